@@ -1,0 +1,35 @@
+"""Time enters here, and nowhere else."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where time comes from."""
+
+    def now(self) -> float:
+        """Wall-clock time in seconds since the Unix epoch, rounded to milliseconds as the log stores it."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that only grow; for deadlines within one invocation."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for that many seconds."""
+        ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now(self) -> float:
+        return round(time.time(), 3)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)

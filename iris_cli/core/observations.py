@@ -1,0 +1,107 @@
+"""What was seen of a worker. `remote` makes these values, `lifecycle` weighs them; neither knows the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from iris_cli.core.ids import Token, WorkerId
+
+
+class RemoteState(StrEnum):
+    """What a worker says about one launch token (the words of the worker protocol)."""
+
+    ABSENT = "ABSENT"  # nothing there: it hasn't started *yet*
+    PREPARING = "PREPARING"  # set-up is running
+    PREPARED = "PREPARED"  # waits for `go`
+    LAUNCHING = "LAUNCHING"  # `go` was won, the user's command hasn't reported yet
+    RUNNING = "RUNNING"
+    EXITED = "EXITED"  # final, with an exit code
+    CANCELLED = "CANCELLED"  # final: stopped by iris
+    NOSTART = "NOSTART"  # final: refused by the worker, with a cause
+    ORPHANED = "ORPHANED"  # the wrapper is gone, processes of the attempt live
+    LOST = "LOST"  # no process and no exit record: the result is unknown
+    STOPPING = "STOPPING"
+    STOPPED = "STOPPED"  # final: the fence is proven; a tombstone says the same of what never started
+    UNKILLABLE = "UNKILLABLE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptReport:
+    """One token's line in a worker's answer.
+
+    `exit_code` is the raw number (0-255) of an EXITED attempt. `cause` is the no-start cause
+    (`setup`, `disk`, `chips`, `port`, `workspace`), or what ended an EXITED one from outside (`timeout`, `oom`).
+    `started_ago` and `ended_ago` are seconds before the answer on the worker's own clock, so that a wrong
+    wall clock there does no harm. `log_tail` is the end of the task's output, decoded with replacement.
+    """
+
+    token: Token
+    state: RemoteState
+    exit_code: int | None = None
+    cause: str = ""
+    started_ago: float | None = None
+    ended_ago: float | None = None
+    output_bytes: int = 0
+    log_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReport:
+    """A complete answer of one worker. `clock` and `uptime` are its own, in seconds."""
+
+    worker: WorkerId
+    boot_id: str
+    incarnation: str
+    clock: float = 0.0
+    uptime: float = 0.0
+    attempts: tuple[AttemptReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeReport:
+    """What a worker is: the answer to a probe. Memory and disk in bytes; `cpus` counts logical cores.
+
+    `metadata` holds what the TPU metadata server said, by the server's own keys (`accelerator-type`,
+    `agent-worker-number`, `instance-id`, `tpu-name`, `zone`, `preemptible`); empty where there is none.
+    `foreign_tokens` are attempts found there, whether or not the log knows them. `warnings` are in words.
+    """
+
+    worker: WorkerId
+    boot_id: str
+    incarnation: str
+    cpus: int = 0
+    memory: int = 0
+    disk_free: int = 0
+    chips: int = 0
+    gpus: int = 0
+    gpu_variant: str = ""
+    clock: float = 0.0
+    uptime: float = 0.0
+    metadata: tuple[tuple[str, str], ...] = ()
+    tokens: tuple[Token, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class SilenceKind(StrEnum):
+    """Why there is no answer. Only the first two are silence of the worker; the rest are said by somebody."""
+
+    UNREACHABLE = "unreachable"  # refused, no route, name not found, connect timed out
+    TIMEOUT = "timeout"  # connected, but no complete answer before the deadline
+    AUTH = "auth"  # the worker answered and refused our key
+    HOST_KEY = "host_key"  # the worker shows another host key than the one on record
+    UNKNOWN_HOST = "unknown_host"  # no host key on record, and this call may not take a first one
+    PROTOCOL = "protocol"  # bytes came back, but not a complete, well-formed frame
+    LOCAL = "local"  # our own fault: key file missing, ~/.ssh/config unreadable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """No answer: nothing is known of what happened on the worker. `step` names where it ended."""
+
+    worker: WorkerId
+    kind: SilenceKind
+    step: str
+    detail: str
+    hint: str = ""
+    sent: bool = True  # False only if it is certain that not one byte of the call was sent

@@ -1,0 +1,72 @@
+"""The port through which everything remote goes: run one script on one host, before one deadline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from iris_cli.core.connection import Connection
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.observations import Silence, SilenceKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A worker and the way to it."""
+
+    worker: WorkerId
+    connection: Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What a script left behind when it ended: both streams, and its exit status (-1 if none came)."""
+
+    stdout: bytes
+    stderr: bytes
+    status: int
+
+
+class NoAnswer(Exception):  # noqa: N818 - the protocol's own word; not every "no answer" is an error
+    """The call ended without an answer. Whether the script ran is unknown, unless `sent` is False."""
+
+    def __init__(self, kind: SilenceKind, step: str, detail: str, *, hint: str = "", sent: bool = True) -> None:
+        super().__init__(f"{step}: {detail}")
+        self.kind = kind
+        self.step = step
+        self.detail = detail
+        self.hint = hint
+        self.sent = sent
+
+    def silence(self, worker: WorkerId) -> Silence:
+        """The same as an observation."""
+        return Silence(
+            worker=worker, kind=self.kind, step=self.step, detail=self.detail, hint=self.hint, sent=self.sent
+        )
+
+
+class Transport(Protocol):
+    """Runs scripts on hosts. Safe to call from many threads; connections are kept until `close`."""
+
+    def run(
+        self,
+        target: Target,
+        script: bytes,
+        *,
+        connect_timeout: float,
+        timeout: float,
+        limit: int = 1 << 20,
+        first_contact: bool = False,
+    ) -> Output:
+        """Feed `script` to `exec /bin/sh -s` on the target and wait for its end.
+
+        `connect_timeout` bounds everything up to an authenticated connection, `timeout` the rest, both in
+        seconds and both by closing the socket. More than `limit` bytes on either stream is a PROTOCOL
+        NoAnswer. With `first_contact` an unknown host key is taken and recorded where the connection says
+        `accept-new`. Raises NoAnswer.
+        """
+        ...
+
+    def close(self) -> None:
+        """Drop all connections. Idempotent."""
+        ...
