@@ -55,6 +55,12 @@ class NotFoundError(IrisError):
     exit_code = ExitCode.NOT_FOUND
 
 
+class UnschedulableError(IrisError):
+    """No worker could ever run what is asked for."""
+
+    exit_code = ExitCode.UNSCHEDULABLE
+
+
 class LockedError(IrisError):
     """Another invocation holds the state directory."""
 

@@ -23,7 +23,7 @@ class TaskId(NamedTuple):
     """One replica of a job. Sorts by index, not by text: task-2 comes before task-10."""
 
     job: JobId
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which has no meaning for an id
 
     def __str__(self) -> str:
         return f"{self.job}/task-{self.index}"
@@ -54,7 +54,8 @@ def parse_job_id(text: str) -> JobId:
             )
         if _RESERVED.fullmatch(part):
             raise UsageError(
-                f"job name {clip(text)!r} would be mistaken for a task or an attempt", hint="choose another name"
+                f"job name {clip(text)!r} would be mistaken for a task or an attempt",
+                hint="choose another name",
             )
     return JobId(text)
 
@@ -73,7 +74,9 @@ def parse_task_id(text: str) -> TaskId:
     """Read `{job}/task-{index}`. Raises UsageError."""
     match = _TASK.fullmatch(text)
     if match is None:
-        raise UsageError(f"{clip(text)!r} is not a task id", hint="tasks are named JOB/task-INDEX, such as train/task-0")
+        raise UsageError(
+            f"{clip(text)!r} is not a task id", hint="tasks are named JOB/task-INDEX, such as train/task-0"
+        )
     return TaskId(parse_job_id(match["job"]), int(match["index"]))
 
 

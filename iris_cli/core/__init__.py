@@ -1,0 +1,38 @@
+"""The pure heart of iris: what a cluster is, what happens to it, who is placed where. No I/O, no clock."""
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintOp, build_worker_attributes
+from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
+from iris_cli.core.job import CoschedulingConfig, Job, JobState, Priority
+from iris_cli.core.outcome import End, EndReason
+from iris_cli.core.resources import Device, Resources
+from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.core.worker import Claim, Worker, WorkerCondition
+
+__all__ = [
+    "Attempt",
+    "AttemptId",
+    "AttemptState",
+    "AttributeValue",
+    "Claim",
+    "Cluster",
+    "Constraint",
+    "ConstraintOp",
+    "CoschedulingConfig",
+    "Device",
+    "End",
+    "EndReason",
+    "Job",
+    "JobId",
+    "JobState",
+    "Priority",
+    "Resources",
+    "Task",
+    "TaskId",
+    "TaskState",
+    "Token",
+    "Worker",
+    "WorkerCondition",
+    "WorkerId",
+    "build_worker_attributes",
+]

@@ -1,0 +1,87 @@
+"""The state of a cluster: tables and look-ups. No rules live here, and only `evolve` changes the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
+from iris_cli.core.job import Job, JobState
+from iris_cli.core.task import Attempt, Task, TaskState
+from iris_cli.core.worker import Worker
+
+
+@dataclass(slots=True, kw_only=True)
+class Cluster:
+    """What the log says, as tables of immutable records. Jobs stand in the order of their submission."""
+
+    name: str = ""
+    seq: int = 0  # of the last transaction that is in here
+    at: float = 0.0  # its time
+    jobs: dict[JobId, Job] = field(default_factory=dict)
+    tasks: dict[TaskId, Task] = field(default_factory=dict)
+    workers: dict[WorkerId, Worker] = field(default_factory=dict)
+
+    def copy(self) -> Cluster:
+        """A draft with tables of its own; the records in them are shared, for they never change."""
+        return Cluster(
+            name=self.name,
+            seq=self.seq,
+            at=self.at,
+            jobs=dict(self.jobs),
+            tasks=dict(self.tasks),
+            workers=dict(self.workers),
+        )
+
+    def tasks_of(self, job: JobId) -> list[Task]:
+        """The tasks of a job, by index."""
+        return [self.tasks[task] for task in self.jobs[job].task_ids]
+
+    def attempt(self, attempt: AttemptId) -> Attempt:
+        """One attempt. Raises KeyError for one that never was."""
+        attempts = self.tasks[attempt.task].attempts
+        if attempt.number >= len(attempts):
+            raise KeyError(str(attempt))
+        return attempts[attempt.number]
+
+    def live_attempts(self) -> Iterator[tuple[AttemptId, Attempt]]:
+        """Every attempt that isn't ENDED, worker by worker."""
+        for worker in self.workers.values():
+            yield from self.live_on(worker.id)
+
+    def live_on(self, worker: WorkerId) -> Iterator[tuple[AttemptId, Attempt]]:
+        """The attempts on a worker that aren't ENDED, in the order of their assignment."""
+        for attempt_id in self.workers[worker].claims:
+            yield attempt_id, self.attempt(attempt_id)
+
+    def live_of(self, job: JobId) -> list[tuple[AttemptId, Attempt]]:
+        """The attempts of a job that aren't ENDED, by task index."""
+        return [
+            (AttemptId(task.id, attempt.number), attempt)
+            for task in self.tasks_of(job)
+            for attempt in task.attempts[-2:]
+            if attempt.live
+        ]
+
+    def children_of(self, job: JobId) -> list[Job]:
+        """The direct child jobs of a job."""
+        return [child for child in self.jobs.values() if parent_of(child.id) == job]
+
+    def job_state(self, job_id: JobId) -> JobState:
+        """The state of a job, derived from its tasks: the first rule that holds decides."""
+        job = self.jobs[job_id]
+        states = [self.tasks[task].state for task in job.task_ids]
+        if TaskState.UNSCHEDULABLE in states:
+            return JobState.UNSCHEDULABLE
+        if job.cancelled:
+            return JobState.KILLED
+        failed = states.count(TaskState.FAILED)
+        if failed > job.max_task_failures or (job.is_gang and TaskState.WORKER_FAILED in states):
+            return JobState.FAILED
+        if all(state.terminal for state in states):
+            only_tolerated = failed + states.count(TaskState.SUCCEEDED) == len(states)
+            return JobState.SUCCEEDED if only_tolerated else JobState.FAILED
+        started = any(
+            attempt.started_at is not None for task in job.task_ids for attempt in self.tasks[task].attempts
+        )
+        return JobState.RUNNING if started else JobState.PENDING

@@ -1,0 +1,258 @@
+"""Every event of the log, in one place. Past tense, small, nothing derivable.
+
+Fields hold only what the codec of the log knows: strings, numbers, booleans, None, the id types, enums,
+tuples, string-keyed mappings, attribute values and the frozen dataclasses of the core. A field that is equal
+to its default is not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from iris_cli.core.connection import Connection
+from iris_cli.core.constraints import AttributeValue
+from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
+from iris_cli.core.job import Job
+from iris_cli.core.outcome import End, EndReason
+from iris_cli.core.task import TaskState
+from iris_cli.core.worker import WorkerCondition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened. The name of the class is the `type` in the log."""
+
+    TYPES: ClassVar[dict[str, type[Event]]] = {}
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        # A slotted dataclass is made twice, the second time as the class that stays.
+        Event.TYPES[cls.__name__] = cls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptEvent(Event):
+    """An event about one attempt; `attempt` is its number."""
+
+    task: TaskId
+    attempt: int
+
+    @property
+    def attempt_id(self) -> AttemptId:
+        return AttemptId(self.task, self.attempt)
+
+
+# The cluster and its workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterCreated(Event):
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRegistered(Event):
+    """A host of the configuration was seen for the first time. It takes nothing before a probe."""
+
+    worker: WorkerId
+    connection: Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerUpdated(Event):
+    """A probe told what the worker is. `refusal`: why it can't be used, if so.
+
+    `declared` is the fingerprint of the configuration entry whose words lie over the probe's.
+    """
+
+    worker: WorkerId
+    connection: Connection
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    cpu: float = 0.0
+    memory: int = 0
+    chips: int = 0
+    gpus: int = 0
+    boot_id: str = ""
+    incarnation: str = ""
+    declared: str = ""
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerConditionChanged(Event):
+    """Polls began to fail, went on failing, or succeeded again; or somebody else seems to answer.
+
+    `failed_polls`, in a row, and `cooldown_until` are the whole state of the back-off.
+    """
+
+    worker: WorkerId
+    condition: WorkerCondition
+    reason: str = ""
+    failed_polls: int = 0
+    cooldown_until: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerQuarantined(Event):
+    """The worker refused too often, or a process there can't be killed: it takes nothing new."""
+
+    worker: WorkerId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerTainted(Event):
+    """A taint was set by hand, or removed."""
+
+    worker: WorkerId
+    taint: str
+    removed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerDrained(Event):
+    """The worker takes nothing new; what runs there runs on."""
+
+    worker: WorkerId
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerUncordoned(Event):
+    """Drain, quarantine and cool-down are lifted."""
+
+    worker: WorkerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerForgotten(Event):
+    """The worker is gone from the books. `dead`: the operator's word that nothing runs there any more."""
+
+    worker: WorkerId
+    dead: bool = False
+    reason: str = ""
+
+
+# Jobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSubmitted(Event):
+    job: Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCancelled(Event):
+    job: JobId
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEnded(Event):
+    job: JobId
+    end: End
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangRoundEnded(Event):
+    """The verdict on a round: which task was to blame, why, and whether the round is charged.
+
+    `trigger` is None where all ranks share the fate (nothing could be dispatched).
+    """
+
+    job: JobId
+    round: int
+    reason: EndReason
+    trigger: TaskId | None = None
+    refused: bool = False  # a worker refused: counts against max_dispatch_failures
+
+
+# Tasks and attempts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskAssigned(AttemptEvent):
+    """A task was placed: this commits the worker's resources, and must be in the log before anything is sent."""
+
+    worker: WorkerId
+    token: Token
+    gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchTakenOver(AttemptEvent):
+    """Whoever assigned this may be dead: from now on only the worker can say that it did not start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDispatched(AttemptEvent):
+    """The worker acknowledged the attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDispatchFailed(AttemptEvent):
+    """The attempt has not started and never will. Ends the attempt; the task is pending again.
+
+    `refused`: the worker said no (disk full, chips held); otherwise it was never reached.
+    """
+
+    error: str
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRunning(AttemptEvent):
+    """The user's command has started, `started_at` by the operator's clock."""
+
+    started_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptEnded(AttemptEvent):
+    """Proof that the attempt is over; releases what it held. What it means for the task is another event."""
+
+    end: End
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptStopRequested(AttemptEvent):
+    """The attempt is to be stopped. Frees nothing."""
+
+    reason: EndReason
+    trigger: TaskId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptStopped(AttemptEvent):
+    """Proof that nothing of the attempt is left or can ever start; releases what it held."""
+
+    exit_code: int | None = None
+    log_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRequeued(Event):
+    """The task is pending again. `reason` says what ended its attempt; single tasks are charged by it."""
+
+    task: TaskId
+    reason: EndReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskEnded(Event):
+    """The task is over for good."""
+
+    task: TaskId
+    state: TaskState
+    end: End
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """One line of the log: events that happened together or not at all. `at` is the writer's wall clock."""
+
+    seq: int
+    at: float
+    actor: str
+    events: tuple[Event, ...]

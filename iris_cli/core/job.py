@@ -1,0 +1,149 @@
+"""A job: what a user launches. `JobRequest` is what was asked for, `Job` what was accepted and became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from iris_cli.core.constraints import Constraint
+from iris_cli.core.ids import JobId, TaskId
+from iris_cli.core.outcome import End
+from iris_cli.core.resources import Resources
+
+
+class JobState(StrEnum):
+    """Derived from the tasks of a job (`Cluster.job_state`), never stored."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    KILLED = "KILLED"
+    UNSCHEDULABLE = "UNSCHEDULABLE"
+
+    @property
+    def terminal(self) -> bool:
+        return self not in (JobState.PENDING, JobState.RUNNING)
+
+
+class Priority(StrEnum):
+    """Who goes first. `rank` orders them: 0 is served first."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+    @property
+    def rank(self) -> int:
+        return {"high": 0, "normal": 1, "low": 2}[self.value]
+
+
+class EnvPreset(StrEnum):
+    """Environment variables that make a gang on ordinary hosts find each other."""
+
+    JAX = "jax"
+    SLURM = "slurm"
+    TORCHRUN = "torchrun"
+
+
+class ReplaceLost(StrEnum):
+    """For which workers a long silence is taken for death."""
+
+    NEVER = "never"
+    PREEMPTIBLE = "preemptible"
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class CoschedulingConfig:
+    """The tasks of the job form a gang, placed on workers with an equal value of the `group_by` attribute."""
+
+    group_by: str
+
+    def __post_init__(self) -> None:
+        if not self.group_by.strip():
+            raise ValueError("coscheduling.group_by is empty")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job as submitted, and below `order` what became of it.
+
+    `command` is the argument vector, executed as it is. Times are seconds since the epoch, durations are
+    seconds, 0 means no limit. A gang has `coscheduling`; `slices` says over how many groups it spreads.
+    """
+
+    id: JobId
+    command: tuple[str, ...] = ()
+    resources: Resources = field(default_factory=Resources)
+    replicas: int = 1
+    slices: int = 1
+    constraints: tuple[Constraint, ...] = ()
+    tolerations: tuple[str, ...] = ()
+    coscheduling: CoschedulingConfig | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    setup: str = ""
+    env_preset: EnvPreset | None = None
+    priority: Priority = Priority.NORMAL
+    max_retries_failure: int = 0
+    max_retries_preemption: int = 100
+    max_task_failures: int = 0
+    max_dispatch_failures: int = 10
+    scheduling_timeout: float = 0.0
+    timeout: float = 0.0
+    setup_timeout: float = 1800.0
+    grace: float = 30.0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    after: tuple[JobId, ...] = ()
+    submitted_at: float = 0.0
+
+    order: int = 0  # position in the log among all jobs: breaks ties of `submitted_at`
+    cancelled: bool = False
+    rounds: int = 0  # placements of the gang so far; the present round is `rounds - 1`
+    settled_rounds: int = 0  # rounds whose verdict is in the log
+    failed_rounds: int = 0  # charged against max_retries_failure
+    preempted_rounds: int = 0  # charged against max_retries_preemption
+    refused_rounds: int = 0  # refusals by workers in a row
+    end: End | None = None
+
+    @property
+    def is_gang(self) -> bool:
+        return self.coscheduling is not None
+
+    @property
+    def task_ids(self) -> list[TaskId]:
+        return [TaskId(self.id, index) for index in range(self.replicas)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """What a job file, the command line or the Python client asks for. None means: not said."""
+
+    name: str | None = None
+    command: tuple[str, ...] | None = None
+    tpu: str | None = None
+    gpu: str | None = None
+    cpu: float | None = None
+    memory: int | None = None
+    replicas: int | None = None
+    slices: int | None = None
+    constraints: tuple[Constraint, ...] | None = None
+    tolerate: tuple[str, ...] | None = None
+    group_by: str | None = None
+    env: Mapping[str, str] | None = None
+    secrets: tuple[str, ...] | None = None
+    setup: str | None = None
+    env_preset: EnvPreset | None = None
+    priority: Priority | None = None
+    max_retries_failure: int | None = None
+    max_retries_preemption: int | None = None
+    max_task_failures: int | None = None
+    scheduling_timeout: float | None = None
+    timeout: float | None = None
+    setup_timeout: float | None = None
+    grace: float | None = None
+    labels: Mapping[str, str] | None = None
+    after: tuple[str, ...] | None = None
+    force: bool | None = None

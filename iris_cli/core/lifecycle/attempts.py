@@ -1,0 +1,201 @@
+"""What a worker's word about one attempt means for the attempt and for its task."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from iris_cli.core.events import (
+    AttemptEnded,
+    AttemptStopped,
+    AttemptStopRequested,
+    DispatchTakenOver,
+    TaskDispatched,
+    TaskDispatchFailed,
+    TaskEnded,
+    TaskRequeued,
+    TaskRunning,
+    WorkerQuarantined,
+)
+from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import AttemptId
+from iris_cli.core.lifecycle import jobs, workers
+from iris_cli.core.limits import Limits
+from iris_cli.core.observations import AttemptReport, RemoteState
+from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason, reason_of_exit
+from iris_cli.core.task import Attempt, AttemptState, TaskState
+
+_HAS_IT = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING})
+_RUNS = frozenset({RemoteState.RUNNING, RemoteState.ORPHANED})
+_FENCED = frozenset({RemoteState.STOPPED, RemoteState.CANCELLED})
+
+
+def reported(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
+    """Weigh one line of a worker's answer. A late word about an attempt that is over changes nothing.
+
+    A gang's round is weighed afterwards, by `gangs.settle`, when the whole poll is in.
+    """
+    attempt = draft.cluster.attempt(attempt_id)
+    if not attempt.live or attempt.token != report.token:
+        return
+    if report.state in _HAS_IT:
+        _acknowledged(draft, attempt_id, report, limits)
+    elif report.state in _RUNS:
+        _running(draft, attempt_id, report)
+    elif report.state is RemoteState.EXITED:
+        _exited(draft, attempt_id, report)
+    elif report.state is RemoteState.NOSTART:
+        _not_started(draft, attempt_id, report, limits)
+    elif report.state is RemoteState.LOST:
+        error = "the attempt vanished: no process, no exit record"
+        ended(
+            draft,
+            attempt_id,
+            End(reason=EndReason.WORKER_FAILED, at=draft.at, error=error, log_tail=report.log_tail),
+        )
+    elif report.state in _FENCED:
+        _fenced(draft, attempt_id, report)
+    elif report.state is RemoteState.UNKILLABLE:
+        _unkillable(draft, attempt)
+
+
+def not_sent(draft: Draft, attempt_id: AttemptId, error: str) -> None:
+    """The invocation that assigned this attempt sent nothing, and will not: it has not started.
+
+    Only that invocation may say so, and only while nobody took the attempt over.
+    """
+    attempt = draft.cluster.attempt(attempt_id)
+    if attempt.state is not AttemptState.ENDED and not attempt.taken_over and not attempt.acknowledged:
+        draft.record(TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
+
+
+def take_over(draft: Draft, limits: Limits) -> None:
+    """Adopt the attempts whose dispatcher died or slept: from now on only the worker's word ends them."""
+    stale = [
+        attempt_id
+        for attempt_id, attempt in draft.cluster.live_attempts()
+        if not attempt.acknowledged
+        and not attempt.taken_over
+        and not 0 <= draft.at - attempt.assigned_at < limits.dispatch_lease
+    ]
+    for attempt_id in stale:
+        draft.record(DispatchTakenOver(task=attempt_id.task, attempt=attempt_id.number))
+
+
+def ended(draft: Draft, attempt_id: AttemptId, end: End) -> None:
+    """The attempt is over, by proof. A single task is settled here; a gang when its whole poll is in."""
+    draft.record(AttemptEnded(task=attempt_id.task, attempt=attempt_id.number, end=end))
+    task = draft.cluster.tasks[attempt_id.task]
+    job = draft.cluster.jobs[task.job]
+    if job.is_gang or task.state.terminal:
+        return
+    if end.reason is EndReason.OK:
+        state = TaskState.SUCCEEDED
+    elif end.reason in PROGRAM_FAILURES and task.failures < job.max_retries_failure:
+        return draft.record(TaskRequeued(task=task.id, reason=end.reason))
+    elif end.reason in INFRASTRUCTURE and task.preemptions < job.max_retries_preemption:
+        return draft.record(TaskRequeued(task=task.id, reason=end.reason))
+    else:
+        state = TaskState.WORKER_FAILED if end.reason in INFRASTRUCTURE else TaskState.FAILED
+    draft.record(TaskEnded(task=task.id, state=state, end=replace(end, log_tail="")))
+    jobs.settle(draft, task.job)
+    return None
+
+
+def _acknowledged(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
+    attempt = draft.cluster.attempt(attempt_id)
+    if not attempt.acknowledged:
+        draft.record(TaskDispatched(task=attempt_id.task, attempt=attempt_id.number))
+    stuck = report.state is RemoteState.LAUNCHING and (report.started_ago or 0.0) > limits.launch_timeout
+    if stuck and attempt.state is AttemptState.ASSIGNED:
+        draft.record(
+            AttemptStopRequested(
+                task=attempt_id.task, attempt=attempt_id.number, reason=EndReason.DISPATCH_FAILED
+            )
+        )
+
+
+def _running(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
+    attempt = draft.cluster.attempt(attempt_id)
+    if not attempt.acknowledged:
+        draft.record(TaskDispatched(task=attempt_id.task, attempt=attempt_id.number))
+    if attempt.started_at is None:
+        started_at = round(draft.at - (report.started_ago or 0.0), 3)
+        draft.record(TaskRunning(task=attempt_id.task, attempt=attempt_id.number, started_at=started_at))
+
+
+def _exited(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
+    _running(draft, attempt_id, report)
+    assert report.exit_code is not None
+    attempt = draft.cluster.attempt(attempt_id)
+    at = round(draft.at - (report.ended_ago or 0.0), 3)
+    if attempt.stop is not None and at >= attempt.stop.at:
+        # What ends after its stop was ordered ends because of it: its exit code is no evidence.
+        return _stopped(draft, attempt_id, report)
+    reason = reason_of_exit(report.exit_code, report.cause)
+    end = End(reason=reason, at=at, exit_code=report.exit_code, log_tail=report.log_tail)
+    return ended(draft, attempt_id, end)
+
+
+def _not_started(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
+    attempt = draft.cluster.attempt(attempt_id)
+    if attempt.state is AttemptState.STOPPING:
+        return _stopped(draft, attempt_id, report)
+    if report.cause == "setup":
+        end = End(
+            reason=EndReason.SETUP_FAILED, at=draft.at, exit_code=report.exit_code, log_tail=report.log_tail
+        )
+        return ended(draft, attempt_id, end)
+    error = f"the worker refused to start it: {report.cause or 'no cause given'}"
+    draft.record(
+        TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error, refused=True)
+    )
+    workers.refused(draft, attempt.worker, error, limits)
+    task = draft.cluster.tasks[attempt_id.task]
+    job = draft.cluster.jobs[task.job]
+    if not job.is_gang and not task.state.terminal and task.refusals >= job.max_dispatch_failures:
+        end = End(reason=EndReason.DISPATCH_FAILED, at=draft.at, error=error)
+        draft.record(TaskEnded(task=task.id, state=TaskState.FAILED, end=end))
+        jobs.settle(draft, task.job)
+    return None
+
+
+def _fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
+    attempt = draft.cluster.attempt(attempt_id)
+    if attempt.state is AttemptState.STOPPING:
+        _stopped(draft, attempt_id, report)
+    elif attempt.state is AttemptState.ASSIGNED:
+        # Fenced by an invocation that died before it could say so: it never started, and never will.
+        error = "fenced before it started"
+        draft.record(TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
+    else:
+        error = "stopped on the worker, by nobody the log knows"
+        ended(
+            draft,
+            attempt_id,
+            End(reason=EndReason.WORKER_FAILED, at=draft.at, error=error, log_tail=report.log_tail),
+        )
+
+
+def _stopped(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
+    stop = draft.cluster.attempt(attempt_id).stop
+    assert stop is not None
+    draft.record(
+        AttemptStopped(
+            task=attempt_id.task,
+            attempt=attempt_id.number,
+            exit_code=report.exit_code,
+            log_tail=report.log_tail,
+        )
+    )
+    task = draft.cluster.tasks[attempt_id.task]
+    if stop.reason is EndReason.DISPATCH_FAILED and not draft.cluster.jobs[task.job].is_gang:
+        draft.record(TaskRequeued(task=task.id, reason=stop.reason))
+
+
+def _unkillable(draft: Draft, attempt: Attempt) -> None:
+    worker = draft.cluster.workers[attempt.worker]
+    if not worker.quarantined:
+        reason = (
+            "a process of a stopped attempt can't be killed; reboot the host, then `iris worker uncordon`"
+        )
+        draft.record(WorkerQuarantined(worker=worker.id, reason=reason))

@@ -1,0 +1,123 @@
+"""Gangs: placed, stopped and retried only together. One round is one placement of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import replace
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.events import GangRoundEnded, TaskEnded, TaskRequeued
+from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.job import Job
+from iris_cli.core.lifecycle import jobs
+from iris_cli.core.limits import Limits
+from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
+from iris_cli.core.task import Attempt, Task, TaskState
+from iris_cli.core.worker import WorkerCondition
+
+_CONSEQUENCES = frozenset({EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED})
+"""Ends that were ordered: they tell nothing about what went wrong."""
+
+
+def settle(draft: Draft, job_id: JobId, limits: Limits, unheard: Container[WorkerId] = ()) -> None:
+    """Decide what the ends seen so far mean for the round in flight.
+
+    A round that can't succeed any more is stopped at once; who is to blame waits until the evidence is in.
+    `unheard` are the workers that were asked in this poll and haven't answered yet.
+    """
+    job = draft.cluster.jobs[job_id]
+    if job.end is not None or job.rounds == job.settled_rounds:
+        return
+    members = [(task, task.attempts[-1]) for task in draft.cluster.tasks_of(job_id)]
+    if all(attempt.end is not None and attempt.end.reason is EndReason.OK for _, attempt in members):
+        for task, attempt in members:
+            assert attempt.end is not None
+            draft.record(
+                TaskEnded(task=task.id, state=TaskState.SUCCEEDED, end=replace(attempt.end, log_tail=""))
+            )
+        jobs.settle(draft, job_id)
+        return
+    evidence = sorted(
+        ((task, attempt.end) for task, attempt in members if attempt.end and _spoils(attempt.end)),
+        key=_weight,
+    )
+    if not evidence:
+        return
+    culprit, end = evidence[0]
+    jobs.stop_live(draft, job_id, EndReason.SIBLING, culprit.id)
+    if end.reason is EndReason.DISPATCH_FAILED or not _evidence_may_come(draft, members, limits, unheard):
+        _verdict(draft, job, culprit, end, limits)
+
+
+def _spoils(end: End) -> bool:
+    return end.reason is not EndReason.OK and end.reason not in _CONSEQUENCES
+
+
+def _weight(item: tuple[Task, End]) -> tuple[int, float, int]:
+    """A lost host outranks exit codes, for peers die with exit 1 when a host vanishes; then the earliest end."""
+    task, end = item
+    kind = 0 if end.reason in INFRASTRUCTURE else 2 if end.reason is EndReason.DISPATCH_FAILED else 1
+    return kind, end.at, task.index
+
+
+def _evidence_may_come(
+    draft: Draft, members: list[tuple[Task, Attempt]], limits: Limits, unheard: Container[WorkerId]
+) -> bool:
+    first = min(
+        attempt.ended_at
+        for _, attempt in members
+        if attempt.end and _spoils(attempt.end) and attempt.ended_at
+    )
+    if not 0 <= draft.at - first < limits.settle_seconds:
+        return False  # a clock that stepped back must not hold a verdict for ever
+    return any(
+        attempt.live and (attempt.worker in unheard or _silent(draft.cluster, attempt))
+        for _, attempt in members
+    )
+
+
+def _silent(cluster: Cluster, attempt: Attempt) -> bool:
+    return cluster.workers[attempt.worker].condition is not WorkerCondition.HEALTHY
+
+
+def _verdict(draft: Draft, job: Job, culprit: Task, end: End, limits: Limits) -> None:
+    refused = end.reason is EndReason.DISPATCH_FAILED and any(
+        task.attempts[-1].refused for task in draft.cluster.tasks_of(job.id)
+    )
+    draft.record(
+        GangRoundEnded(
+            job=job.id, round=job.rounds - 1, reason=end.reason, trigger=culprit.id, refused=refused
+        )
+    )
+    if _budget_left(draft.cluster.jobs[job.id], end.reason):
+        for task in draft.cluster.tasks_of(job.id):
+            draft.record(TaskRequeued(task=task.id, reason=end.reason))
+        return
+    _end_for_good(draft, job, culprit, end)
+
+
+def _budget_left(job: Job, reason: EndReason) -> bool:
+    """Whether the round that was just charged leaves another one."""
+    if reason in INFRASTRUCTURE:
+        return job.preempted_rounds <= job.max_retries_preemption
+    if reason in PROGRAM_FAILURES:
+        return job.failed_rounds <= job.max_retries_failure
+    if reason is EndReason.DISPATCH_FAILED:
+        return job.refused_rounds < job.max_dispatch_failures
+    return False  # a time limit is never retried
+
+
+def _end_for_good(draft: Draft, job: Job, culprit: Task, end: End) -> None:
+    state = TaskState.WORKER_FAILED if end.reason in INFRASTRUCTURE else TaskState.FAILED
+    draft.record(TaskEnded(task=culprit.id, state=state, end=replace(end, log_tail="")))
+    sibling = End(
+        reason=EndReason.SIBLING,
+        at=draft.at,
+        trigger=culprit.id,
+        error=f"Coscheduled sibling {culprit.id} failed",
+    )
+    for task in draft.cluster.tasks_of(job.id):
+        if task.id != culprit.id:
+            draft.record(TaskEnded(task=task.id, state=TaskState.WORKER_FAILED, end=sibling))
+    jobs.settle(draft, job.id)

@@ -1,0 +1,88 @@
+"""The end of a job: what it does to its tasks, its attempts and its children."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from iris_cli.core.events import AttemptStopRequested, JobCancelled, JobEnded, TaskEnded
+from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import JobId, TaskId
+from iris_cli.core.job import JobState
+from iris_cli.core.outcome import End, EndReason
+from iris_cli.core.task import AttemptState, Task, TaskState
+
+
+def cancel(draft: Draft, job: JobId, reason: str = "") -> bool:
+    """End a job by its user's wish. Returns False, and does nothing, where it is over already."""
+    if draft.cluster.job_state(job).terminal:
+        return False
+    draft.record(JobCancelled(job=job, reason=reason))
+    _kill_rest(draft, job, End(reason=EndReason.CANCELLED, at=draft.at, error=reason))
+    settle(draft, job)
+    return True
+
+
+def settle(draft: Draft, job_id: JobId) -> None:
+    """Record the end of a job whose tasks leave no other way: stop what lives, cancel its children."""
+    if draft.cluster.jobs[job_id].end is not None:
+        return
+    state = draft.cluster.job_state(job_id)
+    if not state.terminal:
+        return
+    end = _end_of(draft, job_id, state)
+    draft.record(JobEnded(job=job_id, end=end))
+    _kill_rest(draft, job_id, End(reason=EndReason.JOB_ENDED, at=draft.at, trigger=end.trigger))
+    for child in draft.cluster.children_of(job_id):
+        cancel(draft, child.id, f"its parent {job_id} ended")
+
+
+def stop_live(draft: Draft, job: JobId, reason: EndReason, trigger: TaskId | None = None) -> None:
+    """Order the stop of every attempt of a job that isn't being stopped yet: ASSIGNED ones too."""
+    for attempt_id, attempt in draft.cluster.live_of(job):
+        if attempt.state is not AttemptState.STOPPING:
+            draft.record(
+                AttemptStopRequested(
+                    task=attempt_id.task, attempt=attempt_id.number, reason=reason, trigger=trigger
+                )
+            )
+
+
+def _kill_rest(draft: Draft, job: JobId, end: End) -> None:
+    for task in draft.cluster.tasks_of(job):
+        if not task.state.terminal:
+            draft.record(TaskEnded(task=task.id, state=TaskState.KILLED, end=end))
+    stop_live(draft, job, end.reason, end.trigger)
+
+
+def _end_of(draft: Draft, job_id: JobId, state: JobState) -> End:
+    tasks = draft.cluster.tasks_of(job_id)
+    if state is JobState.SUCCEEDED:
+        tolerated = sum(task.state is TaskState.FAILED for task in tasks)
+        warning = (
+            f"{tolerated} of {len(tasks)} tasks failed, as max_task_failures allows" if tolerated else ""
+        )
+        return End(reason=EndReason.OK, at=draft.at, error=warning)
+    if state is JobState.KILLED:
+        return next(
+            (task.end for task in tasks if task.end and task.end.reason is EndReason.CANCELLED),
+            End(reason=EndReason.CANCELLED, at=draft.at),
+        )
+    culprit = _culprit(tasks)
+    if culprit is None or culprit.end is None:
+        return End(reason=EndReason.WORKER_FAILED, at=draft.at)
+    return replace(culprit.end, at=draft.at, trigger=culprit.end.trigger or culprit.id)
+
+
+def _culprit(tasks: list[Task]) -> Task | None:
+    """The first task that ended for a reason of its own, the worst kind of end first."""
+    severity = (TaskState.UNSCHEDULABLE, TaskState.FAILED, TaskState.WORKER_FAILED)
+    own = [
+        task
+        for task in tasks
+        if task.end is not None and task.state in severity and task.end.reason is not EndReason.SIBLING
+    ]
+    return min(
+        own,
+        key=lambda task: (severity.index(task.state), task.end.at if task.end else 0.0, task.index),
+        default=None,
+    )

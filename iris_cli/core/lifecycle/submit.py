@@ -1,0 +1,323 @@
+"""From a request to a job: what is implied is made explicit, and what can't be meant is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.constraints import (
+    DEVICE_TYPE_ATTRIBUTE_KEY,
+    DEVICE_VARIANT_ATTRIBUTE_KEY,
+    TPU_NAME_ATTRIBUTE_KEY,
+    TPU_VM_COUNT_ATTRIBUTE_KEY,
+    AttributeValue,
+    normalize_constraints,
+)
+from iris_cli.core.events import JobSubmitted
+from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import JobId, clip, is_name, parent_of, parse_job_id
+from iris_cli.core.job import CoschedulingConfig, Job, JobRequest
+from iris_cli.core.nearest import did_you_mean
+from iris_cli.core.resources import Device, Resources
+from iris_cli.core.topology import canonical_type, describe, lookup
+from iris_cli.errors import NotFoundError, UnschedulableError, UsageError
+
+MAX_REPLICAS = 10_000
+MAX_STRING = 128 * 1024 - 1  # Linux refuses longer ones at exec: MAX_ARG_STRLEN, 32 pages of 4 KiB
+MAX_STRINGS = 1 << 20  # all of them together; Linux takes 2 MiB with the default 8 MiB stack
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+Fleet = Sequence[Mapping[str, AttributeValue]]
+"""The attributes of every worker there is or could be: registered, or declared in the configuration."""
+
+
+def submit(draft: Draft, request: JobRequest, fleet: Fleet) -> JobId:
+    """Accept a request: records the job and returns its id. Raises IrisError, and then records nothing."""
+    job = accept(draft.cluster, request, fleet)
+    draft.record(JobSubmitted(job=job))
+    return job.id
+
+
+def over(request: JobRequest, beneath: JobRequest) -> JobRequest:
+    """`request` where it says something, `beneath` where it doesn't. Mappings are merged, the upper one wins."""
+    merged: dict[str, Any] = {}
+    for name in (item.name for item in fields(JobRequest)):
+        upper, lower = getattr(request, name), getattr(beneath, name)
+        if isinstance(upper, Mapping) and isinstance(lower, Mapping):
+            merged[name] = {**lower, **upper}
+        else:
+            merged[name] = lower if upper is None else upper
+    return JobRequest(**merged)
+
+
+def accept(cluster: Cluster, request: JobRequest, fleet: Fleet) -> Job:
+    """The job that a request describes. Raises UsageError, NotFoundError or UnschedulableError."""
+    command = request.command or ()
+    if not command:
+        raise UsageError("there is no command to run", hint="iris launch [OPTIONS] -- COMMAND ...")
+    device = _device(request)
+    slices = _at_least(1, "slices", request.slices, 1)
+    replicas, group_by = _shape(request, device, slices, fleet)
+    if device is not None and not request.force:
+        _check_offered(device, fleet)
+    chosen = _chosen(request)
+    job = Job(
+        id=_name(cluster, request, command),
+        command=command,
+        resources=_resources(request, device),
+        replicas=replicas,
+        slices=slices,
+        coscheduling=CoschedulingConfig(group_by) if group_by else None,
+        tolerations=request.tolerate or (),
+        after=_dependencies(cluster, request),
+        **chosen,
+    )
+    _check(job)
+    return job
+
+
+def _chosen(request: JobRequest) -> dict[str, Any]:
+    """The fields that go from request to job as they are; what wasn't said keeps the job's default."""
+    same = [item.name for item in fields(JobRequest) if item.name in _AS_THEY_ARE]
+    return {name: getattr(request, name) for name in same if getattr(request, name) is not None}
+
+
+_AS_THEY_ARE = frozenset(
+    {
+        "constraints",
+        "env",
+        "secrets",
+        "setup",
+        "env_preset",
+        "priority",
+        "max_retries_failure",
+        "max_retries_preemption",
+        "max_task_failures",
+        "scheduling_timeout",
+        "timeout",
+        "setup_timeout",
+        "grace",
+        "labels",
+    }
+)
+
+
+# Device and shape
+
+
+def _device(request: JobRequest) -> Device | None:
+    if request.tpu and request.gpu:
+        raise UsageError("a task has one kind of accelerator, not both", hint="say --tpu or --gpu")
+    if request.tpu:
+        return Device("tpu", request.tpu if request.tpu == "auto" else canonical_type(request.tpu))
+    if not request.gpu:
+        return None
+    variant, colon, count = request.gpu.partition(":")
+    if colon and not (count.isdecimal() and len(count) < 4 and int(count) > 0):
+        raise UsageError(
+            f"{clip(request.gpu)!r} is not a GPU request", hint="say --gpu VARIANT or --gpu VARIANT:COUNT"
+        )
+    return Device("gpu", variant or "auto", int(count) if colon else 1)
+
+
+def _shape(request: JobRequest, device: Device | None, slices: int, fleet: Fleet) -> tuple[int, str]:
+    """How many replicas, and the attribute that makes them a gang ("" for single tasks)."""
+    replicas = request.replicas
+    group_by = request.group_by
+    if group_by is not None and not group_by.strip():
+        raise UsageError(
+            "coscheduling.group_by is empty", hint="say the attribute to group by, such as --group-by rack"
+        )
+    if device is None or device.kind != "tpu":
+        if slices > 1 and not group_by:
+            raise UsageError("--slices needs a gang", hint="say --tpu TYPE, or --group-by ATTRIBUTE")
+        replicas = _at_least(1, "replicas", replicas, slices)
+        if group_by and replicas % slices:
+            raise UsageError(
+                f"{replicas} replicas can't be spread over {slices} groups", hint="choose a multiple"
+            )
+        return replicas, group_by or ""
+    vms = _vm_count(device, replicas, slices, fleet)
+    replicas = _at_least(1, "replicas", replicas, vms * slices if vms > 1 else 1)
+    if vms > 1 and replicas != vms * slices:
+        named = describe(device.variant, vms) if device.variant != "auto" else f"a slice of {vms} VMs"
+        raise UsageError(
+            f"replicas={replicas} does not fit {slices} × {named}: it takes {vms * slices}, one task per VM",
+            hint=f"leave out --replicas, or use --slices {max(1, round(replicas / vms))}",
+        )
+    return replicas, group_by or (TPU_NAME_ATTRIBUTE_KEY if vms > 1 or slices > 1 else "")
+
+
+def _vm_count(device: Device, replicas: int | None, slices: int, fleet: Fleet) -> int:
+    """VMs of one slice: what the fleet's slices really have wins over the table."""
+    if device.variant == "auto":
+        total = replicas or slices
+        if total % slices:
+            raise UsageError(
+                f"{total} replicas can't be spread over {slices} slices", hint="choose a multiple"
+            )
+        return total // slices
+    for attributes in fleet:
+        count = attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY)
+        if (
+            attributes.get(DEVICE_VARIANT_ATTRIBUTE_KEY) == AttributeValue(device.variant)
+            and count is not None
+        ):
+            return int(count.value)
+    known = lookup(device.variant)
+    if known is not None:
+        return known.vms
+    return (replicas or slices) // slices
+
+
+def _check_offered(device: Device, fleet: Fleet) -> None:
+    offered = []
+    for attributes in fleet:
+        kind = attributes.get(DEVICE_TYPE_ATTRIBUTE_KEY)
+        if kind is None:
+            return  # a host that was never probed may turn out to be anything
+        if kind == AttributeValue(device.kind):
+            offered.append(str(attributes.get(DEVICE_VARIANT_ATTRIBUTE_KEY, AttributeValue("auto")).value))
+    variants = list(dict.fromkeys(offered))
+    if device.variant in variants or (device.variant == "auto" and variants):
+        return
+    wanted = device.kind if device.variant == "auto" else device.variant
+    raise UnschedulableError(
+        f"no worker has {wanted}: the job would never run",
+        hint=_offer(wanted, variants) + "; --force queues it anyway",
+    )
+
+
+def _offer(wanted: str, variants: list[str]) -> str:
+    if not variants:
+        return "this cluster has no such accelerators"
+    return did_you_mean(wanted, variants) or f"there are: {', '.join(sorted(variants))}"
+
+
+def _resources(request: JobRequest, device: Device | None) -> Resources:
+    said = {"cpu": request.cpu, "memory": request.memory}
+    try:
+        return Resources(**{name: value for name, value in said.items() if value is not None}, device=device)  # type: ignore[arg-type]  # cpu is a float, memory an int: the dict can't say which is which
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+# Name and dependencies
+
+
+def _name(cluster: Cluster, request: JobRequest, command: Sequence[str]) -> JobId:
+    if request.name is None:
+        return _free_name(cluster, _stem(command))
+    job = parse_job_id(request.name)
+    if job in cluster.jobs:
+        raise UsageError(
+            f"there is a job {job} already ({cluster.job_state(job)})",
+            hint=f"choose another --name, such as {_free_name(cluster, job.rpartition('/')[2][:55])}",
+        )
+    parent = parent_of(job)
+    if parent is not None and (parent not in cluster.jobs or cluster.job_state(parent).terminal):
+        raise UsageError(f"{job} needs a running parent job {parent}", hint="choose a --name without '/'")
+    return job
+
+
+def _stem(command: Sequence[str]) -> str:
+    """A name from the command: `python train.py` -> `train`."""
+    words = [word.rpartition("/")[2] for word in command[:3] if not word.startswith("-")]
+    scripts = [word.rpartition(".")[0] for word in words if word.endswith((".py", ".sh"))]
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", (scripts or words or ["job"])[0]).strip("-._")[:50]
+    return stem if is_name(stem) and not re.fullmatch(r"(task|attempt)(-\d+)?", stem) else "job"
+
+
+def _free_name(cluster: Cluster, stem: str) -> JobId:
+    number = 1
+    while f"{stem}-{number}" in cluster.jobs:
+        number += 1
+    return JobId(f"{stem}-{number}")
+
+
+def _dependencies(cluster: Cluster, request: JobRequest) -> tuple[JobId, ...]:
+    found = tuple(parse_job_id(name) for name in request.after or ())
+    for job in found:
+        if job not in cluster.jobs:
+            raise NotFoundError(
+                f"--after {job}: no such job",
+                hint=did_you_mean(job, cluster.jobs) or "`iris status` lists the jobs",
+            )
+    return found
+
+
+# Checks on the whole
+
+
+def _at_least(least: int, name: str, value: int | None, default: int) -> int:
+    if value is not None and value < least:
+        raise UsageError(f"{name} must be at least {least}, not {value}")
+    return default if value is None else value
+
+
+def _check(job: Job) -> None:
+    if job.replicas > MAX_REPLICAS:
+        raise UsageError(f"{job.replicas} replicas are more than {MAX_REPLICAS}", hint="split the job")
+    if job.is_gang and job.max_task_failures:
+        raise UsageError(
+            "a gang can't tolerate failed tasks: one rank that ends for good ends them all",
+            hint="leave out --max-task-failures; --max-retries-failure restarts the whole gang",
+        )
+    try:
+        normalize_constraints(job.constraints)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    for name in ("max_retries_failure", "max_retries_preemption", "max_task_failures"):
+        _at_least(0, name, getattr(job, name), 0)
+    for name in ("scheduling_timeout", "timeout", "setup_timeout", "grace"):
+        if not 0 <= getattr(job, name) <= 366 * 86400:
+            raise UsageError(f"{name} must lie between 0 and a year, not {getattr(job, name)}")
+    for taint in job.tolerations:
+        if not is_name(taint):
+            raise UsageError(f"{clip(taint)!r} is not the name of a taint")
+    _check_strings(job)
+
+
+def _check_strings(job: Job) -> None:
+    """Everything that travels to the worker arrives byte for byte, or is refused here."""
+    for name in (*job.env, *job.secrets):
+        if _ENV_NAME.fullmatch(name) is None:
+            raise UsageError(
+                f"{clip(name)!r} can't be the name of an environment variable",
+                hint="use letters, digits and '_', not beginning with a digit",
+            )
+        if name.startswith("IRIS_"):
+            raise UsageError(
+                f"{clip(name)} is set by iris itself", hint="choose a name that doesn't begin with IRIS_"
+            )
+    strings = [
+        *((f"argument {index}", text) for index, text in enumerate(job.command)),
+        *((f"environment variable {clip(name)}", f"{name}={value}") for name, value in job.env.items()),
+        ("setup", job.setup),
+    ]
+    total = 0
+    for what, text in strings:
+        total += _bytes_of(what, text)
+    if total > MAX_STRINGS:
+        raise UsageError(
+            f"command and environment take {total} bytes, more than {MAX_STRINGS}",
+            hint="put the data into a file",
+        )
+
+
+def _bytes_of(what: str, text: str) -> int:
+    if "\0" in text:
+        raise UsageError(f"{what} holds a NUL byte, which no program can be given")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{what} is not valid UTF-8 text") from error
+    if size > MAX_STRING:
+        raise UsageError(
+            f"{what} takes {size} bytes, more than {MAX_STRING}", hint="put the data into a file"
+        )
+    return size

@@ -1,0 +1,117 @@
+"""Workers that are silent, refuse, or answer again. Silence is not death: it ends, stops and charges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from iris_cli.core.connection import Connection
+from iris_cli.core.events import (
+    WorkerConditionChanged,
+    WorkerDrained,
+    WorkerForgotten,
+    WorkerQuarantined,
+    WorkerRegistered,
+    WorkerUncordoned,
+)
+from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.limits import Limits
+from iris_cli.core.observations import Silence, SilenceKind
+from iris_cli.core.worker import Worker, WorkerCondition
+
+REMOVED = "removed from cluster.yaml"
+
+_SILENT = frozenset({SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT})
+_LOST_AFTER_POLLS = 3
+
+
+def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
+    """Follow the configuration: register new hosts, drain removed ones, forget those that are empty."""
+    for worker_id, connection in hosts.items():
+        worker = draft.cluster.workers.get(worker_id)
+        if worker is None:
+            draft.record(WorkerRegistered(worker=worker_id, connection=connection))
+        elif worker.draining and worker.drain_reason == REMOVED:
+            draft.record(WorkerUncordoned(worker=worker_id))
+    for worker in list(draft.cluster.workers.values()):
+        if worker.id in hosts:
+            continue
+        if not worker.claims:
+            draft.record(WorkerForgotten(worker=worker.id, reason=REMOVED))
+        elif not worker.draining:
+            draft.record(WorkerDrained(worker=worker.id, reason=REMOVED))
+
+
+def silent(draft: Draft, silence: Silence, limits: Limits) -> None:
+    """A poll or a probe brought no answer: back off, and say why."""
+    worker = draft.cluster.workers[silence.worker]
+    failed = worker.failed_polls + 1
+    reason = f"{silence.step}: {silence.detail}"
+    condition = _condition_after(worker, silence, failed, draft.at, limits)
+    change = WorkerConditionChanged(
+        worker=worker.id,
+        condition=condition,
+        reason=reason,
+        failed_polls=failed,
+        cooldown_until=round(draft.at + limits.backoff(failed), 3),
+    )
+    draft.record(change)
+
+
+def recovered(draft: Draft, worker_id: WorkerId) -> None:
+    """The worker answers, and is who it was."""
+    worker = draft.cluster.workers[worker_id]
+    if worker.condition is not WorkerCondition.HEALTHY or worker.failed_polls:
+        draft.record(WorkerConditionChanged(worker=worker_id, condition=WorkerCondition.HEALTHY))
+
+
+def untrusted(draft: Draft, worker_id: WorkerId, reason: str, limits: Limits) -> None:
+    """Somebody answers who may not be the machine in the log: nothing is released, nothing is placed there."""
+    worker = draft.cluster.workers[worker_id]
+    failed = worker.failed_polls + 1
+    draft.record(
+        WorkerConditionChanged(
+            worker=worker_id,
+            condition=WorkerCondition.UNTRUSTED,
+            reason=reason,
+            failed_polls=failed,
+            cooldown_until=round(draft.at + limits.backoff(failed), 3),
+        )
+    )
+
+
+def refused(draft: Draft, worker_id: WorkerId, error: str, limits: Limits) -> None:
+    """The worker refused a launch: it cools down, and after several in a row it is quarantined."""
+    worker = draft.cluster.workers[worker_id]
+    draft.record(
+        WorkerConditionChanged(
+            worker=worker_id,
+            condition=worker.condition,
+            reason=error,
+            failed_polls=worker.failed_polls,
+            cooldown_until=round(draft.at + limits.backoff(worker.refusals), 3),
+        )
+    )
+    if worker.refusals >= limits.quarantine_after and not worker.quarantined:
+        reason = f"refused {worker.refusals} launches in a row, the last one: {error}"
+        draft.record(WorkerQuarantined(worker=worker_id, reason=reason))
+
+
+def cooling(worker: Worker, now: float, limits: Limits) -> bool:
+    """Whether the worker is to be left alone now. A wait longer than the longest back-off counts as over."""
+    return 0 < worker.cooldown_until - now <= limits.backoff_max
+
+
+def _condition_after(
+    worker: Worker, silence: Silence, failed: int, now: float, limits: Limits
+) -> WorkerCondition:
+    if silence.kind is SilenceKind.HOST_KEY:
+        return WorkerCondition.UNTRUSTED
+    if worker.condition in (WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED):
+        return worker.condition
+    if silence.kind is SilenceKind.AUTH:
+        return WorkerCondition.AUTH_FAILED
+    long = worker.silent_since is not None and now - worker.silent_since >= limits.worker_lost_after
+    if silence.kind in _SILENT and long and failed >= _LOST_AFTER_POLLS:
+        return WorkerCondition.LOST
+    return WorkerCondition.LOST if worker.condition is WorkerCondition.LOST else WorkerCondition.SUSPECT

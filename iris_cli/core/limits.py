@@ -1,0 +1,31 @@
+"""Every named limit of the tool with its default; `limits:` in `cluster.yaml` sets others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Durations in seconds."""
+
+    connect_timeout: float = 10.0
+    dispatch_timeout: float = 5.0  # one round trip after connecting
+    dispatch_lease: float = (
+        60.0  # how long the invocation that assigned an attempt is alone responsible for it
+    )
+    max_dispatch_parallelism: int = 128
+    launch_timeout: float = 10.0  # between `go` and the start of the user's command
+    backoff_first: float = 10.0  # doubles with each failure in a row
+    backoff_max: float = 600.0
+    quarantine_after: int = 3  # refusals by one worker in a row
+    quarantine_retry: float = 3600.0
+    worker_lost_after: float = 600.0
+    settle_seconds: float = 60.0  # how long a gang's verdict waits for the evidence of a silent host
+    gang_reserve_after: float = 600.0
+    max_dispatch_failures: int = 10
+
+    def backoff(self, failures: int) -> float:
+        """How long to leave a worker alone after that many failures in a row (1 or more)."""
+        doublings = min(failures - 1, 32)  # beyond that the number overflows, and the maximum holds anyway
+        return min(self.backoff_first * 2.0**doublings, self.backoff_max)

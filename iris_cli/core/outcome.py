@@ -1,0 +1,74 @@
+"""How something ended, and why: the same few words on attempts, tasks and jobs."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from enum import StrEnum
+
+from iris_cli.core.ids import TaskId
+
+
+class EndReason(StrEnum):
+    """Why an attempt, a task or a job ended."""
+
+    OK = "ok"
+    USER_ERROR = "user_error"
+    TIMEOUT = "timeout"
+    OOM = "oom"
+    SIGNAL = "signal"
+    SETUP_FAILED = "setup_failed"
+    WORKER_FAILED = "worker_failed"
+    PREEMPTED = "preempted"
+    DISPATCH_FAILED = "dispatch_failed"
+    SIBLING = "sibling"
+    CANCELLED = "cancelled"
+    JOB_ENDED = "job_ended"
+    SCHEDULING_TIMEOUT = "scheduling_timeout"
+    DEPENDENCY_FAILED = "dependency_failed"
+
+
+INFRASTRUCTURE = frozenset({EndReason.WORKER_FAILED, EndReason.PREEMPTED})
+"""Ends that say something of a host, not of the user's program. They outrank exit codes: when a host
+vanishes, its peers die with exit 1."""
+
+PROGRAM_FAILURES = frozenset({EndReason.USER_ERROR, EndReason.OOM, EndReason.SIGNAL, EndReason.SETUP_FAILED})
+"""Ends that are charged against `max_retries_failure`. A time limit is not: what ran out is never retried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """The end of an attempt, a task or a job.
+
+    `at` is when it happened, in seconds since the epoch by the operator's clock (a worker's time is
+    corrected for skew before it gets here). `trigger` names the task to blame where that is another one.
+    """
+
+    reason: EndReason
+    at: float = 0.0
+    exit_code: int | None = None
+    trigger: TaskId | None = None
+    error: str = ""
+    log_tail: str = ""
+
+
+def signal_name(exit_code: int | None) -> str | None:
+    """The signal behind a shell's exit status above 128 (`137` -> `SIGKILL`), or None.
+
+    The number alone can't tell a signal from a program that exited with it; callers say so.
+    """
+    if exit_code is None or not 128 < exit_code < 128 + 65:
+        return None
+    try:
+        return signal.Signals(exit_code - 128).name
+    except ValueError:
+        return None
+
+
+def reason_of_exit(exit_code: int, cause: str) -> EndReason:
+    """What a worker's exit record means. `cause` is what ended the attempt from outside, if anything did."""
+    if cause in (EndReason.TIMEOUT, EndReason.OOM):
+        return EndReason(cause)
+    if exit_code == 0:
+        return EndReason.OK
+    return EndReason.SIGNAL if signal_name(exit_code) else EndReason.USER_ERROR

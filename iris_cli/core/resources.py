@@ -1,0 +1,80 @@
+"""What one task needs of its worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iris_cli.core.units import format_duration, format_memory, parse_duration, parse_memory
+
+__all__ = [
+    "AUTO",
+    "DEVICE_KINDS",
+    "Device",
+    "Resources",
+    "device_compatible",
+    "format_duration",
+    "format_memory",
+    "parse_duration",
+    "parse_memory",
+]
+
+DEVICE_KINDS = ("cpu", "gpu", "tpu")
+AUTO = "auto"
+"""The variant of a device that may be any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """An accelerator that a task needs. `variant` is a canonical TPU type or a GPU model; only GPUs are
+    counted, for a TPU task takes all chips of its VM. Raises ValueError.
+    """
+
+    kind: str
+    variant: str = AUTO
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if self.kind not in DEVICE_KINDS:
+            raise ValueError(f"a device is one of {', '.join(DEVICE_KINDS)}, not {self.kind!r}")
+        if not self.variant.strip():
+            raise ValueError(f"the variant of a {self.kind} is blank; {AUTO!r} means any")
+        if type(self.count) is not int or self.count < 1:
+            raise ValueError(f"a task takes 1 {self.kind} or more, not {self.count!r}")
+        if self.count > 1 and self.kind != "gpu":
+            raise ValueError(f"only GPUs are counted: a task takes the {self.kind} of its worker whole")
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.variant}" + (f" x{self.count}" if self.count > 1 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Cores (in steps of 0.001), memory in bytes, and a device or None. Raises ValueError."""
+
+    cpu: float = 1.0
+    memory: int = 1 << 30
+    device: Device | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.001 <= self.cpu <= 1_000_000:  # NaN fails this too
+            raise ValueError(f"cpu is a number of cores, at least 0.001, not {self.cpu}")
+        if type(self.memory) is not int or self.memory < 1:
+            raise ValueError(f"memory is a positive number of bytes, not {self.memory!r}")
+
+    @property
+    def cpu_millis(self) -> int:
+        """Thousandths of a core: whole numbers add up exactly."""
+        return round(self.cpu * 1000)
+
+    @property
+    def device_type(self) -> str:
+        """`cpu`, `gpu` or `tpu`; no device and an explicit CPU mean the same."""
+        return self.device.kind if self.device else "cpu"
+
+
+def device_compatible(job_device_type: str, worker_device_type: str) -> bool:
+    """Whether a job's device type can be served by a worker's. Types only: the variant is checked next.
+
+    A job without a device (`''`, `none` or `cpu`) runs anywhere.
+    """
+    return job_device_type in ("", "none", "cpu") or job_device_type == worker_device_type

@@ -1,0 +1,105 @@
+"""TPU types: how many chips and VMs an accelerator type has, and the many spellings of its name.
+
+Facts from Google's TPU documentation ("TPU architecture", one page per version). They serve validation and
+messages; what a slice really has, its workers, wins.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+
+from iris_cli.core.nearest import did_you_mean, nearest
+from iris_cli.errors import UsageError
+
+__all__ = ["Topology", "canonical_type", "describe", "known_types", "lookup", "nearest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """One accelerator type. `topology` is how its chips are arranged, '' where that varies."""
+
+    accelerator_type: str
+    family: str
+    chips: int
+    vms: int
+    chips_per_vm: int
+    topology: str
+
+
+# Arrangements per family. The number in a name counts TensorCores, two to a chip, or for v5e and v6e chips.
+# A bare number is a count of chips without one arrangement.
+_V4 = "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x8x8 384 8x8x8 8x8x12 8x8x16 8x16x16"
+_V5P = (
+    "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x8x8 4x4x20 4x8x12 4x4x28 8x8x8 4x8x20 8x8x12 4x8x28 "
+    "8x8x16 8x12x16 8x16x16 16x16x16 16x16x24"
+)
+_LITE = "1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16"
+_ARRANGEMENTS = {
+    "v2": "2x2 4x4 8x8 8x16 16x16",
+    "v3": "2x2 4x4 4x8 8x8 8x16 16x16 16x32 32x32",
+    "v4": _V4,
+    "v5p": _V5P,
+    "v5litepod": _LITE,
+    "v6e": _LITE,
+    "tpu7x": "1x1x1 2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16 8x16x16",
+}
+_NAMED_BY_CHIPS = frozenset({"v5litepod", "v6e"})
+_SPELLINGS = {"v5e": "v5litepod", "v5lite": "v5litepod", "v7x": "tpu7x"}
+_WELL_FORMED = re.compile(r"([a-z][a-z0-9]{0,19})-([1-9][0-9]{0,6})")
+
+
+def canonical_type(text: str) -> str:
+    """The one spelling of an accelerator type (`v5e-16`, `V5LITE-16` -> `v5litepod-16`).
+
+    Unknown types pass if they are well formed, `family-size`. Raises UsageError.
+    """
+    match = _WELL_FORMED.fullmatch(text.strip().lower())
+    if match is None:
+        raise UsageError(
+            f"{text[:80]!r} is not a TPU type",
+            hint=did_you_mean(text[:80], known_types()) or "TPU types read like v4-32 or v5litepod-16",
+        )
+    family, size = match.groups()
+    return f"{_SPELLINGS.get(family, family)}-{size}"
+
+
+def lookup(accelerator_type: str) -> Topology | None:
+    """What is known of a type in its canonical spelling."""
+    return _table().get(accelerator_type)
+
+
+def known_types() -> tuple[str, ...]:
+    """All types of the table, canonically spelled."""
+    return tuple(_table())
+
+
+def describe(accelerator_type: str, vms: int | None = None) -> str:
+    """`v4-32 (16 chips, 4 VMs)`; `vms` is the count of the slice itself where that is known."""
+    known = lookup(accelerator_type)
+    chips = _count(known.chips, "chip") if known else "chips unknown"
+    vm_count = vms if vms is not None else known.vms if known else None
+    return f"{accelerator_type} ({chips}, {'VMs unknown' if vm_count is None else _count(vm_count, 'VM')})"
+
+
+@cache
+def _table() -> dict[str, Topology]:
+    entries = (
+        _entry(family, each) for family, all_of_it in _ARRANGEMENTS.items() for each in all_of_it.split()
+    )
+    return {entry.accelerator_type: entry for entry in entries}
+
+
+def _entry(family: str, arrangement: str) -> Topology:
+    chips = prod(int(side) for side in arrangement.split("x"))
+    # Four chips to a VM; below that one VM has what there is, and v5e and v6e have a VM with eight.
+    per_vm = chips if chips < 4 or (chips == 8 and family in _NAMED_BY_CHIPS) else 4
+    size = chips if family in _NAMED_BY_CHIPS else 2 * chips
+    topology = arrangement if "x" in arrangement else ""
+    return Topology(f"{family}-{size}", family, chips, chips // per_vm, per_vm, topology)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,81 @@
+"""Sizes and durations as people write them: `512MiB`, `8GB`, `90s`, `10m`, `2h`."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from iris_cli.errors import UsageError
+
+_DECIMAL_UNITS = {"PB": 10**15, "TB": 10**12, "GB": 10**9, "MB": 10**6, "KB": 10**3}
+_BINARY_UNITS = {"PiB": 1 << 50, "TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
+_UNITS = {name.lower(): size for name, size in {**_DECIMAL_UNITS, **_BINARY_UNITS, "B": 1}.items()}
+_MEMORY = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?\s*([a-zA-Z]*)")
+_LEAST_BARE_NUMBER = 1 << 20  # `memory: 16` means 16 GB, not 16 bytes
+_MOST_MEMORY = 1 << 60
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(?:[0-9]{1,12}(?:\.[0-9]{1,9})?(?:ms|s|m|h|d))+")
+_DURATION_PART = re.compile(r"([0-9.]+)(ms|s|m|h|d)")
+_MOST_SECONDS = 1e10
+
+
+def parse_memory(value: str | int) -> int:
+    """Bytes from `512MiB`, `8GB`, `1.5TiB`, or a bare number of bytes (1 MiB or more). Raises UsageError."""
+    text = str(value).strip()
+    match = None if isinstance(value, bool) else _MEMORY.fullmatch(text)
+    unit = _UNITS.get(match[3].lower() or "b", 0) if match else 0
+    if not match or not unit:
+        raise UsageError(f"{text[:80]!r} is not a size", hint="write it like 512MiB, 8GB or 1.5TiB")
+    fraction = match[2] or ""
+    size = int(match[1] + fraction) * unit // 10 ** len(fraction)
+    if not match[3] and size < _LEAST_BARE_NUMBER:
+        raise UsageError(f"{text!r} would be {size} bytes", hint=f"give the unit: {text}GB or {text}GiB")
+    if not 0 < size <= _MOST_MEMORY:
+        raise UsageError(f"{text[:80]!r} is not a possible size", hint="write it like 512MiB, 8GB or 1.5TiB")
+    return size
+
+
+def format_memory(size: int) -> str:
+    """Exactly (`8GB`, `512MiB`) where three digits do, else rounded: `1.53GiB`."""
+    for units in (_BINARY_UNITS, _DECIMAL_UNITS):
+        for unit, bytes_each in units.items():
+            if size % bytes_each == 0 and 0 < size // bytes_each < 1000:
+                return f"{size // bytes_each}{unit}"
+    for unit, bytes_each in _BINARY_UNITS.items():
+        if size >= bytes_each:
+            return f"{size / bytes_each:.2f}{unit}"
+    return f"{size}B"
+
+
+def parse_duration(value: str | int | float) -> float:
+    """Seconds from `90s`, `10m`, `1h30m`, `2d`, `500ms`, or a bare number of seconds. Raises UsageError."""
+    text = str(value).strip()
+    if _DURATION.fullmatch(text):
+        seconds = math.fsum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(text))
+    else:
+        seconds = _bare_seconds(value)
+    if not 0 <= seconds <= _MOST_SECONDS:
+        raise UsageError(f"{text[:80]!r} is not a duration", hint="write it like 90s, 10m or 2h")
+    return seconds
+
+
+def _bare_seconds(value: str | int | float) -> float:
+    """A number without a unit; -1, which is no duration, for anything else."""
+    try:
+        return -1.0 if isinstance(value, bool) else float(value)
+    except (ValueError, OverflowError):
+        return -1.0
+
+
+def format_duration(seconds: float) -> str:
+    """`45s`, `1m30s`, `2h`, `1d6h`: the two largest units that matter; below ten seconds with one decimal."""
+    if seconds < 10 and round(seconds, 1) % 1:
+        return f"{seconds:.1f}s"
+    rest = max(0, round(seconds))
+    parts: list[tuple[int, str]] = []
+    for unit in ("d", "h", "m", "s"):
+        number, rest = divmod(rest, int(_SECONDS[unit]))
+        if number or parts:
+            parts.append((number, unit))
+    return "".join(f"{number}{unit}" for number, unit in parts[:2] if number) or "0s"

@@ -1,0 +1,91 @@
+"""A worker: one host that runs tasks, what it is, what it holds, and whether it takes something new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from iris_cli.core.connection import Connection
+from iris_cli.core.constraints import AttributeValue, taint_key
+from iris_cli.core.ids import AttemptId, WorkerId
+from iris_cli.core.resources import Resources
+
+
+class WorkerCondition(StrEnum):
+    """Whether the worker answers, and as whom. Draining and quarantine are orders beside it."""
+
+    UNPROBED = "unprobed"  # in the configuration, has never answered a probe
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"  # a poll failed
+    LOST = "lost"  # polls have failed for long
+    AUTH_FAILED = "auth_failed"
+    UNTRUSTED = "untrusted"  # somebody answers, and it may not be the same machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What one live attempt holds of its worker: CPU in thousandths of a core, memory in bytes, GPUs by index."""
+
+    cpu_millis: int = 0
+    memory: int = 0
+    gpus: tuple[int, ...] = ()
+    chips: bool = False  # all chips of the worker: they have one tenant
+
+    @classmethod
+    def of(cls, resources: Resources, gpus: tuple[int, ...] = ()) -> Claim:
+        device = resources.device
+        return cls(
+            cpu_millis=resources.cpu_millis,
+            memory=resources.memory,
+            gpus=gpus,
+            chips=device is not None and device.kind == "tpu",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """One host. `cpu` in cores, `memory` in bytes; `claims` holds one entry for each live attempt on it.
+
+    `attributes` are final: what the configuration declares lies over what the probe found.
+    """
+
+    id: WorkerId
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    cpu: float = 0.0
+    memory: int = 0
+    chips: int = 0
+    gpus: int = 0
+    claims: Mapping[AttemptId, Claim] = field(default_factory=dict)
+    connection: Connection = Connection(host="")
+    condition: WorkerCondition = WorkerCondition.HEALTHY
+    reason: str = ""  # why the condition is what it is, or why the worker can't be used
+    unschedulable: bool = False  # probed, but what it said of itself makes no sense (`reason`)
+    draining: bool = False
+    drain_reason: str = ""
+    quarantined: bool = False
+    quarantine_reason: str = ""
+    quarantined_at: float = 0.0
+    cooldown_until: float = 0.0
+    refusals: int = 0  # launches refused in a row, of any jobs
+    failed_polls: int = 0  # in a row
+    silent_since: float | None = None
+    boot_id: str = ""
+    incarnation: str = ""
+    taints: tuple[str, ...] = ()  # set by hand, beside those of the configuration
+    declared: str = ""  # fingerprint of the configuration entry that `attributes` were made with
+
+    @property
+    def cpu_millis(self) -> int:
+        return round(self.cpu * 1000)
+
+    @property
+    def own_attributes(self) -> dict[str, AttributeValue]:
+        """The attributes without the taints that were set by hand."""
+        by_hand = {taint_key(taint) for taint in self.taints}
+        return {key: value for key, value in self.attributes.items() if key not in by_hand}
+
+    def with_taints(self, taints: tuple[str, ...]) -> Worker:
+        """The worker with exactly these taints set by hand; taints are attributes too."""
+        by_hand = {taint_key(taint): AttributeValue("true") for taint in taints}
+        return replace(self, attributes={**self.own_attributes, **by_hand}, taints=taints)
