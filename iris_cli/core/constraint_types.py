@@ -50,9 +50,9 @@ class Constraint:
 
     key: str
     op: ConstraintOp
-    value: AttributeValue | None
-    values: tuple[AttributeValue, ...]
-    mode: ConstraintMode
+    value: AttributeValue | None = None
+    values: tuple[AttributeValue, ...] = ()
+    mode: ConstraintMode = ConstraintMode.REQUIRED
 
     def __init__(
         self,

@@ -28,7 +28,8 @@ def parse_memory(value: str | int) -> int:
     if not match or not unit:
         raise UsageError(f"{text[:80]!r} is not a size", hint="write it like 512MiB, 8GB or 1.5TiB")
     fraction = match[2] or ""
-    size = int(match[1] + fraction) * unit // 10 ** len(fraction)
+    divisor: int = 10 ** len(fraction)
+    size = int(match[1] + fraction) * unit // divisor
     if not match[3] and size < _LEAST_BARE_NUMBER:
         raise UsageError(f"{text!r} would be {size} bytes", hint=f"give the unit: {text}GB or {text}GiB")
     if not 0 < size <= _MOST_MEMORY:

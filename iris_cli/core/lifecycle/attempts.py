@@ -7,7 +7,6 @@ from dataclasses import replace
 from iris_cli.core.events import (
     AttemptEnded,
     AttemptStopped,
-    AttemptStopRequested,
     DispatchTakenOver,
     TaskDispatched,
     TaskDispatchFailed,
@@ -17,16 +16,18 @@ from iris_cli.core.events import (
     WorkerQuarantined,
 )
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import AttemptId
+from iris_cli.core.ids import AttemptId, TaskId
+from iris_cli.core.job import Job
 from iris_cli.core.lifecycle import jobs, workers
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import AttemptReport, RemoteState
 from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason, reason_of_exit
-from iris_cli.core.task import Attempt, AttemptState, TaskState
+from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 
 _HAS_IT = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING})
 _RUNS = frozenset({RemoteState.RUNNING, RemoteState.ORPHANED})
 _FENCED = frozenset({RemoteState.STOPPED, RemoteState.CANCELLED})
+_VANISHED = frozenset({RemoteState.LOST, RemoteState.NOSTART})  # "not started" of what did start is no answer
 
 
 def reported(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
@@ -43,15 +44,15 @@ def reported(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits:
         _running(draft, attempt_id, report)
     elif report.state is RemoteState.EXITED:
         _exited(draft, attempt_id, report)
-    elif report.state is RemoteState.NOSTART:
+    elif report.state is RemoteState.NOSTART and attempt.started_at is None:
         _not_started(draft, attempt_id, report, limits)
-    elif report.state is RemoteState.LOST:
+    elif report.state in _VANISHED:
         error = "the attempt vanished: no process, no exit record"
-        ended(
-            draft,
-            attempt_id,
-            End(reason=EndReason.WORKER_FAILED, at=draft.at, error=error, log_tail=report.log_tail),
-        )
+        end = End(reason=EndReason.WORKER_FAILED, at=draft.at, error=error, log_tail=report.log_tail)
+        ended(draft, attempt_id, end)
+    elif report.state is RemoteState.ABSENT and attempt.state is AttemptState.RUNNING:
+        # Its directory is gone, its processes need not be: fence it, then it is released.
+        jobs.stop(draft, attempt_id, EndReason.WORKER_FAILED)
     elif report.state in _FENCED:
         _fenced(draft, attempt_id, report)
     elif report.state is RemoteState.UNKILLABLE:
@@ -84,34 +85,58 @@ def take_over(draft: Draft, limits: Limits) -> None:
 def ended(draft: Draft, attempt_id: AttemptId, end: End) -> None:
     """The attempt is over, by proof. A single task is settled here; a gang when its whole poll is in."""
     draft.record(AttemptEnded(task=attempt_id.task, attempt=attempt_id.number, end=end))
-    task = draft.cluster.tasks[attempt_id.task]
+    _settle_task(draft, attempt_id.task, end)
+
+
+def stopped(draft: Draft, attempt_id: AttemptId, exit_code: int | None = None, log_tail: str = "") -> None:
+    """Nothing of an attempt that was to be stopped is left, by proof. What follows depends on why it was."""
+    draft.record(
+        AttemptStopped(
+            task=attempt_id.task, attempt=attempt_id.number, exit_code=exit_code, log_tail=log_tail
+        )
+    )
+    end = draft.cluster.attempt(attempt_id).end
+    assert end is not None
+    _settle_task(draft, attempt_id.task, end)
+
+
+def _settle_task(draft: Draft, task_id: TaskId, end: End) -> None:
+    """What the end of its attempt means for a single task that goes on."""
+    task = draft.cluster.tasks[task_id]
     job = draft.cluster.jobs[task.job]
     if job.is_gang or task.state.terminal:
         return
     if end.reason is EndReason.OK:
         state = TaskState.SUCCEEDED
-    elif end.reason in PROGRAM_FAILURES and task.failures < job.max_retries_failure:
-        return draft.record(TaskRequeued(task=task.id, reason=end.reason))
-    elif end.reason in INFRASTRUCTURE and task.preemptions < job.max_retries_preemption:
-        return draft.record(TaskRequeued(task=task.id, reason=end.reason))
+    elif _may_retry(job, task, end.reason):
+        return draft.record(TaskRequeued(task=task_id, reason=end.reason))
     else:
         state = TaskState.WORKER_FAILED if end.reason in INFRASTRUCTURE else TaskState.FAILED
-    draft.record(TaskEnded(task=task.id, state=state, end=replace(end, log_tail="")))
-    jobs.settle(draft, task.job)
-    return None
+    draft.record(TaskEnded(task=task_id, state=state, end=replace(end, log_tail="")))
+    return jobs.settle(draft, task.job)
+
+
+def _may_retry(job: Job, task: Task, reason: EndReason) -> bool:
+    if reason in PROGRAM_FAILURES:
+        return task.failures < job.max_retries_failure
+    if reason in INFRASTRUCTURE:
+        return task.preemptions < job.max_retries_preemption
+    return reason is EndReason.DISPATCH_FAILED
 
 
 def _acknowledged(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
     attempt = draft.cluster.attempt(attempt_id)
     if not attempt.acknowledged:
         draft.record(TaskDispatched(task=attempt_id.task, attempt=attempt_id.number))
-    stuck = report.state is RemoteState.LAUNCHING and (report.started_ago or 0.0) > limits.launch_timeout
-    if stuck and attempt.state is AttemptState.ASSIGNED:
-        draft.record(
-            AttemptStopRequested(
-                task=attempt_id.task, attempt=attempt_id.number, reason=EndReason.DISPATCH_FAILED
-            )
-        )
+    if attempt.state is not AttemptState.ASSIGNED:
+        return
+    if report.state is RemoteState.LAUNCHING and (report.started_ago or 0.0) > limits.launch_timeout:
+        jobs.stop(draft, attempt_id, EndReason.DISPATCH_FAILED)
+    # The worker ends a set-up that takes too long; this is for the one whose watchdog died.
+    setup_timeout = draft.cluster.jobs[attempt_id.task.job].setup_timeout
+    late = 0 < setup_timeout < draft.at - attempt.assigned_at - limits.settle_seconds
+    if report.state is RemoteState.PREPARING and late:
+        jobs.stop(draft, attempt_id, EndReason.SETUP_FAILED)
 
 
 def _running(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
@@ -130,7 +155,7 @@ def _exited(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
     at = round(draft.at - (report.ended_ago or 0.0), 3)
     if attempt.stop is not None and at >= attempt.stop.at:
         # What ends after its stop was ordered ends because of it: its exit code is no evidence.
-        return _stopped(draft, attempt_id, report)
+        return stopped(draft, attempt_id, report.exit_code, report.log_tail)
     reason = reason_of_exit(report.exit_code, report.cause)
     end = End(reason=reason, at=at, exit_code=report.exit_code, log_tail=report.log_tail)
     return ended(draft, attempt_id, end)
@@ -139,7 +164,7 @@ def _exited(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
 def _not_started(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
     attempt = draft.cluster.attempt(attempt_id)
     if attempt.state is AttemptState.STOPPING:
-        return _stopped(draft, attempt_id, report)
+        return stopped(draft, attempt_id, report.exit_code, report.log_tail)
     if report.cause == "setup":
         end = End(
             reason=EndReason.SETUP_FAILED, at=draft.at, exit_code=report.exit_code, log_tail=report.log_tail
@@ -162,7 +187,7 @@ def _not_started(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
 def _fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
     attempt = draft.cluster.attempt(attempt_id)
     if attempt.state is AttemptState.STOPPING:
-        _stopped(draft, attempt_id, report)
+        stopped(draft, attempt_id, report.exit_code, report.log_tail)
     elif attempt.state is AttemptState.ASSIGNED:
         # Fenced by an invocation that died before it could say so: it never started, and never will.
         error = "fenced before it started"
@@ -174,22 +199,6 @@ def _fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
             attempt_id,
             End(reason=EndReason.WORKER_FAILED, at=draft.at, error=error, log_tail=report.log_tail),
         )
-
-
-def _stopped(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
-    stop = draft.cluster.attempt(attempt_id).stop
-    assert stop is not None
-    draft.record(
-        AttemptStopped(
-            task=attempt_id.task,
-            attempt=attempt_id.number,
-            exit_code=report.exit_code,
-            log_tail=report.log_tail,
-        )
-    )
-    task = draft.cluster.tasks[attempt_id.task]
-    if stop.reason is EndReason.DISPATCH_FAILED and not draft.cluster.jobs[task.job].is_gang:
-        draft.record(TaskRequeued(task=task.id, reason=stop.reason))
 
 
 def _unkillable(draft: Draft, attempt: Attempt) -> None:

@@ -13,7 +13,7 @@ from iris_cli.core.job import Job
 from iris_cli.core.lifecycle import jobs
 from iris_cli.core.limits import Limits
 from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
-from iris_cli.core.task import Attempt, Task, TaskState
+from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.worker import WorkerCondition
 
 _CONSEQUENCES = frozenset({EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED})
@@ -28,30 +28,50 @@ def settle(draft: Draft, job_id: JobId, limits: Limits, unheard: Container[Worke
     """
     job = draft.cluster.jobs[job_id]
     if job.end is not None or job.rounds == job.settled_rounds:
-        return
-    members = [(task, task.attempts[-1]) for task in draft.cluster.tasks_of(job_id)]
+        return None
+    _fence_unready(draft, job)
+    members = _members(draft, job_id)
     if all(attempt.end is not None and attempt.end.reason is EndReason.OK for _, attempt in members):
-        for task, attempt in members:
-            assert attempt.end is not None
-            draft.record(
-                TaskEnded(task=task.id, state=TaskState.SUCCEEDED, end=replace(attempt.end, log_tail=""))
-            )
-        jobs.settle(draft, job_id)
-        return
+        return _succeed(draft, members)
     evidence = sorted(
-        ((task, attempt.end) for task, attempt in members if attempt.end and _spoils(attempt.end)),
+        ((task, attempt.end) for task, attempt in members if attempt.end and _spoils(attempt.end.reason)),
         key=_weight,
     )
-    if not evidence:
+    doomed = [task for task, attempt in members if attempt.stop and _spoils(attempt.stop.reason)]
+    culprits = [task for task, _ in evidence] or doomed
+    if not culprits:
+        return None
+    jobs.stop_live(draft, job_id, EndReason.SIBLING, culprits[0].id)
+    if evidence and not _evidence_may_come(draft, members, evidence[0][1], limits, unheard):
+        _verdict(draft, job, *evidence[0])
+    return None
+
+
+def _members(draft: Draft, job: JobId) -> list[tuple[Task, Attempt]]:
+    return [(task, task.attempts[-1]) for task in draft.cluster.tasks_of(job)]
+
+
+def _fence_unready(draft: Draft, job: Job) -> None:
+    """A rank whose worker fell silent before any rank started holds up the others, but not for ever."""
+    members = _members(draft, job.id)
+    if any(attempt.started_at is not None for _, attempt in members):
         return
-    culprit, end = evidence[0]
-    jobs.stop_live(draft, job_id, EndReason.SIBLING, culprit.id)
-    if end.reason is EndReason.DISPATCH_FAILED or not _evidence_may_come(draft, members, limits, unheard):
-        _verdict(draft, job, culprit, end, limits)
+    for task, attempt in members:
+        late = 0 < job.setup_timeout < draft.at - attempt.assigned_at
+        if late and attempt.state is AttemptState.ASSIGNED and _silent(draft.cluster, attempt):
+            jobs.stop(draft, task.current_id, EndReason.DISPATCH_FAILED)
 
 
-def _spoils(end: End) -> bool:
-    return end.reason is not EndReason.OK and end.reason not in _CONSEQUENCES
+def _succeed(draft: Draft, members: list[tuple[Task, Attempt]]) -> None:
+    for task, attempt in members:
+        assert attempt.end is not None
+        end = replace(attempt.end, log_tail="")
+        draft.record(TaskEnded(task=task.id, state=TaskState.SUCCEEDED, end=end))
+    jobs.settle(draft, members[0][0].job)
+
+
+def _spoils(reason: EndReason) -> bool:
+    return reason is not EndReason.OK and reason not in _CONSEQUENCES
 
 
 def _weight(item: tuple[Task, End]) -> tuple[int, float, int]:
@@ -62,17 +82,29 @@ def _weight(item: tuple[Task, End]) -> tuple[int, float, int]:
 
 
 def _evidence_may_come(
-    draft: Draft, members: list[tuple[Task, Attempt]], limits: Limits, unheard: Container[WorkerId]
+    draft: Draft,
+    members: list[tuple[Task, Attempt]],
+    worst: End,
+    limits: Limits,
+    unheard: Container[WorkerId],
 ) -> bool:
-    first = min(
+    """Whether something may still be learned that weighs more than what is known."""
+    if worst.reason is EndReason.DISPATCH_FAILED:
+        return False  # nothing is charged: no need to know more
+    recorded = [
         attempt.ended_at
         for _, attempt in members
-        if attempt.end and _spoils(attempt.end) and attempt.ended_at
-    )
-    if not 0 <= draft.at - first < limits.settle_seconds:
+        if attempt.ended_at is not None and attempt.end and _spoils(attempt.end.reason)
+    ]
+    if not 0 <= draft.at - min(recorded) < limits.settle_seconds:
         return False  # a clock that stepped back must not hold a verdict for ever
     return any(
-        attempt.live and (attempt.worker in unheard or _silent(draft.cluster, attempt))
+        attempt.live
+        and (
+            attempt.worker in unheard
+            or _silent(draft.cluster, attempt)
+            or (attempt.stop is not None and attempt.stop.reason in INFRASTRUCTURE)
+        )
         for _, attempt in members
     )
 
@@ -81,7 +113,7 @@ def _silent(cluster: Cluster, attempt: Attempt) -> bool:
     return cluster.workers[attempt.worker].condition is not WorkerCondition.HEALTHY
 
 
-def _verdict(draft: Draft, job: Job, culprit: Task, end: End, limits: Limits) -> None:
+def _verdict(draft: Draft, job: Job, culprit: Task, end: End) -> None:
     refused = end.reason is EndReason.DISPATCH_FAILED and any(
         task.attempts[-1].refused for task in draft.cluster.tasks_of(job.id)
     )

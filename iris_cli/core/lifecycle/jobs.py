@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from iris_cli.core.events import AttemptStopRequested, JobCancelled, JobEnded, TaskEnded
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import JobId, TaskId
+from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.core.job import JobState
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.task import AttemptState, Task, TaskState
@@ -36,15 +36,18 @@ def settle(draft: Draft, job_id: JobId) -> None:
         cancel(draft, child.id, f"its parent {job_id} ended")
 
 
+def stop(draft: Draft, attempt: AttemptId, reason: EndReason, trigger: TaskId | None = None) -> None:
+    """Order the stop of an attempt. It holds what it holds until the stop is proven."""
+    draft.record(
+        AttemptStopRequested(task=attempt.task, attempt=attempt.number, reason=reason, trigger=trigger)
+    )
+
+
 def stop_live(draft: Draft, job: JobId, reason: EndReason, trigger: TaskId | None = None) -> None:
     """Order the stop of every attempt of a job that isn't being stopped yet: ASSIGNED ones too."""
     for attempt_id, attempt in draft.cluster.live_of(job):
         if attempt.state is not AttemptState.STOPPING:
-            draft.record(
-                AttemptStopRequested(
-                    task=attempt_id.task, attempt=attempt_id.number, reason=reason, trigger=trigger
-                )
-            )
+            stop(draft, attempt_id, reason, trigger)
 
 
 def _kill_rest(draft: Draft, job: JobId, end: End) -> None:

@@ -1,0 +1,5 @@
+"""`python -m iris_cli` is `iris`."""
+
+from iris_cli.cli.app import main
+
+main()

@@ -1,0 +1,121 @@
+"""The `iris` command: global options, and one module for each command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+
+from iris_cli import __version__
+from iris_cli.cli import failures
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, IrisError
+from iris_cli.render.console import Output
+
+_FLAGS = frozenset({"--json", "--quiet", "-q", "--no-color", "--verbose", "-v"})
+_VALUED = frozenset({"--config", "--state-dir", "--lock-timeout"})
+
+# In the order of --help: each module `cli/NAME.py` has `register(app)`.
+COMMANDS = ("launch", "status", "schedule", "watch", "cancel", "logs", "wait", "why", "history", "workers")
+SETUP_COMMANDS = ("worker", "init", "config", "doctor", "log", "demo")
+
+
+def main() -> None:
+    """The entry point of the `iris` command."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; returns its exit code."""
+    words = hoist(arguments)
+    verbose = "--verbose" in words or "-v" in words
+    try:
+        code = build()(args=words, prog_name="iris", standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or ExitCode.OK)
+    except IrisError as error:
+        return failures.report(error, verbose=verbose)
+    except click.exceptions.Abort:
+        return ExitCode.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read us has gone (`iris history | head`): nothing is wrong, and nobody is there to be told.
+        sys.stderr.close()
+        return ExitCode.OK
+
+
+def build() -> typer.Typer:
+    """The command tree. Modules of commands import what they need when they run."""
+    app = typer.Typer(
+        name="iris",
+        help="Run jobs on the TPU slices (or any SSH hosts) you already have.",
+        no_args_is_help=True,
+        add_completion=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_global_options)
+    for name in (*COMMANDS, *SETUP_COMMANDS):
+        import_module(f"iris_cli.cli.{name}").register(app)
+    return app
+
+
+def hoist(arguments: Sequence[str]) -> list[str]:
+    """The command line with global options first: they may stand anywhere before `--`."""
+    front: list[str] = []
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            rest += [word, *words]
+        elif word in _FLAGS or word.partition("=")[0] in _VALUED and "=" in word:
+            front.append(word)
+        elif word in _VALUED:
+            front += [word, *(next(words, None) or "",)]
+        else:
+            rest.append(word)
+    return front + rest
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"iris {__version__}")
+        raise typer.Exit
+
+
+def _global_options(
+    context: typer.Context,
+    config: Annotated[Path | None, typer.Option(help="cluster.yaml to use.", show_default=False)] = None,
+    state_dir: Annotated[
+        Path | None, typer.Option(help="State directory to use.", show_default=False)
+    ] = None,
+    lock_timeout: Annotated[
+        float | None,
+        typer.Option(help="Seconds to wait for another iris command.", show_default=False, min=0),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results only.")] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show tracebacks.")] = False,
+    _show_version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    context.obj = Context(
+        config_path=config,
+        state_path=state_dir,
+        lock_timeout=lock_timeout,
+        verbose=verbose,
+        output=Output(as_json=as_json, quiet=quiet, color=not no_color),
+    )

@@ -1,0 +1,33 @@
+"""`iris cancel`: end jobs, and see that nothing of them is left."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example:  iris cancel train-3 --wait")(cancel)
+
+
+def cancel(
+    context: typer.Context,
+    jobs: Annotated[list[str], typer.Argument(help="Exact job ids.", show_default=False)],
+    prefix: Annotated[bool, typer.Option("--prefix", help="All jobs whose ids begin with these.")] = False,
+    reason: Annotated[str, typer.Option(help="Why, for the history.", show_default=False)] = "",
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until every process is proven gone.")] = False,
+) -> int:
+    """Cancel jobs and their children: SIGTERM, the job's grace, SIGKILL."""
+    from iris_cli.ops import cancel as operation
+    from iris_cli.render import cancelled
+
+    iris: Context = context.obj
+    session = iris.session("iris cancel")
+    result = operation.cancel(session, jobs, prefix=prefix, reason=reason)
+    stopped = operation.wait_until_stopped(session, result) if wait else True
+    cancelled.show(iris.output, session.cluster, result)
+    return ExitCode.OK if stopped else ExitCode.UNREACHABLE

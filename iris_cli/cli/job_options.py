@@ -1,0 +1,146 @@
+"""The options that describe a job, one for each field of a job file, and the way from them to a request."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from iris_cli.errors import IrisError, UsageError
+
+if TYPE_CHECKING:
+    from iris_cli.core.constraints import Constraint
+    from iris_cli.core.job import JobRequest
+
+T = TypeVar("T")
+
+
+def _option(*names: str, text: str) -> Any:
+    return typer.Option(*names, help=text, show_default=False)
+
+
+Texts = list[str] | None
+
+Name = Annotated[str | None, _option("--name", text="Name of the job; made from the command if left out.")]
+Tpu = Annotated[str | None, _option("--tpu", text="TPU type, such as v5litepod-16, or auto.")]
+Gpu = Annotated[str | None, _option("--gpu", text="GPU model or auto, with :N for N of them.")]
+Cpu = Annotated[float | None, _option("--cpu", text="Cores for each task.")]
+Memory = Annotated[str | None, _option("--memory", text="Memory for each task: 512MiB, 8GB.")]
+Replicas = Annotated[int | None, _option("--replicas", text="Number of tasks.")]
+Slices = Annotated[int | None, _option("--slices", text="Number of slices, or groups, of a gang.")]
+Constraints = Annotated[
+    Texts, _option("--constraint", "-c", text="region=us-west4, pool, !pool, tpu-worker-id>=1")
+]
+Prefer = Annotated[Texts, _option("--prefer", text="A constraint that ranks and never excludes.")]
+Tolerate = Annotated[Texts, _option("--tolerate", text="A taint that doesn't matter.")]
+GroupBy = Annotated[
+    str | None, _option("--group-by", text="Make a gang on workers that share this attribute.")
+]
+Env = Annotated[Texts, _option("--env", "-e", text="NAME=VALUE, or NAME to take it from here.")]
+EnvFile = Annotated[Path | None, _option("--env-file", text="File of NAME=VALUE lines.")]
+Secret = Annotated[Texts, _option("--secret", text="NAME of a variable, read from here at dispatch only.")]
+Setup = Annotated[str | None, _option("--setup", text="Shell command to run before the task.")]
+Preset = Annotated[str | None, _option("--env-preset", text="Variables for jax, torchrun or slurm programs.")]
+PriorityName = Annotated[str | None, _option("--priority", text="high, normal or low.")]
+RetriesFailure = Annotated[int | None, _option("--max-retries-failure", text="Tries after a failure.")]
+RetriesPreemption = Annotated[
+    int | None, _option("--max-retries-preemption", text="Tries after a lost host.")
+]
+TaskFailures = Annotated[
+    int | None, _option("--max-task-failures", text="Failed tasks that the job survives.")
+]
+SchedulingTimeout = Annotated[
+    str | None, _option("--scheduling-timeout", text="Give up if not placed by then.")
+]
+Timeout = Annotated[str | None, _option("--timeout", text="Time limit of each task: 90s, 10m, 2h.")]
+SetupTimeout = Annotated[str | None, _option("--setup-timeout", text="Time limit of --setup.")]
+Grace = Annotated[str | None, _option("--grace", text="Time between SIGTERM and SIGKILL.")]
+Label = Annotated[Texts, _option("--label", text="NAME=VALUE, to find the job by.")]
+After = Annotated[Texts, _option("--after", text="Start when this job has succeeded.")]
+Force = Annotated[bool, typer.Option("--force", help="Queue it even if no worker could run it now.")]
+
+
+def request(options: Mapping[str, Any], command: tuple[str, ...]) -> JobRequest:
+    """The request that the options describe; what wasn't said is None. Raises UsageError."""
+    from iris_cli.core.job import EnvPreset, JobRequest, Priority
+    from iris_cli.core.units import parse_duration, parse_memory
+
+    same = ("name", "tpu", "gpu", "cpu", "replicas", "slices", "group_by", "setup")
+    same += ("max_retries_failure", "max_retries_preemption", "max_task_failures")
+    durations = ("scheduling_timeout", "timeout", "setup_timeout", "grace")
+    return JobRequest(
+        command=command or None,
+        memory=_read(parse_memory, options, "memory"),
+        constraints=_constraints(options),
+        tolerate=_tuple(options["tolerate"]),
+        env=_environment(options["env"], options["env_file"]),
+        secrets=_tuple(options["secret"]),
+        env_preset=_read(_one_of(EnvPreset), options, "env_preset"),
+        priority=_read(_one_of(Priority), options, "priority"),
+        labels=_pairs("--label", options["label"]),
+        after=_tuple(options["after"]),
+        force=options["force"] or None,
+        **{name: options[name] for name in same},
+        **{name: _read(parse_duration, options, name) for name in durations},
+    )
+
+
+def _read(parse: Callable[[str], T], options: Mapping[str, Any], name: str) -> T | None:
+    if options[name] is None:
+        return None
+    try:
+        return parse(options[name])
+    except IrisError as error:
+        raise UsageError(f"--{name.replace('_', '-')}: {error.message}", hint=error.hint) from error
+
+
+def _one_of(words: type[T]) -> Callable[[str], T]:
+    def parse(text: str) -> T:
+        try:
+            return words(text)  # type: ignore[call-arg]  # an enum is called with a value
+        except ValueError:
+            known = ", ".join(str(each) for each in words)  # type: ignore[attr-defined]  # an enum is iterable
+            raise UsageError(f"{text[:80]!r} is not one of {known}") from None
+
+    return parse
+
+
+def _tuple(texts: Texts) -> tuple[str, ...] | None:
+    return tuple(texts) if texts else None
+
+
+def _constraints(options: Mapping[str, Any]) -> tuple[Constraint, ...] | None:
+    from iris_cli.core.constraint_syntax import parse_constraint
+
+    preferred = ["~" + text.strip().removeprefix("~") for text in options["prefer"] or ()]
+    texts = [*(options["constraint"] or ()), *preferred]
+    return tuple(map(parse_constraint, texts)) if texts else None
+
+
+def _pairs(option: str, texts: Texts) -> dict[str, str] | None:
+    if not texts:
+        return None
+    pairs = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise UsageError(f"{option} {text[:80]!r} is not NAME=VALUE")
+        pairs[name] = value
+    return pairs
+
+
+def _environment(texts: Texts, file: Path | None) -> dict[str, str] | None:
+    from iris_cli.config.env_file import load_env_file
+
+    env = load_env_file(file) if file is not None else {}
+    for text in texts or ():
+        name, sign, value = text.partition("=")
+        if not sign and name not in os.environ:
+            raise UsageError(
+                f"--env {name[:80]}: there is no such variable here", hint=f"write --env {name[:80]}=VALUE"
+            )
+        env[name] = value if sign else os.environ[name]
+    return env or None

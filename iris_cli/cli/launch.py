@@ -1,0 +1,147 @@
+"""`iris launch`: submit a job, run one cycle, print its id."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import click
+import typer
+from typer.core import TyperCommand
+
+from iris_cli.cli import job_options as job
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from iris_cli.core.ids import JobId
+    from iris_cli.core.job import JobRequest
+    from iris_cli.ops.session import Session
+
+_EXAMPLES = """Examples:
+
+  iris launch --tpu v5litepod-16 -- python3 train.py
+
+  iris launch --cpu 4 --memory 8GiB --replicas 10 -- ./shard.sh
+
+  iris launch job.yaml --name second-try
+"""
+_COMMAND = "iris.command"
+
+
+class _CommandAfterDashes(TyperCommand):
+    """What follows `--` is the command of the job, whatever it looks like."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            cut = args.index("--")
+            ctx.meta[_COMMAND] = tuple(args[cut + 1 :])
+            args = args[:cut]
+        return super().parse_args(ctx, args)
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog=_EXAMPLES, cls=_CommandAfterDashes, options_metavar="[OPTIONS] [-- COMMAND...]")(
+        launch
+    )
+
+
+def launch(
+    context: typer.Context,
+    jobfile: Annotated[
+        list[str] | None, typer.Argument(show_default=False, help="Job file; options win.")
+    ] = None,
+    name: job.Name = None,
+    tpu: job.Tpu = None,
+    gpu: job.Gpu = None,
+    cpu: job.Cpu = None,
+    memory: job.Memory = None,
+    replicas: job.Replicas = None,
+    slices: job.Slices = None,
+    constraint: job.Constraints = None,
+    prefer: job.Prefer = None,
+    tolerate: job.Tolerate = None,
+    group_by: job.GroupBy = None,
+    env: job.Env = None,
+    env_file: job.EnvFile = None,
+    secret: job.Secret = None,
+    setup: job.Setup = None,
+    env_preset: job.Preset = None,
+    priority: job.PriorityName = None,
+    max_retries_failure: job.RetriesFailure = None,
+    max_retries_preemption: job.RetriesPreemption = None,
+    max_task_failures: job.TaskFailures = None,
+    scheduling_timeout: job.SchedulingTimeout = None,
+    timeout: job.Timeout = None,
+    setup_timeout: job.SetupTimeout = None,
+    grace: job.Grace = None,
+    label: job.Label = None,
+    after: job.After = None,
+    force: job.Force = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be placed where.")] = False,
+    no_schedule: Annotated[bool, typer.Option("--no-schedule", help="Submit only.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end; the exit code tells how.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Print the logs until the end.")] = False,
+) -> int:
+    """Submit a job, place it, start it; prints its id."""
+    iris: Context = context.obj
+    wanted = _request(context, jobfile or [])
+    if dry_run:
+        return _show_plan(iris, wanted)
+    session = iris.session("iris launch")
+    launched = _submit(iris, session, wanted, schedule=not no_schedule)
+    return _stay(iris, session, launched, wait=wait, follow=follow)
+
+
+def _request(context: typer.Context, words: list[str]) -> JobRequest:
+    from iris_cli.core.job import JobRequest
+    from iris_cli.core.lifecycle.submit import over
+
+    command = context.meta.get(_COMMAND, ())
+    if len(words) > 1 or (words and not words[0].endswith((".yaml", ".yml"))):
+        raise UsageError(
+            f"{words[0][:80]!r} is not a job file", hint=f"put -- before the command: -- {words[0][:80]} ..."
+        )
+    said = job.request(context.params, command)
+    if not words:
+        return said
+    from iris_cli.config.job_file import load_job_file
+
+    filed = load_job_file(Path(words[0]))
+    return over(said, filed) if isinstance(filed, JobRequest) else said
+
+
+def _submit(iris: Context, session: Session, wanted: JobRequest, *, schedule: bool) -> JobId:
+    from iris_cli.ops import cycle
+    from iris_cli.ops.launch import launch as submit
+    from iris_cli.render import launched
+
+    job_id = submit(session, wanted)
+    # The id is out before anything slow begins: whoever is cut off knows what to look for.
+    if not iris.output.as_json:
+        iris.output.line(job_id)
+        iris.output.flush()
+    result = cycle.run(session) if schedule else None
+    launched.show(iris.output, session.cluster, job_id, result)
+    return job_id
+
+
+def _stay(iris: Context, session: Session, job_id: JobId, *, wait: bool, follow: bool) -> int:
+    if follow:
+        from iris_cli.cli.logs import follow_job
+
+        follow_job(iris, session, job_id)
+    if wait or follow:
+        from iris_cli.cli.wait import wait_and_tell
+
+        return wait_and_tell(iris, session, [job_id])
+    return ExitCode.OK
+
+
+def _show_plan(iris: Context, wanted: JobRequest) -> int:
+    from iris_cli.ops.launch import dry_run
+    from iris_cli.render import plans
+
+    made, cluster, job_id = dry_run(iris.session("iris launch --dry-run"), wanted)
+    plans.show_plan(iris.output, made, cluster, job_id)
+    return ExitCode.OK

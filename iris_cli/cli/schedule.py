@@ -1,0 +1,57 @@
+"""`iris schedule`: one cycle, or one every few seconds."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, LockedError
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example:  iris schedule --once --lock-timeout 0")(schedule)
+
+
+def schedule(
+    context: typer.Context,
+    once: Annotated[
+        bool, typer.Option("--once", help="One cycle, then end: the default, and for cron.")
+    ] = False,
+    interval: Annotated[
+        float | None,
+        typer.Option(help="Go on, with this many seconds between cycles.", min=0.1, show_default=False),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be placed; change nothing.")
+    ] = False,
+) -> int:
+    """See how the workers are, settle what ended, place what waits, start it. All that cron needs."""
+    iris: Context = context.obj
+    if dry_run:
+        return _show_plan(iris)
+    from iris_cli.ops import cycle
+    from iris_cli.render import cycles
+
+    session = iris.session("iris schedule")
+    while True:
+        try:
+            cycles.show(iris.output, session.cluster, cycle.run(session))
+        except LockedError as error:
+            if iris.lock_timeout != 0:
+                raise
+            iris.output.message(f"busy: {error.message}")  # cron: the other one does the work
+        if interval is None or once:
+            return ExitCode.OK
+        iris.output.flush()
+        session.clock.sleep(interval)
+
+
+def _show_plan(iris: Context) -> int:
+    from iris_cli.ops.launch import dry_run
+    from iris_cli.render import plans
+
+    made, cluster, _ = dry_run(iris.session("iris schedule --dry-run"))
+    plans.show_plan(iris.output, made, cluster)
+    return ExitCode.OK

@@ -1,0 +1,137 @@
+"""`iris worker ...`: what an operator does with one host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iris_cli.cli import worker_show
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, IrisError, UsageError
+
+if TYPE_CHECKING:
+    from iris_cli.ops.session import Session
+    from iris_cli.ops.workers import Probed
+
+Workers = Annotated[list[str], typer.Argument(help="Worker ids.", show_default=False)]
+Reason = Annotated[str, typer.Option(help="Why, for the history.", show_default=False)]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(
+        name="worker", help="Probe, drain, taint, bring back or forget a worker.", no_args_is_help=True
+    )
+    worker_show.register(group)
+    for command in (probe, drain, uncordon, taint, forget):
+        group.command()(command)
+    app.add_typer(group)
+
+
+def probe(
+    context: typer.Context,
+    workers: Annotated[
+        list[str] | None, typer.Argument(help="Worker ids; all if left out.", show_default=False)
+    ] = None,
+    accept_key: Annotated[
+        bool, typer.Option("--accept-key", help="Trust the host key, boot and incarnation shown now.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+) -> int:
+    """Ask workers what they are, whatever their back-off says."""
+    from iris_cli.ops import workers as operation
+    from iris_cli.render import probes
+
+    iris: Context = context.obj
+    session = iris.session("iris worker probe")
+    if accept_key:
+        if not workers or len(workers) != 1:
+            raise UsageError(
+                "--accept-key takes one worker at a time", hint="iris worker probe --accept-key WORKER"
+            )
+        results = [_accept(iris, session, workers[0], yes=yes)]
+    else:
+        results = operation.probe(session, workers or [])
+    probes.show(iris.output, results)
+    silent = probes.silent(results)
+    return ExitCode.UNREACHABLE if silent else ExitCode.OK
+
+
+def _accept(iris: Context, session: Session, name: str, *, yes: bool) -> Probed:
+    from iris_cli.ops import workers as operation
+    from iris_cli.ops.names import find_worker
+
+    worker = find_worker(session.view(), name)
+    target = session.target(worker)
+    transport = iris.transport
+    presented = transport.presented_key(target, session.limits.connect_timeout)
+    known = transport.known_fingerprints(target)
+    iris.output.message(
+        f"{name} shows {presented.type} {presented.fingerprint}; on record: {', '.join(known) or 'none'}"
+    )
+    if presented.fingerprint not in known and not yes and not typer.confirm("Trust it?", err=True):
+        raise IrisError("nothing was accepted")
+    transport.accept_key(worker.id, presented)
+    return operation.accept(session, name)
+
+
+def drain(context: typer.Context, workers: Workers, reason: Reason = "") -> int:
+    """Let nothing new onto workers; what runs there runs on."""
+    from iris_cli.ops import workers as operation
+
+    iris: Context = context.obj
+    return _tell(
+        iris, "draining", operation.drain(iris.session("iris worker drain"), workers, reason), workers
+    )
+
+
+def uncordon(context: typer.Context, workers: Workers) -> int:
+    """Lift drain, quarantine and cool-down."""
+    from iris_cli.ops import workers as operation
+
+    iris: Context = context.obj
+    return _tell(
+        iris, "uncordoned", operation.uncordon(iris.session("iris worker uncordon"), workers), workers
+    )
+
+
+def taint(
+    context: typer.Context,
+    worker: Annotated[str, typer.Argument(help="Worker id.")],
+    name: Annotated[str, typer.Argument(help="Name of the taint.")],
+    remove: Annotated[bool, typer.Option("--remove", help="Take the taint away.")] = False,
+) -> int:
+    """Keep jobs off a worker, but those that tolerate the taint."""
+    from iris_cli.ops import workers as operation
+
+    iris: Context = context.obj
+    changed = operation.taint(iris.session("iris worker taint"), worker, name, remove=remove)
+    return _tell(iris, "untainted" if remove else "tainted", [worker] if changed else [], [worker])
+
+
+def forget(
+    context: typer.Context,
+    worker: Annotated[str, typer.Argument(help="Worker id.")],
+    dead: Annotated[bool, typer.Option("--dead", help="My word: nothing runs there any more.")] = False,
+    reason: Reason = "",
+) -> int:
+    """Take a worker off the books. With --dead its attempts end, and their tasks are placed elsewhere."""
+    from iris_cli.ops import workers as operation
+
+    iris: Context = context.obj
+    session = iris.session("iris worker forget")
+    return _tell(iris, "forgotten", [operation.forget(session, worker, dead=dead, reason=reason)], [worker])
+
+
+def _tell(iris: Context, done: str, changed: list[str], asked: list[str]) -> int:
+    if iris.output.as_json:
+        iris.output.document(
+            {done: list(changed), "unchanged": [each for each in asked if each not in changed]}
+        )
+        return ExitCode.OK
+    for each in changed:
+        iris.output.line(f"{done} {each}")
+    for each in asked:
+        if each not in changed:
+            iris.output.message(f"{each}: nothing to change")
+    return ExitCode.OK

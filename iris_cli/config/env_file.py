@@ -1,0 +1,84 @@
+"""Environment variables: their names, and files with a `NAME=value` on each line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from iris_cli.config.problems import Report
+from iris_cli.config.reading import Place, mapping_of, written
+from iris_cli.core.ids import clip
+from iris_cli.errors import UsageError
+
+MOST_BYTES = 1 << 20
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LINE = re.compile(r"(?:export\s+)?(?P<name>[^=\s]+)\s*=\s*(?P<value>.*)")
+
+
+def check_env_name(name: str) -> None:
+    """Raises UsageError for what can't be, or may not be, the name of a variable."""
+    if _NAME.fullmatch(name) is None:
+        raise UsageError(
+            f"{clip(name)!r} can't be the name of an environment variable",
+            hint="use letters, digits and '_', not beginning with a digit",
+        )
+    if name.startswith("IRIS_"):
+        raise UsageError(f"{clip(name)} is set by iris itself", hint="choose a name without IRIS_ in front")
+
+
+def env(place: Place) -> dict[str, str]:
+    """A mapping of variables. Numbers and booleans are taken as they are written."""
+    for name, entry in place.entries().items():
+        try:
+            check_env_name(name)
+        except UsageError as error:
+            entry.problem(error.message, error.hint)
+    return mapping_of(written)(place)
+
+
+def read_env_file(path: Path) -> dict[str, str]:
+    """The variables of a file: `NAME=value` lines, with `export` in front or quotes around the value if you
+    like, and comment lines with `#`. Nothing in them is expanded. Raises ConfigError with all problems.
+    """
+    report = Report(path)
+    found: dict[str, str] = {}
+    for number, line in enumerate(_lines(path, report), start=1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        match = _LINE.fullmatch(stripped)
+        try:
+            if match is None:
+                raise UsageError("not a variable", hint="write NAME=value")
+            check_env_name(match["name"])
+        except UsageError as error:
+            report.add(number, "", error.message, error.hint)
+        else:
+            found[match["name"]] = _unquoted(match["value"])
+    report.raise_if_any()
+    return found
+
+
+def _lines(path: Path, report: Report) -> list[str]:
+    try:
+        if not path.is_file():
+            raise FileNotFoundError(2, "there is no such file")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES or b"\0" in data:
+            raise ValueError("it is no file of variables: too large, or with NUL bytes")
+        return data.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        report.add(1, "", "it is not UTF-8 text")
+    except ValueError as error:
+        report.add(1, "", str(error))
+    except OSError as error:
+        report.add(1, "", error.strerror or str(error))
+    return []
+
+
+def _unquoted(value: str) -> str:
+    if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
+        return value[1:-1]
+    return value

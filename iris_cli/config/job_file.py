@@ -1,0 +1,206 @@
+"""Job files: the options of `iris launch` as YAML."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from iris_cli.config.env_file import check_env_name, env, read_env_file
+from iris_cli.config.problems import Report
+from iris_cli.config.reading import (
+    Place,
+    Section,
+    boolean,
+    integer,
+    list_of,
+    mapping_of,
+    matching,
+    number,
+    one_of,
+    section,
+    text,
+    written,
+)
+from iris_cli.config.yaml_source import read_yaml
+from iris_cli.core.constraint_syntax import parse_constraint
+from iris_cli.core.constraint_types import Constraint, ConstraintMode
+from iris_cli.core.ids import parse_job_id
+from iris_cli.core.job import EnvPreset, JobRequest, Priority
+from iris_cli.core.resources import AUTO, Device, Resources
+from iris_cli.core.topology import canonical_type
+from iris_cli.core.units import parse_duration, parse_memory
+from iris_cli.errors import ConfigError, UsageError
+
+NOT_YET = ("workdir", "ports", "signal", "array", "each_line", "lease", "replace_lost")
+"""Keys of the format that jobs have no place for yet."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_SHELL_SIGNS = frozenset({"|", "||", "&", "&&", ";", "<", ">", ">>", "2>&1"})
+_SHEBANG_OF_SH = re.compile(r"#!\s*(/usr)?/bin/(env\s+)?(ba|da)?sh\b")
+
+
+def load_job_file(path: Path) -> JobRequest:
+    """Read a job file. Raises ConfigError with all its problems."""
+    report = Report(path)
+    root = read_yaml(path, report)
+    request = Place(root, "", report).read(_request) if root else None
+    report.raise_if_any()
+    return request or JobRequest()
+
+
+def duration(place: Place) -> float:
+    """Seconds, from `90s`, `10m`, `2h` or a number."""
+    return parse_duration(written(place))
+
+
+def size(place: Place) -> int:
+    """Bytes, from `512MiB` or `8GB`."""
+    return parse_memory(written(place))
+
+
+def cores(place: Place) -> float:
+    return Resources(cpu=number(place)).cpu
+
+
+def tpu_type(place: Place) -> str:
+    """A canonical TPU type."""
+    return canonical_type(text(place))
+
+
+def gpu(place: Place) -> str:
+    """`VARIANT`, `VARIANT:COUNT`, or a bare count of any."""
+    device = gpu_device(place)
+    return f"{device.variant}:{device.count}" if device.count > 1 else device.variant
+
+
+def gpu_device(place: Place) -> Device:
+    """The same as a device."""
+    variant, _, count = written(place).partition(":")
+    if variant.isdecimal() and not count:
+        variant, count = AUTO, variant
+    if count and not (count.isascii() and count.isdecimal() and len(count) <= 3):
+        raise UsageError(
+            f"{count[:80]!r} is not a number of GPUs", hint="write VARIANT:COUNT, such as h100:8"
+        )
+    return Device("gpu", variant, int(count or 1))
+
+
+def argv(place: Place) -> tuple[str, ...]:
+    """An argument vector: a list, or one line that is split into words as a shell would, and no more."""
+    if isinstance(place.node.value, tuple):
+        return list_of(written)(place)
+    words = tuple(shlex.split(text(place)))
+    if signs := _SHELL_SIGNS.intersection(words):
+        raise UsageError(
+            f"{min(signs)!r} means something to a shell only", hint="write it as script: instead"
+        )
+    return words
+
+
+def _script(place: Place) -> tuple[str, ...]:
+    """Shell text as the argument vector that runs it."""
+    body = text(place)
+    if body.startswith("#!") and _SHEBANG_OF_SH.match(body) is None:
+        raise UsageError("a script is run by sh", hint="put it in a file and write command: [...]")
+    return ("/bin/bash" if "bash" in body.partition("\n")[0] else "/bin/sh", "-c", body)
+
+
+def _constraint(place: Place) -> Constraint:
+    return parse_constraint(written(place))
+
+
+def _env_name(place: Place) -> str:
+    name = text(place)
+    check_env_name(name)
+    return name
+
+
+def _tpu_or_auto(place: Place) -> str:
+    return AUTO if place.node.value == AUTO else tpu_type(place)
+
+
+def _group_by(place: Place) -> str:
+    with section(place) as coscheduling:
+        return coscheduling.need("group_by", text, "")
+
+
+_READERS: Mapping[str, Callable[[Place], Any]] = {
+    "name": lambda place: str(parse_job_id(written(place))),
+    "tpu": _tpu_or_auto,
+    "gpu": gpu,
+    "cpu": cores,
+    "memory": size,
+    "replicas": integer(1),
+    "slices": integer(1),
+    "constraints": list_of(_constraint),
+    "tolerate": list_of(matching(_NAME, "the name of a taint")),
+    "env": env,
+    "secrets": list_of(_env_name),
+    "setup": text,
+    "env_preset": one_of(EnvPreset),
+    "priority": one_of(Priority),
+    "max_retries_failure": integer(0),
+    "max_retries_preemption": integer(0),
+    "max_task_failures": integer(0),
+    "scheduling_timeout": duration,
+    "timeout": duration,
+    "setup_timeout": duration,
+    "grace": duration,
+    "labels": mapping_of(written),
+    "after": list_of(lambda place: str(parse_job_id(written(place)))),
+    "force": boolean,
+}
+
+
+def job_fields(found: Section, keys: Iterable[str] = tuple(_READERS)) -> JobRequest:
+    """The fields of a job among the keys of a section."""
+    said: dict[str, Any] = {key: found.get(key, _READERS[key], None) for key in keys}
+    return JobRequest(**said)
+
+
+def _request(place: Place) -> JobRequest:
+    with section(place) as job:
+        request = job_fields(job)
+        command = job.get("command", argv)
+        script = job.get("script", _script)
+        if "command" in job and "script" in job:
+            job.at("script").problem("there is a command already", "keep one of command and script")
+        preferred = job.get("prefer", list_of(_constraint))
+        group_by = job.get("coscheduling", _group_by)
+        env_files = job.get("env_file", _env_files)
+        _refuse_known(job)
+    if preferred is not None:
+        preferred = tuple(replace(each, mode=ConstraintMode.PREFERRED) for each in preferred)
+        request = replace(request, constraints=(*(request.constraints or ()), *preferred))
+    if env_files is not None:
+        request = replace(request, env={**env_files, **(request.env or {})})
+    return replace(request, command=command or script, group_by=group_by)
+
+
+def _env_files(place: Place) -> dict[str, str]:
+    """The variables of one file or several, the last one wins; relative names start at the job file."""
+    names = (
+        [written(item) for item in place.items()] if isinstance(place.node.value, tuple) else [text(place)]
+    )
+    found: dict[str, str] = {}
+    for name in names:
+        try:
+            found |= read_env_file(place.report.file.parent / Path(name).expanduser())
+        except ConfigError as error:
+            for problem in error.problems:
+                place.problem(problem)
+    return found
+
+
+def _refuse_known(job: Section) -> None:
+    """Keys whose plain 'unknown key' would mislead."""
+    hints = {**dict.fromkeys(NOT_YET, ""), "regions": "write constraints: [region in a,b], or -c region=..."}
+    for key, hint in hints.items():
+        if key in job.entries:
+            job.get(key, lambda place: place)
+            message = "regions is not a field of jobs" if key == "regions" else f"{key} is not supported yet"
+            job.at(key).problem(message, hint)

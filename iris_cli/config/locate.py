@@ -1,0 +1,40 @@
+"""Where `cluster.yaml` is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from iris_cli.errors import ConfigError
+
+FILE_NAME = "cluster.yaml"
+
+
+def find_config(explicit: Path | None, environ: Mapping[str, str], cwd: Path) -> Path:
+    """`--config`, else `$IRIS_CONFIG`, `./cluster.yaml`, the user's configuration directory. Raises ConfigError.
+
+    A file that was named must be there: nothing else is taken in its place.
+    """
+    named = explicit or (Path(environ["IRIS_CONFIG"]) if environ.get("IRIS_CONFIG") else None)
+    if named is not None:
+        path = cwd / named
+        if not path.is_file():
+            source = "--config" if explicit else "$IRIS_CONFIG"
+            raise ConfigError(f"{source} names {named}, and there is no such file", hint="`iris init` makes one")
+        return path
+    places = [cwd / FILE_NAME, *_user_places(environ)]
+    for path in places:
+        if path.is_file():
+            return path
+    raise ConfigError(
+        f"there is no {FILE_NAME} (looked for {', '.join(map(str, places))})",
+        hint="`iris init` makes one, or say --config FILE",
+    )
+
+
+def _user_places(environ: Mapping[str, str]) -> list[Path]:
+    base = environ.get("XDG_CONFIG_HOME", "")
+    if not base.startswith("/"):  # by the XDG rules a relative one is to be ignored
+        home = environ.get("HOME")
+        base = f"{home}/.config" if home else ""
+    return [Path(base, "iris", FILE_NAME)] if base else []

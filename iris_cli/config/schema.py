@@ -1,0 +1,108 @@
+"""What `cluster.yaml` says, as values. Defaults are filled in, slices are expanded to their hosts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from iris_cli.core.attributes import AttributeValue
+from iris_cli.core.connection import Connection
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.job import JobRequest, ReplaceLost
+from iris_cli.core.limits import Limits
+from iris_cli.core.resources import Device
+
+NOWHERE = Connection(host="")
+"""Settings for connections whose host is not known yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostConfig:
+    """One worker. None, or an attribute that is missing, means: as the probe finds it.
+
+    `memory` is in bytes, `cpu` in cores. `env` is the default environment of its tasks, `slice` the name of
+    the slice that it is a member of.
+    """
+
+    worker: WorkerId
+    connection: Connection
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    cpu: float | None = None
+    memory: int | None = None
+    device: Device | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    slice: str | None = None
+    replace_lost: ReplaceLost = ReplaceLost.PREEMPTIBLE
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever something is written otherwise that lies over what a probe finds."""
+        attributes = sorted((key, repr(value.value)) for key, value in self.attributes.items())
+        said = repr((self.connection, attributes, self.cpu, self.memory, self.device))
+        return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceTemplate:
+    """The kind of slice that a scale group makes. `type` is a canonical TPU type."""
+
+    provider: str
+    type: str
+    project: str = ""
+    zone: str = ""
+    runtime: str = ""
+    preemptible: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleGroup:
+    """Slices that can be made on demand. A lower `priority` is tried first; `idle_timeout` in seconds.
+
+    `attributes` are those that every worker of the group will have, `env` the default environment there,
+    `setup` a command that each new VM runs once.
+    """
+
+    name: str
+    template: SliceTemplate
+    min_slices: int = 0
+    max_slices: int = 1
+    priority: int = 0
+    idle_timeout: float = 600.0
+    setup: str = ""
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    connection: Connection = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notify:
+    """Whom to tell when a job ends: an argument vector to run here, and a URL to post to."""
+
+    command: tuple[str, ...] = ()
+    webhook: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """What jobs get that say nothing of it. `env` lies beneath the environment of every host."""
+
+    job: JobRequest = field(default_factory=JobRequest)
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """A whole `cluster.yaml`. `ssh` holds the defaults of all connections, `warnings` are in words."""
+
+    path: Path
+    name: str = "cluster"
+    ssh: Connection = NOWHERE
+    hosts: tuple[HostConfig, ...] = ()
+    scale_groups: tuple[ScaleGroup, ...] = ()
+    replace_lost: ReplaceLost = ReplaceLost.PREEMPTIBLE
+    notify: Notify = field(default_factory=Notify)
+    limits: Limits = field(default_factory=Limits)
+    defaults: Defaults = field(default_factory=Defaults)
+    warnings: tuple[str, ...] = ()

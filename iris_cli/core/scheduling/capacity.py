@@ -1,0 +1,107 @@
+"""Sets of workers as integers, and who has how much left.
+
+A worker is known by its position: 0 upwards in the order of worker ids. A set of workers is an integer with
+one bit for each position, so that "fits the constraints and has 16 cores left" is one `&` however large the
+fleet is, and the first worker of a set is its lowest bit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from iris_cli.core.worker import Worker
+
+
+def mask_of(positions: Sequence[int]) -> int:
+    """The set of these positions."""
+    if not positions:
+        return 0
+    bits = bytearray((max(positions) >> 3) + 1)
+    for position in positions:
+        bits[position >> 3] |= 1 << (position & 7)
+    return int.from_bytes(bits, "little")
+
+
+def positions_of(mask: int) -> Iterator[int]:
+    """The members of a set, in ascending order."""
+    bits = bin(mask)[:1:-1]
+    position = bits.find("1")
+    while position >= 0:
+        yield position
+        position = bits.find("1", position + 1)
+
+
+def flags_of(mask: int, everyone: int) -> str:
+    """The set as text, `"1"` at the index of each member: for looking positions up one by one."""
+    return bin(mask | everyone + 1)[:2:-1]
+
+
+def first_of(mask: int) -> int:
+    """The lowest position in a set that isn't empty."""
+    return (mask & -mask).bit_length() - 1
+
+
+class WorkerCapacity(NamedTuple):
+    """What one worker has left when a cycle begins, derived from the claims of its live attempts.
+
+    CPU in thousandths of a core, memory in bytes, the free GPUs by index; `chips` is 1 while they have no
+    tenant, else 0. Negative where a worker shrank below what runs on it.
+    """
+
+    cpu_millis: int
+    memory: int
+    gpus: tuple[int, ...]
+    chips: int
+    attempts: int
+
+    @classmethod
+    def of(cls, worker: Worker) -> WorkerCapacity:
+        claims = worker.claims
+        if not claims:
+            return cls(worker.cpu_millis, worker.memory, tuple(range(worker.gpus)), 1, 0)
+        cpu_millis, memory, chips = worker.cpu_millis, worker.memory, 1
+        taken: list[int] = []
+        for claim in claims.values():
+            cpu_millis -= claim.cpu_millis
+            memory -= claim.memory
+            taken += claim.gpus
+            if claim.chips:
+                chips = 0
+        gpus = tuple(gpu for gpu in range(worker.gpus) if gpu not in taken)
+        return cls(cpu_millis, memory, gpus, chips, len(claims))
+
+
+class Dimension:
+    """One resource of every worker: how much is left, and for each amount anybody asks for, who has it."""
+
+    __slots__ = ("_needs", "at_start", "left", "now")
+
+    def __init__(self, left: Iterable[int], needs: Iterable[int]) -> None:
+        self.left = list(left)
+        self._needs = sorted(dict.fromkeys(need for need in needs if need > 0))
+        self.at_start = self._who_has_each()
+        self.now = dict(self.at_start)
+
+    def take(self, position: int, amount: int) -> None:
+        """Commit an amount of one worker; it leaves the sets of those who have what it no longer has."""
+        before = self.left[position]
+        after = self.left[position] = before - amount
+        needs = self._needs
+        if needs and after < needs[-1]:
+            for need in needs[bisect_right(needs, after) : bisect_right(needs, before)]:
+                self.now[need] ^= 1 << position
+
+    def _who_has_each(self) -> dict[int, int]:
+        by_amount: dict[int, list[int]] = {}
+        for position, amount in enumerate(self.left):
+            by_amount.setdefault(amount, []).append(position)
+        amounts = sorted(by_amount)
+        who = 0
+        found = {0: (1 << len(self.left)) - 1}  # who needs nothing is served by everybody
+        for need in reversed(self._needs):
+            while amounts and amounts[-1] >= need:
+                who |= mask_of(by_amount[amounts.pop()])
+            found[need] = who
+        return found

@@ -1,0 +1,93 @@
+"""What entries ask for, and which workers could serve that. Entries that ask for the same share the work."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from iris_cli.core.job import Job
+from iris_cli.core.scheduling.context import Need, SchedulingContext
+
+
+class Shape(NamedTuple):
+    """The shape of a gang: so many groups of so many workers. `whole`: the groups are whole TPU slices."""
+
+    group_by: str
+    groups: int
+    size: int
+    whole: bool
+
+
+class Signatures:
+    """Numbers what jobs ask for, from 0: jobs that ask for the same get the same number.
+
+    Jobs must be kept alive meanwhile: equal objects are recognised by their identity first.
+    """
+
+    def __init__(self) -> None:
+        self.samples: list[Job] = []  # by number, the first job that asked
+        self._by_identity: dict[tuple[object, ...], int] = {}
+        self._by_value: dict[tuple[object, ...], int] = {}
+
+    def number(self, job: Job) -> int:
+        """The number of what this job asks for."""
+        shape = (job.coscheduling.group_by, job.replicas, job.slices) if job.coscheduling else None
+        identity = (id(job.constraints), id(job.tolerations), id(job.resources), shape)
+        found = self._by_identity.get(identity)
+        if found is None:
+            value = (tuple(job.constraints), tuple(job.tolerations), job.resources, shape)
+            found = self._by_value.setdefault(value, len(self.samples))
+            if found == len(self.samples):
+                self.samples.append(job)
+            self._by_identity[identity] = found
+        return found
+
+
+class Requirement:
+    """What some entries ask for, as sets of workers.
+
+    `selected` satisfy device, constraints and tolerations; `eligible` may also be given something in this
+    cycle, if they have room. `levels` are sets of workers by how many preferences they meet, the most first.
+    `exhausted`: nothing fits any more, and as room only shrinks, nothing will in this cycle.
+    """
+
+    def __init__(self, job: Job, context: SchedulingContext) -> None:
+        fleet = context.fleet
+        self.job = job
+        self.need = Need(job.resources)
+        self.plain = job.resources.device_type == "cpu"
+        self.shape = shape_of(job)
+        self.required = tuple(each for each in job.constraints if each.required)
+        self.preferred = [fleet.satisfying(each) for each in job.constraints if not each.required]
+        self.equipped = fleet.equipped(job.resources.device)
+        self.allowed = fleet.everyone
+        for constraint in self.required:
+            self.allowed &= fleet.satisfying(constraint)
+        self.tolerated = fleet.tolerating(job.tolerations)
+        self.selected = self.equipped & self.allowed & self.tolerated
+        self.healthy = self.selected & fleet.healthy & fleet.rested
+        self.eligible = self.healthy & fleet.settled
+        self.levels = _levels(fleet.everyone, self.preferred)
+        self.exhausted = not self.eligible
+        self.last: tuple[int, int] = (-1, -1)  # version of the context, position chosen then
+
+    def candidates(self, context: SchedulingContext) -> int:
+        """The workers that fit now and are not reserved."""
+        return self.eligible & context.open & context.with_room(self.need)
+
+
+def shape_of(job: Job) -> Shape | None:
+    """The shape of a gang; None for a job of single tasks."""
+    if job.coscheduling is None:
+        return None
+    groups = max(1, job.slices)
+    whole = job.resources.device_type == "tpu"
+    return Shape(job.coscheduling.group_by, groups, job.replicas // groups, whole)
+
+
+def _levels(everyone: int, preferred: list[int]) -> tuple[int, ...]:
+    met = [everyone]  # met[n]: the workers that meet exactly n of the preferences looked at so far
+    for those in preferred:
+        met = [
+            (with_it & those) | (without_it & ~those) for with_it, without_it in zip([0, *met], [*met, 0], strict=True)
+        ]
+    return tuple(reversed(met))

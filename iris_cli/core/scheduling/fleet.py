@@ -1,0 +1,129 @@
+"""What the workers are: indexes from attributes to sets of workers, built for one cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from iris_cli.core.constraints import (
+    DEVICE_TYPE_ATTRIBUTE_KEY,
+    DEVICE_VARIANT_ATTRIBUTE_KEY,
+    TAINT_KEY_PREFIX,
+    AttributeValue,
+    Constraint,
+)
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.lifecycle.workers import cooling
+from iris_cli.core.limits import Limits
+from iris_cli.core.resources import AUTO, Device, device_compatible
+from iris_cli.core.scheduling.capacity import mask_of
+from iris_cli.core.scheduling.groups import GroupIndex
+from iris_cli.core.worker import Worker, WorkerCondition
+
+
+class Fleet:
+    """Sets of workers by what they are. Positions follow the worker ids as text: `w-10` comes before `w-2`.
+
+    `healthy`: may be given something at all; `rested`: not cooling down; `settled`: no stop unconfirmed.
+    """
+
+    def __init__(
+        self,
+        workers: Iterable[Worker],
+        now: float,
+        limits: Limits,
+        unconfirmed_stops: Collection[WorkerId],
+    ) -> None:
+        by_id = {worker.id: worker for worker in workers}
+        self.workers = [by_id[worker_id] for worker_id in sorted(by_id)]
+        self.everyone = (1 << len(self.workers)) - 1
+        self.now = now
+        self.limits = limits
+        sick, tired, stopping = [], [], []
+        for position, worker in enumerate(self.workers):
+            if not takes_new(worker):
+                sick.append(position)
+            if worker.cooldown_until and cooling(worker, now, limits):
+                tired.append(position)
+            if worker.id in unconfirmed_stops:
+                stopping.append(position)
+        self.healthy = self.everyone & ~mask_of(sick)
+        self.rested = self.everyone & ~mask_of(tired)
+        self.settled = self.everyone & ~mask_of(stopping)
+        self.taints = self._taints()
+        self._holders: dict[str, dict[AttributeValue, int]] = {}
+        self._satisfying: dict[Constraint, int] = {}
+        self._groups: dict[str, GroupIndex] = {}
+
+    def holders(self, key: str) -> dict[AttributeValue, int]:
+        """For each value of an attribute the workers that have it."""
+        found = self._holders.get(key)
+        if found is None:
+            positions: dict[AttributeValue, list[int]] = {}
+            for position, worker in enumerate(self.workers):
+                value = worker.attributes.get(key)
+                if value is not None:
+                    positions.setdefault(value, []).append(position)
+            found = self._holders[key] = {value: mask_of(those) for value, those in positions.items()}
+        return found
+
+    def satisfying(self, constraint: Constraint) -> int:
+        """The workers that satisfy a constraint. Evaluated once for each value there is, not for each worker."""
+        found = self._satisfying.get(constraint)
+        if found is None:
+            found, without = 0, self.everyone
+            for value, those in self.holders(constraint.key).items():
+                without &= ~those
+                if constraint.matches({constraint.key: value}):
+                    found |= those
+            if constraint.matches({}):
+                found |= without
+            self._satisfying[constraint] = found
+        return found
+
+    def tolerating(self, tolerations: Collection[str]) -> int:
+        """The workers without a taint, of those known in the fleet, that isn't tolerated."""
+        tainted = 0
+        for taint, those in self.taints.items():
+            if taint not in tolerations:
+                tainted |= those
+        return self.everyone & ~tainted
+
+    def of_type(self, job_device_type: str) -> int:
+        """The workers whose device type serves a job's; a worker that reports none has only its CPU."""
+        kinds = self.holders(DEVICE_TYPE_ATTRIBUTE_KEY)
+        found, silent = 0, self.everyone
+        for kind, those in kinds.items():
+            silent &= ~those
+            if device_compatible(job_device_type, str(kind)):
+                found |= those
+        return found | silent if device_compatible(job_device_type, "cpu") else found
+
+    def equipped(self, device: Device | None) -> int:
+        """The workers with a compatible device: the type first, then the variant."""
+        right_type = self.of_type(device.kind if device else "cpu")
+        if device is None or device.kind == "cpu" or device.variant == AUTO:
+            return right_type
+        variants = self.holders(DEVICE_VARIANT_ATTRIBUTE_KEY)
+        return right_type & variants.get(AttributeValue(device.variant), 0)
+
+    def groups(self, key: str) -> GroupIndex:
+        """The groups of an attribute."""
+        found = self._groups.get(key)
+        if found is None:
+            found = self._groups[key] = GroupIndex(self.workers, self.holders(key))
+        return found
+
+    def _taints(self) -> dict[str, int]:
+        tainted: dict[str, list[int]] = {}
+        for position, worker in enumerate(self.workers):
+            for key in worker.attributes:
+                if key.startswith(TAINT_KEY_PREFIX):
+                    tainted.setdefault(key.removeprefix(TAINT_KEY_PREFIX), []).append(position)
+        return {taint: mask_of(tainted[taint]) for taint in sorted(tainted)}
+
+
+def takes_new(worker: Worker) -> bool:
+    """Whether a worker may be given anything at all. Cool-down is another matter: it passes by itself."""
+    return worker.condition is WorkerCondition.HEALTHY and not (
+        worker.unschedulable or worker.draining or worker.quarantined
+    )

@@ -1,0 +1,162 @@
+"""Gangs: whole or not at all, each on exactly its groups."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from iris_cli.core.scheduling.capacity import flags_of, mask_of, positions_of
+from iris_cli.core.scheduling.context import Need, SchedulingContext
+from iris_cli.core.scheduling.feasibility import Requirement, Shape
+from iris_cli.core.scheduling.groups import Group, GroupQueue, Rank, Ranker
+from iris_cli.core.scheduling.order import Entry
+from iris_cli.core.scheduling.placement import Assignment
+from iris_cli.core.worker import Worker
+
+
+class GangPlacer:
+    """Places the gangs of one cycle, and reserves for those that have waited `reserve_after` seconds."""
+
+    def __init__(self, context: SchedulingContext, reserve_after: float) -> None:
+        self._context = context
+        self._reserve_after = reserve_after
+        self._searches: dict[Requirement, GroupSearch] = {}
+
+    def place(self, entry: Entry, requirement: Requirement, placed: list[Assignment]) -> bool:
+        """Place all tasks of a gang, or none. Its tasks must be there, every one."""
+        search = self._search(requirement)
+        seats = None if requirement.exhausted else search.seats()
+        if seats is None:
+            requirement.exhausted = True
+            self._reserve(entry, search)
+            return False
+        workers = self._context.fleet.workers
+        for task, position in zip(entry.tasks, seats, strict=True):
+            gpus = self._context.take(position, requirement.need)
+            placed.append(Assignment(task.id, workers[position].id, gpus))
+        return True
+
+    def _search(self, requirement: Requirement) -> GroupSearch:
+        found = self._searches.get(requirement)
+        if found is None:
+            found = self._searches[requirement] = GroupSearch(self._context, requirement)
+        return found
+
+    def _reserve(self, entry: Entry, search: GroupSearch) -> None:
+        waited = self._context.fleet.now - entry.job.submitted_at
+        if 0 < self._reserve_after <= waited:
+            found = search.reservable()
+            if found:
+                self._context.reserve(entry.job.id, *found)
+
+
+class GroupSearch:
+    """The groups that could take a gang of one requirement: now, or once what runs there has ended."""
+
+    def __init__(self, context: SchedulingContext, requirement: Requirement) -> None:
+        assert requirement.shape is not None
+        self._context = context
+        self._requirement = requirement
+        self._shape = requirement.shape
+        self._index = context.fleet.groups(self._shape.group_by)
+        self._eligible = flags_of(requirement.eligible, context.fleet.everyone)
+        self._fitting: GroupQueue | None = None
+        self._waiting: GroupQueue | None = None
+
+    def seats(self) -> list[int] | None:
+        """One position for each task in order of its index, or None where the gang doesn't fit.
+
+        Groups by rank: most preferences met, then the fewest fitting workers, then the group's key. Within a
+        group by the worker's number in its slice, else by its id.
+        """
+        if self._fitting is None:
+            self._fitting = GroupQueue(self._index, self._context.changes, self._by_fit)
+        groups = self._fitting.first(self._shape.groups)
+        if groups is None:
+            return None
+        return [position for group in groups for position in self._first_members(group)]
+
+    def reservable(self) -> tuple[list[Group], list[int]] | None:
+        """The groups with the fewest live attempts to wait for, and the workers of them to keep.
+
+        None where more than busy workers is in the way, or where others have reserved what there is.
+        """
+        if self._waiting is None:
+            self._could = flags_of(self._large_enough(), self._context.fleet.everyone)
+            self._waiting = GroupQueue(self._index, self._context.changes, self._by_wait)
+        groups = self._waiting.first(self._shape.groups)
+        if groups is None:
+            return None
+        return groups, [position for group in groups for _, position in self._soonest(group)]
+
+    def _by_fit(self) -> Ranker:
+        candidates = self._requirement.candidates(self._context)
+        shape, preferred = self._shape, self._requirement.preferred
+
+        def rank(group: Group) -> Rank | None:
+            fitting = group.mask & candidates
+            if shape.whole:
+                if fitting != group.mask or not is_whole(group, shape):
+                    return None
+            elif fitting.bit_count() < shape.size:
+                return None
+            met = 0
+            if preferred:
+                chosen = mask_of(self._first_members(group))
+                met = sum((chosen & those).bit_count() for those in preferred)
+            return -met, fitting.bit_count(), group.number
+
+        return rank
+
+    def _first_members(self, group: Group) -> list[int]:
+        """The members that serve, in the order of their ranks."""
+        if self._shape.whole:
+            return list(group.members)
+        return list(islice(filter(self._fits, group.members), self._shape.size))
+
+    def _by_wait(self) -> Ranker:
+        def rank(group: Group) -> Rank | None:
+            soonest = self._soonest(group)
+            return (sum(wait for wait, _ in soonest), group.number) if soonest else None
+
+        return rank
+
+    def _soonest(self, group: Group) -> list[tuple[int, int]]:
+        """The members with the fewest live attempts in the way, as many as are needed; else none."""
+        taken = self._context.reserved_by
+        if self._shape.whole and not is_whole(group, self._shape):
+            return []
+        usable = [each for each in group.members if self._could[each] == "1" and each not in taken]
+        if len(usable) < self._shape.size:
+            return []
+        waits = [(0 if self._fits(each) else self._context.attempts[each], each) for each in usable]
+        return sorted(waits, key=lambda pair: pair[0])[: self._shape.size]
+
+    def _fits(self, position: int) -> bool:
+        return (
+            self._eligible[position] == "1"
+            and position not in self._context.reserved_by
+            and self._context.has_room(position, self._requirement.need)
+        )
+
+    def _large_enough(self) -> int:
+        """The workers that would serve if nothing ran there."""
+        need, workers = self._requirement.need, self._context.fleet.workers
+        return mask_of(
+            [
+                position
+                for position in positions_of(self._requirement.healthy)
+                if large_enough(workers[position], need)
+            ]
+        )
+
+
+def is_whole(group: Group, shape: Shape) -> bool:
+    """Whether the group is a slice of the right size with all its workers registered under their numbers."""
+    return group.numbered and len(group.members) == shape.size
+
+
+def large_enough(worker: Worker, need: Need) -> bool:
+    """Whether an idle worker of this kind would have room."""
+    return (
+        worker.cpu_millis >= need.cpu_millis and worker.memory >= need.memory and worker.gpus >= need.gpus
+    )

@@ -1,0 +1,54 @@
+"""Why something waits: typed, with need and have, in a fixed vocabulary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ReasonKind(StrEnum):
+    """In order of precedence: a worker that is refused for several reasons counts under the first."""
+
+    INVALID = "invalid"
+    NO_SUCH_DEVICE = "no_such_device"
+    CONSTRAINT = "constraint"
+    TAINT = "taint"
+    GROUP_SHAPE = "group_shape"
+    UNHEALTHY = "unhealthy"
+    COOLDOWN = "cooldown"
+    CHIPS = "chips"
+    GPUS = "gpus"
+    MEMORY = "memory"
+    CPU = "cpu"
+    SECRET = "secret"
+    AFTER = "after"
+    STOPPING = "stopping"
+    RESERVED = "reserved"
+    BEHIND = "behind"
+
+    @property
+    def rank(self) -> int:
+        """Its place in the order of precedence."""
+        return _RANK[self]
+
+
+_RANK = {kind: rank for rank, kind in enumerate(ReasonKind)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """One reason, in words and in numbers.
+
+    `need` and `have` are in the unit of the kind: thousandths of a core, bytes, GPUs, workers with free
+    chips; for the shape of a gang workers or groups. `refused` counts the workers (for a gang: the groups)
+    that serve otherwise and are refused for this.
+    """
+
+    kind: ReasonKind
+    text: str
+    need: int = 0
+    have: int = 0
+    refused: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text}"

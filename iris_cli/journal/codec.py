@@ -1,0 +1,247 @@
+"""Events as JSON objects: `{"type": "TaskAssigned", "task": "train/task-0", "attempt": 0, ...}`.
+
+The dataclasses of the core are the schema: how a class is written and read is worked out from its annotations
+when it is first met. A field that is equal to its default is left out, so defaults are part of the format.
+Reading is strict: what this module would never have written is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from inspect import signature
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from iris_cli.core.attributes import AttributeValue
+from iris_cli.core.events import AttemptEvent, Event
+from iris_cli.core.ids import (
+    JobId,
+    TaskId,
+    Token,
+    WorkerId,
+    parse_job_id,
+    parse_task_id,
+    parse_token,
+    parse_worker_id,
+)
+from iris_cli.errors import IrisError
+
+
+class BadEventError(ValueError):
+    """An event, or a field of one, is not what the format says."""
+
+
+class UnknownTypeError(Exception):
+    """The type of an event, `name`, is one that only a newer program knows."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+def encode_event(event: Event) -> dict[str, Any]:
+    """The event as a JSON object. Raises BadEventError for one that could not be read back."""
+    cls: Any = type(event)
+    return {"type": cls.__name__, **_kind_of_class(cls).encode(event)}
+
+
+def decode_event(entry: Any) -> Event | None:
+    """The event in a JSON object, which is used up; None for an unknown one that may be ignored.
+
+    Raises BadEventError and UnknownTypeError.
+    """
+    if type(entry) is not dict or type(name := entry.pop("type", None)) is not str:
+        raise BadEventError("an event is an object with a type")
+    ignorable = "ignorable" in entry
+    if ignorable and entry.pop("ignorable") is not True:
+        raise BadEventError(f"{name}: ignorable is true or absent")
+    cls = _TYPES.get(name)
+    if cls is not None:
+        event: Event = _kind_of_class(cls).decode(entry)
+        return event
+    if ignorable:
+        return None
+    raise UnknownTypeError(name)
+
+
+_TYPES: dict[str, Any] = {name: cls for name, cls in Event.TYPES.items() if cls is not AttemptEvent}
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """One type of value: the way into JSON and the strict way back. Both raise ValueError or TypeError."""
+
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+
+
+def _kind_of(hint: Any) -> _Kind:
+    """The kind that belongs to an annotation. Raises TypeError for one that the format doesn't know."""
+    if known := _SCALARS.get(hint):
+        return known
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType) and len(arguments) == 2 and NoneType in arguments:
+        return _optional(_kind_of(next(argument for argument in arguments if argument is not NoneType)))
+    if origin is tuple and arguments[1:] == (Ellipsis,):
+        return _tuple_of(_kind_of(arguments[0]))
+    if origin is Mapping and arguments[0] is str:
+        return _mapping_to(_kind_of(arguments[1]))
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return _enum(hint)
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _kind_of_class(hint)
+    raise TypeError(f"the event log has no way to write {hint}")
+
+
+@cache
+def _kind_of_class(cls: Any) -> _Kind:
+    hints = get_type_hints(cls)
+    kinds = {field.name: _kind_of(hints[field.name]) for field in fields(cls)}
+    defaults = _defaults_of(cls)
+    plan = [(name, kind.encode, defaults.get(name, MISSING)) for name, kind in kinds.items()]
+    readers = {name: kind.decode for name, kind in kinds.items()}
+
+    def encode(value: Any) -> dict[str, Any]:
+        if type(value) is not cls:
+            raise BadEventError(f"{value!r} is not of type {cls.__name__}")
+        entry, name = {}, ""
+        try:
+            for name, write, default in plan:
+                content = getattr(value, name)
+                if content != default:
+                    entry[name] = write(content)
+        except (ValueError, TypeError) as error:
+            raise BadEventError(f"{cls.__name__}.{name}: {error}") from error
+        return entry
+
+    def decode(entry: Any) -> Any:
+        if type(entry) is not dict:
+            raise BadEventError(f"{cls.__name__} is an object")
+        values, name = {}, ""
+        try:
+            for name, content in entry.items():
+                values[name] = readers[name](content)
+        except KeyError:
+            raise BadEventError(f"{cls.__name__} has no field {name!r}") from None
+        except (ValueError, TypeError, OverflowError) as error:
+            raise BadEventError(f"{cls.__name__}.{name}: {error}") from error
+        try:
+            return cls(**values)
+        except (ValueError, TypeError) as error:
+            raise BadEventError(f"{cls.__name__}: {error}") from error
+
+    return _Kind(encode, decode)
+
+
+def _defaults_of(cls: type) -> dict[str, Any]:
+    """Defaults by field, also for a class that has written its `__init__` itself."""
+    parameters = signature(cls).parameters.values()
+    defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
+    made = {each.name: each.default_factory() for each in fields(cls) if each.default_factory is not MISSING}
+    return {**defaults, **made}
+
+
+def _optional(inner: _Kind) -> _Kind:
+    return _Kind(
+        lambda value: None if value is None else inner.encode(value),
+        lambda content: None if content is None else inner.decode(content),
+    )
+
+
+def _tuple_of(item: _Kind) -> _Kind:
+    encode, decode = item.encode, item.decode
+    return _Kind(
+        lambda value: [encode(each) for each in _expect(tuple, value)],
+        lambda content: tuple([decode(each) for each in _expect(list, content)]),
+    )
+
+
+def _mapping_to(item: _Kind) -> _Kind:
+    encode, decode = item.encode, item.decode
+    return _Kind(
+        lambda value: {_expect(str, key): encode(each) for key, each in value.items()},
+        lambda content: {key: decode(each) for key, each in _expect(dict, content).items()},
+    )
+
+
+def _enum(cls: type[Enum]) -> _Kind:
+    return _Kind(lambda value: cls(value).value, _Table(cls).__getitem__)
+
+
+class _Table(dict[str, Any]):
+    """What texts mean, each checked once only: ids come back again and again."""
+
+    def __init__(self, parse: Callable[[str], Any]) -> None:
+        super().__init__()
+        self._parse = parse
+
+    def __missing__(self, text: object) -> Any:
+        try:
+            self[_expect(str, text)] = value = self._parse(_expect(str, text))
+        except IrisError as error:
+            raise ValueError(error.message) from error
+        return value
+
+
+def _id(parse: Callable[[str], Any]) -> _Kind:
+    """An id as it is printed, which must be parsed to the same again."""
+    table = _Table(parse)
+
+    def encode(value: Any) -> str:
+        text = str(value)
+        if table[text] != value:
+            raise ValueError(f"{value!r} is no id")
+        return text
+
+    return _Kind(encode, table.__getitem__)
+
+
+def _expect(cls: type, value: Any) -> Any:
+    if type(value) is not cls:
+        raise TypeError(f"{value!r:.80} is not of type {cls.__name__}")
+    return value
+
+
+def _exactly(cls: type) -> _Kind:
+    return _Kind(lambda value: _expect(cls, value), lambda content: _expect(cls, content))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.80} is not of type str")
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) is not float and type(value) is not int:
+        raise TypeError(f"{value!r:.80} is not a number")
+    if not math.isfinite(number := float(value)):
+        raise ValueError("a number must be finite")
+    return number
+
+
+def _token(value: Any) -> Token:
+    return parse_token(_expect(str, value))
+
+
+def _attribute(content: Any) -> AttributeValue:
+    if type(content) is bool:
+        raise TypeError("an attribute is text or a number")
+    return AttributeValue(content)
+
+
+_SCALARS: dict[Any, _Kind] = {
+    str: _Kind(_text, lambda content: _expect(str, content)),
+    int: _exactly(int),
+    bool: _exactly(bool),
+    float: _Kind(_number, _number),
+    JobId: _id(parse_job_id),
+    WorkerId: _id(parse_worker_id),
+    TaskId: _id(parse_task_id),
+    Token: _Kind(_token, _token),
+    AttributeValue: _Kind(lambda value: _expect(AttributeValue, value).value, _attribute),
+}

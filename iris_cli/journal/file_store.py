@@ -1,0 +1,147 @@
+"""The log as a file: reading on from where one has been, and committing a line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from iris_cli.core.events import Event, Transaction
+from iris_cli.errors import LogDamagedError
+from iris_cli.journal.durable import DISK, Disk, not_writable, opened, refusing, sync_directory, write_all
+from iris_cli.journal.head import Head, read_head, write_head
+from iris_cli.journal.layout import LOG
+from iris_cli.journal.record import START, Position, Record, encode_line, end_of_line
+from iris_cli.journal.scan import Fault, FaultKind, Scan
+from iris_cli.journal.store import Conflict, check_events
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What reading the log gave. `end` is the end of the last good record, `size` that of the file, in bytes.
+
+    `head_fits`: the line that HEAD names is not known to be another one.
+    """
+
+    records: tuple[Record, ...]
+    end: Position
+    size: int
+    fault: Fault | None
+    head: Head | None
+    head_fits: bool
+
+
+class FileStore:
+    """An EventStore in a directory. Only the holder of the lock may append, and recovery comes before."""
+
+    def __init__(self, directory: Path, disk: Disk = DISK) -> None:
+        self._directory = directory
+        self._path = directory / LOG
+        self._disk = disk
+        self._end = START
+        self._file: tuple[int, int] | None = None  # device and inode of the log that was read
+
+    def read(self, after_seq: int = 0) -> Iterator[Transaction]:
+        """Raises LogDamagedError; an unfinished last line never happened."""
+        loaded = self.load(after_seq)
+        if loaded.fault is not None and loaded.fault.kind is not FaultKind.TORN:
+            raise LogDamagedError(f"{self._path}, {loaded.fault}")
+        return iter(loaded.records)
+
+    def load(self, after_seq: int = 0) -> Loaded:
+        """The records behind `after_seq`, and how reading ended.
+
+        Reads only what is new if the caller has all that this store has read. Raises OSError, and
+        LogDamagedError if the log isn't the one that the caller has read up to `after_seq`.
+        """
+        head = read_head(self._directory)  # before the log, which only grows
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            if after_seq:
+                raise self._replaced() from None
+            self._end, self._file = START, None
+            return Loaded(records=(), end=START, size=0, fault=None, head=head, head_fits=True)
+        with open(fd, "rb") as stream:
+            return self._load(stream, head, after_seq)
+
+    def _load(self, stream: BinaryIO, head: Head | None, after_seq: int) -> Loaded:
+        status = os.fstat(stream.fileno())
+        start = self._end if after_seq >= self._end.seq and _stands_at(stream, self._end) else START
+        stream.seek(start.offset)
+        scan = Scan(stream, status.st_size, start)
+        records, crcs = [], {start.seq: start.crc}
+        landmarks = {self._end.seq, head.seq if head else 0}
+        for record in scan:
+            if record.seq > after_seq:
+                records.append(record)
+            if record.seq in landmarks:
+                crcs[record.seq] = record.crc
+        end, fault = scan.position, scan.fault
+        if after_seq and fault is None and (end.seq < after_seq or crcs.get(self._end.seq) != self._end.crc):
+            raise self._replaced()
+        self._end, self._file = end, (status.st_dev, status.st_ino)
+        return Loaded(
+            records=tuple(records),
+            end=end,
+            size=status.st_size,
+            fault=fault,
+            head=head,
+            head_fits=head is None or crcs.get(head.seq, head.crc) == head.crc,
+        )
+
+    def _replaced(self) -> LogDamagedError:
+        return LogDamagedError(
+            f"{self._path} is no longer the log that this command began with", hint="run the command again"
+        )
+
+    def append(self, expected_seq: int, events: Sequence[Event], *, at: float, actor: str) -> int | Conflict:
+        """Raises NotWritableError: then nothing may be done on the strength of these events."""
+        flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if expected_seq == 0 else 0)
+        with refusing(self._path), opened(self._path, flags) as fd:
+            if not self._is_at_end_of(fd):
+                self._catch_up()
+            if expected_seq != self._end.seq:
+                return Conflict(self._end.seq)
+            check_events(expected_seq, events)
+            line = encode_line(self._end, events, at=at, actor=actor)
+            self._commit(fd, line, end_of_line(self._end, line, at))
+            return self._end.seq
+
+    def _is_at_end_of(self, fd: int) -> bool:
+        status = os.fstat(fd)
+        same_file = self._file == (status.st_dev, status.st_ino) or status.st_size == 0
+        return same_file and status.st_size == self._end.offset
+
+    def _catch_up(self) -> None:
+        fault = self.load(self._end.seq).fault
+        if fault is not None:
+            raise LogDamagedError(f"{self._path}, {fault}", hint="iris log verify")
+
+    def _commit(self, fd: int, line: bytes, end: Position) -> None:
+        """Line, fsync, HEAD, in this order; if one fails, the log is put back to what it was."""
+        try:
+            write_all(self._disk, fd, line)
+            self._disk.fsync(fd)
+            if end.seq == 1:
+                sync_directory(self._disk, self._directory)
+            write_head(self._disk, self._directory, end)
+        except OSError as error:
+            # BEFORE: the line may be on the disk, whole or in part, though nobody will act on it.
+            with suppress(OSError):
+                self._disk.truncate(fd, self._end.offset)
+                self._disk.fsync(fd)
+            # AFTER: it is gone; or else the log reaches past HEAD, and the next writer recovers it.
+            raise not_writable(self._path, error) from error
+        status = os.fstat(fd)
+        self._end, self._file = end, (status.st_dev, status.st_ino)
+
+
+def _stands_at(stream: BinaryIO, position: Position) -> bool:
+    """Whether the record that ends at `position` is still the same."""
+    mark = f'"crc":"{position.crc}"}}\n'.encode("ascii")
+    stream.seek(max(0, position.offset - len(mark)))
+    return position.seq == 0 or stream.read(len(mark)) == mark

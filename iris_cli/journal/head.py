@@ -1,0 +1,46 @@
+"""`HEAD`: the last line that was committed. It may lag behind the log and never leads.
+
+Without it, a damaged last line would look like one that was never finished.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from iris_cli.journal.durable import Disk, opened, replace_file
+from iris_cli.journal.layout import HEAD
+from iris_cli.journal.scan import Position
+
+_LIMIT = 4096  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """`seq` and `crc` of the line, and the log that it is in."""
+
+    seq: int
+    crc: str
+    cluster_id: str
+
+
+def read_head(directory: Path) -> Head | None:
+    """None if there is none, or only what a power cut may leave of it. Raises OSError."""
+    try:
+        with opened(directory / HEAD, os.O_RDONLY) as fd:
+            entry = json.loads(os.read(fd, _LIMIT))
+        head = Head(**entry)
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+    return head if type(head.seq) is int else None
+
+
+def write_head(disk: Disk, directory: Path, position: Position) -> None:
+    """Say that the log is committed up to `position`. Raises OSError."""
+    if position.header is None:
+        (directory / HEAD).unlink(missing_ok=True)
+        return
+    head = Head(seq=position.seq, crc=position.crc, cluster_id=position.header.cluster_id)
+    replace_file(disk, directory / HEAD, json.dumps(asdict(head)).encode("ascii") + b"\n")

@@ -1,0 +1,16 @@
+"""The names of the files in the state directory."""
+
+from __future__ import annotations
+
+from typing import Final
+
+LOG: Final = "events.jsonl"
+HEAD: Final = "HEAD"
+LOCK: Final = "lock"
+HOLDER: Final = "lock.json"
+HEARTBEAT: Final = "heartbeat.json"
+KNOWN_HOSTS: Final = "known_hosts"
+TASK_LOGS: Final = "logs"
+WORKSPACES: Final = "workspaces"
+TORN_PREFIX: Final = "torn-"  # and a time: the unfinished end of a log
+DAMAGED_PREFIX: Final = f"{LOG}.damaged-"  # and a time: a log as it was before it was salvaged

@@ -1,0 +1,187 @@
+"""One line of the log: a transaction, committed whole or not at all.
+
+    {"seq":2,"prev":"5f1c0a9e","at":"2026-11-20T14:03:09.120Z","actor":"me@laptop iris launch",
+     "events":[...],"crc":"9a27e113"}
+
+`crc` is the CRC-32 of the raw bytes before `,"crc":"`, so that nothing is serialised again to check it, and
+`prev` is the `crc` of the line before. The first line also carries `format`, `cluster_id` and `program`; a
+later one carries `program` where another program goes on writing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from zlib import crc32
+
+from iris_cli import __version__
+from iris_cli.core.events import ClusterCreated, Event, Transaction
+from iris_cli.journal.codec import BadEventError, UnknownTypeError, decode_event, encode_event
+from iris_cli.journal.timestamps import iso_time, parse_time
+
+FORMAT = 1
+PROGRAM = f"iris {__version__}"
+NO_PREVIOUS = "00000000"
+"""`prev` of the first line."""
+
+_MARK = b',"crc":"'
+_TAIL = len(_MARK) + len('9a27e113"}')
+_CRC = re.compile(r"[0-9a-f]{8}")
+_CLUSTER_ID = re.compile(r"[0-9a-f]{32}")
+
+
+class BadLineError(ValueError):
+    """The line is not a record. `intact`: its checksum is right, so that it was written like this."""
+
+    def __init__(self, what: str, *, intact: bool) -> None:
+        super().__init__(what)
+        self.intact = intact
+
+
+class NewerLogError(Exception):
+    """The line is good, but only a newer program can read it. `program` wrote it, or is empty if unknown."""
+
+    def __init__(self, what: str, program: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.program = program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What the first line says of the log. `cluster_id` is random and tells one log from all others."""
+
+    format: int
+    cluster_id: str
+    program: str
+    cluster_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record(Transaction):
+    """A transaction as it stands in the log. `program` is empty where the one before goes on writing."""
+
+    prev: str
+    crc: str
+    program: str = ""
+    header: Header | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """The end of a good record: how far a log was read, and all that is needed to go on from there.
+
+    `line` and `offset` count lines and bytes up to here; `seq`, `crc` and `at` are those of the record.
+    """
+
+    line: int = 0
+    offset: int = 0
+    seq: int = 0
+    crc: str = NO_PREVIOUS
+    at: float = 0.0
+    program: str = ""
+    header: Header | None = None
+
+
+START = Position()
+
+
+def encode_line(after: Position, events: Sequence[Event], *, at: float, actor: str) -> bytes:
+    """The whole line, with its newline, that carries `events` and comes next after `after`.
+
+    Raises BadEventError for events that could not be read back.
+    """
+    entry: dict[str, Any] = {"seq": after.seq + 1, "prev": after.crc, "at": iso_time(at), "actor": actor}
+    if after.seq == 0:
+        entry |= {"format": FORMAT, "cluster_id": os.urandom(16).hex()}
+    if after.program != PROGRAM:
+        entry["program"] = PROGRAM
+    entry["events"] = [encode_event(event) for event in events]
+    try:
+        text = json.dumps(entry, separators=(",", ":"), allow_nan=False)
+    except ValueError as error:  # an integer of thousands of digits
+        raise BadEventError(str(error)) from error
+    body = text[:-1].encode("ascii")
+    return b'%s%s%08x"}\n' % (body, _MARK, crc32(body))
+
+
+def end_of_line(after: Position, line: bytes, at: float) -> Position:
+    """The position behind a line that `encode_line` made."""
+    return Position(
+        line=after.line + 1,
+        offset=after.offset + len(line),
+        seq=after.seq + 1,
+        crc=line[-11:-3].decode("ascii"),
+        at=at,
+        program=PROGRAM,
+        header=after.header or decode_line(line[:-1]).header,
+    )
+
+
+def is_intact(line: bytes) -> bool:
+    """Whether the line, without its newline, ends in its own checksum."""
+    return line[-_TAIL:-10] == _MARK and line[-2:] == b'"}' and b"%08x" % crc32(line[:-_TAIL]) == line[-10:-2]
+
+
+def decode_line(line: bytes) -> Record:
+    """The record in a line without its newline. Raises BadLineError and NewerLogError."""
+    if not is_intact(line):
+        raise BadLineError("the checksum is wrong", intact=False)
+    try:
+        entry = _JSON.decode(line.decode("ascii"))
+        if "format" in entry:
+            return _first_record(entry)
+        return _record(entry)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise BadLineError(what, intact=True) from error
+
+
+def _first_record(entry: dict[str, Any]) -> Record:
+    number, cluster_id, program = entry.pop("format"), entry.pop("cluster_id"), entry["program"]
+    if type(number) is not int or not _CLUSTER_ID.fullmatch(cluster_id):
+        raise ValueError("the header is malformed")
+    if number > FORMAT:
+        raise NewerLogError(f"the log has format {number}", program)
+    record = _record(entry)
+    created = record.events[0] if record.events else None
+    if not isinstance(created, ClusterCreated):
+        raise ValueError("the first event is not ClusterCreated")
+    header = Header(format=number, cluster_id=cluster_id, program=program, cluster_name=created.name)
+    return replace(record, header=header)
+
+
+def _record(entry: dict[str, Any]) -> Record:
+    seq, prev, at, actor, crc = [entry.pop(name) for name in ("seq", "prev", "at", "actor", "crc")]
+    events, program = entry.pop("events"), entry.pop("program", "")
+    if entry:
+        raise ValueError(f"unknown field {min(entry)!r:.80}")
+    if type(seq) is not int or type(actor) is not str or type(program) is not str or type(events) is not list:
+        raise TypeError("a field has the wrong type")
+    if not _CRC.fullmatch(prev):
+        raise ValueError("prev is not a checksum")
+    if not events:
+        raise ValueError("there are no events")
+    try:
+        known = tuple([event for each in events if (event := decode_event(each)) is not None])
+    except UnknownTypeError as error:
+        raise NewerLogError(f"the event type {error.name!r:.80} is unknown", program) from error
+    return Record(seq=seq, prev=prev, at=parse_time(at), actor=actor, events=known, crc=crc, program=program)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entry = dict(pairs)
+    if len(entry) != len(pairs):
+        raise ValueError("a field stands there twice")
+    return entry
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number")
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)

@@ -1,0 +1,60 @@
+"""End jobs by their user's wish, and see their processes stopped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import AttemptId, JobId
+from iris_cli.core.lifecycle import jobs, workers
+from iris_cli.ops import cycle
+from iris_cli.ops.dispatch import Dispatcher
+from iris_cli.ops.names import find_jobs
+from iris_cli.ops.session import Session
+
+_PAUSE = 1.0
+
+
+@dataclass
+class Cancelled:
+    """`over` had ended before; `stopping` are attempts whose end isn't proven yet."""
+
+    cancelled: list[JobId] = field(default_factory=list)
+    over: list[JobId] = field(default_factory=list)
+    stopping: list[AttemptId] = field(default_factory=list)
+
+
+def cancel(session: Session, names: list[str], *, prefix: bool = False, reason: str = "") -> Cancelled:
+    """Commit the cancellation of these jobs and of their children, then send the stops once."""
+    result = Cancelled()
+    with session.transaction() as draft:
+        for job in find_jobs(draft.cluster, names, prefix=prefix):
+            done = jobs.cancel(draft, job, reason)
+            (result.cancelled if done else result.over).append(job)
+    Dispatcher(session).act()
+    result.stopping = _stopping(session.cluster, result.cancelled + result.over)
+    return result
+
+
+def wait_until_stopped(session: Session, result: Cancelled) -> bool:
+    """Run cycles until nothing of the jobs is left. False: only silent or unkillable workers hold it up."""
+    while result.stopping:
+        cycle.run(session, schedule=False)
+        result.stopping = _stopping(session.cluster, result.cancelled + result.over)
+        if result.stopping and all(_stuck(session, attempt) for attempt in result.stopping):
+            return False
+        if result.stopping:
+            session.clock.sleep(_PAUSE)
+    return True
+
+
+def _stopping(cluster: Cluster, cancelled: list[JobId]) -> list[AttemptId]:
+    family = [
+        job for job in cluster.jobs if any(job == each or job.startswith(f"{each}/") for each in cancelled)
+    ]
+    return [attempt_id for job in family for attempt_id, _ in cluster.live_of(job)]
+
+
+def _stuck(session: Session, attempt_id: AttemptId) -> bool:
+    worker = session.cluster.workers[session.cluster.attempt(attempt_id).worker]
+    return worker.quarantined or workers.cooling(worker, session.clock.now(), session.limits)

@@ -1,0 +1,98 @@
+"""One cycle: see how the workers are, settle what ended, place what waits, carry it out.
+
+A loop of small transactions. The lock is held for each only as long as it takes to read, decide and append;
+everything over SSH happens between them, so that several invocations may run at once.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+
+from iris_cli.core.events import TaskAssigned, TaskEnded
+from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import AttemptId, Token, WorkerId
+from iris_cli.core.lifecycle import attempts, jobs, workers
+from iris_cli.core.observations import Silence
+from iris_cli.core.outcome import End, EndReason
+from iris_cli.core.scheduling import Plan, plan
+from iris_cli.core.task import TaskState
+from iris_cli.ops import observe
+from iris_cli.ops.dispatch import Dispatcher
+from iris_cli.ops.launch_request import jobs_without_secrets
+from iris_cli.ops.session import Session
+
+
+@dataclass
+class CycleResult:
+    """What a cycle did: the plan it made, the workers that were asked and those that did not answer."""
+
+    plan: Plan | None = None
+    asked: int = 0
+    silent: list[Silence] = field(default_factory=list)
+
+
+def run(session: Session, *, schedule: bool = True) -> CycleResult:
+    """One cycle. Raises LockedError before anything is done, or NotWritableError."""
+    result = CycleResult()
+    with session.transaction() as draft:
+        workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
+        attempts.take_over(draft, session.limits)
+    cluster = session.cluster
+    asked = observe.questions(session, cluster, session.clock.now())
+    unheard = {question.worker for question in asked}
+    heard: set[WorkerId] = set()
+    dispatcher = Dispatcher(session)
+    result.asked = len(asked)
+    for batch in observe.ask(session, cluster, asked):
+        answered = {seen.worker for seen in batch}
+        unheard -= answered
+        heard |= answered
+        result.silent += [seen for seen in batch if isinstance(seen, Silence)]
+        with session.transaction() as draft:
+            dispatcher.states |= observe.weigh(session, draft, batch, unheard)
+        dispatcher.act(only=heard)
+    mine: set[AttemptId] = set()
+    with session.transaction() as draft:
+        observe.settle_waiting(draft, session.limits)
+        if schedule:
+            result.plan, mine = assign(session, draft)
+    dispatcher.act(mine)
+    session.state.write_heartbeat(
+        {"at": session.clock.now(), "asked": result.asked, "silent": len(result.silent)}
+    )
+    return result
+
+
+def assign(session: Session, draft: Draft) -> tuple[Plan, set[AttemptId]]:
+    """Place what waits, on the draft: all assignments of a cycle are one transaction."""
+    made = plan(
+        draft.cluster,
+        draft.at,
+        gang_reserve_after=session.limits.gang_reserve_after,
+        without_secrets=jobs_without_secrets(draft.cluster),
+    )
+    for task_id in made.timed_out_tasks:
+        end = End(
+            reason=EndReason.SCHEDULING_TIMEOUT, at=draft.at, error="not placed before its scheduling_timeout"
+        )
+        draft.record(TaskEnded(task=task_id, state=TaskState.UNSCHEDULABLE, end=end))
+    for task_id in made.dependency_failed:
+        end = End(reason=EndReason.DEPENDENCY_FAILED, at=draft.at, error="a job it waits for did not succeed")
+        draft.record(TaskEnded(task=task_id, state=TaskState.UNSCHEDULABLE, end=end))
+    for job in dict.fromkeys(task.job for task in (*made.timed_out_tasks, *made.dependency_failed)):
+        jobs.settle(draft, job)
+    mine = set()
+    for assignment in made.assignments:
+        attempt_id = AttemptId(assignment.task, len(draft.cluster.tasks[assignment.task].attempts))
+        draft.record(
+            TaskAssigned(
+                task=assignment.task,
+                attempt=attempt_id.number,
+                worker=assignment.worker,
+                token=Token(secrets.token_hex(16)),
+                gpus=assignment.gpus,
+            )
+        )
+        mine.add(attempt_id)
+    return made, mine

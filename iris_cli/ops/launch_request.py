@@ -1,0 +1,55 @@
+"""What is sent to a worker to start one attempt: its command, its environment, its limits."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import AttemptId, JobId
+from iris_cli.core.job import Job
+from iris_cli.ops.environment import environment, place_of
+from iris_cli.ops.session import Session
+
+if TYPE_CHECKING:
+    from iris_cli.remote.task_runner import LaunchRequest
+
+
+class MissingSecretError(Exception):
+    """A secret of the job isn't in the operator's environment."""
+
+
+def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) -> LaunchRequest:
+    """Raises MissingSecretError."""
+    from iris_cli.remote.task_runner import LaunchRequest
+
+    place = place_of(cluster, attempt_id)
+    missing = missing_secrets(place.job)
+    if missing:
+        raise MissingSecretError(", ".join(missing))
+    host = session.hosts.get(place.worker.id)
+    default_env = host.env if host is not None else {}
+    return LaunchRequest(
+        token=place.attempt.token,
+        argv=place.job.command,
+        env=environment(place, default_env, {name: os.environ[name] for name in place.job.secrets}),
+        setup=place.job.setup,
+        setup_timeout=place.job.setup_timeout,
+        timeout=place.job.timeout,
+        grace=place.job.grace,
+        exclusive=place.on_tpu,
+    )
+
+
+def missing_secrets(job: Job) -> list[str]:
+    """The secrets of a job that can't be resolved here and now."""
+    return [name for name in job.secrets if name not in os.environ]
+
+
+def jobs_without_secrets(cluster: Cluster) -> dict[JobId, list[str]]:
+    """Open jobs that can't be started from here, with the names that are missing."""
+    return {
+        job.id: missing
+        for job in cluster.jobs.values()
+        if job.end is None and (missing := missing_secrets(job))
+    }

@@ -1,0 +1,121 @@
+"""The cluster as it is looked at: now or at a time in the past, with what a cycle would do then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.events import Transaction
+from iris_cli.core.evolve import replay
+from iris_cli.core.ids import JobId, TaskId
+from iris_cli.core.limits import Limits
+from iris_cli.core.task import TaskState
+from iris_cli.core.units import parse_duration
+from iris_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from iris_cli.core.scheduling import Plan, Reason
+    from iris_cli.ops.session import Session
+
+STALE_AFTER = 300.0
+"""Seconds without a cycle after which cron is taken for dead: it runs one a minute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleAge:
+    """When the last cycle ran, by its heartbeat; `at` and `age` are None if none ever did. In seconds."""
+
+    at: float | None = None
+    age: float | None = None
+    stale: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """One look at the cluster. `now` is the time of the look, `cycle` is None for a look at the past."""
+
+    cluster: Cluster
+    now: float
+    limits: Limits
+    cycle: CycleAge | None = None
+    messages: tuple[str, ...] = ()
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What a cycle that began now would do: the scheduler itself, with nothing committed."""
+        from iris_cli.core.scheduling import plan
+        from iris_cli.ops.launch_request import jobs_without_secrets
+
+        return plan(
+            self.cluster, self.now, limits=self.limits, without_secrets=jobs_without_secrets(self.cluster)
+        )
+
+    def reasons(self, subject: JobId | TaskId) -> tuple[Reason, ...]:
+        """Why a task, or a gang, waits; most important first. Nothing for what does not wait."""
+        return tuple(self.plan.reasons(subject))
+
+    @cached_property
+    def waits(self) -> bool:
+        """Whether anything waits at all: only then is a plan worth its time."""
+        return any(task.state is TaskState.PENDING for task in self.cluster.tasks.values())
+
+
+def look(session: Session, at: str | None = None) -> View:
+    """The cluster now, or as of `at`: an ISO time, or an age such as `2h`. Takes no lock.
+
+    Raises UsageError for a time that can't be read.
+    """
+    now = session.clock.now()
+    if at is not None:
+        moment = parse_moment(at, now)
+        past = replay(until(session.transactions(), moment))
+        return View(cluster=past, now=moment, limits=session.limits, messages=tuple(session.messages))
+    cluster = session.view()
+    return View(
+        cluster=cluster,
+        now=now,
+        limits=session.limits,
+        cycle=cycle_age(session.state.read_heartbeat(), now),
+        messages=tuple(session.messages),
+    )
+
+
+def until(transactions: Iterable[Transaction], moment: float) -> list[Transaction]:
+    """The log up to the last transaction of that time or earlier.
+
+    The log is in the order of what happened, clocks are not: what stands between transactions that were in
+    time belongs to them, whatever its own time says.
+    """
+    known = list(transactions)
+    while known and known[-1].at > moment:
+        known.pop()
+    return known
+
+
+def cycle_age(heartbeat: Mapping[str, Any] | None, now: float) -> CycleAge:
+    """How long ago the last cycle ran, going by its heartbeat; a clock that stepped back makes no negative age."""
+    at = (heartbeat or {}).get("at")
+    if isinstance(at, bool) or not isinstance(at, int | float):
+        return CycleAge()
+    age = max(0.0, round(now - at, 3))
+    return CycleAge(at=float(at), age=age, stale=age > STALE_AFTER)
+
+
+def parse_moment(text: str, now: float) -> float:
+    """Seconds since the epoch from an ISO time (UTC unless it says otherwise) or an age. Raises UsageError."""
+    stripped = text.strip()
+    try:
+        return now - parse_duration(stripped)
+    except UsageError:
+        pass
+    try:
+        moment = datetime.fromisoformat(stripped)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"{text[:80]!r} is not a time", hint="write 2h for two hours ago, or 2026-11-20T14:03 (UTC)"
+        ) from None

@@ -1,0 +1,121 @@
+"""What an operator does with workers: probe, drain, taint, bring back, forget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iris_cli.core.constraints import taint_key
+from iris_cli.core.events import WorkerDrained, WorkerForgotten, WorkerTainted, WorkerUncordoned
+from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import WorkerId, is_name
+from iris_cli.core.lifecycle import identity, workers
+from iris_cli.core.observations import ProbeReport, Silence
+from iris_cli.core.worker import Worker
+from iris_cli.errors import IrisError, UsageError
+from iris_cli.ops import observe
+from iris_cli.ops.facts import facts_of
+from iris_cli.ops.names import find_worker
+from iris_cli.ops.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """The outcome of a probe of one worker, and the worker as the log has it now."""
+
+    seen: ProbeReport | Silence
+    worker: Worker
+
+
+def probe(session: Session, names: list[str]) -> list[Probed]:
+    """Probe these workers now, whatever their back-off says; all of them if none is named."""
+    with session.transaction() as draft:
+        workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
+    cluster = session.cluster
+    chosen = [find_worker(cluster, name) for name in names] or list(cluster.workers.values())
+
+    def one(worker: Worker) -> ProbeReport | Silence:
+        return session.runner.probe(session.target(worker), first_contact=True)
+
+    results = []
+    for batch in session.fan_out(chosen, one):
+        with session.transaction() as draft:
+            observe.weigh(session, draft, batch)
+        results += [Probed(seen, session.cluster.workers[seen.worker]) for seen in batch]
+    return sorted(results, key=lambda each: [worker.id for worker in chosen].index(each.worker.id))
+
+
+def accept(session: Session, name: str) -> Probed:
+    """The operator's word that whoever answers now is this worker. Its host key must be accepted already.
+
+    If boot id and incarnation are both new, the old attempts there end as `worker_failed`.
+    """
+    worker = find_worker(session.view(), name)
+    seen = session.runner.probe(session.target(worker))
+    with session.transaction() as draft:
+        if isinstance(seen, Silence):
+            workers.silent(draft, seen, session.limits)
+        else:
+            touched = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)]
+            identity.probed(draft, facts_of(session, draft.cluster, seen), session.limits, trusted=True)
+            observe.settle(draft, dict.fromkeys(touched), session.limits)
+    return Probed(seen, session.cluster.workers[worker.id])
+
+
+def drain(session: Session, names: list[str], reason: str = "") -> list[WorkerId]:
+    """The workers take nothing new. Returns those that did not drain already."""
+    with session.transaction() as draft:
+        found = [worker for worker in _found(draft, names) if not worker.draining]
+        for worker in found:
+            draft.record(WorkerDrained(worker=worker.id, reason=reason))
+    return [worker.id for worker in found]
+
+
+def uncordon(session: Session, names: list[str]) -> list[WorkerId]:
+    """Lift drain, quarantine and cool-down. Returns those that were held back."""
+    now = session.clock.now()
+    with session.transaction() as draft:
+        found = [
+            worker
+            for worker in _found(draft, names)
+            if worker.draining or worker.quarantined or worker.cooldown_until > now
+        ]
+        for worker in found:
+            draft.record(WorkerUncordoned(worker=worker.id))
+    return [worker.id for worker in found]
+
+
+def taint(session: Session, name: str, taint_name: str, *, remove: bool = False) -> bool:
+    """Set or remove a taint by hand. Returns whether anything changed. Raises UsageError."""
+    if not is_name(taint_name):
+        raise UsageError(
+            f"{taint_name[:80]!r} is not the name of a taint", hint="use letters, digits, '.', '_', '-'"
+        )
+    with session.transaction() as draft:
+        worker = find_worker(draft.cluster, name)
+        there = taint_key(taint_name) in worker.attributes
+        if remove and there and taint_name not in worker.taints:
+            raise UsageError(f"the taint {taint_name} of {name} is in cluster.yaml", hint="remove it there")
+        if there != remove:
+            return False
+        draft.record(WorkerTainted(worker=worker.id, taint=taint_name, removed=remove))
+    return True
+
+
+def forget(session: Session, name: str, *, dead: bool = False, reason: str = "") -> WorkerId:
+    """Take a worker off the books. Refuses while attempts live there, unless the operator says it is dead."""
+    with session.transaction() as draft:
+        worker = find_worker(draft.cluster, name)
+        if worker.claims and not dead:
+            raise IrisError(
+                f"{len(worker.claims)} attempts live on {name}, as far as anybody knows",
+                hint=f"cancel them, or if that machine is gone for good: iris worker forget --dead {name}",
+            )
+        touched = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)]
+        identity.release(draft, worker.id, reason or "the operator says the host is gone")
+        draft.record(WorkerForgotten(worker=worker.id, dead=dead, reason=reason))
+        observe.settle(draft, dict.fromkeys(touched), session.limits)
+    return worker.id
+
+
+def _found(draft: Draft, names: list[str]) -> list[Worker]:
+    return [find_worker(draft.cluster, name) for name in names]

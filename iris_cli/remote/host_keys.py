@@ -1,0 +1,232 @@
+"""Which host key belongs to whom: the user's own known_hosts files, and one of ours keyed by worker.
+
+The format of both is sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT". Files are read line by line, and a line that
+can't be used is passed over: one bad line must not lock out a fleet.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import fcntl
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import stat
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+LARGEST_FILE = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PresentedKey:
+    """A public host key: its type (`ssh-ed25519`), fingerprint as ssh prints it (`SHA256:…`), base64 blob."""
+
+    type: str
+    fingerprint: str
+    base64: str
+
+    @classmethod
+    def of(cls, blob: bytes) -> PresentedKey:
+        """The key in SSH wire format (RFC 4253, 6.6). Raises ValueError."""
+        length = int.from_bytes(blob[:4], "big")
+        kind = blob[4 : 4 + length]
+        if not kind or len(kind) != length or re.fullmatch(rb"[A-Za-z0-9@.+-]{1,64}", kind) is None:
+            raise ValueError("not a public key")
+        digest = base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
+        return cls(kind.decode(), f"SHA256:{digest}", base64.b64encode(blob).decode())
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One usable line: `marker` is `""`, `"@revoked"` or `"@cert-authority"`."""
+
+    marker: str
+    patterns: str
+    key: PresentedKey
+
+    def is_for(self, name: str) -> bool:
+        """Whether the line speaks of `name`, a host name or `[host]:port`."""
+        if self.patterns.startswith("|"):
+            return _is_hash_of(self.patterns, name)
+        patterns = self.patterns.lower().split(",")
+        if any(p.startswith("!") and _fits(p[1:], name.lower()) for p in patterns):
+            return False
+        return any(_fits(p, name.lower()) for p in patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is on record for one name. `certified` says that a certificate authority vouches for it."""
+
+    keys: tuple[PresentedKey, ...] = ()
+    revoked: frozenset[str] = frozenset()
+    certified: bool = False
+
+
+def parse(text: str) -> list[Line]:
+    """The usable lines of a known_hosts file."""
+    return [line for raw in text.splitlines() if (line := _parse_line(raw)) is not None]
+
+
+def name_of(host: str, port: int) -> str:
+    """How known_hosts files write a host: bare for port 22, else `[host]:port`."""
+    return host if port == 22 else f"[{host}]:{port}"
+
+
+class HostKeys:
+    """The keys on record. `own` is our file; `run`-time additions go there, the user's files are only read.
+
+    Safe to use from several threads and by several processes. Raises OSError where a file can't be read,
+    trusted or written.
+    """
+
+    def __init__(self, own: Path) -> None:
+        self._own = own
+        self._lock = threading.Lock()
+        self._parsed: dict[Path, list[Line]] = {}
+
+    def of_worker(self, worker: str, name: str, files: Sequence[Path]) -> Known:
+        """Keys of a worker: our own entry wins over what `files` say of its host, a revocation over both."""
+        mine = self._own_keys(worker)
+        # Only the marked lines are compared then: hashed names are slow, and a fleet asks for hundreds.
+        return Known(mine, self._revoked(name, files)) if mine else self._users(name, files)
+
+    def of_jump_host(self, name: str, files: Sequence[Path]) -> Known:
+        """Keys of a jump host: here `files` win, so that `ssh` and `ssh-keygen -R` put it right."""
+        theirs = self._users(name, files)
+        return theirs if theirs.keys else replace(theirs, keys=self._own_keys(name))
+
+    def add_first(self, owner: str, key: PresentedKey) -> bool:
+        """Record the first key of `owner`; False if meanwhile somebody recorded another one."""
+        with self._rewriting() as lines:
+            recorded = _keys_of(owner, parse("\n".join(lines)))
+            if not recorded:
+                lines.append(_format(owner, key))
+        return not recorded or key in recorded
+
+    def put(self, owner: str, key: PresentedKey) -> None:
+        """Make `key` the only one on record for `owner`."""
+        with self._rewriting() as lines:
+            lines[:] = [raw for raw in lines if not _keys_of(owner, parse(raw))]
+            lines.append(_format(owner, key))
+
+    def _own_keys(self, owner: str) -> tuple[PresentedKey, ...]:
+        return _keys_of(owner, self._load(self._own))
+
+    def _users(self, name: str, files: Sequence[Path]) -> Known:
+        lines = [line for path in files for line in self._load(path) if line.is_for(name)]
+        return Known(
+            keys=tuple(line.key for line in lines if not line.marker),
+            revoked=self._revoked(name, files),
+            certified=any(line.marker == "@cert-authority" for line in lines),
+        )
+
+    def _revoked(self, name: str, files: Sequence[Path]) -> frozenset[str]:
+        marked = (line for path in files for line in self._load(path) if line.marker == "@revoked")
+        return frozenset(line.key.base64 for line in marked if line.is_for(name))
+
+    def _load(self, path: Path) -> list[Line]:
+        with self._lock:
+            if path not in self._parsed:
+                self._parsed[path] = parse(_read(path, trusted=path == self._own))
+            return self._parsed[path]
+
+    @contextmanager
+    def _rewriting(self) -> Iterator[list[str]]:
+        """The lines of our file, written back whole: readers see the old file or the new one."""
+        self._own.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self._lock, _locked(self._own.with_name(self._own.name + ".lock")):
+            lines = _read(self._own, trusted=True).splitlines()
+            before = list(lines)
+            yield lines
+            if lines != before:
+                _write(self._own, "".join(f"{line}\n" for line in lines))
+            self._parsed[self._own] = parse("\n".join(lines))
+
+
+def _parse_line(raw: str) -> Line | None:
+    fields = raw.split()
+    marker = fields.pop(0) if fields and fields[0].startswith("@") else ""
+    if len(fields) < 3 or fields[0].startswith("#") or marker not in ("", "@revoked", "@cert-authority"):
+        return None
+    try:
+        key = PresentedKey.of(base64.b64decode(fields[2], validate=True))
+    except (ValueError, binascii.Error):
+        return None
+    return Line(marker, fields[0], key) if key.type == fields[1] else None
+
+
+def _fits(pattern: str, name: str) -> bool:
+    if not ("*" in pattern or "?" in pattern):
+        return pattern == name
+    regex = "".join({"*": ".*", "?": "."}.get(c, re.escape(c)) for c in re.sub(r"\*+", "*", pattern))
+    return re.fullmatch(regex, name) is not None
+
+
+def _is_hash_of(hashed: str, name: str) -> bool:
+    """`|1|salt|HMAC-SHA1(salt, name)`, both in base64: what `HashKnownHosts` writes."""
+    try:
+        _, version, salt, digest = hashed.split("|")
+        key, wanted = base64.b64decode(salt, validate=True), base64.b64decode(digest, validate=True)
+    except (ValueError, binascii.Error):
+        return False
+    return version == "1" and hmac.compare_digest(hmac.digest(key, name.lower().encode(), "sha1"), wanted)
+
+
+def _keys_of(owner: str, lines: Sequence[Line]) -> tuple[PresentedKey, ...]:
+    return tuple(line.key for line in lines if line.patterns == owner and not line.marker)
+
+
+def _format(owner: str, key: PresentedKey) -> str:
+    return f"{owner} {key.type} {key.base64}"
+
+
+def _read(path: Path, *, trusted: bool) -> str:
+    """The text of a file, empty if there is none. A `trusted` one must be a plain file only we can write."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_NOFOLLOW if trusted else 0)
+    try:
+        handle = os.open(path, flags)
+    except FileNotFoundError:
+        return ""
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if stat.S_ISCHR(status.st_mode):  # UserKnownHostsFile /dev/null
+            return ""
+        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE:
+            raise OSError(f"{path} is not a known_hosts file")
+        if trusted and status.st_mode & 0o022:
+            raise PermissionError(f"others may write to {path} (chmod 600 {path})")
+        return file.read(LARGEST_FILE).decode("utf-8", "replace")
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep others out between reading and replacing. The lock file stays: unlinking it would race."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(handle)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise

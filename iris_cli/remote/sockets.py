@@ -1,0 +1,122 @@
+"""Byte streams to a host: TCP, tuned for many short exchanges, or through a ProxyCommand."""
+
+from __future__ import annotations
+
+import errno
+import resource
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from typing import Any
+
+UNACKNOWLEDGED_FOR = 5000
+"""Milliseconds after which Linux gives up a connection whose data nobody acknowledges."""
+
+
+class TunedSocket(socket.socket):
+    """A TCP connection. `fell_silent` says that the kernel gave it up because nobody answered."""
+
+    fell_silent = False
+
+    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
+        try:
+            data = super().recv(bufsize, flags)
+        except OSError as error:
+            if error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH):
+                self.fell_silent = True
+                # Under its own name it would look like the reader's short time-out, which means "try again".
+                raise ConnectionResetError(error.errno, error.strerror) from error
+            raise
+        # A delayed acknowledgement stalls SSH's small messages by 40 ms each.
+        acknowledge_now(self)
+        return data
+
+
+class ProxySocket(socket.socket):
+    """Our end of a ProxyCommand; closing it ends the command."""
+
+    command: subprocess.Popen[bytes]
+
+    def close(self) -> None:
+        super().close()
+        self.command.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.command.wait(1)
+
+
+def acknowledge_now(sock: socket.socket) -> None:
+    """Switch TCP's delayed acknowledgement off until the kernel switches it on again (it does, always)."""
+    if hasattr(socket, "TCP_QUICKACK"):
+        with suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+
+
+def resolve(host: str, port: int) -> list[tuple[Any, ...]]:
+    """The addresses of a host as `getaddrinfo` gives them. Blocks for as long as the resolver likes."""
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
+def connect(addresses: list[tuple[Any, ...]], deadline: float) -> TunedSocket:
+    """Connect to the first address that answers before `deadline` (monotonic). Raises OSError."""
+    failure: OSError = TimeoutError("no time left")
+    for tried, (family, kind, protocol, _, address) in enumerate(addresses):
+        share = (deadline - time.monotonic()) / (len(addresses) - tried)
+        if share <= 0:
+            break
+        sock = TunedSocket(family, kind, protocol)
+        try:
+            sock.settimeout(share)
+            sock.connect(address)
+        except OSError as error:
+            sock.close()
+            failure = error
+        else:
+            _tune(sock)
+            return sock
+    raise failure
+
+
+def _tune(sock: socket.socket) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", 15),
+        ("TCP_KEEPINTVL", 5),
+        ("TCP_KEEPCNT", 3),
+        # Set only now: before, it would also cut the connecting short.
+        ("TCP_USER_TIMEOUT", UNACKNOWLEDGED_FOR),
+    ):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    acknowledge_now(sock)
+
+
+def start_proxy(command: str) -> ProxySocket:
+    """Run a ProxyCommand of `~/.ssh/config`, its input and output on our socket. Raises OSError."""
+    ours, theirs = socket.socketpair()
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the user's own command, as ssh runs it
+            ["/bin/sh", "-c", f"exec {command}"],
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    sock = ProxySocket(fileno=ours.detach())
+    sock.command = process
+    return sock
+
+
+def allow_many_connections() -> None:
+    """Raise the soft limit of open files: each host is a socket (macOS starts with 256)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 8192 if hard == resource.RLIM_INFINITY else min(8192, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,98 @@
+"""The transport over SSH. Importing this costs nothing: the SSH library is loaded by the first call."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from iris_cli.core.ids import WorkerId
+from iris_cli.errors import NotWritableError
+from iris_cli.remote import sockets
+from iris_cli.remote.host_keys import HostKeys, PresentedKey
+from iris_cli.remote.ssh_call import Call
+from iris_cli.remote.transport import Output, Target
+
+if TYPE_CHECKING:
+    from iris_cli.remote.ssh_dial import Dialer
+
+
+class SshTransport:
+    """Runs scripts on hosts over SSH; one connection per host, kept until `close`.
+
+    Host keys are always verified: against `known_hosts` (our own file, keyed by worker id) and the user's
+    files. `ssh_config` is honoured where the Connection is silent.
+    """
+
+    def __init__(
+        self,
+        known_hosts: Path,
+        *,
+        ssh_config: Path | None = Path("~/.ssh/config"),
+        user_known_hosts: Path | None = Path("~/.ssh/known_hosts"),
+    ) -> None:
+        self._known_hosts = known_hosts
+        self._host_keys = HostKeys(known_hosts)
+        self._ssh_config = ssh_config.expanduser() if ssh_config else None
+        self._user_known_hosts = (user_known_hosts.expanduser(),) if user_known_hosts else ()
+        self._lock = threading.Lock()
+        self._dialer: Dialer | None = None
+
+    def run(
+        self,
+        target: Target,
+        script: bytes,
+        *,
+        connect_timeout: float,
+        timeout: float,
+        limit: int = 1 << 20,
+        first_contact: bool = False,
+    ) -> Output:
+        """As Transport says. A kept connection that is found dead with nothing sent is replaced once."""
+        dialer = self._loaded()
+        call = Call[Output](connect_timeout, timeout)
+        return call.perform(
+            lambda: dialer.answer(call, dialer.journey(target, first_contact=first_contact), script, limit)
+        )
+
+    def presented_key(self, target: Target, connect_timeout: float) -> PresentedKey:
+        """The host key that the worker shows now, whatever is on record. Raises NoAnswer."""
+        dialer = self._loaded()
+        call = Call[PresentedKey](connect_timeout)
+        return call.perform(lambda: dialer.peek(call, dialer.journey(target)))
+
+    def known_keys(self, target: Target) -> tuple[PresentedKey, ...]:
+        """The host keys on record for the worker. Raises NoAnswer (LOCAL)."""
+        dialer = self._loaded()
+        journey = dialer.journey(target)
+        return dialer.known(journey, journey.end).keys
+
+    def known_fingerprints(self, target: Target) -> tuple[str, ...]:
+        """The same as `SHA256:` fingerprints."""
+        return tuple(key.fingerprint for key in self.known_keys(target))
+
+    def accept_key(self, worker: WorkerId, key: PresentedKey) -> None:
+        """Make `key` the worker's only one on record. Raises NotWritableError."""
+        try:
+            self._host_keys.put(worker, key)
+        except OSError as error:
+            hint = f"ls -l {self._known_hosts}"
+            raise NotWritableError(f"can't record the host key of {worker}: {error}", hint=hint) from error
+
+    def close(self) -> None:
+        """Drop all connections. Idempotent."""
+        with self._lock:
+            dialer, self._dialer = self._dialer, None
+        if dialer is not None:
+            dialer.close()
+
+    def _loaded(self) -> Dialer:
+        """Before the clock starts: loading the library takes a while."""
+        with self._lock:
+            if self._dialer is None:
+                from iris_cli.remote.ssh_config import Routes
+                from iris_cli.remote.ssh_dial import Dialer
+
+                sockets.allow_many_connections()
+                self._dialer = Dialer(Routes(self._ssh_config), self._host_keys, self._user_known_hosts)
+            return self._dialer

@@ -1,0 +1,145 @@
+"""The clock of one SSH call."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+from iris_cli.core.observations import SilenceKind
+from iris_cli.remote.transport import NoAnswer
+
+R = TypeVar("R")
+
+_UNREACHED = frozenset({"turn", "resolve", "connect"})
+_OURS = frozenset({"configuration", "key"})
+
+
+class Abandoned(Exception):  # noqa: N818 - not an error: nobody waits for this work any more
+    """The caller has left at the deadline; the work must do nothing more."""
+
+
+class Call(Generic[R]):
+    """Runs work in a thread of its own and leaves it behind at the deadline.
+
+    So nothing can hold the caller up: not a resolver, an agent or a file system without time-outs, not a
+    server that falls silent. The work says where it is (`enter`), which link to cut when the time is over
+    (`guard`), when it is connected (the second time-out begins) and when it starts to send. Each of these
+    raises Abandoned once the caller has left: late work changes nothing.
+    """
+
+    def __init__(self, connect_timeout: float, timeout: float = 0.0) -> None:
+        self._condition = threading.Condition()
+        self._connect_deadline = time.monotonic() + connect_timeout
+        self._connect_timeout = connect_timeout
+        self._timeout = timeout
+        self._deadline = self._connect_deadline
+        self._is_connected = False
+        self._left = False
+        self._done = False
+        self._result: R | None = None
+        self._error: BaseException | None = None
+        self._cut: Callable[[], None] | None = None
+        self._step: Callable[[], str] = lambda: "configuration"
+        self._place = "this machine"
+        self.sent = False
+
+    def perform(self, work: Callable[[], R]) -> R:
+        """The result of `work`, or what it raised; NoAnswer at the deadline."""
+        threading.Thread(target=self._run, args=(work,), name="iris-ssh-call", daemon=True).start()
+        cut = None
+        with self._condition:
+            try:
+                while not self._done and (left := self.remaining()) > 0:
+                    self._condition.wait(left)
+            finally:
+                self._left = True
+                if not self._done:
+                    cut = self._cut
+        if cut is not None:
+            cut()
+        if not self._done:
+            raise self._overdue()
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]  # done without an error: this is what work returned
+
+    def remaining(self) -> float:
+        """Seconds until the deadline of the phase that the work is in."""
+        return self._deadline - time.monotonic()
+
+    def enter(self, step: str | Callable[[], str], place: str = "") -> None:
+        """Note where the work is; a function is asked at the deadline."""
+        with self._unless_left():
+            self._step = (lambda: step) if isinstance(step, str) else step
+            self._place = place or self._place
+
+    def guard(self, cut: Callable[[], None]) -> None:
+        """Call `cut` if the deadline passes. It must not block."""
+        with self._unless_left():
+            self._cut = cut
+
+    def connecting(self) -> None:
+        """The first time-out counts: a connection has to be made."""
+        self._turn_to(self._connect_deadline, is_connected=False)
+
+    def connected(self) -> None:
+        """The second time-out begins."""
+        self._turn_to(time.monotonic() + self._timeout, is_connected=True)
+
+    def sending(self) -> None:
+        """From now on it is not certain that nothing was sent."""
+        with self._unless_left():
+            self.sent = True
+
+    @property
+    def step(self) -> str:
+        return self._step()
+
+    @property
+    def place(self) -> str:
+        return self._place
+
+    @contextmanager
+    def turn(self, lock: threading.Lock | threading.Semaphore, place: str) -> Iterator[None]:
+        """Hold `lock`, waited for no longer than the deadline."""
+        self.enter("turn", place)
+        if not lock.acquire(timeout=max(self.remaining(), 0)):
+            raise Abandoned
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _turn_to(self, deadline: float, *, is_connected: bool) -> None:
+        with self._unless_left():
+            self._deadline, self._is_connected = deadline, is_connected
+            self._condition.notify_all()
+
+    @contextmanager
+    def _unless_left(self) -> Iterator[None]:
+        with self._condition:
+            if self._left:
+                raise Abandoned
+            yield
+
+    def _run(self, work: Callable[[], R]) -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as raised:  # noqa: BLE001,RUF100 - raised again where the caller waits
+            error = raised
+        with self._condition:
+            self._result, self._error, self._done = result, error, not isinstance(error, Abandoned)
+            self._condition.notify_all()
+
+    def _overdue(self) -> NoAnswer:
+        step = self._step()
+        if step in _OURS:
+            kind = SilenceKind.LOCAL
+        else:
+            kind = SilenceKind.UNREACHABLE if step in _UNREACHED else SilenceKind.TIMEOUT
+        seconds = self._timeout if self._is_connected else self._connect_timeout
+        return NoAnswer(kind, step, f"no answer from {self._place} within {seconds:g} s", sent=self.sent)

@@ -1,0 +1,208 @@
+"""From a Connection and `~/.ssh/config` to the chain of SSH servers to go through."""
+
+from __future__ import annotations
+
+import getpass
+import glob
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from paramiko.config import SSHConfig, SSHConfigDict
+
+from iris_cli.core.connection import Connection
+from iris_cli.core.observations import SilenceKind
+from iris_cli.remote.host_keys import name_of
+from iris_cli.remote.transport import NoAnswer
+
+DEEPEST = 8
+"""Jump hosts in a chain, and files that include each other."""
+LARGEST_FILE = 1 << 20
+
+_HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,254}")
+_PROXY_SAFE = re.compile(r"[A-Za-z0-9_.:%@+-]+")
+_DIRECTIVE = re.compile(r"\s*(\w+)(?:\s*=\s*|\s+)(.+)")
+_JUMP = re.compile(
+    r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\]]+))(?::(?P<port>\d+))?/?"
+)
+_YES = frozenset({"yes", "true"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop:
+    """One SSH server on the way; the last one is the worker.
+
+    `label` is the name as it was written, `key_name` the one in known_hosts files, `known_hosts` those files
+    if they aren't the usual ones. `identities` are key files in order; when they are `explicit` nothing else
+    is tried, otherwise the agent first unless `identities_only`. Only a first hop has a `proxy_command`.
+    """
+
+    label: str
+    host: str
+    port: int
+    user: str
+    key_name: str
+    identities: tuple[Path, ...] = ()
+    explicit: bool = False
+    identities_only: bool = False
+    known_hosts: tuple[Path, ...] | None = None
+    proxy_command: str = ""
+
+
+class Jump(NamedTuple):
+    """One element of a ProxyJump list."""
+
+    host: str
+    user: str = ""
+    port: int = 0
+
+
+class _Config(SSHConfig):
+    """The library would expand these from the file alone; a port or user of the Connection has to win."""
+
+    TOKENS_BY_CONFIG_KEY = {  # noqa: RUF012 - as the library declares it
+        key: tokens
+        for key, tokens in SSHConfig.TOKENS_BY_CONFIG_KEY.items()
+        if key not in ("proxycommand", "proxyjump")
+    }
+
+
+class Routes:
+    """Reads the configuration once, then answers for each connection."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._config = _Config()
+        if path is not None:
+            with _blamed_on(path):
+                self._config.parse(_lines(path, path.parent))
+
+    def to(self, connection: Connection) -> tuple[Hop, ...]:
+        """The servers to pass, in order, the worker itself last. Raises NoAnswer (LOCAL)."""
+        return tuple(
+            self._chain(Jump(connection.host, connection.user, connection.port), connection, depth=0)
+        )
+
+    def _chain(self, jump: Jump, connection: Connection, *, depth: int) -> list[Hop]:
+        if depth > DEEPEST:
+            raise misconfigured(f"more than {DEEPEST} jump hosts on the way to {connection.host!r}")
+        is_worker = depth == 0
+        options = self._lookup(jump.host)
+        hop = self._hop(jump, options, connection, is_worker=is_worker)
+        jumps = (is_worker and connection.proxy_jump) or options.get("proxyjump") or "none"
+        if jumps.lower() != "none":
+            return [*self._before(jumps, connection, depth), hop]
+        if command := options.get("proxycommand"):
+            hop = replace(hop, proxy_command=_expand(command, hop))
+        return [hop]
+
+    def _before(self, jumps: str, connection: Connection, depth: int) -> list[Hop]:
+        """The hops of `a,b`: the way to `a` may lead over jump hosts of its own, `b` is reached from `a`."""
+        first, *others = [_parse_jump(text) for text in jumps.split(",")]
+        return [
+            *self._chain(first, connection, depth=depth + 1),
+            *(self._hop(jump, self._lookup(jump.host), connection, is_worker=False) for jump in others),
+        ]
+
+    def _hop(self, jump: Jump, options: SSHConfigDict, connection: Connection, *, is_worker: bool) -> Hop:
+        host = options.get("hostname") or jump.host
+        port = jump.port or _port(options.get("port") or "22")
+        if _HOST.fullmatch(host) is None:
+            raise misconfigured(f"{host[:80]!r} is not a host name or an address")
+        files = [file for file in options.get("identityfile") or [] if file.lower() != "none"]
+        explicit = is_worker and bool(connection.key)
+        if connection.key and (is_worker or not files):
+            files = [connection.key]
+        known_hosts = options.get("userknownhostsfile")
+        return Hop(
+            label=jump.host,
+            host=host,
+            port=port,
+            user=jump.user or options.get("user") or getpass.getuser(),
+            key_name=options.get("hostkeyalias") or name_of(host.lower(), port),
+            identities=tuple(Path(file).expanduser() for file in files),
+            explicit=explicit,
+            identities_only=(options.get("identitiesonly") or "no").lower() in _YES,
+            known_hosts=_files(known_hosts) if known_hosts else None,
+        )
+
+    def _lookup(self, host: str) -> SSHConfigDict:
+        with _blamed_on(self._path):
+            return self._config.lookup(host)
+
+
+@contextmanager
+def _blamed_on(path: Path | None) -> Iterator[None]:
+    """Whatever a configuration file makes the library raise is the file's fault."""
+    try:
+        yield
+    except Exception as error:
+        raise misconfigured(f"{path}: {error}", hint=f"correct {path}") from error
+
+
+def misconfigured(
+    detail: str, *, hint: str = "check the host in cluster.yaml and in ~/.ssh/config"
+) -> NoAnswer:
+    """Our own settings are wrong: nothing was sent, the worker was not asked."""
+    return NoAnswer(SilenceKind.LOCAL, "configuration", detail, hint=hint, sent=False)
+
+
+def _lines(path: Path, base: Path, depth: int = 0) -> Iterator[str]:
+    """The lines of a file with its Includes, relative to `base`, in place: the library doesn't know them.
+
+    After an Include the enclosing Host or Match line is repeated, as what follows belongs to that again.
+    """
+    if depth > DEEPEST:
+        raise ValueError(f"more than {DEEPEST} files that include each other")
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(LARGEST_FILE + 1)
+    except FileNotFoundError:
+        return
+    if len(text) > LARGEST_FILE:
+        raise ValueError("too large")
+    block = "Host *"
+    for line in text.splitlines():
+        directive = _DIRECTIVE.match(line)
+        key = directive[1].lower() if directive else ""
+        if directive and key == "include":
+            for pattern in directive[2].replace('"', "").split():
+                for name in sorted(glob.glob(os.path.join(base, os.path.expanduser(pattern)))):
+                    yield from _lines(Path(name), base, depth + 1)
+            yield block
+            continue
+        if key in ("host", "match"):
+            block = line
+        yield line
+
+
+def _parse_jump(text: str) -> Jump:
+    match = _JUMP.fullmatch(text.strip())
+    if match is None:
+        raise misconfigured(f"{text[:80]!r} is not a jump host", hint="write it as [user@]host[:port]")
+    return Jump(
+        match["v6"] or match["host"], match["user"] or "", _port(match["port"]) if match["port"] else 0
+    )
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
+        raise misconfigured(f"{text[:20]!r} is not a port")
+    return int(text)
+
+
+def _files(setting: str) -> tuple[Path, ...]:
+    return tuple(Path(name).expanduser() for name in setting.replace('"', "").split() if name != "none")
+
+
+def _expand(command: str, hop: Hop) -> str:
+    """Fill in %h, %p, %r and %n. They reach a shell: nothing that it could read otherwise may be in them."""
+    values = {"%h": hop.host, "%p": str(hop.port), "%r": hop.user, "%n": hop.label, "%%": "%"}
+    for value in values.values():
+        if _PROXY_SAFE.fullmatch(value) is None:
+            raise misconfigured(f"{value[:80]!r} can't stand in a ProxyCommand")
+    return re.sub(r"%[hprn%]", lambda token: values[token[0]], command)

@@ -1,0 +1,201 @@
+"""Connections to workers, over jump hosts where need be; each is made once and kept."""
+
+from __future__ import annotations
+
+import errno
+import random
+import socket
+import threading
+import time
+from collections.abc import Collection
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paramiko import Channel
+
+from iris_cli.core.observations import SilenceKind
+from iris_cli.remote import sockets, verdicts
+from iris_cli.remote.host_keys import HostKeys, Known, PresentedKey
+from iris_cli.remote.journey import Journey
+from iris_cli.remote.ssh_call import Call
+from iris_cli.remote.ssh_config import Hop, Routes
+from iris_cli.remote.ssh_keys import KeyRing
+from iris_cli.remote.ssh_link import BannerMissing, Link, LinkLost, readable
+from iris_cli.remote.transport import NoAnswer, Output, Target
+
+MOST_PROXIES = 8
+"""ProxyCommands that connect at the same time: most lead to one bastion, and sshd turns away the eleventh."""
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One endpoint. The lock is held while it is being connected: one new connection at a time."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    link: Link | None = None
+
+
+class Dialer:
+    """Makes and keeps links. Safe to use from several threads."""
+
+    def __init__(self, routes: Routes, host_keys: HostKeys, user_known_hosts: tuple[Path, ...]) -> None:
+        self._routes = routes
+        self._host_keys = host_keys
+        self._user_known_hosts = user_known_hosts
+        self._keys = KeyRing()
+        self._proxies = threading.BoundedSemaphore(MOST_PROXIES)
+        self._slots: dict[tuple[tuple[Hop, ...], str], _Slot] = {}
+        self._lock = threading.Lock()
+
+    def journey(self, target: Target, *, first_contact: bool = False) -> Journey:
+        """Raises NoAnswer (LOCAL)."""
+        return Journey(target, self._routes.to(target.connection), first_contact)
+
+    def answer(self, call: Call[Any], journey: Journey, script: bytes, limit: int) -> Output:
+        """Run a script on the worker. A kept link that is found dead is replaced once. Raises NoAnswer."""
+        link = self._linked(call, journey, journey.end)
+        try:
+            call.connected()
+            return link.execute(call, script, limit)
+        except LinkLost as lost:
+            link.close()
+            if lost.was_new:
+                raise lost.no_answer from lost
+        link = self._linked(call, journey, journey.end)
+        try:
+            call.connected()
+            return link.execute(call, script, limit)
+        except LinkLost as lost:
+            raise lost.no_answer from lost
+
+    def peek(self, call: Call[Any], journey: Journey) -> PresentedKey:
+        """The host key that the worker shows now, whether or not it is the right one."""
+        link, presented = self._meet(call, journey, journey.end, ())
+        link.close()
+        return presented
+
+    def known(self, journey: Journey, depth: int) -> Known:
+        """The host keys on record for one of the servers. Raises NoAnswer (LOCAL)."""
+        hop = journey.hops[depth]
+        files = self._user_known_hosts if hop.known_hosts is None else hop.known_hosts
+        try:
+            if journey.is_worker(depth):
+                return self._host_keys.of_worker(journey.target.worker, hop.key_name, files)
+            return self._host_keys.of_jump_host(hop.key_name, files)
+        except OSError as error:
+            raise _unusable(error) from error
+
+    def close(self) -> None:
+        """Cut all connections, the outer ones first: then nothing is left to say through them."""
+        with self._lock:
+            slots, self._slots = self._slots, {}
+        for key in sorted(slots, key=lambda key: len(key[0])):
+            if (link := slots[key].link) is not None:
+                link.close()
+
+    def _linked(self, call: Call[Any], journey: Journey, depth: int) -> Link:
+        with self._lock:
+            slot = self._slots.setdefault(journey.endpoint(depth), _Slot())
+        with call.turn(slot.lock, journey.place(depth)):
+            if slot.link is None or not slot.link.is_alive():
+                call.connecting()
+                slot.link = self._dial(call, journey, depth)
+            return slot.link
+
+    def _dial(self, call: Call[Any], journey: Journey, depth: int) -> Link:
+        """One connection, proven to be to the right host and authenticated."""
+        hop = journey.hops[depth]
+        known = self.known(journey, depth)
+        call.enter("key")
+        with self._keys.for_hop(hop) as keys:
+            link, presented = self._meet(call, journey, depth, {key.type for key in known.keys})
+            try:
+                call.enter("host key")
+                self._verify(journey, depth, known, presented)
+                link.authenticate(call, hop.user, keys)
+            except BaseException:
+                link.close()
+                raise
+        return link
+
+    def _meet(
+        self, call: Call[Any], journey: Journey, depth: int, key_types: Collection[str]
+    ) -> tuple[Link, PresentedKey]:
+        """Connect and exchange keys. A server that hangs up at once is tried once more, a little later."""
+        with suppress(BannerMissing):
+            return self._try_to_meet(call, journey, depth, key_types)
+        time.sleep(random.uniform(0.1, 0.6))  # noqa: S311 - spreads callers, hides nothing
+        try:
+            return self._try_to_meet(call, journey, depth, key_types)
+        except BannerMissing as error:
+            hint = (
+                "if it is an SSH server, it has too many connections at once (MaxStartups in its sshd_config)"
+            )
+            detail = f"{journey.place(depth)} hung up: {readable(error)}"
+            raise NoAnswer(SilenceKind.PROTOCOL, "banner", detail, hint=hint, sent=False) from error
+
+    def _try_to_meet(
+        self, call: Call[Any], journey: Journey, depth: int, key_types: Collection[str]
+    ) -> tuple[Link, PresentedKey]:
+        place = journey.place(depth)
+        with call.turn(self._proxies, place) if journey.hops[depth].proxy_command else nullcontext():
+            link = Link(self._stream(call, journey, depth), key_types)
+            try:
+                return link, link.exchange_keys(call, place)
+            except BaseException:
+                link.close()
+                raise
+
+    def _stream(self, call: Call[Any], journey: Journey, depth: int) -> socket.socket | Channel:
+        """The bytes to and from one server: through the one before it, a ProxyCommand, or TCP."""
+        hop, place = journey.hops[depth], journey.place(depth)
+        if depth > 0:
+            outer = self._linked(call, journey, depth - 1)
+            call.enter("connect", place)
+            return outer.open_tunnel(call, hop.host, hop.port)
+        try:
+            if hop.proxy_command:
+                call.enter("connect", place)
+                return sockets.start_proxy(hop.proxy_command)
+            call.enter("resolve", place)
+            addresses = sockets.resolve(hop.host, hop.port)
+            call.enter("connect")
+            return sockets.connect(addresses, time.monotonic() + call.remaining())
+        except (OSError, UnicodeError) as error:
+            local = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+            raise NoAnswer(
+                SilenceKind.LOCAL if local else SilenceKind.UNREACHABLE,
+                call.step,
+                f"{place} at {hop.host}:{hop.port}: {readable(error)}",
+                hint="ulimit -n 8192" if local else f"ssh -v -p {hop.port} {hop.user}@{hop.host}",
+                sent=False,
+            ) from error
+
+    def _verify(self, journey: Journey, depth: int, known: Known, presented: PresentedKey) -> None:
+        """Refuse every key but the right one. Raises NoAnswer (HOST_KEY, UNKNOWN_HOST, LOCAL)."""
+        if presented.base64 in known.revoked:
+            raise verdicts.revoked(journey, depth, presented)
+        if known.keys and presented not in known.keys:
+            raise verdicts.changed(journey, depth, presented, known)
+        takes_first = journey.first_contact and journey.target.connection.known_hosts == "accept-new"
+        if not known.keys and not takes_first:
+            raise verdicts.unknown(journey, depth, presented, known)
+        # A worker's key is pinned at first contact even if the user's files know it: then a change is noticed
+        # whatever those files say later.
+        if journey.first_contact and (journey.is_worker(depth) or not known.keys):
+            self._record(journey, depth, presented)
+
+    def _record(self, journey: Journey, depth: int, presented: PresentedKey) -> None:
+        owner = journey.target.worker if journey.is_worker(depth) else journey.hops[depth].key_name
+        try:
+            is_ours = self._host_keys.add_first(owner, presented)
+        except OSError as error:
+            raise _unusable(error) from error
+        if not is_ours:
+            raise verdicts.changed(journey, depth, presented, self.known(journey, depth))
+
+
+def _unusable(error: OSError) -> NoAnswer:
+    return NoAnswer(SilenceKind.LOCAL, "host key", f"known_hosts: {error}", sent=False)

@@ -1,0 +1,154 @@
+"""The private keys to authenticate with."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shlex
+import stat
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import paramiko
+
+from iris_cli.core.observations import SilenceKind
+from iris_cli.remote.ssh_config import Hop
+from iris_cli.remote.transport import NoAnswer
+
+DEFAULT_IDENTITIES = (Path("~/.ssh/id_ed25519"), Path("~/.ssh/id_ecdsa"), Path("~/.ssh/id_rsa"))
+MOST_OFFERED = 5
+"""Keys offered to one server: OpenSSH hangs up after six (`MaxAuthTries`)."""
+LARGEST_KEY = 64 << 10
+
+_MAGIC = b"openssh-key-v1\0"
+
+
+class Unusable(Exception):  # noqa: N818 - says what the file is
+    """A key file can't be used: why, and what to type."""
+
+    def __init__(self, detail: str, hint: str, *, missing: bool = False) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.hint = hint
+        self.missing = missing
+
+
+class KeyRing:
+    """Loads each key file once. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loaded: dict[Path, paramiko.PKey | bytes] = {}
+
+    @contextmanager
+    def for_hop(self, hop: Hop) -> Iterator[list[paramiko.PKey]]:
+        """The keys to offer to a server, in order, at least one. Raises NoAnswer (LOCAL).
+
+        The agent is asked anew each time: its protocol allows one question at a time on a connection.
+        """
+        with _agent() as held:
+            keys: list[paramiko.PKey] = [] if hop.explicit or hop.identities_only else list(held)
+            problems: list[Unusable] = []
+            for path in hop.identities or DEFAULT_IDENTITIES:
+                try:
+                    keys.append(self._usable(path.expanduser(), held))
+                except Unusable as problem:
+                    problems.append(problem)
+            if not keys:
+                raise _nothing_to_offer(hop, problems)
+            unlike = {key.asbytes(): key for key in reversed(keys)}
+            yield list(reversed(unlike.values()))[:MOST_OFFERED]
+
+    def _usable(self, path: Path, held: Sequence[paramiko.PKey]) -> paramiko.PKey:
+        with self._lock:
+            if path not in self._loaded:
+                self._loaded[path] = _load(path)
+            loaded = self._loaded[path]
+        if isinstance(loaded, paramiko.PKey):
+            return loaded
+        for key in held:
+            if key.asbytes() == loaded:
+                return key
+        hint = f"ssh-add {shlex.quote(str(path))}"
+        raise Unusable(f"the key {path} has a passphrase and no ssh-agent holds it", hint)
+
+
+def _nothing_to_offer(hop: Hop, problems: Sequence[Unusable]) -> NoAnswer:
+    """Name the first problem of a configured key; of the usual ones only those that exist deserve a word."""
+    telling = [problem for problem in problems if hop.identities or not problem.missing]
+    if not telling:
+        telling = [
+            Unusable("there is no SSH key to offer", "set ssh.key in cluster.yaml, or: ssh-keygen -t ed25519")
+        ]
+    return NoAnswer(SilenceKind.LOCAL, "key", telling[0].detail, hint=telling[0].hint, sent=False)
+
+
+@contextmanager
+def _agent() -> Iterator[tuple[paramiko.PKey, ...]]:
+    """The keys that ssh-agent holds; none if there is no agent or it doesn't answer sensibly."""
+    if not os.environ.get("SSH_AUTH_SOCK"):
+        yield ()
+        return
+    try:
+        agent = paramiko.Agent()
+    except (paramiko.SSHException, OSError):
+        yield ()
+        return
+    try:
+        yield tuple(agent.get_keys())
+    finally:
+        agent.close()
+
+
+def _load(path: Path) -> paramiko.PKey | bytes:
+    """The private key in a file, or of one with a passphrase the public part (SSH wire format)."""
+    data = _read(path)
+    try:
+        public = _public_if_encrypted(path, data)
+        return paramiko.PKey.from_path(path) if public is None else public
+    except Unusable:
+        raise
+    except Exception as error:  # the library has no common type for "not a key"
+        raise Unusable(f"{path} is not a private key that can be used: {error}", "set ssh.key") from error
+
+
+def _read(path: Path) -> bytes:
+    """The file, if it is private as ssh demands: when it is ours, nobody else may read it."""
+    quoted = shlex.quote(str(path))
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) & 0o077:
+                raise Unusable(f"others may read the key {path}", f"chmod 600 {quoted}")
+            return file.read(LARGEST_KEY)
+    except FileNotFoundError:
+        raise Unusable(f"no such key file: {path}", "set ssh.key in cluster.yaml", missing=True) from None
+    except OSError as error:
+        raise Unusable(f"can't read the key {path}: {error.strerror}", f"ls -l {quoted}") from error
+
+
+def _public_if_encrypted(path: Path, data: bytes) -> bytes | None:
+    """The public part of a key with a passphrase; None if it has none.
+
+    OpenSSH's own format (PROTOCOL.key) says both in clear; of an older one the `.pub` file beside it is read.
+    """
+    text = data.decode("ascii", "replace")
+    if "BEGIN OPENSSH PRIVATE KEY" not in text:
+        return _public_file(path) if "ENCRYPTED" in text else None
+    body = "".join(line for line in text.splitlines() if "-----" not in line)
+    message = paramiko.Message(base64.b64decode(body)[len(_MAGIC) :])
+    cipher = message.get_binary()
+    message.get_binary()  # key derivation function
+    message.get_binary()  # its options
+    message.get_int()  # number of keys, always one
+    return None if cipher == b"none" else message.get_binary()
+
+
+def _public_file(path: Path) -> bytes:
+    try:
+        text = path.with_name(path.name + ".pub").read_text(encoding="utf-8")
+        return base64.b64decode(text.split()[1])
+    except (OSError, ValueError, IndexError):
+        return b""

@@ -1,0 +1,259 @@
+"""One SSH connection: key exchange, authentication, tunnels, and running a script."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Collection, Sequence
+from contextlib import closing, suppress
+from typing import Any
+
+import paramiko
+from paramiko.packet import Packetizer
+from paramiko.ssh_exception import IncompatiblePeer
+
+from iris_cli.core.observations import SilenceKind
+from iris_cli.remote.host_keys import PresentedKey
+from iris_cli.remote.sockets import TunedSocket
+from iris_cli.remote.ssh_call import Abandoned, Call
+from iris_cli.remote.transport import NoAnswer, Output
+
+COMMAND = "exec /bin/sh -s"
+FOREVER = 1e9
+"""For the library's own time-outs, in seconds: the call's deadline is the only one."""
+LARGEST_PACKET = 256 << 10
+"""As in OpenSSH; the library would believe any length."""
+_PROHIBITED = 1  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED, RFC 4254
+CHUNK = 32 << 10
+PAUSE = 0.05
+"""Seconds to wait for the other side to read on before looking whether it has written."""
+
+logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else its tracebacks reach the terminal
+
+
+class BannerMissing(Exception):  # noqa: N818 - says what is the matter
+    """The server hung up before it said who it is: too many connections (`MaxStartups`), or no sshd."""
+
+
+class LinkLost(Exception):  # noqa: N818 - says what is the matter
+    """The connection was found dead before anything was sent over it; `was_new` at its first use."""
+
+    def __init__(self, no_answer: NoAnswer, *, was_new: bool) -> None:
+        super().__init__(no_answer.detail)
+        self.no_answer = no_answer
+        self.was_new = was_new
+
+
+class Link:
+    """An SSH connection."""
+
+    def __init__(self, sock: socket.socket | paramiko.Channel, key_types: Collection[str]) -> None:
+        self._is_new = True
+        self._sock = sock
+        self._transport = transport = paramiko.Transport(sock, packetizer_class=_Packetizer)
+        options = transport.get_security_options()
+        options.kex = sorted(options.kex, key=lambda name: not name.startswith("curve25519-sha256"))
+        # A host known by one key must not be asked for another.
+        options.key_types = sorted(options.key_types, key=lambda name: _key_type(name) not in key_types)
+        transport.banner_timeout = transport.auth_timeout = transport.channel_timeout = FOREVER
+
+    def is_alive(self) -> bool:
+        return self._transport.is_active()
+
+    def abort(self) -> None:
+        """Cut the connection without waiting for anything."""
+        if isinstance(self._sock, socket.socket):
+            with suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RDWR)
+        # Closing a tunnel tells the jump host, and that can take as long as the way there is blocked.
+        threading.Thread(target=self.close, name="iris-ssh-close", daemon=True).start()
+
+    def close(self) -> None:
+        self._transport.close()
+        self._sock.close()
+
+    def exchange_keys(self, call: Call[Any], place: str) -> PresentedKey:
+        """Greet and negotiate. The host key is then proven to be the server's, not to be the right one."""
+        transport = self._transport
+        call.guard(self.abort)
+        call.enter(lambda: "key exchange" if transport.remote_version else "banner", place)
+        try:
+            transport.start_client()
+            return PresentedKey.of(transport.get_remote_server_key().asbytes())
+        except Exception as error:  # whatever a server can make the library stumble over
+            if not transport.remote_version and not isinstance(error, IncompatiblePeer):
+                raise BannerMissing(str(error)) from error
+            raise self._lost(call, error) from error
+
+    def authenticate(self, call: Call[Any], user: str, keys: Sequence[paramiko.PKey]) -> None:
+        """Offer the keys one after the other. There is no second try: it would lock operators out."""
+        call.enter("authentication")
+        for offered, key in enumerate(keys):
+            try:
+                self._transport.auth_publickey(user, key)
+            except paramiko.BadAuthenticationType:
+                break
+            except paramiko.AuthenticationException as error:
+                if not self.is_alive():
+                    if offered:  # hung up after too many keys
+                        break
+                    raise self._lost(call, error) from error
+            except Exception as error:
+                raise self._lost(call, error) from error
+            if self._transport.is_authenticated():
+                return
+        names = ", ".join(f"{key.get_name()} {PresentedKey.of(key.asbytes()).fingerprint}" for key in keys)
+        raise NoAnswer(
+            SilenceKind.AUTH,
+            call.step,
+            f"{call.place} refused user {user!r} with {names}",
+            hint=f"append the public key to ~{user}/.ssh/authorized_keys there, or correct ssh.user, ssh.key",
+            sent=False,
+        )
+
+    def open_tunnel(self, call: Call[Any], host: str, port: int) -> paramiko.Channel:
+        """A byte stream from the server on to `host`."""
+        kind, hint = SilenceKind.UNREACHABLE, ""
+        wait = max(call.remaining(), 0)
+        try:
+            return self._transport.open_channel("direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=wait)
+        except Exception as error:  # not only the library's own kinds: the connection may be gone
+            if isinstance(error, paramiko.ChannelException) and error.code == _PROHIBITED:
+                kind, hint = SilenceKind.PROTOCOL, "set AllowTcpForwarding yes in the jump host's sshd_config"
+            detail = f"the jump host gave no way to {host}:{port}: {readable(error)}"
+            raise NoAnswer(kind, call.step, detail, hint=hint, sent=False) from error
+
+    def execute(self, call: Call[Any], script: bytes, limit: int) -> Output:
+        """Run the script. Raises LinkLost if the connection was dead with nothing sent, else NoAnswer."""
+        was_new, self._is_new = self._is_new, False
+        call.guard(self.abort)
+        call.enter("channel")
+        try:
+            with closing(self._transport.open_session()) as channel:
+                call.enter("exec")
+                channel.exec_command(COMMAND)
+                call.sending()
+                return self._converse(call, channel, script, limit)
+        except (NoAnswer, Abandoned):
+            self.close()
+            raise
+        except Exception as error:
+            lost = self._lost(call, error)
+            if not call.sent and not self.is_alive():
+                raise LinkLost(lost, was_new=was_new) from error
+            self.close()
+            raise lost from error
+
+    def _converse(self, call: Call[Any], channel: paramiko.Channel, script: bytes, limit: int) -> Output:
+        streams = _Streams(channel, limit)
+        call.enter("script")
+        _send(channel, script, streams)
+        call.enter(lambda: "exit status" if channel.eof_received else "output")
+        streams.read_to_end()
+        if not channel.eof_received and not self._still_answers():
+            raise EOFError
+        return Output(stdout=bytes(streams.out), stderr=bytes(streams.err), status=channel.exit_status)
+
+    def _still_answers(self) -> bool:
+        """Whether the channel was closed by the server, and not by the end of the connection.
+
+        The status can come before the last output, so it proves nothing alone. OpenSSH also says that no more
+        output will come; a server that doesn't is asked for a sign of life.
+        """
+        self._transport.global_request("keepalive@openssh.com", wait=True)
+        return self.is_alive()
+
+    def _lost(self, call: Call[Any], error: Exception) -> NoAnswer:
+        """What a broken connection means: silence only if the network says that nobody is there."""
+        silent = isinstance(self._sock, TunedSocket) and self._sock.fell_silent
+        kind = SilenceKind.TIMEOUT if silent else SilenceKind.PROTOCOL
+        what = "refused" if self.is_alive() else "broke off"
+        return NoAnswer(kind, call.step, f"{call.place} {what}: {readable(error)}", sent=call.sent)
+
+
+class _Packetizer(Packetizer):
+    """Without the library's timer thread, which would keep the interpreter from exiting for 15 s."""
+
+    def start_handshake(self, timeout: float) -> None:
+        pass
+
+    def read_all(self, n: int, check_rekey: bool = False) -> bytes:
+        if n > LARGEST_PACKET:
+            raise paramiko.SSHException(f"packet of {n} bytes")
+        return super().read_all(n, check_rekey)
+
+
+class _Wake(threading.Event):
+    """Set by both streams of a channel. Each also clears it when it is empty; then the other may not be."""
+
+    def clear(self) -> None:
+        pass
+
+    def reset(self) -> None:
+        super().clear()
+
+
+class _Streams:
+    """Reads both outputs as they come: one that is left unread blocks the other, and the script."""
+
+    def __init__(self, channel: paramiko.Channel, limit: int) -> None:
+        self.out = bytearray()
+        self.err = bytearray()
+        self._channel = channel
+        self._limit = limit
+        self._wake = _Wake()
+        channel.in_buffer.set_event(self._wake)
+        channel.in_stderr_buffer.set_event(self._wake)
+
+    def read(self) -> None:
+        """What is there now. Raises NoAnswer over the limit."""
+        while self._channel.recv_ready():
+            self.out += self._channel.recv(CHUNK)
+            self._check(self.out, "stdout")
+        while self._channel.recv_stderr_ready():
+            self.err += self._channel.recv_stderr(CHUNK)
+            self._check(self.err, "stderr")
+
+    def read_to_end(self) -> None:
+        is_last = False
+        while not is_last:
+            self._wake.wait(1.0)
+            self._wake.reset()
+            is_last = self._channel.closed
+            self.read()
+
+    def _check(self, stream: bytearray, name: str) -> None:
+        if len(stream) > self._limit:
+            raise NoAnswer(SilenceKind.PROTOCOL, "output", f"more than {self._limit} bytes on {name}")
+
+
+def _send(channel: paramiko.Channel, script: bytes, streams: _Streams) -> None:
+    """Feed the script in, reading meanwhile. A shell that ends before it has read all is no error."""
+    channel.settimeout(PAUSE)
+    start = 0
+    while start < len(script) and not channel.closed:
+        try:
+            start += channel.send(script[start : start + CHUNK])
+        except TimeoutError:
+            pass
+        except OSError:  # closed just now
+            break
+        streams.read()
+    channel.shutdown_write()
+
+
+def readable(error: BaseException) -> str:
+    """An error in one short printable line: parts of it may come from the server."""
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror
+    elif isinstance(error, EOFError):
+        text = "end of file"
+    else:
+        text = str(error) or type(error).__name__
+    return "".join(c if c.isprintable() else "�" for c in text[:200])
+
+
+def _key_type(algorithm: str) -> str:
+    """The type of the key that a signature algorithm uses: RSA keys have several."""
+    return "ssh-rsa" if algorithm.startswith("rsa-sha2-") else algorithm

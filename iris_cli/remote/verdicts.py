@@ -1,0 +1,54 @@
+"""Why a host key is not accepted, and what to do about it."""
+
+from __future__ import annotations
+
+from iris_cli.core.observations import SilenceKind
+from iris_cli.remote.host_keys import Known, PresentedKey
+from iris_cli.remote.journey import Journey
+from iris_cli.remote.transport import NoAnswer
+
+
+def changed(journey: Journey, depth: int, presented: PresentedKey, known: Known) -> NoAnswer:
+    """Another key is on record: a re-created host, or somebody in between."""
+    on_record = ", ".join(f"{key.type} {key.fingerprint}" for key in known.keys)
+    detail = (
+        f"{journey.place(depth)} shows {presented.type} {presented.fingerprint}, but on record is {on_record}"
+    )
+    if journey.is_worker(depth):
+        hint = f"if the host was re-created: iris worker probe {journey.target.worker} --accept-key"
+    else:
+        hint = f"if it was re-created: ssh-keygen -R '{journey.hops[depth].key_name}', then ssh to it once"
+    return _refusal(SilenceKind.HOST_KEY, detail, hint)
+
+
+def revoked(journey: Journey, depth: int, presented: PresentedKey) -> NoAnswer:
+    """The key is marked `@revoked`: nothing but another key helps."""
+    detail = (
+        f"{journey.place(depth)} shows {presented.type} {presented.fingerprint}, which is marked @revoked"
+    )
+    return _refusal(
+        SilenceKind.HOST_KEY, detail, "give the host a new key, or take the mark out of known_hosts"
+    )
+
+
+def unknown(journey: Journey, depth: int, presented: PresentedKey, known: Known) -> NoAnswer:
+    """No key is on record, and this is not the time to take one."""
+    hop, worker = journey.hops[depth], journey.target.worker
+    detail = f"no host key on record for {journey.place(depth)} ({hop.key_name})"
+    detail += f"; it shows {presented.type} {presented.fingerprint}"
+    if known.certified:
+        detail += "; its certificate authority in known_hosts is not consulted"
+    if not journey.is_worker(depth):
+        hint = f"connect to it once with ssh: ssh -p {hop.port} {hop.user}@{hop.host}"
+    elif journey.target.connection.known_hosts == "accept-new":
+        hint = f"iris worker probe {worker} takes a first key"
+    else:
+        hint = f"compare the fingerprint, then: iris worker probe {worker} --accept-key"
+        hint += (
+            f" (or ssh-keyscan -p {hop.port} {hop.host} >> ~/.ssh/known_hosts, or known_hosts: accept-new)"
+        )
+    return _refusal(SilenceKind.UNKNOWN_HOST, detail, hint)
+
+
+def _refusal(kind: SilenceKind, detail: str, hint: str) -> NoAnswer:
+    return NoAnswer(kind, "host key", detail, hint=hint, sent=False)

@@ -1,0 +1,62 @@
+"""The only door to the terminal. Results go to stdout, messages to stderr, and never a stray escape."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from iris_cli.render.clean import clean, clean_line
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+SCHEMA_VERSION = 1
+
+
+@dataclass
+class Output:
+    """How this invocation speaks: as JSON, as tables, or quietly."""
+
+    as_json: bool = False
+    quiet: bool = False
+    color: bool = True
+
+    @cached_property
+    def console(self) -> Console:
+        from rich.console import Console
+
+        wanted = self.color and "NO_COLOR" not in os.environ
+        # Where nobody reads a terminal the width is generous: a pipe must not lose the end of a line.
+        width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "200"))
+        return Console(
+            no_color=not wanted, highlight=False, markup=False, emoji=False, width=width, soft_wrap=False
+        )
+
+    def show(self, renderable: RenderableType) -> None:
+        """A table or a Text, for a person."""
+        self.console.print(renderable)
+
+    def line(self, text: str = "") -> None:
+        """One line of a result."""
+        sys.stdout.write(clean_line(text) + "\n")
+
+    def text(self, text: str) -> None:
+        """Text of several lines, as it is but for control characters."""
+        sys.stdout.write(clean(text))
+
+    def document(self, content: Mapping[str, Any]) -> None:
+        """A result as JSON, alone on stdout."""
+        sys.stdout.write(json.dumps({"schema_version": SCHEMA_VERSION, **content}, indent=2) + "\n")
+
+    def message(self, text: str) -> None:
+        """Something to know beside the result. Silent with --quiet."""
+        if not self.quiet:
+            sys.stderr.write(clean_line(text) + "\n")
+
+    def flush(self) -> None:
+        sys.stdout.flush()

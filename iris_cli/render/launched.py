@@ -1,0 +1,28 @@
+"""What became of a launch, in one line."""
+
+from __future__ import annotations
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import JobId
+from iris_cli.core.task import TaskState
+from iris_cli.ops.cycle import CycleResult
+from iris_cli.render.console import Output
+
+
+def show(output: Output, cluster: Cluster, job_id: JobId, result: CycleResult | None) -> None:
+    """The job's state after its first cycle: on stdout as JSON, else as a message beside the id."""
+    tasks = cluster.tasks_of(job_id)
+    state = cluster.job_state(job_id)
+    waiting = result.plan.reasons(job_id) if result is not None and result.plan is not None else ()
+    if output.as_json:
+        placed = {str(task.id): task.attempts[-1].worker for task in tasks if task.attempts}
+        reasons = [{"kind": reason.kind.value, "text": reason.text} for reason in waiting]
+        output.document({"job": job_id, "state": state.value, "placed": placed, "waiting": reasons})
+        return
+    running = sum(task.state is TaskState.RUNNING for task in tasks)
+    if result is None:
+        output.message(f"{job_id}: submitted; the next cycle places it")
+    elif waiting:
+        output.message(f"{job_id}: waiting: {waiting[0].text}; iris why {job_id}")
+    else:
+        output.message(f"{job_id}: {state.value}, {running} of {len(tasks)} tasks run")

@@ -1,0 +1,68 @@
+"""What workers said of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iris_cli.core.observations import Silence
+from iris_cli.core.units import format_memory
+from iris_cli.ops.workers import Probed
+from iris_cli.render.console import Output
+
+
+def show(output: Output, results: Sequence[Probed]) -> None:
+    """One line for each probe, with the hint that mends it where there was no answer."""
+    if output.as_json:
+        output.document({"workers": [_document(each) for each in results]})
+        return
+    for each in results:
+        output.line(f"{each.worker.id}: {_words(each)}")
+        if isinstance(each.seen, Silence):
+            if each.seen.hint:
+                output.message(f"hint: {each.seen.hint}")
+        else:
+            for warning in each.seen.warnings:
+                output.message(f"{each.worker.id}: {warning}")
+
+
+def silent(results: Sequence[Probed]) -> list[Probed]:
+    """Those that did not answer."""
+    return [each for each in results if isinstance(each.seen, Silence)]
+
+
+def _words(probed: Probed) -> str:
+    worker, seen = probed.worker, probed.seen
+    if isinstance(seen, Silence):
+        return f"{worker.condition.value}: {seen.step}: {seen.detail}"
+    state = f"{worker.condition.value}: {worker.reason}" if worker.reason else worker.condition.value
+    if worker.unschedulable:
+        state = f"can't be used: {worker.reason}"
+    chips = f", {worker.chips} chips" if worker.chips else ""
+    return f"{state} ({worker.cpu:g} cores, {format_memory(worker.memory)}{chips})"
+
+
+def _document(probed: Probed) -> dict[str, object]:
+    worker, seen = probed.worker, probed.seen
+    answer: dict[str, object] = {
+        "worker": worker.id,
+        "condition": worker.condition.value,
+        "reason": worker.reason,
+    }
+    if isinstance(seen, Silence):
+        return {
+            **answer,
+            "answered": False,
+            "kind": seen.kind.value,
+            "detail": seen.detail,
+            "hint": seen.hint,
+        }
+    return {
+        **answer,
+        "answered": True,
+        "usable": not worker.unschedulable,
+        "cpu": worker.cpu,
+        "memory": worker.memory,
+        "chips": worker.chips,
+        "gpus": worker.gpus,
+        "warnings": list(seen.warnings),
+    }

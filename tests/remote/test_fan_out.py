@@ -1,0 +1,108 @@
+"""Many at once: each result once, as it comes; nobody waits for the stuck ones."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from iris_cli.remote.fan_out import fan_out
+
+SAFETY_NET = 30.0
+
+
+def test_each_item_is_delivered_exactly_once() -> None:
+    assert sorted(fan_out(range(500), lambda n: n * n)) == [(n, n * n) for n in range(500)]
+
+
+def test_nothing_to_do_is_an_empty_iteration() -> None:
+    assert list(fan_out([], str)) == []
+
+
+def test_equal_items_are_delivered_as_often_as_they_were_given() -> None:
+    assert list(fan_out(["a", "a", "a"], str.upper)) == [("a", "A")] * 3
+
+
+def test_a_slow_one_delays_nobody() -> None:
+    finish = threading.Event()
+
+    def act(item: str) -> str:
+        if item == "slow":
+            assert finish.wait(SAFETY_NET)
+        return item
+
+    results = fan_out(["slow", "quick", "quick"], act)
+    assert [next(results)[0], next(results)[0]] == ["quick", "quick"]
+    finish.set()
+    assert next(results) == ("slow", "slow")
+
+
+def test_no_more_than_the_parallelism_run_at_once() -> None:
+    running, most = 0, 0
+    lock = threading.Lock()
+    all_three = threading.Barrier(3, timeout=SAFETY_NET)
+
+    def act(item: int) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        all_three.wait()  # only passes if three really run at once
+        with lock:
+            running -= 1
+
+    assert len(list(fan_out(range(12), act, parallelism=3))) == 12
+    assert most == 3
+
+
+def test_an_exception_is_raised_after_all_others_were_delivered() -> None:
+    def act(item: int) -> int:
+        if item == 0:
+            raise ValueError("item 0")
+        return item
+
+    delivered = []
+    with pytest.raises(ValueError, match="item 0"):
+        for item, _ in fan_out(range(20), act, parallelism=2):
+            delivered.append(item)
+    assert sorted(delivered) == list(range(1, 20))
+
+
+def test_whoever_stops_iterating_begins_nothing_more() -> None:
+    began = []
+    release = threading.Event()
+
+    def act(item: int) -> int:
+        began.append(item)
+        if item:
+            assert release.wait(SAFETY_NET)
+        return item
+
+    results = fan_out(range(100), act, parallelism=2)
+    assert next(results) == (0, 0)
+    results.close()  # type: ignore[attr-defined]  # it is a generator, though it promises only an iterator
+    release.set()
+    assert len(began) <= 3
+
+
+def test_ctrl_c_leaves_at_once_though_a_thread_is_stuck() -> None:
+    script = """
+import threading
+from iris_cli.remote.fan_out import fan_out
+def act(item):
+    if item == 'stuck':
+        threading.Event().wait()
+    return item
+for item, _ in fan_out(['stuck', 'quick'], act):
+    print(item, flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"quick\n"
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=SAFETY_NET)
+    assert b"KeyboardInterrupt" in stderr
+    assert process.returncode == -signal.SIGINT

@@ -1,0 +1,144 @@
+"""Running scripts over SSH: streams, status, limits, noise, and how often is connected."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.observations import SilenceKind
+from iris_cli.remote.fan_out import fan_out
+from iris_cli.remote.ssh import SshTransport
+from iris_cli.remote.transport import NoAnswer, Output, Target
+from tests.support.relay import relay
+from tests.support.sshd import PATIENCE, SshLab
+
+pytestmark = pytest.mark.ssh
+
+BIG = 5_000_000
+
+
+def run(ssh: SshTransport, target: Target, script: str, *, limit: int = 1 << 20) -> Output:
+    return ssh.run(target, script.encode(), connect_timeout=PATIENCE, timeout=PATIENCE, limit=limit)
+
+
+def test_a_script_gives_back_both_streams_and_its_status(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    output = run(ssh, host.target(), "echo out; echo err >&2; exit 3\n")
+    assert output == Output(stdout=b"out\n", stderr=b"err\n", status=3)
+
+
+def test_each_host_has_its_own_home_and_environment(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    hosts = ssh_lab(2, env={"GCE_METADATA_HOST": "127.0.0.1:9"})
+    for host in hosts:
+        output = run(ssh, host.target(), 'echo "$HOME $GCE_METADATA_HOST"')
+        assert output.stdout.decode().split() == [str(host.home), "127.0.0.1:9"]
+
+
+def test_a_shell_that_dies_by_a_signal_has_no_status(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    output = run(ssh, host.target(), "echo before; kill -9 $$\n")
+    assert output == Output(stdout=b"before\n", stderr=b"", status=-1)
+
+
+def test_a_shell_that_ends_before_it_has_read_everything_is_no_error(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    output = run(ssh, host.target(), "exit 4\n" + "# padding\n" * 500_000)
+    assert output.status == 4
+
+
+def test_megabytes_in_both_directions_at_once_do_not_deadlock(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    # Both outputs are written while the script still arrives: cat reads the rest of it.
+    script = f"head -c {BIG} /dev/zero >&2\ncat\n" + "x" * BIG
+    output = run(ssh, host.target(), script, limit=2 * BIG)
+    assert output.status == 0
+    assert output.stdout == b"x" * BIG
+    assert output.stderr == b"\0" * BIG
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_more_output_than_the_limit_is_no_answer(ssh_lab: SshLab, ssh: SshTransport, stream: str) -> None:
+    (host,) = ssh_lab()
+    endless = "cat /dev/zero" + (" >&2" if stream == "stderr" else "")
+    with pytest.raises(NoAnswer, match=f"more than 10000 bytes on {stream}") as caught:
+        run(ssh, host.target(), endless, limit=10_000)
+    assert caught.value.kind is SilenceKind.PROTOCOL
+    assert caught.value.sent
+    assert run(ssh, host.target(), "echo well").stdout == b"well\n"
+
+
+def test_exactly_the_limit_is_an_answer(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    assert len(run(ssh, host.target(), "head -c 10000 /dev/zero", limit=10_000).stdout) == 10_000
+
+
+def test_noise_of_the_login_shell_arrives_with_the_output(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab(options=["ForceCommand echo welcome; eval \"$SSH_ORIGINAL_COMMAND\""])
+    (host.home / ".bashrc").write_text("echo noise\n")
+    output = run(ssh, host.target(), "echo answer")
+    assert output.status == 0
+    assert output.stdout.endswith(b"welcome\nanswer\n")
+
+
+def test_three_calls_share_one_connection(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    with relay(host.port) as way:
+        target = host.target(port=way.port)
+        assert [run(ssh, target, f"exit {n}").status for n in range(3)] == [0, 1, 2]
+        assert way.connections == 1
+
+
+def test_calls_at_the_same_time_share_one_connection(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    with relay(host.port) as way:
+        target = host.target(port=way.port)
+        results = dict(fan_out(range(6), lambda n: run(ssh, target, f"exit {n}").status))
+        assert results == {n: n for n in range(6)}
+        assert way.connections == 1
+
+
+def test_a_dead_connection_is_replaced_once(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    with relay(host.port) as way:
+        target = host.target(port=way.port)
+        run(ssh, target, "true")
+        way.drop()
+        assert run(ssh, target, "echo again").stdout == b"again\n"
+        assert way.connections == 2
+
+
+def test_after_close_nothing_is_connected_and_closing_again_is_fine(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    with relay(host.port) as way:
+        target = host.target(port=way.port)
+        run(ssh, target, "true")
+        ssh.close()
+        ssh.close()
+        run(ssh, target, "true")
+        assert way.connections == 2
+
+
+def test_many_hosts_at_once(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    hosts = ssh_lab(64)
+    results = fan_out(hosts, lambda host: run(ssh, host.target(), 'echo "$HOME"').stdout.decode().strip())
+    assert {host.name: home for host, home in results} == {host.name: str(host.home) for host in hosts}
+
+
+def test_importing_the_transport_does_not_load_the_ssh_library() -> None:
+    script = "import sys, iris_cli.remote.ssh as s; s.SshTransport(s.Path('x')); print('paramiko' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout == "False\n"
+
+
+def test_a_broken_ssh_config_is_our_own_fault_and_is_named(ssh_lab: SshLab, tmp_path: Path) -> None:
+    (host,) = ssh_lab()
+    config = tmp_path / "config"
+    config.write_text("Host *\n  Port\n")
+    ssh = SshTransport(ssh_lab.known_hosts, ssh_config=config, user_known_hosts=None)
+    with pytest.raises(NoAnswer, match="config: Unparsable line Port") as caught:
+        run(ssh, host.target(), "true")
+    assert caught.value.kind is SilenceKind.LOCAL
+    assert not caught.value.sent

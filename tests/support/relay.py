@@ -1,0 +1,124 @@
+"""A small TCP relay to put before a server: it can hang, go silent, cut or delay at a given byte."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """What the relay does to each connection. A limit of None never comes.
+
+    `up` is from the client to the server, `down` the other way; limits are in bytes of that direction.
+    """
+
+    hang: bool = False  # accept, then nothing
+    silent_up: int | None = None  # pass that many bytes, then swallow the rest; all stays open
+    silent_down: int | None = None
+    cut_up: int | None = None  # pass that many bytes, then close both sides
+    cut_down: int | None = None
+    reset: bool = False  # cut with RST instead of FIN
+    delay: float = 0.0  # seconds before each piece, in both directions
+
+
+class Relay:
+    """Forwards connections to a port on loopback; counts them and their bytes."""
+
+    def __init__(self, to_port: int, fault: Fault | None = None) -> None:
+        self.fault = fault or Fault()
+        self.connections = 0
+        self.up = 0
+        self.down = 0
+        self._to_port = to_port
+        self._open: list[socket.socket] = []
+        self._closed = False
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._closed = True
+        self._listener.close()
+        self.drop()
+
+    def drop(self) -> None:
+        """Cut what is connected now; new connections are served."""
+        for sock in self._open:
+            _cut(sock)
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            self._open.append(client)
+            if self.fault.hang:
+                continue
+            server = socket.create_connection(("127.0.0.1", self._to_port))
+            self._open.append(server)
+            for sock in (client, server):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            fault = self.fault
+            for source, sink, silent, cut, name in (
+                (client, server, fault.silent_up, fault.cut_up, "up"),
+                (server, client, fault.silent_down, fault.cut_down, "down"),
+            ):
+                threading.Thread(
+                    target=self._pump, args=(source, sink, silent, cut, name), daemon=True
+                ).start()
+
+    def _pump(
+        self, source: socket.socket, sink: socket.socket, silent: int | None, cut: int | None, name: str
+    ) -> None:
+        passed = 0
+        with suppress(OSError):
+            while cut is None or passed < cut:
+                room = 65536 if cut is None else min(65536, cut - passed)
+                data = source.recv(room)
+                if not data:
+                    break
+                time.sleep(self.fault.delay)
+                if silent is not None:
+                    data = data[: max(silent - passed, 0)]
+                if not data:
+                    continue
+                sink.sendall(data)
+                passed += len(data)
+                setattr(self, name, getattr(self, name) + len(data))
+        for sock in (source, sink):
+            _cut(sock, reset=self.fault.reset)
+
+
+def _cut(sock: socket.socket, *, reset: bool = False) -> None:
+    with suppress(OSError):
+        if reset:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.close()
+        else:
+            sock.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def relay(to_port: int, fault: Fault | None = None) -> Iterator[Relay]:
+    """A relay for the length of a block."""
+    one = Relay(to_port, fault)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def closed_port() -> int:
+    """A port on loopback where nobody listens."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port

@@ -1,0 +1,271 @@
+"""A lab of real OpenSSH servers on loopback. Works as root and as an ordinary user."""
+
+from __future__ import annotations
+
+import base64
+import getpass
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from iris_cli.core.connection import Connection
+from iris_cli.core.ids import WorkerId
+from iris_cli.remote.host_keys import PresentedKey
+from iris_cli.remote.ssh import SshTransport
+from iris_cli.remote.transport import Target
+
+PATIENCE = 30.0
+"""Seconds until a server that does not answer is a failure of the test."""
+
+@dataclass(eq=False)
+class SshHost:
+    """One sshd with a host key, a port and a home directory of its own."""
+
+    name: str
+    directory: Path
+    client_key: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    options: Sequence[str] = ()
+    port: int = 0
+    public_host_key: str = ""
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def worker(self) -> WorkerId:
+        return WorkerId(self.name)
+
+    @property
+    def home(self) -> Path:
+        return self.directory / "home"
+
+    @property
+    def host_key_path(self) -> Path:
+        return self.directory / "host_key"
+
+    @property
+    def known_hosts_line(self) -> str:
+        """As `ssh-keyscan` prints it."""
+        return f"[127.0.0.1]:{self.port} {self.public_host_key}"
+
+    @property
+    def fingerprint(self) -> str:
+        return presented(self.public_host_key).fingerprint
+
+    def connection(self, **overrides: Any) -> Connection:
+        """How to reach it; the client key fits."""
+        settings: dict[str, Any] = {
+            "host": "127.0.0.1",
+            "port": self.port,
+            "user": getpass.getuser(),
+            "key": str(self.client_key),
+        }
+        return Connection(**settings | overrides)
+
+    def target(self, **overrides: Any) -> Target:
+        return Target(worker=self.worker, connection=self.connection(**overrides))
+
+    def new_host_key(self) -> None:
+        """What happens when a host is created anew; counts from the next start."""
+        self.public_host_key = write_key(self.host_key_path)
+
+    def log(self) -> str:
+        """What the server wrote."""
+        return (self.directory / "log").read_text(errors="replace")
+
+    def launch(self) -> None:
+        """Start without waiting until it answers."""
+        self.port = self.port or _free_port()
+        config = self.directory / "sshd_config"
+        config.write_text("\n".join(self._config()) + "\n")
+        with (self.directory / "log").open("ab") as log:
+            # An absolute path: sshd starts itself again for each connection.
+            command = [sshd_path(), "-D", "-e", "-f", str(config)]
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def wait(self) -> None:
+        """Until it says its banner."""
+        deadline = time.monotonic() + PATIENCE
+        while not _has_banner(self.port):
+            if self._process is None or self._process.poll() is not None:
+                raise RuntimeError(f"sshd did not start: {self.log()}")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"sshd does not answer: {self.log()}")
+            time.sleep(0.01)
+
+    def start(self) -> None:
+        self.launch()
+        self.wait()
+
+    def stop(self) -> None:
+        """End the server and the connections it serves, as a power cut would."""
+        if self._process is None:
+            return
+        family = _descendants(self._process.pid)
+        self._process.kill()
+        self._process.wait(PATIENCE)
+        self._process = None
+        for pid in family:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _config(self) -> list[str]:
+        env = {"HOME": str(self.home), **self.env}
+        return [
+            "ListenAddress 127.0.0.1",
+            f"Port {self.port}",
+            f"HostKey {self.host_key_path}",
+            f"AuthorizedKeysFile {self.client_key}.pub",
+            f"PidFile {self.directory / 'pid'}",
+            f"SetEnv {' '.join(f'{name}={value}' for name, value in env.items())}",
+            "UsePAM no",
+            "UseDNS no",
+            "StrictModes no",
+            "PrintMotd no",
+            "PrintLastLog no",
+            "PermitUserRC no",
+            "PermitRootLogin yes",
+            "PasswordAuthentication no",
+            "KbdInteractiveAuthentication no",
+            *(["PerSourcePenalties no"] if sshd_version() >= (9, 8) else []),
+            *self.options,
+        ]
+
+
+def sshd_path() -> str:
+    """Where sshd is; skips the test if it is nowhere. `/usr/sbin` is often not on an ordinary user's PATH."""
+    found = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin:/sbin")
+    if found is None:
+        pytest.skip("no sshd on this machine (install openssh-server)")
+    return found
+
+
+def sshd_version() -> tuple[int, int]:
+    """`(9, 2)` for OpenSSH 9.2. A version without `-V` says it among its complaints."""
+    result = subprocess.run([sshd_path(), "-V"], capture_output=True, text=True, check=False)
+    match = re.search(r"OpenSSH_(\d+)\.(\d+)", result.stderr + result.stdout)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def write_key(path: Path, passphrase: str = "") -> str:
+    """Make a key pair in `path` and `path.pub`; the public line is returned."""
+    key = Ed25519PrivateKey.generate()
+    secret: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    if passphrase:
+        secret = serialization.BestAvailableEncryption(passphrase.encode())
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, secret)
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    path.touch(mode=0o600)
+    path.write_bytes(private)
+    path.with_name(path.name + ".pub").write_bytes(public + b"\n")
+    return public.decode()
+
+
+def presented(public_line: str) -> PresentedKey:
+    """`ssh-ed25519 AAAA…` as the transport would show it."""
+    return PresentedKey.of(base64.b64decode(public_line.split()[1]))
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def _has_banner(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as sock:
+            return sock.recv(4) == b"SSH-"
+    except ConnectionError:
+        return False
+
+
+def _descendants(pid: int) -> list[int]:
+    """Sessions, shells and what they started."""
+    listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
+    children: dict[int, list[int]] = {}
+    for line in listing.stdout.splitlines():
+        child, parent = map(int, line.split())
+        children.setdefault(parent, []).append(child)
+    found = [pid]
+    for one in found:
+        found.extend(children.get(one, []))
+    return found[1:]
+
+
+class SshLab:
+    """`ssh_lab(4)` starts four servers. `known_hosts` has their keys by worker, as `iris` records them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.hosts: list[SshHost] = []
+        self.client_key = directory / "client_key"
+        self.known_hosts = directory / "known_hosts"
+        write_key(self.client_key)
+        self.known_hosts.touch(mode=0o600)
+
+    def __call__(
+        self, count: int = 1, *, env: Mapping[str, str] | None = None, options: Sequence[str] = ()
+    ) -> list[SshHost]:
+        """`env` is added to the environment of sessions, `options` are lines of sshd_config."""
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd insists; a start-up script makes it
+        started = [self._host(env or {}, options) for _ in range(count)]
+        for host in started:
+            host.launch()
+        for host in started:
+            host.wait()
+        with self.known_hosts.open("a") as file:
+            file.writelines(f"{host.name} {host.public_host_key}\n" for host in started)
+        return started
+
+    def stop(self) -> None:
+        for host in self.hosts:
+            host.stop()
+
+    def _host(self, env: Mapping[str, str], options: Sequence[str]) -> SshHost:
+        name = f"host-{len(self.hosts)}"
+        host = SshHost(name, self.directory / name, self.client_key, env, options)
+        host.home.mkdir(parents=True)
+        host.new_host_key()
+        self.hosts.append(host)
+        return host
+
+
+@pytest.fixture
+def ssh_lab(tmp_path: Path) -> Iterator[SshLab]:
+    """Servers on demand; all are ended with the test, also when it fails."""
+    directory = tmp_path / "lab"
+    directory.mkdir()
+    lab = SshLab(directory)
+    try:
+        yield lab
+    finally:
+        lab.stop()
+
+
+@pytest.fixture
+def ssh(ssh_lab: SshLab) -> Iterator[SshTransport]:
+    """A transport that knows the lab's hosts and reads nothing of the user who runs the tests."""
+    transport = SshTransport(ssh_lab.known_hosts, ssh_config=None, user_known_hosts=None)
+    yield transport
+    transport.close()
+
+
+def know(file: Path, *hosts: SshHost) -> None:
+    """Append the keys of hosts to a known_hosts file of a user."""
+    with file.open("a") as lines:
+        lines.writelines(f"{host.known_hosts_line}\n" for host in hosts)
