@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import getpass
 import os
-import sys
+import socket
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from iris_cli.clock import Clock, SystemClock
 from iris_cli.render.console import Output
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from iris_cli.journal.state_dir import StateDir
     from iris_cli.ops.session import Session
     from iris_cli.remote.ssh import SshTransport
+    from iris_cli.remote.task_runner import TaskRunner
 
 
 @dataclass
@@ -40,13 +43,55 @@ class Context:
 
         return load_cluster_config(self.config_file)
 
+    @property
+    def state_path_in_use(self) -> Path:
+        named = self.state_path or os.environ.get("IRIS_STATE_DIR")
+        return Path(named) if named else self.config_file.parent / "state"
+
+    @cached_property
+    def clock(self) -> Clock:
+        return SystemClock()
+
     @cached_property
     def state(self) -> StateDir:
+        """The state directory of this cluster: a log of another one is refused."""
+        return self.state_of(self.config.name)
+
+    def state_of(self, cluster_name: str | None) -> StateDir:
+        """The state directory, without the configuration if there is none to be had."""
         from iris_cli.journal.state_dir import StateDir
 
-        named = self.state_path or os.environ.get("IRIS_STATE_DIR")
-        return StateDir(Path(named) if named else self.config_file.parent / "state")
+        actor = f"{getpass.getuser()}@{socket.gethostname()}"
+        return StateDir(self.state_path_in_use, now=self.clock.now, actor=actor, cluster_name=cluster_name)
+
+    @cached_property
+    def transport(self) -> SshTransport:
+        """Real SSH, with the host keys of this state directory."""
+        from iris_cli.remote.ssh import SshTransport
+
+        return SshTransport(self.state.known_hosts)
 
     def session(self, command: str) -> Session:
         """A session for one command. Writes nothing and asks nobody yet."""
-        raise NotImplementedError
+        from iris_cli.journal.state_dir import LOCK_TIMEOUT
+        from iris_cli.ops.session import Session
+
+        return Session(
+            state=self.state,
+            config=self.config,
+            make_runner=self._runner,
+            clock=self.clock,
+            command=command,
+            lock_timeout=LOCK_TIMEOUT if self.lock_timeout is None else self.lock_timeout,
+        )
+
+    def _runner(self, cluster_id: str) -> TaskRunner:
+        from iris_cli.remote.task_runner import TaskRunner
+
+        limits = self.config.limits
+        return TaskRunner(
+            self.transport,
+            cluster_id,
+            connect_timeout=limits.connect_timeout,
+            timeout=limits.dispatch_timeout,
+        )

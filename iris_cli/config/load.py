@@ -1,40 +1,258 @@
-"""`cluster.yaml` to a ClusterConfig: slices and ranges of hosts expanded, settings inherited downwards."""
+"""`cluster.yaml` to a ClusterConfig: slices expanded to their hosts, settings inherited from above."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from iris_cli.config import validate
-from iris_cli.config.attributes import attributes_of, free_attributes
 from iris_cli.config.env_file import env
-from iris_cli.config.host_ranges import MOST_HOSTS, expand
+from iris_cli.config.hosts import (
+    MOST_HOSTS,
+    Inherited,
+    attributes_of,
+    host_name,
+    host_names,
+    inherit,
+    remote_dir,
+    ssh_block,
+)
 from iris_cli.config.job_file import argv, cores, duration, gpu_device, job_fields, size, tpu_type
 from iris_cli.config.problems import Report
-from iris_cli.config.reading import Place, Section, boolean, integer, list_of, matching, one_of, section, text, written
-from iris_cli.config.schema import (
-    NOWHERE,
-    ClusterConfig,
-    Defaults,
-    HostConfig,
-    Notify,
-    ScaleGroup,
-    SliceTemplate,
-)
+from iris_cli.config.reading import Place, Section, integer, list_of, matching, one_of, section, written
+from iris_cli.config.scale_groups import read_scale_group
+from iris_cli.config.schema import NOWHERE, ClusterConfig, Defaults, HostConfig, Notify
 from iris_cli.config.yaml_source import read_yaml
 from iris_cli.core.attributes import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
-    PREEMPTIBLE_ATTRIBUTE_KEY,
-    REGION_ATTRIBUTE_KEY,
-    SCALE_GROUP_ATTRIBUTE_KEY,
     TPU_NAME_ATTRIBUTE_KEY,
     TPU_TOPOLOGY_ATTRIBUTE_KEY,
     TPU_VM_COUNT_ATTRIBUTE_KEY,
     TPU_WORKER_ID_ATTRIBUTE_KEY,
-    ZONE_ATTRIBUTE_KEY,
     AttributeValue,
-    RawValue,
 )
+from iris_cli.core.ids import parse_worker_id
+from iris_cli.core.job import ReplaceLost
+from iris_cli.core.limits import Limits
+from iris_cli.core.resources import AUTO, Device
+from iris_cli.core.topology import lookup
+from iris_cli.errors import UsageError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_URL = re.compile(r"https?://[^\s/]+\S*")
+_MAY_BE_ZERO = frozenset({"settle_seconds", "gang_reserve_after"})  # zero: don't wait; off
+_DEFAULTS_OF_JOBS = (
+    "cpu",
+    "memory",
+    "priority",
+    "max_retries_failure",
+    "max_retries_preemption",
+    "max_task_failures",
+    "scheduling_timeout",
+    "timeout",
+    "setup_timeout",
+    "grace",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A worker, where its host is written, and the entry of the slice or worker that this is part of."""
+
+    host: HostConfig
+    place: Place
+    whole: Place
+
+
+def load_cluster_config(path: Path) -> ClusterConfig:
+    """Read and check `cluster.yaml`. Raises ConfigError with all its problems."""
+    report = Report(path)
+    root = read_yaml(path, report)
+    config = Place(root, "", report).read(_cluster) if root else None
+    report.raise_if_any()
+    return replace(config or ClusterConfig(path=path), warnings=tuple(report.warnings))
+
+
+def _cluster(place: Place) -> ClusterConfig:
+    with section(place) as top:
+        name = top.get("cluster", _cluster_name, "cluster")
+        ssh = top.get("ssh", lambda block: ssh_block(block, NOWHERE), NOWHERE)
+        defaults = top.get("defaults", _defaults, Defaults())
+        above = Inherited(
+            connection=replace(ssh, remote_dir=top.get("remote_dir", remote_dir, NOWHERE.remote_dir)),
+            env=defaults.env,
+            replace_lost=top.get("replace_lost", one_of(ReplaceLost), ReplaceLost.PREEMPTIBLE),
+        )
+        slices = top.get("slices", lambda entries: _slices(entries, above), [])
+        workers = top.get("workers", list_of(lambda entry: _worker(entry, above)), ())
+        groups = top.get("scale_groups", list_of(lambda entry: (entry, read_scale_group(entry, above))), ())
+        entries = [each for some in (*slices, *workers) for each in some]
+        _check_names(entries)
+        if not entries and not groups:
+            place.warn("there are no workers yet")
+        validate.unique("scale group", ((group.name, entry) for entry, group in groups))
+        return ClusterConfig(
+            path=place.report.file,
+            name=name,
+            ssh=above.connection,
+            hosts=tuple(each.host for each in entries),
+            scale_groups=tuple(group for _, group in groups),
+            replace_lost=above.replace_lost,
+            notify=top.get("notify", _notify, Notify()),
+            limits=top.get("limits", _limits, Limits()),
+            defaults=defaults,
+        )
+
+
+def _check_names(entries: list[_Entry]) -> None:
+    slices = {each.whole.path: (each.host.slice, each.whole) for each in entries if each.host.slice}
+    validate.unique("slice", slices.values())
+    first = {name: place.path for name, place in reversed(slices.values())}
+    # The workers of a slice that is there twice are there twice too: that is one mistake, not many.
+    kept = [each for each in entries if each.host.slice is None or first[each.host.slice] == each.whole.path]
+    validate.hosts([(each.host, each.place) for each in kept])
+
+
+def _cluster_name(place: Place) -> str:
+    with section(place) as entry:
+        return entry.need("name", matching(_NAME, "a name", "use letters, digits and . _ -"), "cluster")
+
+
+def _slices(place: Place, above: Inherited) -> list[list[_Entry]]:
+    found: list[list[_Entry]] = []
+    total = 0
+    for item in place.items():
+        found.append(item.read(lambda entry: _slice(entry, above)) or [])
+        total += len(found[-1])
+        if total > MOST_HOSTS:
+            raise UsageError(f"these are more than {MOST_HOSTS} hosts")
+    return found
+
+
+def _slice(place: Place, above: Inherited) -> list[_Entry]:
+    """The workers of one slice, `{slice}-{index}` in the order of its hosts."""
+    with section(place) as entry:
+        name = entry.need("name", matching(_NAME, "a name", "use letters, digits and . _ -"), "")
+        kind = entry.need("type", tpu_type, "")
+        hosts = entry.need("hosts", host_names, [])
+        settings = inherit(entry, above)
+        shared = attributes_of(entry)
+        if kind and hosts:
+            validate.host_count(kind, len(hosts), entry.at("hosts"))
+        cpu, memory = entry.get("cpu", cores), entry.get("memory", size)
+    if not (name and kind):
+        return []
+    found = []
+    for index, (host, written_at) in enumerate(hosts):
+        made = HostConfig(
+            worker=parse_worker_id(f"{name}-{index}"),
+            connection=replace(settings.connection, host=host),
+            attributes={**shared, **_member(name, kind, index, len(hosts))},
+            cpu=cpu,
+            memory=memory,
+            device=Device("tpu", kind),
+            env=settings.env,
+            slice=name,
+            replace_lost=settings.replace_lost,
+        )
+        found.append(_Entry(made, written_at, place))
+    return found
+
+
+def _worker(place: Place, above: Inherited) -> list[_Entry]:
+    """One host that stands alone, or none if it is wrong. A TPU there is a slice of one VM, named like it."""
+    with section(place) as entry:
+        name = entry.need("id", matching(_NAME, "a worker id", "use letters, digits and . _ -"), "")
+        host = entry.need("host", host_name, "")
+        settings = inherit(entry, above)
+        attributes = attributes_of(entry)
+        device = _device(entry)
+        cpu, memory = entry.get("cpu", cores), entry.get("memory", size)
+    if not (name and host):
+        return []
+    is_tpu = device is not None and device.kind == "tpu"
+    made = HostConfig(
+        worker=parse_worker_id(name),
+        connection=replace(settings.connection, host=host),
+        attributes={**attributes, **_device_attributes(name, device)},
+        cpu=cpu,
+        memory=memory,
+        device=device,
+        env=settings.env,
+        slice=name if is_tpu else None,
+        replace_lost=settings.replace_lost,
+    )
+    return [_Entry(made, place, place)]
+
+
+def _device(entry: Section) -> Device | None:
+    gpus = entry.get("gpu", gpu_device)
+    tpu = entry.get("tpu", tpu_type)
+    if tpu is None:
+        return gpus
+    if gpus is not None:
+        entry.at("tpu").problem("a worker has one kind of accelerator, not both")
+    known = lookup(tpu)
+    if known is not None and known.vms > 1:
+        entry.at("tpu").problem(f"{tpu} has {known.vms} VMs", "write it under slices, with all its hosts")
+    return Device("tpu", tpu)
+
+
+def _device_attributes(worker: str, device: Device | None) -> dict[str, AttributeValue]:
+    if device is None:
+        return {}
+    if device.kind == "tpu":
+        return _member(worker, device.variant, 0, 1)
+    said = {DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue(device.kind)}
+    if device.variant != AUTO:
+        said[DEVICE_VARIANT_ATTRIBUTE_KEY] = AttributeValue(device.variant)
+    return said
+
+
+def _member(slice_name: str, kind: str, index: int, vms: int) -> dict[str, AttributeValue]:
+    return {
+        TPU_NAME_ATTRIBUTE_KEY: AttributeValue(slice_name),
+        TPU_WORKER_ID_ATTRIBUTE_KEY: AttributeValue(index),
+        TPU_TOPOLOGY_ATTRIBUTE_KEY: AttributeValue(kind),
+        TPU_VM_COUNT_ATTRIBUTE_KEY: AttributeValue(vms),
+        DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue("tpu"),
+        DEVICE_VARIANT_ATTRIBUTE_KEY: AttributeValue(kind),
+    }
+
+
+def _defaults(place: Place) -> Defaults:
+    with section(place) as entry:
+        return Defaults(job=job_fields(entry, _DEFAULTS_OF_JOBS), env=entry.get("env", env) or {})
+
+
+def _notify(place: Place) -> Notify:
+    with section(place) as entry:
+        return Notify(
+            command=entry.get("command", argv, ()),
+            webhook=entry.get("webhook", matching(_URL, "a URL", "it begins with https://"), ""),
+        )
+
+
+def _limits(place: Place) -> Limits:
+    """Every field of Limits, durations in any form."""
+    said: dict[str, Any] = {}
+    with section(place) as entry:
+        for item in fields(Limits):
+            default = getattr(Limits(), item.name)
+            if isinstance(default, int):
+                said[item.name] = entry.get(item.name, integer(1, 10_000), default)
+            else:
+                reader = duration if item.name in _MAY_BE_ZERO else _positive_duration
+                said[item.name] = entry.get(item.name, reader, default)
+        limits = Limits(**said)
+        validate.limits(limits, entry)
+    return limits
+
+
+def _positive_duration(place: Place) -> float:
+    if seconds := duration(place):
+        return seconds
+    raise UsageError(f"{written(place)} is too short")

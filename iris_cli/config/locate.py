@@ -11,16 +11,18 @@ FILE_NAME = "cluster.yaml"
 
 
 def find_config(explicit: Path | None, environ: Mapping[str, str], cwd: Path) -> Path:
-    """`--config`, else `$IRIS_CONFIG`, `./cluster.yaml`, the user's configuration directory. Raises ConfigError.
+    """`--config`, else `$IRIS_CONFIG`, `./cluster.yaml`, the user's configuration directory.
 
-    A file that was named must be there: nothing else is taken in its place.
+    A file that was named must be there: nothing else is taken in its place. Raises ConfigError.
     """
     named = explicit or (Path(environ["IRIS_CONFIG"]) if environ.get("IRIS_CONFIG") else None)
     if named is not None:
         path = cwd / named
         if not path.is_file():
             source = "--config" if explicit else "$IRIS_CONFIG"
-            raise ConfigError(f"{source} names {named}, and there is no such file", hint="`iris init` makes one")
+            raise ConfigError(
+                f"{source} names {named}, and there is no such file", hint="`iris init` makes one"
+            )
         return path
     places = [cwd / FILE_NAME, *_user_places(environ)]
     for path in places:

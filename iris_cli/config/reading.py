@@ -7,7 +7,7 @@ can't be; the section that asked puts this into the report and goes on with the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -51,16 +51,27 @@ class Place:
         self.report.warn(self.node.line, self.path, message)
 
     def items(self) -> list[Place]:
-        """The items of a list."""
+        """The items of a list; nothing at all is an empty one."""
+        if self.node.value is None:
+            return []
         if not isinstance(self.node.value, tuple):
             _wrong(self, "a list")
         return [Place(node, f"{self.path}[{i}]", self.report) for i, node in enumerate(self.node.value)]
 
     def entries(self) -> dict[str, Place]:
-        """The entries of a mapping."""
+        """The entries of a mapping; nothing at all is an empty one."""
+        if self.node.value is None:
+            return {}
         if not isinstance(self.node.value, dict):
             _wrong(self, "a mapping (key: value)")
         return {key: Place(node, self._below(key), self.report) for key, node in self.node.value.items()}
+
+    def down(self, *keys: str) -> Place:
+        """The place below these keys, as far as they are there."""
+        value = self.node.value
+        if not keys or not isinstance(value, dict) or keys[0] not in value:
+            return self
+        return self.entries()[keys[0]].down(*keys[1:])
 
     def _below(self, key: str) -> str:
         shown = key if _SIMPLE_KEY.fullmatch(key) else repr(clip(key))
@@ -76,8 +87,7 @@ class Section:
     _known: list[str] = field(default_factory=list)
 
     def __contains__(self, key: str) -> bool:
-        """Whether the key is there with a value; an empty one counts as left out."""
-        return key in self.entries and self.entries[key].node.value is not None
+        return key in self.entries
 
     @overload
     def get(self, key: str, reader: Callable[[Place], T]) -> T | None: ...
@@ -140,9 +150,10 @@ def written(place: Place) -> str:
 
 def boolean(place: Place) -> bool:
     """`true` or `false`; in quotes too, as attribute values are often written so."""
-    if place.node.text not in ("true", "false"):
+    value = place.node.value
+    if not isinstance(value, bool) and value not in ("true", "false"):
         _wrong(place, "true or false")
-    return place.node.text == "true"
+    return value in (True, "true")
 
 
 def integer(least: int, most: int = 1_000_000_000) -> Callable[[Place], int]:
@@ -188,15 +199,20 @@ def matching(pattern: re.Pattern[str], what: str, hint: str = "") -> Callable[[P
 
 def one_of(kind: type[E]) -> Callable[[Place], E]:
     """A reader of the members of an enumeration."""
+    word = word_of([member.value for member in kind])
+    return lambda place: kind(word(place))
 
-    def read(place: Place) -> E:
-        words = [member.value for member in kind]
+
+def word_of(words: Sequence[str]) -> Callable[[Place], str]:
+    """A reader of one of a few words."""
+
+    def read(place: Place) -> str:
         found = written(place)
         if found not in words:
             raise UsageError(
                 f"must be {' or '.join(words)}, not {clip(found)!r}", hint=did_you_mean(clip(found), words)
             )
-        return kind(found)
+        return found
 
     return read
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 from iris_cli.core.attributes import AttributeValue
@@ -16,6 +17,14 @@ from iris_cli.core.resources import Device
 
 NOWHERE = Connection(host="")
 """Settings for connections whose host is not known yet."""
+
+
+class Provider(StrEnum):
+    """Who makes the slices of a scale group."""
+
+    GCP = "gcp"
+    LOCAL = "local"
+    MANUAL = "manual"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +57,7 @@ class HostConfig:
 class SliceTemplate:
     """The kind of slice that a scale group makes. `type` is a canonical TPU type."""
 
-    provider: str
+    provider: Provider
     type: str
     project: str = ""
     zone: str = ""

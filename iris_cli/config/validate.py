@@ -20,11 +20,9 @@ from iris_cli.core.topology import describe, lookup
 _EIGHT_CHIPS = 8  # VMs of eight chips exist in the TPU API only; on GKE they are two of four
 
 
-def region_and_zone(
-    attributes: dict[str, AttributeValue], region_place: Place, zone: AttributeValue | None = None
-) -> None:
+def region_and_zone(attributes: dict[str, AttributeValue], region_place: Place) -> None:
     """A region must be that of the zone; one that is left out is filled in from it."""
-    zone = zone or attributes.get(ZONE_ATTRIBUTE_KEY)
+    zone = attributes.get(ZONE_ATTRIBUTE_KEY)
     derived = region_of_zone(str(zone.value)) if zone else ""
     if not derived:
         return

@@ -31,7 +31,7 @@ _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
 }
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
-_RANGE_IN_FLOW = re.compile(r"\[[^\"'\]]*\w\[\d+-\d+\]")
+_RANGE_IN_FLOW = re.compile(r"\[[^\"'\]]*\[\d+-\d+\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class _Builder:
 def _scalar(event: yaml.Event) -> Node:
     assert isinstance(event, yaml.ScalarEvent)
     text: str = event.value
-    if event.style is not None:
+    if event.style:  # None or '' for a plain one, as the parser likes
         return Node(_line(event), text, text)
     return Node(_line(event), _WORDS[text] if text in _WORDS else scalar_of(text), text)
 

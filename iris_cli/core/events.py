@@ -95,10 +95,14 @@ class WorkerConditionChanged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerQuarantined(Event):
-    """The worker refused too often, or a process there can't be killed: it takes nothing new."""
+    """The worker refused too often, or a process there can't be killed: it takes nothing new.
+
+    `lifted`: it has served its time, and a probe went well.
+    """
 
     worker: WorkerId
     reason: str
+    lifted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

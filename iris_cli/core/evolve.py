@@ -12,7 +12,8 @@ from typing import Any
 from iris_cli.core import events as ev
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import Event, Transaction
-from iris_cli.core.ids import AttemptId, WorkerId
+from iris_cli.core.ids import AttemptId, JobId, WorkerId
+from iris_cli.core.job import Job
 from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
 from iris_cli.core.task import Attempt, AttemptState, StopOrder, Task, TaskState
 from iris_cli.core.worker import Claim, Worker, WorkerCondition
@@ -112,7 +113,7 @@ def _worker_condition_changed(cluster: Cluster, event: ev.WorkerConditionChanged
     cluster.workers[event.worker] = replace(
         worker,
         condition=event.condition,
-        reason=event.reason if event.reason or not worker.unschedulable else worker.reason,
+        reason=worker.reason if worker.unschedulable else event.reason,
         failed_polls=event.failed_polls,
         cooldown_until=event.cooldown_until,
         silent_since=since,
@@ -122,7 +123,11 @@ def _worker_condition_changed(cluster: Cluster, event: ev.WorkerConditionChanged
 def _worker_quarantined(cluster: Cluster, event: ev.WorkerQuarantined, at: float) -> None:
     worker = cluster.workers[event.worker]
     cluster.workers[event.worker] = replace(
-        worker, quarantined=True, quarantine_reason=event.reason, quarantined_at=at
+        worker,
+        quarantined=not event.lifted,
+        quarantine_reason=event.reason,
+        quarantined_at=at,
+        refusals=0 if event.lifted else worker.refusals,
     )
 
 
@@ -168,21 +173,25 @@ def _job_submitted(cluster: Cluster, event: ev.JobSubmitted, at: float) -> None:
 
 
 def _job_cancelled(cluster: Cluster, event: ev.JobCancelled, _at: float) -> None:
-    cluster.jobs[event.job] = replace(cluster.jobs[event.job], cancelled=True)
+    cluster.jobs[event.job] = replace(_open_job(cluster, event, event.job), cancelled=True)
 
 
 def _job_ended(cluster: Cluster, event: ev.JobEnded, _at: float) -> None:
-    cluster.jobs[event.job] = replace(cluster.jobs[event.job], end=event.end)
+    cluster.jobs[event.job] = replace(_open_job(cluster, event, event.job), end=event.end)
 
 
 def _gang_round_ended(cluster: Cluster, event: ev.GangRoundEnded, _at: float) -> None:
-    job = cluster.jobs[event.job]
+    job = _open_job(cluster, event, event.job)
+    if not job.settled_rounds == event.round < job.rounds:
+        raise IllegalTransitionError(
+            f"{event}: of {job.rounds} rounds of {job.id}, {job.settled_rounds} are settled"
+        )
     cluster.jobs[event.job] = replace(
         job,
         settled_rounds=event.round + 1,
         failed_rounds=job.failed_rounds + (event.reason in PROGRAM_FAILURES),
         preempted_rounds=job.preempted_rounds + (event.reason in INFRASTRUCTURE),
-        refused_rounds=job.refused_rounds + 1 if event.refused else 0,
+        refused_rounds=job.refused_rounds + event.refused if event.reason is EndReason.DISPATCH_FAILED else 0,
     )
 
 
@@ -191,7 +200,8 @@ def _gang_round_ended(cluster: Cluster, event: ev.GangRoundEnded, _at: float) ->
 
 def _task_assigned(cluster: Cluster, event: ev.TaskAssigned, at: float) -> None:
     task = cluster.tasks[event.task]
-    if task.state is not TaskState.PENDING or event.attempt != len(task.attempts):
+    lives = any(attempt.live for attempt in task.attempts)
+    if task.state is not TaskState.PENDING or lives or event.attempt != len(task.attempts):
         raise _illegal(event, task)
     job = cluster.jobs[task.job]
     if job.is_gang and job.rounds == job.settled_rounds:
@@ -213,16 +223,12 @@ def _dispatch_taken_over(cluster: Cluster, event: ev.DispatchTakenOver, _at: flo
 
 
 def _task_dispatched(cluster: Cluster, event: ev.TaskDispatched, _at: float) -> None:
-    task = _change_attempt(cluster, event, acknowledged=True)
-    job = cluster.jobs[task.job]
-    if not job.is_gang:
-        cluster.tasks[task.id] = replace(task, refusals=0)
-    worker = cluster.workers[task.attempts[event.attempt].worker]
-    if worker.refusals:
-        cluster.workers[worker.id] = replace(worker, refusals=0)
+    _change_attempt(cluster, event, acknowledged=True)
 
 
 def _task_dispatch_failed(cluster: Cluster, event: ev.TaskDispatchFailed, at: float) -> None:
+    if cluster.attempt(event.attempt_id).started_at is not None:
+        raise _illegal(event, cluster.tasks[event.task])
     end = End(reason=EndReason.DISPATCH_FAILED, at=at, error=event.error)
     task = _end_attempt(cluster, event, end, at, refused=event.refused)
     worker = cluster.workers[task.attempts[event.attempt].worker]
@@ -235,11 +241,16 @@ def _task_dispatch_failed(cluster: Cluster, event: ev.TaskDispatchFailed, at: fl
 
 def _task_running(cluster: Cluster, event: ev.TaskRunning, _at: float) -> None:
     attempt = cluster.attempt(event.attempt_id)
+    if attempt.started_at is not None:
+        raise _illegal(event, cluster.tasks[event.task])
     stays = attempt.state is AttemptState.STOPPING  # a stopped attempt goes on stopping, but did start
     state = attempt.state if stays else AttemptState.RUNNING
     task = _change_attempt(cluster, event, state=state, acknowledged=True, started_at=event.started_at)
-    if task.state is TaskState.ASSIGNED:
-        cluster.tasks[task.id] = replace(task, state=TaskState.RUNNING)
+    running = TaskState.RUNNING if task.state is TaskState.ASSIGNED else task.state
+    cluster.tasks[task.id] = replace(task, state=running, refusals=0)
+    worker = cluster.workers[attempt.worker]
+    if worker.refusals:
+        cluster.workers[worker.id] = replace(worker, refusals=0)
 
 
 def _attempt_ended(cluster: Cluster, event: ev.AttemptEnded, at: float) -> None:
@@ -247,6 +258,8 @@ def _attempt_ended(cluster: Cluster, event: ev.AttemptEnded, at: float) -> None:
 
 
 def _attempt_stop_requested(cluster: Cluster, event: ev.AttemptStopRequested, at: float) -> None:
+    if cluster.attempt(event.attempt_id).stop is not None:
+        raise _illegal(event, cluster.tasks[event.task])
     stop = StopOrder(reason=event.reason, at=at, trigger=event.trigger)
     _change_attempt(cluster, event, state=AttemptState.STOPPING, stop=stop)
 
@@ -263,7 +276,7 @@ def _attempt_stopped(cluster: Cluster, event: ev.AttemptStopped, at: float) -> N
 
 def _task_requeued(cluster: Cluster, event: ev.TaskRequeued, _at: float) -> None:
     task = cluster.tasks[event.task]
-    if task.state.terminal:
+    if task.state.terminal or any(attempt.live and attempt.stop is None for attempt in task.attempts):
         raise _illegal(event, task)
     single = not cluster.jobs[task.job].is_gang
     cluster.tasks[task.id] = replace(
@@ -284,9 +297,16 @@ def _task_ended(cluster: Cluster, event: ev.TaskEnded, _at: float) -> None:
 # Shared by the above
 
 
+def _open_job(cluster: Cluster, event: Event, job_id: JobId) -> Job:
+    job = cluster.jobs[job_id]
+    if job.end is not None:
+        raise IllegalTransitionError(f"{event}: the job has ended already ({job.end.reason})")
+    return job
+
+
 def _change_attempt(cluster: Cluster, event: ev.AttemptEvent, **changes: Any) -> Task:
     task = cluster.tasks[event.task]
-    if event.attempt >= len(task.attempts) or not task.attempts[event.attempt].live:
+    if not 0 <= event.attempt < len(task.attempts) or not task.attempts[event.attempt].live:
         raise _illegal(event, task)
     attempts = list(task.attempts)
     attempts[event.attempt] = replace(attempts[event.attempt], **changes)

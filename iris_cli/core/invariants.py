@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY
+from iris_cli.core.constraints import TPU_VM_COUNT_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.task import AttemptState, Task, TaskState
@@ -27,13 +27,14 @@ def breaches(cluster: Cluster) -> list[str]:
             for breach in _worker(worker, live.get(worker.id, set()))
         ),
         *(breach for task in cluster.tasks.values() for breach in _task(cluster, task)),
-        *(breach for job in cluster.jobs.values() if job.is_gang for breach in _gang(cluster, job)),
+        *(breach for job in cluster.jobs.values() for breach in _job(cluster, job)),
     ]
 
 
 def _worker(worker: Worker, live: set[AttemptId]) -> Iterator[str]:
     if live != set(worker.claims):
-        yield f"{worker.id}: claims of {sorted(map(str, worker.claims))}, live attempts {sorted(map(str, live))}"
+        claims = sorted(map(str, worker.claims))
+        yield f"{worker.id}: claims of {claims}, live attempts {sorted(map(str, live))}"
     yield from _over_committed(worker, list(worker.claims.values()))
 
 
@@ -71,15 +72,31 @@ def _task(cluster: Cluster, task: Task) -> Iterator[str]:
             yield f"{task.id}: {task.state} with a live attempt that is {attempt.state}"
     if task.state.terminal != (task.end is not None):
         yield f"{task.id}: {task.state}, and its end is {task.end}"
-    if task.state is TaskState.ASSIGNED and not live:
-        yield f"{task.id}: ASSIGNED without a live attempt"
+    placed = task.state in (TaskState.ASSIGNED, TaskState.RUNNING)
+    if placed and not live and not _in_flight(cluster.jobs[task.job]):
+        yield f"{task.id}: {task.state} without a live attempt"
+
+
+def _in_flight(job: Job) -> bool:
+    """Whether a gang has a round without a verdict: the ranks that have ended wait for the others."""
+    return job.end is None and job.rounds != job.settled_rounds
+
+
+def _job(cluster: Cluster, job: Job) -> Iterator[str]:
+    missing = [str(task) for task in job.task_ids if task not in cluster.tasks]
+    if missing:
+        yield f"{job.id}: {', '.join(missing)} do not exist"
+        return
+    still_open = [str(task.id) for task in cluster.tasks_of(job.id) if not task.state.terminal]
+    if job.end is not None and still_open:
+        yield f"{job.id}: has ended, but {', '.join(still_open)} not"
+    if _in_flight(job):
+        yield from _gang(cluster, job)
 
 
 def _gang(cluster: Cluster, job: Job) -> Iterator[str]:
     """The round in flight stands on exactly its groups: all ranks of it or none."""
     assert job.coscheduling is not None
-    if job.end is not None or job.rounds == job.settled_rounds:
-        return
     ranks = [task.attempts[-1] for task in cluster.tasks_of(job.id) if task.attempts]
     placed = [attempt for attempt in ranks if attempt.round == job.rounds - 1]
     if len(placed) != job.replicas:
@@ -90,13 +107,21 @@ def _gang(cluster: Cluster, job: Job) -> Iterator[str]:
         yield f"{job.id}: two ranks share a worker"
     if len(workers) < job.replicas:
         return  # a forgotten worker takes its attributes with it
-    groups: dict[object, set[WorkerId]] = {}
+    groups: dict[AttributeValue | None, list[Worker]] = {}
     for worker in workers:
-        groups.setdefault(worker.attributes.get(job.coscheduling.group_by), set()).add(worker.id)
-    if len(groups) != job.slices:
-        yield f"{job.id}: stands on {len(groups)} groups of {job.coscheduling.group_by}, not on {job.slices}"
-    if (
-        job.coscheduling.group_by == TPU_NAME_ATTRIBUTE_KEY
-        and len({len(group) for group in groups.values()}) > 1
-    ):
-        yield f"{job.id}: its slices carry unequal numbers of ranks"
+        groups.setdefault(worker.attributes.get(job.coscheduling.group_by), []).append(worker)
+    if len(groups) != job.slices or None in groups:
+        names = ", ".join(str(key.value) if key else "no group" for key in groups)
+        yield f"{job.id}: stands on {names}, not on {job.slices} groups of {job.coscheduling.group_by}"
+    device = job.resources.device
+    if device is not None and device.kind == "tpu":
+        yield from (breach for group in groups.values() for breach in _slice(job, group))
+
+
+def _slice(job: Job, members: list[Worker]) -> Iterator[str]:
+    """A TPU gang takes whole slices: as many ranks on each as it has VMs."""
+    share = job.replicas // job.slices
+    vms = members[0].attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY, AttributeValue(share))
+    if not len(members) == share == vms.value:
+        names = ", ".join(member.id for member in members)
+        yield f"{job.id}: {len(members)} ranks on {names}, of a slice of {vms.value} VMs"

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain, count
 from pathlib import Path
 
 from iris_cli.errors import NotWritableError
@@ -17,7 +18,7 @@ _CHUNK = 1 << 20
 
 
 class Disk:
-    """The system calls that can fail between a decision and the disk; a seam, so that tests can make them fail."""
+    """The system calls that can fail between a decision and the disk: a seam where tests make them fail."""
 
     def write(self, fd: int, data: bytes) -> int:
         return os.write(fd, data)
@@ -51,9 +52,12 @@ def write_all(disk: Disk, fd: int, data: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def replace_file(disk: Disk, path: Path, data: bytes) -> None:
-    """Put a small file in the place of `path` at once. Not synced: after a power cut it may be the old one."""
-    draft = path.with_name(path.name + ".tmp")
+def replace_file(disk: Disk, path: Path, data: bytes, *, by: str = "") -> None:
+    """Put a small file in the place of `path` at once. Not synced: after a power cut it may be the old one.
+
+    Without a lock around it, `by` must tell one writer from the others.
+    """
+    draft = path.with_name(f"{path.name}{by}.tmp")
     with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
         write_all(disk, fd, data)
     disk.rename(draft, path)
@@ -65,9 +69,9 @@ def sync_directory(disk: Disk, path: Path) -> None:
         disk.fsync(fd)
 
 
-def copy_range(disk: Disk, source: Path, start: int, end: int, target: Path, *, fresh: bool) -> None:
-    """Copy the bytes from `start` up to `end` to `target`, synced. `fresh`: the target must not exist yet."""
-    flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if fresh else os.O_TRUNC)
+def copy_range(disk: Disk, source: Path, start: int, end: int, target: Path) -> None:
+    """Copy the bytes from `start` up to `end` into the file `target`, synced."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     with opened(source, os.O_RDONLY) as read_from, opened(target, flags) as write_to:
         while start < end and (chunk := os.pread(read_from, min(_CHUNK, end - start), start)):
             write_all(disk, write_to, chunk)
@@ -75,9 +79,23 @@ def copy_range(disk: Disk, source: Path, start: int, end: int, target: Path, *, 
         disk.fsync(write_to)
 
 
+def replace_by_copy(disk: Disk, path: Path, size: int) -> None:
+    """Put a durable copy of the first `size` bytes of a file in its place."""
+    draft = path.with_name(path.name + ".tmp")
+    copy_range(disk, path, 0, size, draft)
+    disk.rename(draft, path)
+    sync_directory(disk, path.parent)
+
+
+def unused(path: Path) -> Path:
+    """The path, or the next free one with a number behind it."""
+    names = chain([path], (path.with_name(f"{path.name}-{number}") for number in count(2)))
+    return next(name for name in names if not os.path.lexists(name))
+
+
 @contextmanager
 def refusing(path: Path) -> Iterator[None]:
-    """Turn the system's errors into NotWritableError: nothing may be done on a decision that isn't durable."""
+    """Turn the system's errors into NotWritableError: nobody may act on a decision that isn't durable."""
     try:
         yield
     except OSError as error:
@@ -86,9 +104,13 @@ def refusing(path: Path) -> Iterator[None]:
 
 def not_writable(path: Path, error: OSError) -> NotWritableError:
     """What to tell about an error of the system that kept the state from being written."""
-    reason = error.strerror or str(error)
+    return NotWritableError(f"{path} can\'t be written: {error.strerror or error}", hint=_HINTS.get(error.errno or 0, ""))
+
+
+def not_readable(path: Path, error: OSError) -> NotWritableError:
+    """What to tell if even reading failed."""
     return NotWritableError(
-        f"{path} can't be written: {reason}; nothing was dispatched", hint=_HINTS.get(error.errno or 0, "")
+        f"{path} can't be read: {error.strerror or error}", hint=_HINTS.get(error.errno or 0, "")
     )
 
 

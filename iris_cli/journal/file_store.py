@@ -104,6 +104,8 @@ class FileStore:
         with refusing(self._path), opened(self._path, flags) as fd:
             if not self._is_at_end_of(fd):
                 self._catch_up()
+                if not self._is_at_end_of(fd):
+                    raise self._replaced()
             if expected_seq != self._end.seq:
                 return Conflict(self._end.seq)
             check_events(expected_seq, events)
@@ -119,7 +121,9 @@ class FileStore:
     def _catch_up(self) -> None:
         fault = self.load(self._end.seq).fault
         if fault is not None:
-            raise LogDamagedError(f"{self._path}, {fault}", hint="iris log verify")
+            raise LogDamagedError(
+                f"{self._path}, {fault}", hint="run the command again: it recovers the log first"
+            )
 
     def _commit(self, fd: int, line: bytes, end: Position) -> None:
         """Line, fsync, HEAD, in this order; if one fails, the log is put back to what it was."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from iris_cli.journal.durable import Disk, opened, replace_file
 from iris_cli.journal.layout import HEAD
-from iris_cli.journal.scan import Position
+from iris_cli.journal.record import Position
 
 _LIMIT = 4096  # bytes
 
@@ -37,10 +37,17 @@ def read_head(directory: Path) -> Head | None:
     return head if type(head.seq) is int else None
 
 
+def head_at(position: Position) -> Head | None:
+    """What HEAD says when the log is committed up to `position`; None for an empty log."""
+    if position.header is None:
+        return None
+    return Head(seq=position.seq, crc=position.crc, cluster_id=position.header.cluster_id)
+
+
 def write_head(disk: Disk, directory: Path, position: Position) -> None:
     """Say that the log is committed up to `position`. Raises OSError."""
-    if position.header is None:
+    head = head_at(position)
+    if head is None:
         (directory / HEAD).unlink(missing_ok=True)
-        return
-    head = Head(seq=position.seq, crc=position.crc, cluster_id=position.header.cluster_id)
-    replace_file(disk, directory / HEAD, json.dumps(asdict(head)).encode("ascii") + b"\n")
+    else:
+        replace_file(disk, directory / HEAD, json.dumps(asdict(head)).encode("ascii") + b"\n")

@@ -2,11 +2,96 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from pathlib import Path
 
-from iris_cli.errors import ConfigError, IrisError, LogDamagedError
-from iris_cli.journal.durable import Disk, copy_range, opened, refusing, sync_directory
+from iris_cli.errors import LogDamagedError
+from iris_cli.journal.durable import Disk, copy_range, opened, replace_by_copy, unused
 from iris_cli.journal.file_store import Loaded
-from iris_cli.journal.head import write_head
+from iris_cli.journal.head import Head, head_at, write_head
 from iris_cli.journal.layout import LOG, TORN_PREFIX
 from iris_cli.journal.scan import FaultKind
+from iris_cli.journal.timestamps import file_stamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Why a log can't be trusted as it is.
+
+    `forgivable`: the operator may go on without what is lost; `readable`: what comes before may be shown.
+    """
+
+    what: str
+    hint: str
+    forgivable: bool = False
+    readable: bool = True
+
+    def error(self) -> LogDamagedError:
+        return LogDamagedError(self.what, hint=self.hint)
+
+
+def damage_of(log: Path, loaded: Loaded) -> Damage | None:
+    """The verdict on what was read; None also for an unfinished last line, which never happened."""
+    fault, end, head = loaded.fault, loaded.end, loaded.head
+    if fault is not None and fault.kind is FaultKind.NEWER:
+        return Damage(what=f"{log} is too new, {fault}", hint=_UPGRADE, readable=end.line > 0)
+    if fault is not None and fault.kind is FaultKind.DAMAGED:
+        return Damage(what=f"{log} is damaged, {fault}", hint=_SALVAGE)
+    if head is None:
+        return None
+    if end.header is not None and end.header.cluster_id != head.cluster_id:
+        return Damage(
+            what=f"{log} is the log of another cluster ({end.header.cluster_id:.8}..., HEAD names another)",
+            hint="put the right log back, or name its directory with --state-dir",
+            readable=False,
+        )
+    if head.seq > end.seq and fault is not None:
+        return Damage(what=f"{log} is damaged, {fault}, {_committed(head)}", hint=_SALVAGE, forgivable=True)
+    if head.seq > end.seq:
+        what = f"{log} ends at seq {end.seq} (byte {end.offset}), {_committed(head)}: lines are missing"
+        return Damage(what=what, hint=_ACCEPT, forgivable=True)
+    if not loaded.head_fits:
+        what = f"{log} has another line at seq {head.seq} than the one that was committed ({head.crc:.8})"
+        return Damage(what=what, hint=_ACCEPT, forgivable=True)
+    return None
+
+
+_UPGRADE = "install that iris, or name another directory with --state-dir"
+_SALVAGE = "`iris log verify` lists what is wrong, `iris log salvage` saves what can be read"
+_ACCEPT = "put the newer copy back, or go on without what is lost: --accept-loss"
+
+
+def _committed(head: Head) -> str:
+    return f"but seq {head.seq} was committed"
+
+
+def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]:
+    """Make log and HEAD fit for the next append, and say in words what was done. Raises OSError.
+
+    The caller holds the lock, and what is lost by it was accepted before. Nothing is thrown away.
+    """
+    log, end = directory / LOG, loaded.end
+    committed = loaded.head.seq if loaded.head else 0
+    messages = []
+    if tail := loaded.size - end.offset:
+        kept = unused(directory / (TORN_PREFIX + file_stamp(now)))
+        copy_range(disk, log, end.offset, loaded.size, kept)
+        messages.append(
+            f"the event log ended in an unfinished line of an interrupted command; kept as {kept.name}"
+        )
+    if committed < end.seq:
+        # The lines beyond HEAD may be in memory only, and a second fsync would not tell: write them anew.
+        replace_by_copy(disk, log, end.offset)
+        messages.append(
+            f"the event log was ahead of HEAD by {end.seq - committed} lines of an interrupted command"
+        )
+    elif tail:
+        with opened(log, os.O_WRONLY) as fd:
+            disk.truncate(fd, end.offset)
+            disk.fsync(fd)
+    if committed > end.seq:
+        messages.append(f"went on without the lost transactions {end.seq + 1} to {committed}")
+    if loaded.head != head_at(end):
+        write_head(disk, directory, end)
+    return messages

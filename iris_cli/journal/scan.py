@@ -48,7 +48,7 @@ class Scan:
 
     def __init__(self, stream: BinaryIO, size: int, start: Position = START) -> None:
         self.fault: Fault | None = None
-        self._lines = _lines(stream, size - start.offset)
+        self._lines = bounded_lines(stream, size - start.offset)
         self._line, self._offset = start.line, start.offset
         self._seq, self._crc, self._at = start.seq, start.crc, start.at
         self._program, self._header = start.program, start.header
@@ -110,7 +110,7 @@ class Scan:
 _NEWLINE = ord("\n")
 
 
-def _lines(stream: BinaryIO, size: int) -> Iterator[bytes]:
+def bounded_lines(stream: BinaryIO, size: int) -> Iterator[bytes]:
     """The lines in the next `size` bytes, with their newlines; the last one may lack its own."""
     for raw in stream:
         if len(raw) >= size:

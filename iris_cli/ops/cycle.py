@@ -9,14 +9,12 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 
-from iris_cli.core.events import TaskAssigned, TaskEnded
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, Token, WorkerId
-from iris_cli.core.lifecycle import attempts, jobs, workers
+from iris_cli.core.lifecycle import attempts, workers
+from iris_cli.core.lifecycle.placement import carry_out
 from iris_cli.core.observations import Silence
-from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.scheduling import Plan, plan
-from iris_cli.core.task import TaskState
 from iris_cli.ops import observe
 from iris_cli.ops.dispatch import Dispatcher
 from iris_cli.ops.launch_request import jobs_without_secrets
@@ -72,27 +70,4 @@ def assign(session: Session, draft: Draft) -> tuple[Plan, set[AttemptId]]:
         gang_reserve_after=session.limits.gang_reserve_after,
         without_secrets=jobs_without_secrets(draft.cluster),
     )
-    for task_id in made.timed_out_tasks:
-        end = End(
-            reason=EndReason.SCHEDULING_TIMEOUT, at=draft.at, error="not placed before its scheduling_timeout"
-        )
-        draft.record(TaskEnded(task=task_id, state=TaskState.UNSCHEDULABLE, end=end))
-    for task_id in made.dependency_failed:
-        end = End(reason=EndReason.DEPENDENCY_FAILED, at=draft.at, error="a job it waits for did not succeed")
-        draft.record(TaskEnded(task=task_id, state=TaskState.UNSCHEDULABLE, end=end))
-    for job in dict.fromkeys(task.job for task in (*made.timed_out_tasks, *made.dependency_failed)):
-        jobs.settle(draft, job)
-    mine = set()
-    for assignment in made.assignments:
-        attempt_id = AttemptId(assignment.task, len(draft.cluster.tasks[assignment.task].attempts))
-        draft.record(
-            TaskAssigned(
-                task=assignment.task,
-                attempt=attempt_id.number,
-                worker=assignment.worker,
-                token=Token(secrets.token_hex(16)),
-                gpus=assignment.gpus,
-            )
-        )
-        mine.add(attempt_id)
-    return made, mine
+    return made, set(carry_out(draft, made, lambda: Token(secrets.token_hex(16))))

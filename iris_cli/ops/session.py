@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,9 +15,10 @@ from iris_cli.core.evolve import Draft, replay
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.limits import Limits
 from iris_cli.core.worker import Worker
-from iris_cli.journal.state_dir import StateDir
+from iris_cli.journal.state_dir import LOCK_TIMEOUT, StateDir
 
 if TYPE_CHECKING:
+    from iris_cli.journal.record import Header
     from iris_cli.remote.task_runner import TaskRunner
     from iris_cli.remote.transport import Target
 
@@ -27,16 +28,21 @@ R = TypeVar("R")
 
 @dataclass
 class Session:
-    """Everything an operation works with. `make_runner` is called once, and only if a worker is asked."""
+    """Everything an operation works with.
+
+    `make_runner` gets the cluster's id; it is called once, and only if a worker is asked.
+    """
 
     state: StateDir
     config: ClusterConfig
-    make_runner: Callable[[], TaskRunner]
+    make_runner: Callable[[str], TaskRunner]
     clock: Clock = field(default_factory=SystemClock)
     command: str = "iris"  # what the log and the lock say of us
-    lock_timeout: float = 10.0
+    lock_timeout: float = LOCK_TIMEOUT
     cluster: Cluster = field(default_factory=Cluster)  # as of the last transaction or view
     messages: list[str] = field(default_factory=list)  # what the operator should hear of the log's health
+    _begun: bool = False
+    _header: Header | None = None
 
     @property
     def limits(self) -> Limits:
@@ -49,20 +55,46 @@ class Session:
 
     @cached_property
     def runner(self) -> TaskRunner:
-        return self.make_runner()
+        assert self._header is not None, "workers are asked only after the log was read"
+        return self.make_runner(self._header.cluster_id)
 
     def view(self) -> Cluster:
         """The cluster as the log has it now, without the lock; `messages` hold a banner if it is damaged."""
-        raise NotImplementedError
+        log = self.state.read(self.cluster.seq)
+        self._say(log.warnings)
+        if log.damage is not None:
+            self._say([f"{log.damage.what}; {log.damage.hint}"])
+        self._header = log.header
+        self.cluster = replay(log.transactions, self.cluster)
+        return self.cluster
 
     @contextmanager
     def transaction(self) -> Iterator[Draft]:
         """Hold the lock, decide on a draft of the newest state; what was recorded is committed at the end.
 
-        Nothing is committed if the block raises. Raises LockedError, LogDamagedError, NotWritableError.
+        The first transaction of a new cluster makes its state directory. Nothing is committed if the block raises.
+        Raises LockedError, LogDamagedError, NotWritableError, ConfigError.
         """
-        raise NotImplementedError
-        yield Draft(replay(()), 0.0)
+        if self.cluster.seq == 0:
+            self._say(self.state.create(self.config.name, command=self.command, timeout=self._patience()))
+        with self.state.locked(self.command, self._patience(), after_seq=self.cluster.seq) as writer:
+            self._say(writer.messages)
+            self._header = writer.header
+            self.cluster = replay(writer.transactions, self.cluster)
+            draft = Draft(self.cluster, self.clock.now())
+            yield draft
+            if draft.events:
+                committed = writer.append(draft.events, at=draft.at)
+                draft.cluster.seq, draft.cluster.at = committed.seq, committed.at
+                self.cluster = draft.cluster
+        self._begun = True
+
+    def _patience(self) -> float:
+        """How long to wait for the lock: what was asked for, at first; later outcomes are at stake."""
+        return max(self.lock_timeout, LOCK_TIMEOUT) if self._begun else self.lock_timeout
+
+    def _say(self, messages: Iterable[str]) -> None:
+        self.messages += [message for message in messages if message not in self.messages]
 
     def target(self, worker: Worker) -> Target:
         """The way to a worker: the configuration's while it is there, else the one in the log."""
@@ -75,4 +107,5 @@ class Session:
         """Act on many workers at once; results come in small batches, as they arrive."""
         from iris_cli.remote.fan_out import fan_out_in_batches
 
-        return fan_out_in_batches(items, act, parallelism=self.limits.max_dispatch_parallelism)
+        for batch in fan_out_in_batches(items, act, parallelism=self.limits.max_dispatch_parallelism):
+            yield [result for _, result in batch]

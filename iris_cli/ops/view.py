@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.cluster import Cluster
@@ -72,8 +73,9 @@ def look(session: Session, at: str | None = None) -> View:
     now = session.clock.now()
     if at is not None:
         moment = parse_moment(at, now)
-        past = replay(until(session.transactions(), moment))
-        return View(cluster=past, now=moment, limits=session.limits, messages=tuple(session.messages))
+        log, messages = read_log(session)
+        past = replay(until(log, moment))
+        return View(cluster=past, now=moment, limits=session.limits, messages=messages)
     cluster = session.view()
     return View(
         cluster=cluster,
@@ -82,6 +84,13 @@ def look(session: Session, at: str | None = None) -> View:
         cycle=cycle_age(session.state.read_heartbeat(), now),
         messages=tuple(session.messages),
     )
+
+
+def read_log(session: Session) -> tuple[tuple[Transaction, ...], tuple[str, ...]]:
+    """Every transaction of the log, without the lock, and what is to be said of its health."""
+    log = session.state.read()
+    damage = (log.damage.banner,) if log.damage is not None else ()
+    return log.transactions, (*log.warnings, *damage)
 
 
 def until(transactions: Iterable[Transaction], moment: float) -> list[Transaction]:
@@ -99,7 +108,7 @@ def until(transactions: Iterable[Transaction], moment: float) -> list[Transactio
 def cycle_age(heartbeat: Mapping[str, Any] | None, now: float) -> CycleAge:
     """How long ago the last cycle ran, going by its heartbeat; a clock that stepped back makes no negative age."""
     at = (heartbeat or {}).get("at")
-    if isinstance(at, bool) or not isinstance(at, int | float):
+    if isinstance(at, bool) or not isinstance(at, int | float) or not isfinite(at):
         return CycleAge()
     age = max(0.0, round(now - at, 3))
     return CycleAge(at=float(at), age=age, stale=age > STALE_AFTER)
@@ -109,13 +118,13 @@ def parse_moment(text: str, now: float) -> float:
     """Seconds since the epoch from an ISO time (UTC unless it says otherwise) or an age. Raises UsageError."""
     stripped = text.strip()
     try:
-        return now - parse_duration(stripped)
-    except UsageError:
-        pass
-    try:
         moment = datetime.fromisoformat(stripped)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
+        pass
+    try:
+        return now - parse_duration(stripped)
+    except UsageError:
         raise UsageError(
             f"{text[:80]!r} is not a time", hint="write 2h for two hours ago, or 2026-11-20T14:03 (UTC)"
         ) from None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -25,6 +26,17 @@ def fan_out(
     result is asked for. Whoever stops iterating (Ctrl-C too) leaves at once: no further item is begun, and
     what already runs is not waited for, not even when the interpreter exits.
     """
+    for batch in fan_out_in_batches(items, act, parallelism=parallelism, linger=0.0):
+        yield from batch
+
+
+def fan_out_in_batches(
+    items: Sequence[T], act: Callable[[T], R], *, parallelism: int = PARALLELISM, linger: float = 0.05
+) -> Iterator[list[tuple[T, R]]]:
+    """The same in batches: what has finished within `linger` seconds of the first result of a batch.
+
+    One slow host then holds up nothing that is already known of the others.
+    """
     waiting = deque(items)
     outcomes: SimpleQueue[tuple[T, R] | BaseException] = SimpleQueue()
 
@@ -40,16 +52,30 @@ def fan_out(
                 outcomes.put(error)
 
     failure: BaseException | None = None
+    missing = len(items)
     try:
         for _ in range(min(max(parallelism, 1), len(items))):
             threading.Thread(target=work, name="iris-fan-out", daemon=True).start()
-        for _ in range(len(items)):
-            outcome = outcomes.get()
-            if isinstance(outcome, BaseException):
-                failure = failure or outcome
-            else:
-                yield outcome
+        while missing:
+            arrived = _arrivals(outcomes, missing, linger)
+            missing -= len(arrived)
+            failure = failure or next((each for each in arrived if isinstance(each, BaseException)), None)
+            batch = [each for each in arrived if not isinstance(each, BaseException)]
+            if batch:
+                yield batch
     finally:
         waiting.clear()
     if failure is not None:
         raise failure
+
+
+def _arrivals(outcomes: SimpleQueue[T], missing: int, linger: float) -> list[T]:
+    """Wait for one outcome, then take what else comes soon; at most `missing`."""
+    arrived = [outcomes.get()]
+    until = time.monotonic() + linger
+    while len(arrived) < missing:
+        try:
+            arrived.append(outcomes.get(timeout=max(0.0, until - time.monotonic())))
+        except Empty:
+            break
+    return arrived

@@ -49,19 +49,11 @@ class Call(Generic[R]):
     def perform(self, work: Callable[[], R]) -> R:
         """The result of `work`, or what it raised; NoAnswer at the deadline."""
         threading.Thread(target=self._run, args=(work,), name="iris-ssh-call", daemon=True).start()
-        cut = None
-        with self._condition:
-            try:
-                while not self._done and (left := self.remaining()) > 0:
-                    self._condition.wait(left)
-            finally:
-                self._left = True
-                if not self._done:
-                    cut = self._cut
-        if cut is not None:
-            cut()
-        if not self._done:
-            raise self._overdue()
+        try:
+            self._wait()
+        finally:
+            if not self._done and self._cut is not None:
+                self._cut()
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]  # done without an error: this is what work returned
@@ -129,11 +121,25 @@ class Call(Generic[R]):
         result, error = None, None
         try:
             result = work()
+        except Abandoned:
+            return
         except BaseException as raised:  # noqa: BLE001,RUF100 - raised again where the caller waits
             error = raised
         with self._condition:
-            self._result, self._error, self._done = result, error, not isinstance(error, Abandoned)
-            self._condition.notify_all()
+            if not self._left:
+                self._result, self._error, self._done = result, error, True
+                self._condition.notify_all()
+
+    def _wait(self) -> None:
+        """Until the work is done or the time is over, or on Ctrl-C. What was not sent by then never is."""
+        with self._condition:
+            try:
+                while not self._done and (left := self.remaining()) > 0:
+                    self._condition.wait(left)
+                if not self._done:
+                    raise self._overdue()
+            finally:
+                self._left = True
 
     def _overdue(self) -> NoAnswer:
         step = self._step()

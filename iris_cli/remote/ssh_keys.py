@@ -138,12 +138,15 @@ def _public_if_encrypted(path: Path, data: bytes) -> bytes | None:
     if "BEGIN OPENSSH PRIVATE KEY" not in text:
         return _public_file(path) if "ENCRYPTED" in text else None
     body = "".join(line for line in text.splitlines() if "-----" not in line)
-    message = paramiko.Message(base64.b64decode(body)[len(_MAGIC) :])
+    blob = base64.b64decode(body)
+    if not blob.startswith(_MAGIC):
+        raise ValueError("not in OpenSSH's format")
+    message = paramiko.Message(blob[len(_MAGIC) :])
     cipher = message.get_binary()
     message.get_binary()  # key derivation function
     message.get_binary()  # its options
     message.get_int()  # number of keys, always one
-    return None if cipher == b"none" else message.get_binary()
+    return None if cipher in (b"", b"none") else message.get_binary()
 
 
 def _public_file(path: Path) -> bytes:

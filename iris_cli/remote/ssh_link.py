@@ -29,7 +29,8 @@ CHUNK = 32 << 10
 PAUSE = 0.05
 """Seconds to wait for the other side to read on before looking whether it has written."""
 
-logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else its tracebacks reach the terminal
+# What it would log are tracebacks of what is reported here anyway, straight to the terminal.
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
 
 class BannerMissing(Exception):  # noqa: N818 - says what is the matter

@@ -101,6 +101,7 @@ def _cut(sock: socket.socket, *, reset: bool = False) -> None:
     with suppress(OSError):
         if reset:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.shutdown(socket.SHUT_RD)  # wakes whoever still reads from it, which would keep it open
             sock.close()
         else:
             sock.shutdown(socket.SHUT_RDWR)

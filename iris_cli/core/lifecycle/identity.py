@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from iris_cli.core.events import AttemptStopped, TaskDispatchFailed, WorkerUpdated
+from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY, TPU_WORKER_ID_ATTRIBUTE_KEY
+from iris_cli.core.events import TaskDispatchFailed, WorkerUpdated
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.lifecycle import attempts, workers
+from iris_cli.core.lifecycle import attempts, jobs, workers
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import WorkerReport
 from iris_cli.core.outcome import End, EndReason
@@ -18,9 +19,10 @@ from iris_cli.core.worker import Worker
 def answered(draft: Draft, report: WorkerReport, limits: Limits) -> bool:
     """A worker answered a poll or a call. Returns whether it is the one in the log, since the same boot."""
     worker = draft.cluster.workers[report.worker]
-    doubt = _doubt(worker, report.boot_id, report.incarnation)
-    if doubt:
-        workers.untrusted(draft, worker.id, doubt, limits)
+    if not worker.incarnation:
+        return False  # never probed: nothing is known that this answer could be compared with
+    if report.incarnation != worker.incarnation:
+        workers.untrusted(draft, worker.id, _doubt(worker, report.boot_id), limits)
         return False
     if report.boot_id != worker.boot_id:
         _rebooted(draft, worker, report.boot_id)
@@ -32,34 +34,59 @@ def answered(draft: Draft, report: WorkerReport, limits: Limits) -> bool:
 def probed(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: bool = False) -> None:
     """A probe told what a worker is. `trusted`: the operator's word that it may be another machine now."""
     worker = draft.cluster.workers[found.worker]
-    doubt = _doubt(worker, found.boot_id, found.incarnation)
+    known = bool(worker.incarnation)
+    rebooted = known and found.boot_id != worker.boot_id
+    replaced = known and found.incarnation != worker.incarnation
+    doubt = _doubt(worker, found.boot_id) if rebooted and replaced else _moved(worker, found)
     if doubt and not trusted:
         return workers.untrusted(draft, worker.id, doubt, limits)
-    if worker.boot_id and found.boot_id != worker.boot_id:
-        release(draft, worker.id, "the host was re-created" if doubt else "the host was rebooted")
+    if rebooted:
+        release(draft, worker.id, "the host was re-created" if replaced else "the host was rebooted")
+    elif replaced:
+        _fence(draft, worker.id)
     if found != _recorded(draft.cluster.workers[worker.id]):
         draft.record(found)
-    return workers.recovered(draft, worker.id)
+    workers.recovered(draft, worker.id)
+    return workers.requalified(draft, worker.id, limits)
 
 
 def release(draft: Draft, worker_id: WorkerId, error: str) -> None:
-    """End every attempt on a worker that is proven gone. What was never acknowledged is not charged."""
-    for attempt_id, attempt in list(draft.cluster.live_on(worker_id)):
-        if attempt.state is AttemptState.STOPPING:
-            draft.record(AttemptStopped(task=attempt_id.task, attempt=attempt_id.number))
+    """End every attempt on a worker that is proven gone. What never started is not charged."""
+    for attempt_id, _ in list(draft.cluster.live_on(worker_id)):
+        attempt = draft.cluster.attempt(attempt_id)
+        if draft.cluster.tasks[attempt_id.task].state.terminal:
+            attempts.stopped(draft, attempt_id)
         elif attempt.started_at is None:
             draft.record(TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
-        else:
+        else:  # also one that is being stopped: its host may be what made its siblings fail
             end = End(reason=EndReason.WORKER_FAILED, at=draft.at, error=f"{error} ({worker_id})")
             attempts.ended(draft, attempt_id, end)
 
 
-def _doubt(worker: Worker, boot_id: str, incarnation: str) -> str:
-    if not worker.incarnation or incarnation == worker.incarnation:
-        return ""
+def _fence(draft: Draft, worker_id: WorkerId) -> None:
+    """The host forgot our attempts, but it is the same since the same boot: what runs there is stopped first."""
+    for attempt_id, attempt in list(draft.cluster.live_on(worker_id)):
+        if attempt.state is not AttemptState.STOPPING:
+            started = attempt.started_at is not None
+            reason = EndReason.WORKER_FAILED if started else EndReason.DISPATCH_FAILED
+            jobs.stop(draft, attempt_id, reason)
+
+
+def _doubt(worker: Worker, boot_id: str) -> str:
     if boot_id == worker.boot_id:
         return "its iris directory was removed or replaced since the last probe"
     return "another boot and another incarnation: the host may have been re-created"
+
+
+def _moved(worker: Worker, found: WorkerUpdated) -> str:
+    """Why what answers can't be the host that was probed before, unless the configuration says so."""
+    if found.declared != worker.declared:
+        return ""
+    for key in (TPU_NAME_ATTRIBUTE_KEY, TPU_WORKER_ID_ATTRIBUTE_KEY):
+        before, now = worker.attributes.get(key), found.attributes.get(key)
+        if before is not None and now != before:
+            return f"its {key} was {before} and is now {now if now is not None else 'gone'}"
+    return ""
 
 
 def _rebooted(draft: Draft, worker: Worker, boot_id: str) -> None:

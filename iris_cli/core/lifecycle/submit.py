@@ -14,6 +14,8 @@ from iris_cli.core.constraints import (
     TPU_NAME_ATTRIBUTE_KEY,
     TPU_VM_COUNT_ATTRIBUTE_KEY,
     AttributeValue,
+    Constraint,
+    contradiction_in,
     normalize_constraints,
 )
 from iris_cli.core.events import JobSubmitted
@@ -21,7 +23,7 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, clip, is_name, parent_of, parse_job_id
 from iris_cli.core.job import CoschedulingConfig, Job, JobRequest
 from iris_cli.core.nearest import did_you_mean
-from iris_cli.core.resources import Device, Resources
+from iris_cli.core.resources import AUTO, Device, Resources
 from iris_cli.core.topology import canonical_type, describe, lookup
 from iris_cli.errors import NotFoundError, UnschedulableError, UsageError
 
@@ -43,7 +45,7 @@ def submit(draft: Draft, request: JobRequest, fleet: Fleet) -> JobId:
 
 
 def over(request: JobRequest, beneath: JobRequest) -> JobRequest:
-    """`request` where it says something, `beneath` where it doesn't. Mappings are merged, the upper one wins."""
+    """`request` where it says something, `beneath` where it doesn't. Of mappings both, the upper one wins."""
     merged: dict[str, Any] = {}
     for name in (item.name for item in fields(JobRequest)):
         upper, lower = getattr(request, name), getattr(beneath, name)
@@ -60,8 +62,7 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet) -> Job:
     if not command:
         raise UsageError("there is no command to run", hint="iris launch [OPTIONS] -- COMMAND ...")
     device = _device(request)
-    slices = _at_least(1, "slices", request.slices, 1)
-    replicas, group_by = _shape(request, device, slices, fleet)
+    replicas, slices, group_by = _shape(request, device, fleet)
     if device is not None and not request.force:
         _check_offered(device, fleet)
     chosen = _chosen(request)
@@ -110,68 +111,70 @@ _AS_THEY_ARE = frozenset(
 
 
 def _device(request: JobRequest) -> Device | None:
-    if request.tpu and request.gpu:
+    if request.tpu is not None and request.gpu is not None:
         raise UsageError("a task has one kind of accelerator, not both", hint="say --tpu or --gpu")
-    if request.tpu:
-        return Device("tpu", request.tpu if request.tpu == "auto" else canonical_type(request.tpu))
-    if not request.gpu:
+    if request.tpu is not None:
+        return Device("tpu", AUTO if request.tpu == AUTO else canonical_type(request.tpu))
+    if request.gpu is None:
         return None
     variant, colon, count = request.gpu.partition(":")
-    if colon and not (count.isdecimal() and len(count) < 4 and int(count) > 0):
+    if not variant.strip() or (colon and re.fullmatch("[1-9][0-9]{0,2}", count) is None):
         raise UsageError(
             f"{clip(request.gpu)!r} is not a GPU request", hint="say --gpu VARIANT or --gpu VARIANT:COUNT"
         )
-    return Device("gpu", variant or "auto", int(count) if colon else 1)
+    return Device("gpu", variant, int(count) if colon else 1)
 
 
-def _shape(request: JobRequest, device: Device | None, slices: int, fleet: Fleet) -> tuple[int, str]:
-    """How many replicas, and the attribute that makes them a gang ("" for single tasks)."""
-    replicas = request.replicas
+def _shape(request: JobRequest, device: Device | None, fleet: Fleet) -> tuple[int, int, str]:
+    """Replicas, the number of groups they spread over, and the attribute that makes them a gang, or ""."""
     group_by = request.group_by
     if group_by is not None and not group_by.strip():
         raise UsageError(
             "coscheduling.group_by is empty", hint="say the attribute to group by, such as --group-by rack"
         )
-    if device is None or device.kind != "tpu":
-        if slices > 1 and not group_by:
-            raise UsageError("--slices needs a gang", hint="say --tpu TYPE, or --group-by ATTRIBUTE")
-        replicas = _at_least(1, "replicas", replicas, slices)
-        if group_by and replicas % slices:
-            raise UsageError(
-                f"{replicas} replicas can't be spread over {slices} groups", hint="choose a multiple"
-            )
-        return replicas, group_by or ""
-    vms = _vm_count(device, replicas, slices, fleet)
-    replicas = _at_least(1, "replicas", replicas, vms * slices if vms > 1 else 1)
-    if vms > 1 and replicas != vms * slices:
-        named = describe(device.variant, vms) if device.variant != "auto" else f"a slice of {vms} VMs"
+    slices = _at_least(1, "slices", request.slices, 1)
+    replicas = _at_least(1, "replicas", request.replicas, slices)
+    if device is not None and device.kind == "tpu":
+        return _tpu_shape(request, device, fleet)
+    if slices > 1 and not group_by:
+        raise UsageError("--slices needs a gang", hint="say --tpu TYPE, or --group-by ATTRIBUTE")
+    _spread(replicas, slices)
+    return replicas, slices, group_by or ""
+
+
+def _tpu_shape(request: JobRequest, device: Device, fleet: Fleet) -> tuple[int, int, str]:
+    """A TPU gang has one task for each VM of its slices; on slices of one VM each task is on its own."""
+    vms = _vm_count(device, fleet) or _spread(request.replicas or request.slices or 1, request.slices or 1)
+    gang = vms > 1 or request.group_by is not None or (request.slices or 1) > 1
+    replicas = request.replicas or (request.slices or 1) * vms
+    slices = request.slices or (max(1, replicas // vms) if gang else 1)
+    if gang and replicas != slices * vms:
+        named = f"a slice of {vms} VMs" if device.variant == AUTO else describe(device.variant, vms)
+        count = f"{request.slices} × " if request.slices else ""
+        takes = f"{slices * vms}" if request.slices else f"a multiple of {vms}"
         raise UsageError(
-            f"replicas={replicas} does not fit {slices} × {named}: it takes {vms * slices}, one task per VM",
-            hint=f"leave out --replicas, or use --slices {max(1, round(replicas / vms))}",
+            f"replicas={replicas} does not fit {count}{named}: it takes {takes}, one task per VM",
+            hint=f"leave out --replicas, or say --slices {max(1, round(replicas / vms))} instead",
         )
-    return replicas, group_by or (TPU_NAME_ATTRIBUTE_KEY if vms > 1 or slices > 1 else "")
+    return replicas, slices, request.group_by or (TPU_NAME_ATTRIBUTE_KEY if gang else "")
 
 
-def _vm_count(device: Device, replicas: int | None, slices: int, fleet: Fleet) -> int:
-    """VMs of one slice: what the fleet's slices really have wins over the table."""
-    if device.variant == "auto":
-        total = replicas or slices
-        if total % slices:
-            raise UsageError(
-                f"{total} replicas can't be spread over {slices} slices", hint="choose a multiple"
-            )
-        return total // slices
+def _spread(replicas: int, slices: int) -> int:
+    """How many replicas go to each of the groups. Raises UsageError."""
+    if replicas % slices:
+        raise UsageError(f"{replicas} replicas can't be spread over {slices} slices", hint="choose a multiple")
+    return replicas // slices
+
+
+def _vm_count(device: Device, fleet: Fleet) -> int | None:
+    """VMs of one slice: what the fleet's slices really have wins over the table. None where it is open."""
+    variant = AttributeValue(device.variant)
     for attributes in fleet:
         count = attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY)
-        if (
-            attributes.get(DEVICE_VARIANT_ATTRIBUTE_KEY) == AttributeValue(device.variant)
-            and count is not None
-        ):
+        if attributes.get(DEVICE_VARIANT_ATTRIBUTE_KEY) == variant and count is not None:
             return int(count.value)
     known = lookup(device.variant)
-    if known is not None:
-        return known.vms
-    return (replicas or slices) // slices
+    return known.vms if known is not None else None
 
 
 def _check_offered(device: Device, fleet: Fleet) -> None:
@@ -181,11 +184,11 @@ def _check_offered(device: Device, fleet: Fleet) -> None:
         if kind is None:
             return  # a host that was never probed may turn out to be anything
         if kind == AttributeValue(device.kind):
-            offered.append(str(attributes.get(DEVICE_VARIANT_ATTRIBUTE_KEY, AttributeValue("auto")).value))
+            offered.append(str(attributes.get(DEVICE_VARIANT_ATTRIBUTE_KEY, AttributeValue(AUTO)).value))
     variants = list(dict.fromkeys(offered))
-    if device.variant in variants or (device.variant == "auto" and variants):
+    if device.variant in variants or (device.variant == AUTO and variants):
         return
-    wanted = device.kind if device.variant == "auto" else device.variant
+    wanted = device.kind if device.variant == AUTO else device.variant
     raise UnschedulableError(
         f"no worker has {wanted}: the job would never run",
         hint=_offer(wanted, variants) + "; --force queues it anyway",
@@ -271,6 +274,9 @@ def _check(job: Job) -> None:
         normalize_constraints(job.constraints)
     except ValueError as error:
         raise UsageError(str(error)) from error
+    contradiction = contradiction_in(job.constraints)
+    if contradiction:
+        raise UsageError(contradiction, hint="no worker could satisfy them all: drop one")
     for name in ("max_retries_failure", "max_retries_preemption", "max_task_failures"):
         _at_least(0, name, getattr(job, name), 0)
     for name in ("scheduling_timeout", "timeout", "setup_timeout", "grace"):
@@ -298,15 +304,20 @@ def _check_strings(job: Job) -> None:
         *((f"argument {index}", text) for index, text in enumerate(job.command)),
         *((f"environment variable {clip(name)}", f"{name}={value}") for name, value in job.env.items()),
         ("setup", job.setup),
+        *((f"label {clip(name)}", f"{name}={value}") for name, value in job.labels.items()),
+        *((f"constraint on {clip(each.key)}", text) for each in job.constraints for text in _texts(each)),
+        ("coscheduling.group_by", job.coscheduling.group_by if job.coscheduling else ""),
     ]
-    total = 0
-    for what, text in strings:
-        total += _bytes_of(what, text)
+    total = sum(_bytes_of(what, text) for what, text in strings)
     if total > MAX_STRINGS:
         raise UsageError(
-            f"command and environment take {total} bytes, more than {MAX_STRINGS}",
+            f"command, environment and the rest take {total} bytes, more than {MAX_STRINGS}",
             hint="put the data into a file",
         )
+
+
+def _texts(constraint: Constraint) -> list[str]:
+    return [constraint.key, *(str(operand.value) for operand in constraint.operands)]
 
 
 def _bytes_of(what: str, text: str) -> int:

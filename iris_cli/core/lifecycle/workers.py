@@ -17,6 +17,7 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import Silence, SilenceKind
+from iris_cli.core.task import AttemptState
 from iris_cli.core.worker import Worker, WorkerCondition
 
 REMOVED = "removed from cluster.yaml"
@@ -95,6 +96,15 @@ def refused(draft: Draft, worker_id: WorkerId, error: str, limits: Limits) -> No
     if worker.refusals >= limits.quarantine_after and not worker.quarantined:
         reason = f"refused {worker.refusals} launches in a row, the last one: {error}"
         draft.record(WorkerQuarantined(worker=worker_id, reason=reason))
+
+
+def requalified(draft: Draft, worker_id: WorkerId, limits: Limits) -> None:
+    """A probe went well: a quarantine that is old enough ends, unless something there still can't be killed."""
+    worker = draft.cluster.workers[worker_id]
+    stuck = any(attempt.state is AttemptState.STOPPING for _, attempt in draft.cluster.live_on(worker_id))
+    served = not 0 <= draft.at - worker.quarantined_at < limits.quarantine_retry
+    if worker.quarantined and served and not stuck and not worker.unschedulable:
+        draft.record(WorkerQuarantined(worker=worker_id, reason="", lifted=True))
 
 
 def cooling(worker: Worker, now: float, limits: Limits) -> bool:

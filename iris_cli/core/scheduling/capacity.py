@@ -11,6 +11,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from iris_cli.core.resources import Resources
+from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.worker import Worker
 
 
@@ -43,24 +45,55 @@ def first_of(mask: int) -> int:
     return (mask & -mask).bit_length() - 1
 
 
-class WorkerCapacity(NamedTuple):
-    """What one worker has left when a cycle begins, derived from the claims of its live attempts.
-
-    CPU in thousandths of a core, memory in bytes, the free GPUs by index; `chips` is 1 while they have no
-    tenant, else 0. Negative where a worker shrank below what runs on it.
-    """
+class Amounts(NamedTuple):
+    """So much of everything: thousandths of a core, bytes, GPUs, and 1 for all the chips of a worker."""
 
     cpu_millis: int
     memory: int
-    gpus: tuple[int, ...]
+    gpus: int
     chips: int
+
+    @classmethod
+    def needed(cls, resources: Resources) -> Amounts:
+        """What one task takes of its worker."""
+        device = resources.device
+        gpus = device.count if device and device.kind == "gpu" else 0
+        return cls(resources.cpu_millis, resources.memory, gpus, int(resources.device_type == "tpu"))
+
+    @classmethod
+    def idle(cls, worker: Worker) -> Amounts:
+        """What a worker has while nothing runs there. Who has chips is a matter of the device, not of room."""
+        return cls(worker.cpu_millis, worker.memory, worker.gpus, 1)
+
+    def covers(self, need: Amounts) -> bool:
+        """Whether there is enough of everything."""
+        return all(have >= wanted for have, wanted in zip(self, need, strict=True))
+
+    def of(self, kind: ReasonKind) -> int:
+        """The amount that a kind of reason speaks of."""
+        return self[_KINDS.index(kind)]
+
+
+_KINDS = (ReasonKind.CPU, ReasonKind.MEMORY, ReasonKind.GPUS, ReasonKind.CHIPS)
+
+
+class WorkerCapacity(NamedTuple):
+    """What one worker has left when a cycle begins, derived from the claims of its live attempts.
+
+    `gpus` are the free ones by index, `attempts` counts the live ones. Amounts are negative where a worker
+    has shrunk below what runs on it.
+    """
+
+    left: Amounts
+    gpus: tuple[int, ...]
     attempts: int
 
     @classmethod
     def of(cls, worker: Worker) -> WorkerCapacity:
+        """Derive it; the chips have one tenant at most."""
         claims = worker.claims
         if not claims:
-            return cls(worker.cpu_millis, worker.memory, tuple(range(worker.gpus)), 1, 0)
+            return cls(Amounts.idle(worker), tuple(range(worker.gpus)), 0)
         cpu_millis, memory, chips = worker.cpu_millis, worker.memory, 1
         taken: list[int] = []
         for claim in claims.values():
@@ -70,7 +103,7 @@ class WorkerCapacity(NamedTuple):
             if claim.chips:
                 chips = 0
         gpus = tuple(gpu for gpu in range(worker.gpus) if gpu not in taken)
-        return cls(cpu_millis, memory, gpus, chips, len(claims))
+        return cls(Amounts(cpu_millis, memory, len(gpus), chips), gpus, len(claims))
 
 
 class Dimension:

@@ -6,22 +6,9 @@ from collections.abc import Sequence
 
 from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.ids import JobId
-from iris_cli.core.resources import Resources
-from iris_cli.core.scheduling.capacity import Dimension, WorkerCapacity, mask_of
+from iris_cli.core.scheduling.capacity import Amounts, Dimension, WorkerCapacity, mask_of
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.groups import Group
-
-
-class Need:
-    """What one task takes of its worker: thousandths of a core, bytes, GPUs, and 1 for all the chips."""
-
-    __slots__ = ("chips", "cpu_millis", "gpus", "memory")
-
-    def __init__(self, resources: Resources) -> None:
-        self.cpu_millis = resources.cpu_millis
-        self.memory = resources.memory
-        self.gpus = resources.device.count if resources.device and resources.device.kind == "gpu" else 0
-        self.chips = 1 if resources.device_type == "tpu" else 0
 
 
 class SchedulingContext:
@@ -31,13 +18,13 @@ class SchedulingContext:
     `version` moves on when a worker that was no candidate, or a worse one, may have become the best.
     """
 
-    def __init__(self, fleet: Fleet, needs: Sequence[Need]) -> None:
+    def __init__(self, fleet: Fleet, needs: Sequence[Amounts]) -> None:
         capacities = [WorkerCapacity.of(worker) for worker in fleet.workers]
         self.fleet = fleet
-        self.cpu = Dimension((each.cpu_millis for each in capacities), (need.cpu_millis for need in needs))
-        self.memory = Dimension((each.memory for each in capacities), (need.memory for need in needs))
-        self.gpus = Dimension((len(each.gpus) for each in capacities), (need.gpus for need in needs))
-        self.chips = Dimension((each.chips for each in capacities), (need.chips for need in needs))
+        self.cpu, self.memory, self.gpus, self.chips = self.dimensions = [
+            Dimension((each.left[number] for each in capacities), (need[number] for need in needs))
+            for number in range(len(Amounts._fields))
+        ]
         self.attempts = [each.attempts for each in capacities]
         self._free_gpus = [each.gpus for each in capacities]
         self.changes: list[int] = []
@@ -47,7 +34,7 @@ class SchedulingContext:
         self.reservations: dict[JobId, list[Group]] = {}
         self._survey_slices()
 
-    def with_room(self, need: Need) -> int:
+    def with_room(self, need: Amounts) -> int:
         """The workers with room for one task now, whatever else may speak against them."""
         return (
             self.cpu.now[need.cpu_millis]
@@ -56,7 +43,7 @@ class SchedulingContext:
             & self.chips.now[need.chips]
         )
 
-    def has_room(self, position: int, need: Need) -> bool:
+    def has_room(self, position: int, need: Amounts) -> bool:
         """Whether one worker has room for one task now."""
         return (
             self.cpu.left[position] >= need.cpu_millis
@@ -65,7 +52,11 @@ class SchedulingContext:
             and self.chips.left[position] >= need.chips
         )
 
-    def take(self, position: int, need: Need) -> tuple[int, ...]:
+    def left(self, position: int) -> Amounts:
+        """What one worker has left now."""
+        return Amounts(*(dimension.left[position] for dimension in self.dimensions))
+
+    def take(self, position: int, need: Amounts) -> tuple[int, ...]:
         """Give one task its share of a worker. Returns the indexes of its GPUs, the lowest free ones."""
         self.cpu.take(position, need.cpu_millis)
         self.memory.take(position, need.memory)

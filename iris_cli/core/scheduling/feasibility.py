@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from iris_cli.core.job import Job
-from iris_cli.core.scheduling.context import Need, SchedulingContext
+from iris_cli.core.scheduling.capacity import Amounts
+from iris_cli.core.scheduling.context import SchedulingContext
+from iris_cli.core.scheduling.groups import Group
 
 
 class Shape(NamedTuple):
@@ -53,7 +55,7 @@ class Requirement:
     def __init__(self, job: Job, context: SchedulingContext) -> None:
         fleet = context.fleet
         self.job = job
-        self.need = Need(job.resources)
+        self.need = Amounts.needed(job.resources)
         self.plain = job.resources.device_type == "cpu"
         self.shape = shape_of(job)
         self.required = tuple(each for each in job.constraints if each.required)
@@ -82,6 +84,13 @@ def shape_of(job: Job) -> Shape | None:
     groups = max(1, job.slices)
     whole = job.resources.device_type == "tpu"
     return Shape(job.coscheduling.group_by, groups, job.replicas // groups, whole)
+
+
+def has_shape(group: Group, shape: Shape) -> bool:
+    """Whether a group has enough workers; for a TPU gang, whether it is a whole slice, numbered from 0."""
+    if shape.whole:
+        return group.numbered and len(group.members) == shape.size
+    return len(group.members) >= shape.size
 
 
 def _levels(everyone: int, preferred: list[int]) -> tuple[int, ...]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from itertools import islice
 
-from iris_cli.core.scheduling.capacity import flags_of, mask_of, positions_of
-from iris_cli.core.scheduling.context import Need, SchedulingContext
-from iris_cli.core.scheduling.feasibility import Requirement, Shape
+from iris_cli.core.scheduling.capacity import Amounts, flags_of, mask_of, positions_of
+from iris_cli.core.scheduling.context import SchedulingContext
+from iris_cli.core.scheduling.feasibility import Requirement, has_shape
 from iris_cli.core.scheduling.groups import Group, GroupQueue, Rank, Ranker
 from iris_cli.core.scheduling.order import Entry
 from iris_cli.core.scheduling.placement import Assignment
-from iris_cli.core.worker import Worker
 
 
 class GangPlacer:
@@ -95,7 +94,7 @@ class GroupSearch:
         def rank(group: Group) -> Rank | None:
             fitting = group.mask & candidates
             if shape.whole:
-                if fitting != group.mask or not is_whole(group, shape):
+                if fitting != group.mask or not has_shape(group, shape):
                     return None
             elif fitting.bit_count() < shape.size:
                 return None
@@ -123,7 +122,7 @@ class GroupSearch:
     def _soonest(self, group: Group) -> list[tuple[int, int]]:
         """The members with the fewest live attempts in the way, as many as are needed; else none."""
         taken = self._context.reserved_by
-        if self._shape.whole and not is_whole(group, self._shape):
+        if not has_shape(group, self._shape):
             return []
         usable = [each for each in group.members if self._could[each] == "1" and each not in taken]
         if len(usable) < self._shape.size:
@@ -145,18 +144,6 @@ class GroupSearch:
             [
                 position
                 for position in positions_of(self._requirement.healthy)
-                if large_enough(workers[position], need)
+                if Amounts.idle(workers[position]).covers(need)
             ]
         )
-
-
-def is_whole(group: Group, shape: Shape) -> bool:
-    """Whether the group is a slice of the right size with all its workers registered under their numbers."""
-    return group.numbered and len(group.members) == shape.size
-
-
-def large_enough(worker: Worker, need: Need) -> bool:
-    """Whether an idle worker of this kind would have room."""
-    return (
-        worker.cpu_millis >= need.cpu_millis and worker.memory >= need.memory and worker.gpus >= need.gpus
-    )

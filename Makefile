@@ -1,0 +1,58 @@
+# Everything here works on a fresh machine with Python 3.11 or newer; it all happens in .venv.
+PYTHON ?= $(shell for each in python3.13 python3.12 python3.11 python3; do \
+	command -v $$each >/dev/null 2>&1 && $$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { echo $$each; exit; }; done; echo python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Tests run in parallel; WORKERS=0 runs them one by one.
+WORKERS ?= auto
+ARGS ?=
+
+.PHONY: help demo test test-jax lint types docs clean
+
+help:
+	@echo "make demo            run the main job on a local cluster (KEEP=1 leaves it running)"
+	@echo "make test            run all tests (ARGS='-k gang' runs some)"
+	@echo "make test-jax        install JAX and run a real gang program"
+	@echo "make lint types      ruff, mypy"
+	@echo "make docs            write the generated pages of docs/ anew"
+
+demo: $(VENV)/.installed
+	@$(BIN)/iris demo $(if $(KEEP),--keep)
+
+test: $(VENV)/.tested
+	@sh scripts/install-test-tools.sh
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+test-jax: $(VENV)/.tested
+	@sh scripts/install-test-tools.sh
+	$(BIN)/python -m pip install --quiet "jax[cpu]>=0.4.30"
+	$(BIN)/python -m pytest -m jax $(ARGS)
+
+lint: $(VENV)/.linted
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.linted $(VENV)/.tested
+	$(BIN)/mypy
+
+docs: $(VENV)/.installed
+	$(BIN)/python scripts/write_docs.py
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	@sh scripts/make-venv.sh "$(PYTHON)" "$(VENV)"
+
+$(VENV)/.installed: pyproject.toml $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.tested: pyproject.toml $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable ".[test]"
+	@touch $@
+
+$(VENV)/.linted: pyproject.toml $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable ".[lint]"
+	@touch $@

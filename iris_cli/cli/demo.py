@@ -1,0 +1,127 @@
+"""`iris demo`: a cluster on this machine, and the main job of iris on it, command by command."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, IrisError
+from iris_cli.ops.local_cluster import LocalCluster, LocalSlice
+
+_TYPE = "v5litepod-16"
+_SLICES = (
+    LocalSlice(name="west", type=_TYPE, zone="us-west4-a", hosts=4),
+    LocalSlice(name="east", type=_TYPE, zone="us-east1-c", hosts=4),
+)
+
+_HELLO = 'echo "rank $IRIS_TASK_INDEX of $IRIS_NUM_TASKS on $IRIS_WORKER_ID"; sleep 1'
+_DOOMED = 'echo "step 1"; sleep 6; if [ $IRIS_TASK_INDEX = 2 ]; then echo "loss is NaN" >&2; exit 3; fi; sleep 600'
+_BUSY = 'echo "training"; sleep 9; echo "done"'
+_SIDE = 'echo "evaluating on the CPU of $IRIS_WORKER_ID"; sleep 2'
+
+# What is said before each command, and the command itself.
+_TOUR: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Two slices of four hosts. The first cycle probes them.", ("schedule", "--once")),
+    ("", ("workers",)),
+    (
+        "A gang: one task on every VM of one slice, started together.",
+        ("launch", "--wait", "--name", "hello", "--tpu", _TYPE, "--", "sh", "-c", _HELLO),
+    ),
+    ("", ("logs", "hello")),
+    ("", ("status",)),
+    (
+        "Another gang. Its rank 2 will fail in a few seconds.",
+        ("launch", "--name", "doomed", "--tpu", _TYPE, "--grace", "2s", "--", "sh", "-c", _DOOMED),
+    ),
+    ("A third one takes the other slice,", ("launch", "--name", "busy", "--tpu", _TYPE, "--", "sh", "-c", _BUSY)),
+    ("a CPU job finds room beside them,", ("launch", "--name", "side", "--cpu", "0.5", "--", "sh", "-c", _SIDE)),
+    ("and a fourth gang has to wait. Why?", ("launch", "--name", "patient", "--tpu", _TYPE, "--", "sh", "-c", _HELLO)),
+    ("", ("why", "patient")),
+    (
+        "Watch: rank 2 of doomed fails, its siblings are stopped, and patient gets a slice.",
+        ("watch", "--schedule", "--until-idle", "--interval", "0.5"),
+    ),
+    ("Which rank was it, and why?", ("status", "doomed")),
+    ("", ("status",)),
+)
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example:  iris demo --keep")(demo)
+
+
+def demo(
+    context: typer.Context,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running, to play with.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="End a cluster that was kept.")] = False,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="Where the cluster lives.", show_default=False)
+    ] = None,
+) -> int:
+    """Run the main job of iris on a cluster of local SSH hosts. Needs no account and no root."""
+    iris: Context = context.obj
+    if stop:
+        ended = LocalCluster(directory or Path(".iris-demo")).stop()
+        iris.output.line(f"ended {ended} hosts")
+        return ExitCode.OK
+    root = directory or (Path(".iris-demo") if keep else Path(tempfile.mkdtemp(prefix="iris-demo-")))
+    cluster = LocalCluster(root.absolute(), keep=keep)
+    try:
+        cluster.start(_SLICES)
+        _tour(iris, cluster)
+    finally:
+        if not keep:
+            _end(iris, cluster)
+    if keep:
+        _invite(iris, cluster)
+    return ExitCode.OK
+
+
+def _tour(iris: Context, cluster: LocalCluster) -> None:
+    for words, command in _TOUR:
+        if words:
+            iris.output.line(f"\n# {words}")
+        iris.output.line(f"$ iris {shlex.join(command)}")
+        iris.output.flush()
+        done = _run(cluster, command)
+        if done.returncode:
+            raise IrisError(f"the demo's command ended with {done.returncode}", hint="please report this")
+        iris.output.line()
+
+
+def _run(cluster: LocalCluster, command: tuple[str, ...]) -> subprocess.CompletedProcess[bytes]:
+    program = [sys.executable, "-m", "iris_cli", "--config", str(cluster.config), *command]
+    return subprocess.run(program, stdin=subprocess.DEVNULL, check=False)  # noqa: S603 - our own interpreter and module
+
+
+def _end(iris: Context, cluster: LocalCluster) -> None:
+    """Stop what still runs (after Ctrl-C), then the hosts, then remove their directory."""
+    iris.output.flush()
+    from iris_cli.cli.context import Context as Fresh
+
+    there = Fresh(config_path=cluster.config)
+    if cluster.config.is_file():
+        view = there.session("iris demo").view()
+        left = [job.id for job in view.jobs.values() if view.live_of(job.id)]
+        if left:
+            _run(cluster, ("--quiet", "cancel", "--wait", *left))
+    cluster.close()
+
+
+def _invite(iris: Context, cluster: LocalCluster) -> None:
+    lines = (
+        "The cluster is yours to play with:",
+        f"  export IRIS_CONFIG={shlex.quote(str(cluster.config))}",
+        "  iris launch --tpu v5litepod-16 --wait -- sh -c 'hostname; echo $IRIS_TASK_INDEX'",
+        "  iris status",
+        f"End it with:  iris demo --stop --dir {shlex.quote(str(cluster.root))}",
+    )
+    for line in lines:
+        iris.output.line(line)

@@ -1,0 +1,190 @@
+"""Why an entry waits, from the very sets that the cycle decided with: there is no second scheduler.
+
+A worker, or for a gang a group, counts under the first kind of reason that speaks against it. Where nobody has
+the device, satisfies constraints and tolerations and has the shape, the one of these that left nobody is the
+reason. Else the reasons are all that keeps those who do from serving now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from iris_cli.core.constraints import Constraint
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.scheduling import wording
+from iris_cli.core.scheduling.capacity import Amounts, positions_of
+from iris_cli.core.scheduling.change import single_change
+from iris_cli.core.scheduling.context import SchedulingContext
+from iris_cli.core.scheduling.feasibility import Requirement, Shape
+from iris_cli.core.scheduling.groups import Group
+from iris_cli.core.scheduling.reasons import Reason, ReasonKind
+from iris_cli.core.scheduling.verdicts import (
+    Refusal,
+    Verdict,
+    availability,
+    judge,
+    near_misses,
+    selection,
+    sift,
+    tally,
+)
+
+_FEW = 5
+_AMOUNTS = (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstraintCount:
+    """Of `workers` with a compatible device, `satisfied` satisfy the constraint."""
+
+    constraint: Constraint
+    satisfied: int
+    workers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearMiss:
+    """A worker or group that almost serves, the first kind that speaks against it, and who lacks it."""
+
+    name: str
+    kind: ReasonKind
+    lacking: tuple[WorkerId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """All that the cycle knows about what an entry waits for.
+
+    `refused`: for each kind, how many workers it refuses of those left by the kinds before. For gangs,
+    `groups_found` have workers with a compatible device; `largest` is the name and size of the largest.
+    `near_misses`: the nearest first. `change`: the single change that would place it, or "".
+    """
+
+    reasons: tuple[Reason, ...]
+    workers: int
+    equipped: int
+    constraints: tuple[ConstraintCount, ...]
+    refused: tuple[tuple[ReasonKind, int], ...]
+    group_by: str
+    groups_found: int
+    largest: tuple[str, int] | None
+    near_misses: tuple[NearMiss, ...]
+    change: str
+
+
+class Explainer:
+    """Explains at the end of a cycle, once for each requirement and only when asked."""
+
+    def __init__(self, context: SchedulingContext) -> None:
+        self._context = context
+        self._reasons: dict[Requirement, tuple[Reason, ...]] = {}
+
+    def reasons(self, requirement: Requirement) -> tuple[Reason, ...]:
+        """Why the requirement isn't met, in order of precedence."""
+        found = self._reasons.get(requirement)
+        if found is None:
+            found = self._reasons[requirement] = tuple(self._find(requirement))
+        return found
+
+    def explain(self, requirement: Requirement) -> Explanation:
+        """Everything that there is to say about a requirement."""
+        context, fleet, shape = self._context, self._context.fleet, requirement.shape
+        stages = [*selection(requirement), *availability(context, requirement)]
+        groups = [verdict.group for verdict in judge(context, requirement, shape)] if shape else []
+        largest = _largest(groups)
+        nearest = near_misses(context, requirement)
+        equipped = requirement.equipped.bit_count()
+        return Explanation(
+            reasons=self.reasons(requirement),
+            workers=len(fleet.workers),
+            equipped=equipped,
+            constraints=tuple(
+                ConstraintCount(
+                    constraint=each,
+                    satisfied=(requirement.equipped & fleet.satisfying(each)).bit_count(),
+                    workers=equipped,
+                )
+                for each in requirement.job.constraints
+            ),
+            refused=tuple((refusal.kind, refusal.units) for refusal in sift(fleet.everyone, stages)),
+            group_by=shape.group_by if shape else "",
+            groups_found=len(groups),
+            largest=(str(largest.key), len(largest.members)) if largest else None,
+            near_misses=tuple(self._near_miss(shape, verdict) for verdict in nearest[:_FEW]),
+            change=single_change(context, requirement, nearest),
+        )
+
+    def _near_miss(self, shape: Shape | None, verdict: Verdict) -> NearMiss:
+        assert verdict.kind is not None
+        workers = self._context.fleet.workers
+        lacking = tuple(workers[position].id for position in positions_of(verdict.lacking))
+        return NearMiss(name=wording.unit_name(shape, verdict.group), kind=verdict.kind, lacking=lacking)
+
+    def _find(self, requirement: Requirement) -> Iterator[Reason]:
+        if not requirement.selected:
+            yield self._unselected(requirement, sift(self._context.fleet.everyone, selection(requirement)))
+        elif requirement.shape is not None:
+            yield from self._of_groups(requirement, requirement.shape)
+        else:
+            stages = availability(self._context, requirement)
+            for refusal in sift(requirement.selected, stages):
+                yield self._unavailable(requirement, refusal, requirement.selected.bit_count())
+
+    def _of_groups(self, requirement: Requirement, shape: Shape) -> Iterator[Reason]:
+        verdicts = judge(self._context, requirement, shape)
+        refusals = tally(verdicts)
+        unfit = [refusal for refusal in refusals if refusal.kind.rank <= ReasonKind.GROUP_SHAPE.rank]
+        serving = len(verdicts) - sum(refusal.units for refusal in unfit)
+        if serving >= shape.groups:
+            for refusal in refusals[len(unfit) :]:
+                yield self._unavailable(requirement, refusal, serving)
+        elif unfit and unfit[-1].kind is not ReasonKind.GROUP_SHAPE:
+            yield self._unselected(requirement, unfit)
+        elif serving:
+            text = wording.too_few(shape, serving)
+            yield Reason(kind=ReasonKind.GROUP_SHAPE, text=text, need=shape.groups, have=serving)
+        else:
+            yield self._wrong_shape(shape, [verdict.group for verdict in verdicts])
+
+    def _wrong_shape(self, shape: Shape, groups: list[Group]) -> Reason:
+        largest = _largest(groups)
+        return Reason(
+            kind=ReasonKind.GROUP_SHAPE,
+            text=wording.wrong_shape(shape, self._context.fleet, largest),
+            need=shape.size,
+            have=len(largest.members) if largest else 0,
+            refused=len(groups),
+        )
+
+    def _unselected(self, requirement: Requirement, refusals: list[Refusal]) -> Reason:
+        """The last of the refusals is the one that left nobody; there is none where there are no workers."""
+        fleet = self._context.fleet
+        kind, refused = (refusals[-1].kind, refusals[-1].units) if refusals else (ReasonKind.NO_SUCH_DEVICE, 0)
+        if kind is ReasonKind.NO_SUCH_DEVICE:
+            text = wording.no_device(fleet, requirement.job.resources.device)
+        elif kind is ReasonKind.CONSTRAINT:
+            text = wording.constraints_unmet(requirement, fleet, refusals[-1])
+        else:
+            text = wording.tainted(requirement, fleet, refusals[-1])
+        need = requirement.shape.groups if requirement.shape else 1
+        return Reason(kind=kind, text=text, need=need, refused=refused)
+
+    def _unavailable(self, requirement: Requirement, refusal: Refusal, serving: int) -> Reason:
+        kind, units, lacking, have = refusal
+        text = wording.unavailable(self._context, requirement, refusal, serving)
+        if kind not in _AMOUNTS:
+            need = requirement.shape.size if requirement.shape else 1
+            return Reason(kind=kind, text=text, need=need, have=have, refused=units)
+        need = requirement.need.of(kind)
+        workers = self._context.fleet.workers
+        idle = (Amounts.idle(workers[position]) for position in positions_of(requirement.selected))
+        largest = max(amounts.of(kind) for amounts in idle)
+        if largest < need:
+            text = wording.too_large(kind, need, largest)
+        have = max(self._context.left(position).of(kind) for position in positions_of(lacking))
+        return Reason(kind=kind, text=text, need=need, have=max(have, 0), refused=units)
+
+
+def _largest(groups: list[Group]) -> Group | None:
+    return max(groups, key=lambda group: (len(group.members), -group.number), default=None)

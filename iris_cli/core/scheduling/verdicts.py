@@ -1,0 +1,132 @@
+"""What speaks against each worker and each group, read off the sets that the cycle decided with."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from iris_cli.core.constraints import AttributeValue
+from iris_cli.core.scheduling.capacity import positions_of
+from iris_cli.core.scheduling.context import SchedulingContext
+from iris_cli.core.scheduling.feasibility import Requirement, Shape, has_shape
+from iris_cli.core.scheduling.groups import Group
+from iris_cli.core.scheduling.reasons import ReasonKind
+
+Stage = tuple[ReasonKind, int]
+"""A kind of reason, and the workers it does not speak against."""
+
+
+class Verdict(NamedTuple):
+    """On a group, or a worker as a group of one: the first kind against it, and the workers that lack it.
+
+    The kind is None where it fits.
+    """
+
+    group: Group
+    kind: ReasonKind | None
+    lacking: int
+
+
+class Refusal(NamedTuple):
+    """How many workers or groups one kind speaks against, and the workers that lack it.
+
+    `have`: of the group nearest to serving, the members that don't lack it; 0 for single workers.
+    """
+
+    kind: ReasonKind
+    units: int
+    lacking: int
+    have: int = 0
+
+
+def selection(requirement: Requirement) -> list[Stage]:
+    """What a worker is or isn't, whatever it is doing."""
+    return [
+        (ReasonKind.NO_SUCH_DEVICE, requirement.equipped),
+        (ReasonKind.CONSTRAINT, requirement.allowed),
+        (ReasonKind.TAINT, requirement.tolerated),
+    ]
+
+
+def availability(context: SchedulingContext, requirement: Requirement) -> list[Stage]:
+    """What keeps a worker that is right from serving now. Who passes all of these fits."""
+    need, fleet = requirement.need, context.fleet
+    room = context.with_room(need)
+    return [
+        (ReasonKind.UNHEALTHY, fleet.healthy),
+        (ReasonKind.COOLDOWN, fleet.rested),
+        (ReasonKind.CHIPS, context.chips.at_start[need.chips]),
+        (ReasonKind.GPUS, context.gpus.at_start[need.gpus]),
+        (ReasonKind.MEMORY, context.memory.at_start[need.memory]),
+        (ReasonKind.CPU, context.cpu.at_start[need.cpu_millis]),
+        (ReasonKind.STOPPING, fleet.settled),
+        (ReasonKind.RESERVED, context.open | ~room),
+        (ReasonKind.BEHIND, room),
+    ]
+
+
+def sift(workers: int, stages: list[Stage]) -> list[Refusal]:
+    """The refusals of each stage among those left by the stages before."""
+    refusals = []
+    for kind, passing in stages:
+        refused = workers & ~passing
+        if refused:
+            refusals.append(Refusal(kind, refused.bit_count(), refused))
+        workers &= passing
+    return refusals
+
+
+def tally(verdicts: list[Verdict]) -> list[Refusal]:
+    """The refusals of groups, by kind in order of precedence."""
+    found: dict[ReasonKind, Refusal] = {}
+    for group, kind, lacking in verdicts:
+        if kind is not None:
+            _, units, before, have = found.get(kind, Refusal(kind, 0, 0))
+            rest = len(group.members) - lacking.bit_count()
+            found[kind] = Refusal(kind, units + 1, before | lacking, max(have, rest))
+    return sorted(found.values(), key=lambda refusal: refusal.kind.rank)
+
+
+def near_misses(context: SchedulingContext, requirement: Requirement) -> list[Verdict]:
+    """The workers or groups that almost serve, the nearest first: those with the least serious reason."""
+    if requirement.shape is not None:
+        refused = [each for each in judge(context, requirement, requirement.shape) if each.kind]
+        return sorted(refused, key=_distance)
+    stages = [*selection(requirement)[1:], *availability(context, requirement)]
+    workers = context.fleet.workers
+    return [
+        Verdict(Group(position, AttributeValue(workers[position].id), (position,), 1 << position, True), kind, 1 << position)
+        for kind, _, lacking, _ in reversed(sift(requirement.equipped, stages))
+        for position in positions_of(lacking)
+    ]
+
+
+def fits(group: Group, shape: Shape | None, workers: int) -> bool:
+    """Whether a group serves with these of its workers."""
+    if shape is None:
+        return bool(group.mask & workers)
+    least = len(group.members) if shape.whole else shape.size
+    return has_shape(group, shape) and (group.mask & workers).bit_count() >= least
+
+
+def _distance(verdict: Verdict) -> tuple[int, int, int]:
+    assert verdict.kind is not None
+    return -verdict.kind.rank, verdict.lacking.bit_count(), verdict.group.number
+
+
+def judge(context: SchedulingContext, requirement: Requirement, shape: Shape) -> list[Verdict]:
+    """A verdict on every group that has workers with a compatible device."""
+    first, later = selection(requirement), availability(context, requirement)
+    groups = context.fleet.groups(shape.group_by).groups
+    return [_judge(group, shape, first, later) for group in groups if group.mask & requirement.equipped]
+
+
+def _judge(group: Group, shape: Shape, first: list[Stage], later: list[Stage]) -> Verdict:
+    left = group.mask
+    least = len(group.members) if shape.whole else min(len(group.members), shape.size)
+    right_shape = (ReasonKind.GROUP_SHAPE, group.mask if has_shape(group, shape) else 0)
+    for kind, passing in (*first, right_shape, *later):
+        remaining = left & passing
+        if remaining.bit_count() < least:
+            return Verdict(group, kind, left & ~passing)
+        left = remaining
+    return Verdict(group, None, 0)

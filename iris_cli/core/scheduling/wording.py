@@ -1,0 +1,172 @@
+"""The words for what keeps an entry waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from iris_cli.core.constraint_syntax import format_constraint
+from iris_cli.core.constraints import (
+    DEVICE_TYPE_ATTRIBUTE_KEY,
+    DEVICE_VARIANT_ATTRIBUTE_KEY,
+    TPU_NAME_ATTRIBUTE_KEY,
+)
+from iris_cli.core.ids import JobId
+from iris_cli.core.resources import AUTO, Device
+from iris_cli.core.scheduling.capacity import first_of, positions_of
+from iris_cli.core.scheduling.context import SchedulingContext
+from iris_cli.core.scheduling.feasibility import Requirement, Shape
+from iris_cli.core.scheduling.fleet import Fleet
+from iris_cli.core.scheduling.groups import Group, worker_number
+from iris_cli.core.scheduling.reasons import ReasonKind
+from iris_cli.core.scheduling.verdicts import Refusal
+from iris_cli.core.units import format_duration, format_memory
+from iris_cli.core.worker import Worker
+
+_FEW = 3
+
+_PHRASES = {
+    ReasonKind.UNHEALTHY: "take nothing new",
+    ReasonKind.COOLDOWN: "are cooling down",
+    ReasonKind.CHIPS: "have their chips in use",
+    ReasonKind.STOPPING: "wait until a stop there is confirmed",
+    ReasonKind.RESERVED: "are kept for a gang that has waited long",
+    ReasonKind.BEHIND: "went to others ahead of it in this cycle",
+}
+
+
+def unit(shape: Shape | None) -> str:
+    """`worker`, `slice`, `rack group`: what the entry is placed on."""
+    if shape is None:
+        return "worker"
+    return "slice" if shape.group_by == TPU_NAME_ATTRIBUTE_KEY else f"{shape.group_by} group"
+
+
+def units(shape: Shape | None, count: int) -> str:
+    """`1 slice`, `3 slices`."""
+    return f"{count} {unit(shape)}{'' if count == 1 else 's'}"
+
+
+def unit_name(shape: Shape | None, group: Group) -> str:
+    """`worker cpu-0`, `slice v4a`, `rack group 7`."""
+    return f"{unit(shape)} {group.key}"
+
+
+def amount(kind: ReasonKind, number: int) -> str:
+    """`16 cores`, `64GiB of memory`, `4 GPUs`."""
+    if kind is ReasonKind.MEMORY:
+        return f"{format_memory(number)} of memory"
+    if kind is ReasonKind.GPUS:
+        return f"{number} GPU{'' if number == 1 else 's'}"
+    return f"{number / 1000:g} core{'' if number == 1000 else 's'}"
+
+
+# A whole fleet that can't serve
+
+
+def no_device(fleet: Fleet, device: Device | None) -> str:
+    """Nobody has the device: it waits for ever, unless such workers are added."""
+    if not fleet.workers:
+        return "there are no workers"
+    if device is None:
+        return "no worker serves CPU work"
+    wanted = f"a {device.kind}" if device.variant == AUTO else device.variant
+    offered = [*fleet.holders(DEVICE_VARIANT_ATTRIBUTE_KEY), *fleet.holders(DEVICE_TYPE_ATTRIBUTE_KEY)]
+    there = f" (there are: {_few(map(str, offered))})" if offered else ""
+    return f"no worker has {wanted}: will never run{there}"
+
+
+def constraints_unmet(requirement: Requirement, fleet: Fleet, refusal: Refusal) -> str:
+    """Which constraints are to blame, and where types alone make a comparison impossible."""
+    failing = [each for each in requirement.required if refusal.lacking & ~fleet.satisfying(each)]
+    never = [each for each in failing if not refusal.lacking & fleet.satisfying(each)]
+    names = _few(format_constraint(each) for each in never or failing)
+    attributes = fleet.workers[first_of(refusal.lacking)].attributes
+    clash = next(filter(None, (each.type_clash(attributes) for each in failing)), "")
+    together = "" if never or len(failing) == 1 else "all of "
+    return f"no {unit(requirement.shape)} satisfies {together}{names}" + (f" ({clash})" if clash else "")
+
+
+def tainted(requirement: Requirement, fleet: Fleet, refusal: Refusal) -> str:
+    """Which taints keep it from all that it could use."""
+    in_the_way = [
+        taint
+        for taint, those in fleet.taints.items()
+        if those & refusal.lacking and taint not in requirement.job.tolerations
+    ]
+    return f"every {unit(requirement.shape)} that serves otherwise is tainted: {_few(in_the_way)}"
+
+
+def too_few(shape: Shape, serving: int) -> str:
+    """Fewer groups than the gang has slices serve at all."""
+    return f"it needs {units(shape, shape.groups)}, and only {serving} could serve"
+
+
+def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None) -> str:
+    """No group has the shape of the gang."""
+    if largest is None:
+        return f"no worker that serves has the attribute {shape.group_by}"
+    size = len(largest.members)
+    if size < shape.size or not shape.whole:
+        return f"no {shape.group_by} group has {shape.size} workers (largest: {largest.key} with {size})"
+    numbers = [worker_number(fleet.workers[position]) for position in largest.members]
+    listed = ", ".join("none" if number is None else str(number) for number in numbers[: 2 * shape.size])
+    return (
+        f"no {shape.group_by} group is a slice of {shape.size} workers numbered from 0"
+        f" ({largest.key} has {size}, numbered {listed})"
+    )
+
+
+def too_large(kind: ReasonKind, need: int, largest: int) -> str:
+    """No worker would have room even if it were idle."""
+    return f"no worker that serves has {amount(kind, need)} (the largest has {amount(kind, largest)}): will never run"
+
+
+# Workers that serve, but not now
+
+
+def unavailable(context: SchedulingContext, requirement: Requirement, refusal: Refusal, serving: int) -> str:
+    """`2 of 3 slices have workers that take nothing new (v4a-2: draining)`; `serving` counts them all."""
+    kind, refused, lacking, _ = refusal
+    phrase = _PHRASES.get(kind) or f"have less than {amount(kind, requirement.need.of(kind))} free"
+    whose = "have workers that " if requirement.shape else ""
+    detail = _detail(context, kind, lacking)
+    return f"{refused} of {units(requirement.shape, serving)} {whose}{phrase}" + (
+        f" ({detail})" if detail else ""
+    )
+
+
+def holders(context: SchedulingContext, lacking: int) -> list[JobId]:
+    """The jobs whose live attempts are on these workers, by id."""
+    workers = context.fleet.workers
+    claims = (attempt for position in positions_of(lacking) for attempt in workers[position].claims)
+    return sorted(dict.fromkeys(attempt.task.job for attempt in claims))
+
+
+def _detail(context: SchedulingContext, kind: ReasonKind, lacking: int) -> str:
+    fleet = context.fleet
+    worker = fleet.workers[first_of(lacking)]
+    match kind:
+        case ReasonKind.UNHEALTHY:
+            return f"{worker.id}: {_state(worker)}"
+        case ReasonKind.COOLDOWN:
+            return f"{worker.id} for another {format_duration(worker.cooldown_until - fleet.now)}"
+        case ReasonKind.RESERVED:
+            return _few(dict.fromkeys(context.reserved_by[position] for position in positions_of(lacking)))
+        case ReasonKind.BEHIND:
+            return ""
+    names = holders(context, lacking)
+    return f"held by {_few(names)}" if names else ""
+
+
+def _state(worker: Worker) -> str:
+    if worker.unschedulable:
+        return worker.reason or "unusable"
+    if worker.quarantined:
+        return "quarantined"
+    return "draining" if worker.draining else str(worker.condition)
+
+
+def _few(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = len(listed) - _FEW
+    return ", ".join(listed[:_FEW]) + (f" and {more} more" if more > 0 else "")

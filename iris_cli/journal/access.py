@@ -1,0 +1,75 @@
+"""Whether the state directory is one's own, private, writable and on a local disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from iris_cli.errors import NotWritableError
+from iris_cli.journal.durable import PRIVATE_DIRECTORY, PRIVATE_FILE
+from iris_cli.journal.layout import HEAD, HOLDER, LOCK, LOG
+
+_ESCAPE = re.compile(r"\\([0-7]{3})")  # a blank in the name of a mount point is \040
+_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre"})
+
+
+def check_links(directory: Path) -> None:
+    """Raise NotWritableError if a file of the state is a symbolic link, or anything else but a file."""
+    for path, status in _existing(directory):
+        if stat.S_ISLNK(status.st_mode):
+            raise NotWritableError(f"{path} is a symbolic link", hint="put a regular file in its place")
+        if path != directory and not stat.S_ISREG(status.st_mode):
+            raise NotWritableError(f"{path} is not a regular file", hint="move it away")
+
+
+def check_writable(directory: Path) -> None:
+    """Raise NotWritableError if the state can't be written, or others can get at it."""
+    check_links(directory)
+    for path, status in _existing(directory):
+        if status.st_uid != os.geteuid():
+            raise NotWritableError(
+                f"{path} belongs to another user (uid {status.st_uid})",
+                hint=f"run iris as that user, or: sudo chown {os.geteuid()} {shlex.quote(str(path))}",
+            )
+    if fix := exposed(directory):
+        raise NotWritableError(f"{directory} is open to other users", hint=fix)
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise NotWritableError(
+            f"{directory} can't be written", hint="use --state-dir to name a directory that can be written"
+        )
+
+
+def exposed(directory: Path) -> str:
+    """The `chmod` line that closes the state to other users, or '' if it is closed."""
+    return " && ".join(
+        f"chmod {PRIVATE_DIRECTORY if path == directory else PRIVATE_FILE:o} {shlex.quote(str(path))}"
+        for path, status in _existing(directory)
+        if stat.S_IMODE(status.st_mode) & 0o077
+    )
+
+
+def _existing(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The directory, and of the files that make up the state those that exist."""
+    for path in (directory, *(directory / name for name in (LOG, HEAD, LOCK, HOLDER))):
+        with suppress(FileNotFoundError):
+            yield path, (path.stat() if path == directory else path.lstat())
+
+
+def network_file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
+    """The type of the file system under `path` if that is a network one or FUSE; '' if not, or not known."""
+    try:
+        entries = [line.split(" ") for line in mounts.read_text(errors="replace").splitlines()]
+    except OSError:
+        return ""
+    target = f"{path.resolve()}/"
+    kind, longest = "", 0
+    for _device, where, its_kind, *_ in entries:
+        point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), where).rstrip("/") + "/"
+        if target.startswith(point) and len(point) >= longest:
+            kind, longest = its_kind, len(point)
+    return kind if kind in _NETWORK or kind.startswith("fuse") else ""

@@ -1,0 +1,72 @@
+"""Who holds the lock of the state directory, as `lock.json` tells: for messages, never for a decision."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from iris_cli.core.ids import clip
+from iris_cli.journal.durable import opened
+from iris_cli.journal.layout import HOLDER
+
+_LIMIT = 4096  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """`actor` is `user@host`, `since` a UTC time as text."""
+
+    pid: int
+    actor: str
+    command: str
+    since: str
+
+    @property
+    def host(self) -> str:
+        return self.actor.rpartition("@")[2]
+
+    def __str__(self) -> str:
+        return f"{clip(self.command)!r} (pid {self.pid}, {clip(self.actor)}) since {clip(self.since)}"
+
+
+@contextmanager
+def signed_by(directory: Path, holder: Holder) -> Iterator[None]:
+    """Tell who holds the lock, for as long as it is held. That it can't be told keeps nobody from working."""
+    path = directory / HOLDER
+    with suppress(OSError):
+        _write(path, json.dumps(asdict(holder)).encode("ascii") + b"\n")
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            _write(path, b"")
+
+
+def read_holder(directory: Path, host: str) -> Holder | None:
+    """Who holds the lock; None if nobody says so. What a process left that died here, on `host`, is stale."""
+    try:
+        with opened(directory / HOLDER, os.O_RDONLY) as fd:
+            holder = Holder(**json.loads(os.read(fd, _LIMIT)))
+        stale = holder.host == host and _is_dead(holder.pid)
+        return None if stale else holder
+    except (OSError, ValueError, TypeError, AttributeError, OverflowError):
+        return None
+
+
+def _is_dead(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
+
+
+def _write(path: Path, data: bytes) -> None:
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+        os.write(fd, data)

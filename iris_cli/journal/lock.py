@@ -1,0 +1,91 @@
+"""The lock of the state directory: one writer at a time, held by the kernel and gone with its process.
+
+The file is never deleted and never broken by age.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from iris_cli.errors import IrisError, LockedError, NotWritableError
+from iris_cli.journal.durable import PRIVATE_FILE, not_writable
+from iris_cli.journal.holder import Holder, read_holder, signed_by
+from iris_cli.journal.layout import LOCK
+
+_POLL_INTERVAL = 0.002  # seconds; one try costs microseconds
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+
+
+class HeldLock:
+    """The lock, while one holds it."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+
+    def check(self) -> None:
+        """Raise LockedError if the file isn't the locked one any more: then there may be two holders."""
+        ours = os.fstat(self._fd)
+        try:
+            named = self._path.lstat()
+        except OSError:
+            named = None
+        if named is None or (named.st_dev, named.st_ino) != (ours.st_dev, ours.st_ino):
+            raise LockedError(
+                f"{self._path} was deleted or replaced while it was held: another command may be writing",
+                hint="nothing was written; run the command again, and leave that file alone",
+            )
+
+
+@contextmanager
+def hold_lock(directory: Path, holder: Holder, timeout: float) -> Iterator[HeldLock]:
+    """Hold the lock of the directory, after waiting up to `timeout` seconds for it.
+
+    Raises LockedError, and NotWritableError where there are no locks.
+    """
+    path = directory / LOCK
+    descriptors: list[int] = []
+    lock = FileLock(
+        path,
+        mode=PRIVATE_FILE,
+        fallback_to_soft=False,
+        preserve_lock_file=True,
+        poll_interval=_POLL_INTERVAL,
+        on_acquired=descriptors.append,
+    )
+    try:
+        lock.acquire(timeout=timeout)
+    except Timeout:
+        raise _locked(directory, holder) from None
+    except OSError as error:
+        raise _unlockable(path, error) from error
+    try:
+        held = HeldLock(path, descriptors[-1])
+        held.check()
+        with signed_by(directory, holder):
+            yield held
+    finally:
+        lock.release()
+
+
+def _locked(directory: Path, waiter: Holder) -> LockedError:
+    holder = read_holder(directory, waiter.host)
+    return LockedError(
+        f"{directory} is locked by {holder or 'another command'}",
+        hint="wait for it, or give it longer with --lock-timeout; the lock goes when that process ends",
+    )
+
+
+def _unlockable(path: Path, error: OSError) -> IrisError:
+    if error.errno in _NO_LOCKS:
+        return NotWritableError(
+            f"the file system of {path.parent} has no locks",
+            hint="name a directory on a local disk with --state-dir",
+        )
+    return not_writable(path, error)

@@ -1,0 +1,205 @@
+"""The state directory: the one door to the log, its lock, and the files beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from iris_cli.core.events import ClusterCreated, Transaction
+from iris_cli.core.ids import clip
+from iris_cli.core.units import format_duration
+from iris_cli.errors import ConfigError, NotFoundError
+from iris_cli.journal import layout
+from iris_cli.journal.access import check_links, check_writable, exposed, network_file_system
+from iris_cli.journal.durable import (
+    DISK,
+    PRIVATE_DIRECTORY,
+    Disk,
+    not_readable,
+    opened,
+    refusing,
+    replace_file,
+)
+from iris_cli.journal.file_store import FileStore, Loaded
+from iris_cli.journal.holder import Holder, read_holder
+from iris_cli.journal.record import Header
+from iris_cli.journal.recovery import Damage, damage_of, repair
+from iris_cli.journal.timestamps import iso_time
+from iris_cli.journal.writer import Writer
+
+LOCK_TIMEOUT = 10.0
+"""Seconds to wait for the lock where nothing else is said."""
+
+_CLOCK_STEP = 300.0  # seconds that the clock may stand behind the last transaction without a word
+_READS = 3  # a log that looks damaged may only have been replaced while it was read
+_HEARTBEAT_LIMIT = 1 << 16  # bytes
+_NOT_YET_STATE = frozenset({"README.md", ".gitignore", layout.LOCK, layout.HOLDER})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogView:
+    """What a reader sees: the transactions behind the `after_seq` it asked for, up to the damage if any.
+
+    `header` is None where there is no log yet; `seq` is the last transaction.
+    """
+
+    transactions: tuple[Transaction, ...]
+    seq: int
+    header: Header | None
+    damage: Damage | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class StateDir:
+    """One state directory.
+
+    `now` gives seconds since the epoch, `actor` is `user@host`. If `cluster_name` is given, the log of another
+    cluster is refused.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        now: Callable[[], float],
+        actor: str,
+        cluster_name: str | None = None,
+        disk: Disk = DISK,
+    ) -> None:
+        self.path = path
+        self.known_hosts = path / layout.KNOWN_HOSTS
+        self.task_logs = path / layout.TASK_LOGS
+        self.workspaces = path / layout.WORKSPACES
+        self._log = path / layout.LOG
+        self._now = now
+        self._actor = actor
+        self._cluster_name = cluster_name
+        self._disk = disk
+        self._store = FileStore(path, disk)
+        self._warned = False
+
+    def read(self, after_seq: int = 0) -> LogView:
+        """What the log says, without lock and without repair.
+
+        Reads only what is new if the caller has all that was read before. Raises LogDamagedError if nothing
+        of it can be shown, ConfigError for another cluster's log, NotWritableError if it can't be read.
+        """
+        check_links(self.path)
+        for _ in range(_READS):
+            try:
+                loaded = self._store.load(after_seq)
+            except OSError as error:
+                raise not_readable(self._log, error) from error
+            if (damage := damage_of(self._log, loaded)) is None:
+                break
+        if damage is not None and not damage.readable:
+            raise damage.error()
+        self._check_cluster(loaded.end.header, self._cluster_name)
+        fix = exposed(self.path)
+        return LogView(
+            transactions=loaded.records,
+            seq=loaded.end.seq,
+            header=loaded.end.header,
+            damage=damage,
+            warnings=(f"{self.path} is open to other users: {fix}",) if fix else (),
+        )
+
+    def create(
+        self,
+        cluster_name: str,
+        *,
+        command: str = "iris init",
+        timeout: float = LOCK_TIMEOUT,
+        accept_loss: bool = False,
+    ) -> tuple[str, ...]:
+        """Make the directory and begin its log, if there is none; returns messages. Raises what `locked` does."""
+        with refusing(self.path):
+            self.path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+            if _NOT_YET_STATE.issuperset(os.listdir(self.path)):
+                self.path.chmod(PRIVATE_DIRECTORY)  # in a clone of the repository it is open to all
+        with self._open(command, timeout, accept_loss=accept_loss) as writer:
+            self._check_cluster(writer.header, cluster_name)
+            if writer.header is None:
+                writer.append([ClusterCreated(name=cluster_name)], at=self._now())
+            return writer.messages
+
+    @contextmanager
+    def locked(
+        self, command: str, timeout: float = LOCK_TIMEOUT, *, after_seq: int = 0, accept_loss: bool = False
+    ) -> Iterator[Writer]:
+        """Hold the lock and write. `accept_loss`: go on although committed lines are missing at the end.
+
+        Raises LockedError after `timeout` seconds, NotWritableError, LogDamagedError, ConfigError for another
+        cluster's log, NotFoundError if there is no log.
+        """
+        with self._open(command, timeout, after_seq=after_seq, accept_loss=accept_loss) as writer:
+            if writer.header is None:
+                raise NotFoundError(f"there is no event log in {self.path}", hint="begin with: iris init")
+            yield writer
+
+    @contextmanager
+    def _open(
+        self, command: str, timeout: float, *, after_seq: int = 0, accept_loss: bool = False
+    ) -> Iterator[Writer]:
+        from iris_cli.journal.lock import hold_lock  # filelock is slow to import, and readers don't need it
+
+        check_writable(self.path)
+        holder = Holder(pid=os.getpid(), actor=self._actor, command=command, since=iso_time(self._now()))
+        with hold_lock(self.path, holder, timeout) as lock:
+            loaded, messages = self._recover(after_seq, accept_loss=accept_loss)
+            actor = f"{self._actor} {command}"
+            writer = Writer(self._store, lock, loaded, (*messages, *self._warnings(loaded.end.at)), actor)
+            try:
+                yield writer
+            finally:
+                writer.close()
+
+    def _recover(self, after_seq: int, *, accept_loss: bool) -> tuple[Loaded, list[str]]:
+        with refusing(self._log):
+            loaded = self._store.load(after_seq)
+            damage = damage_of(self._log, loaded)
+            if damage is not None and not (accept_loss and damage.forgivable):
+                raise damage.error()
+            self._check_cluster(loaded.end.header, self._cluster_name)
+            messages = repair(self.path, loaded, self._disk, self._now())
+            if messages:
+                self._store.load(loaded.end.seq)  # it may be another file now
+            return loaded, messages
+
+    def _check_cluster(self, header: Header | None, expected: str | None) -> None:
+        if header is not None and expected is not None and header.cluster_name != expected:
+            raise ConfigError(
+                f"{self._log} belongs to cluster {clip(header.cluster_name)!r}, not to {clip(expected)!r}",
+                hint="name the right directory with --state-dir, or correct cluster.name in cluster.yaml",
+            )
+
+    def _warnings(self, last: float) -> Iterator[str]:
+        if not self._warned and (kind := network_file_system(self.path)):
+            yield f"{self.path} is on {kind}, where locks may not hold: use --state-dir to name a local directory"
+        self._warned = True
+        if (behind := last - self._now()) > _CLOCK_STEP:
+            yield f"the clock of this machine stands {format_duration(behind)} behind the last event"
+
+    def lock_holder(self) -> Holder | None:
+        """Who holds the lock, if anybody says so; for messages."""
+        return read_holder(self.path, self._actor.rpartition("@")[2])
+
+    def write_heartbeat(self, heartbeat: Mapping[str, object]) -> None:
+        """Keep a JSON object that says when the last cycle ran and how it ended. Raises NotWritableError."""
+        path = self.path / layout.HEARTBEAT
+        with refusing(path):
+            replace_file(self._disk, path, json.dumps(heartbeat).encode("ascii") + b"\n", by=str(os.getpid()))
+
+    def read_heartbeat(self) -> dict[str, Any] | None:
+        """What the last cycle wrote; None if there was none, or if it can't be read."""
+        try:
+            with opened(self.path / layout.HEARTBEAT, os.O_RDONLY) as fd:
+                heartbeat = json.loads(os.read(fd, _HEARTBEAT_LIMIT))
+        except (OSError, ValueError, RecursionError):
+            return None
+        return heartbeat if isinstance(heartbeat, dict) else None

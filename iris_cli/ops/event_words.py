@@ -1,0 +1,133 @@
+"""Every event of the log in one plain sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from iris_cli.core import events as ev
+from iris_cli.core.events import Event
+from iris_cli.core.resources import format_memory
+from iris_cli.core.topology import describe
+from iris_cli.core.worker import WorkerCondition
+from iris_cli.ops.causes import end_words, exit_words
+
+
+def event_words(event: Event) -> str:
+    """What happened, in one sentence. Text in it may be hostile: it comes from users and workers."""
+    words = _WORDS.get(type(event))
+    return words(event) if words else type(event).__name__
+
+
+def _because(reason: str) -> str:
+    return f": {reason}" if reason else ""
+
+
+def _worker_updated(event: ev.WorkerUpdated) -> str:
+    if event.refusal:
+        return f"worker {event.worker} probed, and it can't be used: {event.refusal}"
+    parts = [f"{event.cpu:g} cores", format_memory(event.memory)]
+    if event.chips:
+        parts.append(f"{event.chips} chips")
+    if event.gpus:
+        parts.append(f"{event.gpus} GPUs")
+    return f"worker {event.worker} probed: {', '.join(parts)}"
+
+
+def _worker_condition_changed(event: ev.WorkerConditionChanged) -> str:
+    if event.condition is WorkerCondition.HEALTHY and not event.reason:
+        return f"worker {event.worker} is healthy"
+    polls = f" ({event.failed_polls} failed polls)" if event.failed_polls > 1 else ""
+    return f"worker {event.worker} is {event.condition.replace('_', ' ')}{_because(event.reason)}{polls}"
+
+
+def _worker_forgotten(event: ev.WorkerForgotten) -> str:
+    dead = ", by the operator's word that it is dead" if event.dead else ""
+    return f"worker {event.worker} forgotten{dead}{_because(event.reason)}"
+
+
+def _job_submitted(event: ev.JobSubmitted) -> str:
+    job = event.job
+    tasks = f"{job.replicas} {'task' if job.replicas == 1 else 'tasks'}"
+    gang = f", a gang by {job.coscheduling.group_by}" if job.coscheduling else ""
+    device = job.resources.device
+    on = ""
+    if device is not None:
+        tpu = device.kind == "tpu" and device.variant != "auto"
+        on = f", on {describe(device.variant) if tpu else device}"
+    return f"job {job.id} submitted: {tasks}{gang}{on}"
+
+
+def _job_ended(event: ev.JobEnded) -> str:
+    if event.end.reason == "ok":
+        return f"job {event.job} succeeded{_because(end_words(event.end))}"
+    blamed = f" by {event.end.trigger}" if event.end.trigger else ""
+    return f"job {event.job} ended{blamed}{_because(end_words(event.end))}"
+
+
+def _gang_round_ended(event: ev.GangRoundEnded) -> str:
+    blamed = f": {event.trigger} failed first" if event.trigger else ""
+    return f"round {event.round} of {event.job} ended{blamed} ({event.reason.replace('_', ' ')})"
+
+
+def _task_assigned(event: ev.TaskAssigned) -> str:
+    gpus = f", GPUs {','.join(map(str, event.gpus))}" if event.gpus else ""
+    return f"{event.attempt_id} placed on {event.worker}{gpus}"
+
+
+def _dispatch_failed(event: ev.TaskDispatchFailed) -> str:
+    return f"{event.attempt_id} {'refused' if event.refused else 'did not start'}{_because(event.error)}"
+
+
+def _attempt_ended(event: ev.AttemptEnded) -> str:
+    words = end_words(event.end)
+    return f"{event.attempt_id} ended{_because(words)}" if words else f"{event.attempt_id} ended well"
+
+
+def _stop_requested(event: ev.AttemptStopRequested) -> str:
+    blamed = f": {event.trigger} failed first" if event.trigger else f" ({event.reason.replace('_', ' ')})"
+    return f"{event.attempt_id} is being stopped{blamed}"
+
+
+def _attempt_stopped(event: ev.AttemptStopped) -> str:
+    code = f", exit {exit_words(event.exit_code)}" if event.exit_code is not None else ""
+    return f"{event.attempt_id} stopped{code}"
+
+
+def _task_ended(event: ev.TaskEnded) -> str:
+    return f"{event.task} is {event.state}{_because(end_words(event.end))}"
+
+
+def _task_requeued(event: ev.TaskRequeued) -> str:
+    return f"{event.task} waits for another attempt ({event.reason.replace('_', ' ')})"
+
+
+def _worker_tainted(event: ev.WorkerTainted) -> str:
+    return f"worker {event.worker} {'lost' if event.removed else 'got'} the taint {event.taint}"
+
+
+_WORDS: dict[type[Event], Callable[[Any], str]] = {
+    ev.ClusterCreated: lambda event: f"cluster {event.name} created",
+    ev.WorkerRegistered: lambda event: f"worker {event.worker} registered ({event.connection.host})",
+    ev.WorkerUpdated: _worker_updated,
+    ev.WorkerConditionChanged: _worker_condition_changed,
+    ev.WorkerQuarantined: lambda event: f"worker {event.worker} quarantined{_because(event.reason)}",
+    ev.WorkerTainted: _worker_tainted,
+    ev.WorkerDrained: lambda event: f"worker {event.worker} drains{_because(event.reason)}",
+    ev.WorkerUncordoned: lambda event: f"worker {event.worker} may take work again",
+    ev.WorkerForgotten: _worker_forgotten,
+    ev.JobSubmitted: _job_submitted,
+    ev.JobCancelled: lambda event: f"job {event.job} cancelled{_because(event.reason)}",
+    ev.JobEnded: _job_ended,
+    ev.GangRoundEnded: _gang_round_ended,
+    ev.TaskAssigned: _task_assigned,
+    ev.DispatchTakenOver: lambda event: f"{event.attempt_id} taken over: its dispatcher may be dead",
+    ev.TaskDispatched: lambda event: f"{event.attempt_id} acknowledged by its worker",
+    ev.TaskDispatchFailed: _dispatch_failed,
+    ev.TaskRunning: lambda event: f"{event.attempt_id} runs",
+    ev.AttemptEnded: _attempt_ended,
+    ev.AttemptStopRequested: _stop_requested,
+    ev.AttemptStopped: _attempt_stopped,
+    ev.TaskRequeued: _task_requeued,
+    ev.TaskEnded: _task_ended,
+}

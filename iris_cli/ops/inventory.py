@@ -1,0 +1,294 @@
+"""The workers and slices there are: what they are, what they hold, and whether they take something new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.connection import Connection
+from iris_cli.core.constraints import (
+    DEVICE_TYPE_ATTRIBUTE_KEY,
+    DEVICE_VARIANT_ATTRIBUTE_KEY,
+    TPU_NAME_ATTRIBUTE_KEY,
+    TPU_TOPOLOGY_ATTRIBUTE_KEY,
+    TPU_VM_COUNT_ATTRIBUTE_KEY,
+    TPU_WORKER_ID_ATTRIBUTE_KEY,
+    AttributeValue,
+)
+from iris_cli.core.ids import AttemptId, JobId, WorkerId
+from iris_cli.core.lifecycle.workers import cooling
+from iris_cli.core.scheduling.capacity import WorkerCapacity
+from iris_cli.core.task import AttemptState
+from iris_cli.core.topology import describe
+from iris_cli.core.units import format_duration
+from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.ops.names import find_worker
+from iris_cli.ops.session import Session
+from iris_cli.ops.view import View, look
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRow:
+    """One worker in one line. `cpu` in cores, `memory` in bytes; `*_free` is what no live attempt holds.
+
+    `status` is one word; `refuses` says in sentences why the worker takes nothing new, empty if it does.
+    """
+
+    id: WorkerId
+    slice: str | None
+    index: int | None
+    device: str
+    status: str
+    refuses: tuple[str, ...]
+    cpu: float
+    cpu_free: float
+    memory: int
+    memory_free: int
+    chips: int
+    chips_free: bool
+    gpus: int
+    gpus_free: int
+    jobs: tuple[JobId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceRow:
+    """One slice. `free`, `busy` and `unusable` count its workers: chips free, chips taken, or out of use."""
+
+    name: str
+    type: str
+    workers: tuple[WorkerId, ...]
+    free: int
+    busy: int
+    unusable: int
+    status: str
+    jobs: tuple[JobId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRow:
+    """What one live attempt holds of a worker. `since` is the time of its assignment."""
+
+    attempt: AttemptId
+    state: AttemptState
+    since_at: float
+    cpu: float
+    memory: int
+    gpus: tuple[int, ...]
+    chips: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerDetails:
+    """Everything there is to know of one worker."""
+
+    worker: WorkerRow
+    condition: WorkerCondition
+    reason: str
+    claims: tuple[ClaimRow, ...]
+    attributes: Mapping[str, AttributeValue]
+    taints: tuple[str, ...]
+    connection: Connection
+    boot_id: str
+    incarnation: str
+    failed_polls: int
+    silent_since_at: float | None
+    cooldown_until_at: float | None
+    quarantined_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """All workers, slice by slice. `messages` say what is wrong with the log, if anything is."""
+
+    at: float
+    messages: tuple[str, ...]
+    workers: tuple[WorkerDetails, ...]
+    slices: tuple[SliceRow, ...]
+
+
+def inventory(session: Session) -> Inventory:
+    """Everything about all workers."""
+    view = look(session)
+    rows = worker_rows(view)
+    return Inventory(
+        at=view.now,
+        messages=view.messages,
+        workers=tuple(worker_details(view, view.cluster.workers[row.id]) for row in rows),
+        slices=slice_rows(view, rows),
+    )
+
+
+def show(session: Session, name: str) -> WorkerDetails:
+    """Everything about one worker. Raises NotFoundError."""
+    view = look(session)
+    return worker_details(view, find_worker(view.cluster, name))
+
+
+def worker_details(view: View, worker: Worker) -> WorkerDetails:
+    """Everything there is to know of one worker, as of this look."""
+    return WorkerDetails(
+        worker=worker_row(view, worker),
+        condition=worker.condition,
+        reason=worker.reason,
+        claims=tuple(_claims(view.cluster, worker)),
+        attributes=dict(sorted(worker.attributes.items())),
+        taints=worker.taints,
+        connection=worker.connection,
+        boot_id=worker.boot_id,
+        incarnation=worker.incarnation,
+        failed_polls=worker.failed_polls,
+        silent_since_at=worker.silent_since,
+        cooldown_until_at=worker.cooldown_until if cooling(worker, view.now, view.limits) else None,
+        quarantined_at=worker.quarantined_at if worker.quarantined else None,
+    )
+
+
+def worker_rows(view: View) -> tuple[WorkerRow, ...]:
+    """All workers: slice by slice in the order of their places there, then the others by id."""
+    rows = [worker_row(view, worker) for worker in view.cluster.workers.values()]
+    return tuple(sorted(rows, key=lambda row: (row.slice is None, row.slice or "", row.index or 0, row.id)))
+
+
+def worker_row(view: View, worker: Worker) -> WorkerRow:
+    """One worker in one line, as of this look."""
+    left = WorkerCapacity.of(worker)
+    index = worker.attributes.get(TPU_WORKER_ID_ATTRIBUTE_KEY)
+    tenants = dict.fromkeys(attempt_id.task.job for attempt_id in worker.claims)
+    return WorkerRow(
+        id=worker.id,
+        slice=slice_of(worker),
+        index=index.value if index is not None and isinstance(index.value, int) else None,
+        device=_device(worker),
+        status=_status(view, worker),
+        refuses=tuple(refusals(view, worker)),
+        cpu=worker.cpu,
+        cpu_free=left.cpu_millis / 1000,
+        memory=worker.memory,
+        memory_free=left.memory,
+        chips=worker.chips,
+        chips_free=bool(left.chips and worker.chips),
+        gpus=worker.gpus,
+        gpus_free=len(left.gpus),
+        jobs=tuple(tenants),
+    )
+
+
+def slice_of(worker: Worker) -> str | None:
+    """The name of the slice that the worker is a member of."""
+    name = worker.attributes.get(TPU_NAME_ATTRIBUTE_KEY)
+    return None if name is None else str(name)
+
+
+def slice_rows(view: View, rows: Iterable[WorkerRow]) -> tuple[SliceRow, ...]:
+    """The slices that these workers make up, by name."""
+    members: dict[str, list[WorkerRow]] = {}
+    for row in rows:
+        if row.slice is not None:
+            members.setdefault(row.slice, []).append(row)
+    return tuple(_slice_row(view.cluster, name, members[name]) for name in sorted(members))
+
+
+def _slice_row(cluster: Cluster, name: str, rows: list[WorkerRow]) -> SliceRow:
+    taken = {row.id for row in rows if any(claim.chips for claim in cluster.workers[row.id].claims.values())}
+    unusable = [row for row in rows if row.id not in taken and row.refuses]
+    ill = [row for row in rows if row.refuses]
+    return SliceRow(
+        name=name,
+        type=_slice_type(cluster.workers[rows[0].id], len(rows)),
+        workers=tuple(row.id for row in rows),
+        free=len(rows) - len(taken) - len(unusable),
+        busy=len(taken),
+        unusable=len(unusable),
+        status=_slice_status(rows, ill),
+        jobs=tuple(dict.fromkeys(job for row in rows for job in row.jobs)),
+    )
+
+
+def _slice_type(worker: Worker, members: int) -> str:
+    accelerator = worker.attributes.get(TPU_TOPOLOGY_ATTRIBUTE_KEY) or worker.attributes.get(
+        DEVICE_VARIANT_ATTRIBUTE_KEY
+    )
+    vms = worker.attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY)
+    count = vms.value if vms is not None and isinstance(vms.value, int) else members
+    return describe(str(accelerator), count) if accelerator is not None else ""
+
+
+def _slice_status(rows: list[WorkerRow], ill: list[WorkerRow]) -> str:
+    """`healthy`, or how many of its workers are what: `1 lost, 2 draining`."""
+    counts: dict[str, int] = {}
+    for row in ill:
+        counts[row.status] = counts.get(row.status, 0) + 1
+    if list(counts.values()) == [len(rows)]:
+        return next(iter(counts))
+    return ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "healthy"
+
+
+def _device(worker: Worker) -> str:
+    kind = worker.attributes.get(DEVICE_TYPE_ATTRIBUTE_KEY)
+    variant = worker.attributes.get(DEVICE_VARIANT_ATTRIBUTE_KEY)
+    return " ".join(str(each) for each in (kind, variant) if each is not None)
+
+
+def _status(view: View, worker: Worker) -> str:
+    """The one word that matters most for what the worker can do."""
+    words = {
+        worker.condition.value: worker.condition is not WorkerCondition.HEALTHY,
+        "quarantined": worker.quarantined,
+        "draining": worker.draining,
+        "unusable": worker.unschedulable,
+        "cooling": cooling(worker, view.now, view.limits),
+        "stopping": bool(_stopping(view.cluster, worker)),
+    }
+    return next((word for word, holds in words.items() if holds), worker.condition.value)
+
+
+def refusals(view: View, worker: Worker) -> Iterable[str]:
+    """Why the worker takes nothing new: one sentence for each obstacle, and none for a worker that does."""
+    if worker.condition is not WorkerCondition.HEALTHY:
+        yield _ill(worker, view.now)
+    if worker.quarantined:
+        yield f"quarantined: {worker.quarantine_reason or 'no reason given'}"
+    if worker.draining:
+        yield "draining" + (f": {worker.drain_reason}" if worker.drain_reason else "")
+    if worker.unschedulable:
+        yield f"unusable: {worker.reason}"
+    if cooling(worker, view.now, view.limits):
+        left = format_duration(worker.cooldown_until - view.now)
+        why = f": {worker.reason}" if worker.reason and worker.condition is WorkerCondition.HEALTHY else ""
+        yield f"cooling down for another {left}{why}"
+    stopping = _stopping(view.cluster, worker)
+    if stopping:
+        yield f"the stop of {', '.join(map(str, stopping))} is not confirmed yet"
+
+
+def _ill(worker: Worker, now: float) -> str:
+    if worker.condition is WorkerCondition.UNPROBED and not worker.failed_polls:
+        return "never probed: the next cycle does it"
+    parts = [worker.condition.value.replace("_", " ")]
+    if worker.silent_since is not None:
+        parts.append(f"for {format_duration(max(0.0, now - worker.silent_since))}")
+    return " ".join(parts) + (f": {worker.reason}" if worker.reason else "")
+
+
+def _stopping(cluster: Cluster, worker: Worker) -> list[AttemptId]:
+    return [
+        attempt_id
+        for attempt_id, attempt in cluster.live_on(worker.id)
+        if attempt.state is AttemptState.STOPPING
+    ]
+
+
+def _claims(cluster: Cluster, worker: Worker) -> Iterable[ClaimRow]:
+    for attempt_id, attempt in cluster.live_on(worker.id):
+        claim = worker.claims[attempt_id]
+        yield ClaimRow(
+            attempt=attempt_id,
+            state=attempt.state,
+            since_at=attempt.assigned_at,
+            cpu=claim.cpu_millis / 1000,
+            memory=claim.memory,
+            gpus=claim.gpus,
+            chips=claim.chips,
+        )

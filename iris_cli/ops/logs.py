@@ -1,0 +1,200 @@
+"""`iris logs`: what tasks have written, fetched from their workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip, parse_attempt_id, parse_task_id
+from iris_cli.core.nearest import did_you_mean
+from iris_cli.core.observations import Silence
+from iris_cli.core.task import Attempt, Task
+from iris_cli.errors import NotFoundError, UsageError
+from iris_cli.ops.log_reading import BOTH, LogLine, Reading, kept_lines, read
+from iris_cli.ops.session import Session
+from iris_cli.ops.view import View, look
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What to fetch. `tail` lines of each stream, None for all of them; no `ranks` means every rank.
+
+    Without an `attempt` it is the last one of each task. `streams` are of `out` and `err`.
+    """
+
+    tail: int | None = 20
+    ranks: tuple[int, ...] = ()
+    attempt: int | None = None
+    streams: tuple[str, ...] = BOTH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskLog:
+    """The log of one task. `attempt` and `worker` are None where it was never placed.
+
+    `note` says why there is nothing, or not everything. `kept`: the lines are the end that the event log
+    keeps of an attempt. `silence` is why its worker could not be asked.
+    """
+
+    task: TaskId
+    state: str
+    attempt: int | None = None
+    worker: WorkerId | None = None
+    lines: tuple[LogLine, ...] = ()
+    note: str = ""
+    kept: bool = False
+    silence: Silence | None = None
+
+
+def fetch(session: Session, what: str, query: Query) -> list[TaskLog]:
+    """The end of the logs of a job, a task or an attempt, as they are now, by task index.
+
+    Raises NotFoundError and UsageError.
+    """
+    view = look(session)
+    chosen = select(view.cluster, what, query)
+    readings = [
+        Reading(AttemptId(task.id, attempt.number), attempt, streams=query.streams, tail=query.tail)
+        for task, attempt in chosen
+        if attempt is not None and attempt.worker in view.cluster.workers
+    ]
+    lines = _read_to_end(session, view.cluster, readings)
+    silences = {reading.id.task: reading.silence for reading in readings}
+    return [
+        _task_log(
+            view, task, attempt, _last(lines.get(task.id, []), query), silences.get(task.id), query.tail
+        )
+        for task, attempt in chosen
+    ]
+
+
+def select(cluster: Cluster, what: str, query: Query) -> list[tuple[Task, Attempt | None]]:
+    """The tasks that are meant, each with its attempt in question. Raises NotFoundError and UsageError."""
+    tasks, number = _named(cluster, what)
+    if query.ranks:
+        unknown = set(query.ranks) - {task.index for task in tasks}
+        if unknown:
+            raise NotFoundError(
+                f"{clip(what)} has no rank {min(unknown)}",
+                hint=f"its ranks are {tasks[0].index} to {tasks[-1].index}",
+            )
+        tasks = [task for task in tasks if task.index in query.ranks]
+    if query.attempt is not None:
+        if number not in (None, query.attempt):
+            raise UsageError(f"{clip(what)} and --attempt {query.attempt} contradict each other")
+        number = query.attempt
+    if number is None:
+        return [(task, task.current) for task in tasks]
+    found = [task for task in tasks if 0 <= number < len(task.attempts)]
+    if not found:
+        most = max(len(task.attempts) for task in tasks)
+        hint = f"the last one is {most - 1}" if most else "nothing of it was ever placed"
+        raise NotFoundError(f"{clip(what)} has no attempt {number}", hint=hint)
+    return [(task, task.attempts[number]) for task in found]
+
+
+def not_started(view: View, task: Task) -> str:
+    """Why a task was never placed."""
+    if task.end is not None:
+        return f"never started: {task.end.error or task.end.reason}"
+    gang = view.cluster.jobs[task.job].is_gang
+    reasons = view.reasons(task.job if gang else task.id)
+    return f"has not started: {reasons[0].text}" if reasons else "has not started: the next cycle places it"
+
+
+def without_worker(attempt: Attempt, silence: Silence | None) -> str:
+    """Why a worker can't be asked, in words."""
+    if silence is None:
+        return f"worker {attempt.worker} is no longer part of the cluster"
+    return f"no answer from worker {attempt.worker} ({silence.step}: {silence.detail})"
+
+
+def _named(cluster: Cluster, what: str) -> tuple[list[Task], int | None]:
+    """The tasks of a job, one task, or one task and the number of an attempt."""
+    if what in cluster.jobs:
+        return cluster.tasks_of(JobId(what)), None
+    number = None
+    try:
+        task_id, number = parse_attempt_id(what)
+    except UsageError:
+        try:
+            task_id = parse_task_id(what)
+        except UsageError:
+            raise _unknown(cluster, what) from None
+    if task_id.job not in cluster.jobs:
+        raise _unknown(cluster, task_id.job)
+    if task_id not in cluster.tasks:
+        last = cluster.jobs[task_id.job].replicas - 1
+        raise NotFoundError(f"no task {clip(what)!r}", hint=f"the last one of {task_id.job} is task-{last}")
+    return [cluster.tasks[task_id]], number
+
+
+def _unknown(cluster: Cluster, what: str) -> NotFoundError:
+    near = did_you_mean(clip(what), cluster.jobs)
+    return NotFoundError(f"no job or task {clip(what)!r}", hint=near or "`iris status` lists the jobs")
+
+
+def _read_to_end(
+    session: Session, cluster: Cluster, readings: Sequence[Reading]
+) -> dict[TaskId, list[LogLine]]:
+    lines: dict[TaskId, list[LogLine]] = {reading.id.task: [] for reading in readings}
+    unread = list(readings)
+    while unread:
+        going_on = []
+        for reading in (each for batch in read(session, cluster, unread) for each in batch):
+            lines[reading.id.task] += reading.lines
+            if reading.at_end or reading.silence is not None:
+                lines[reading.id.task] += reading.rest()
+            else:
+                going_on.append(reading)
+        unread = going_on
+    return lines
+
+
+def _last(lines: Sequence[LogLine], query: Query) -> tuple[LogLine, ...]:
+    """As many lines of each stream as were asked for: unfinished ones came on top."""
+    streams = [[line for line in lines if line.stream == name] for name in query.streams]
+    count = query.tail
+    return tuple(line for each in streams for line in (each if count is None else each[len(each) - count :]))
+
+
+def _task_log(
+    view: View,
+    task: Task,
+    attempt: Attempt | None,
+    lines: tuple[LogLine, ...],
+    silence: Silence | None,
+    tail: int | None,
+) -> TaskLog:
+    if attempt is None:
+        return TaskLog(task=task.id, state=task.state, note=not_started(view, task))
+    note, kept = "", False
+    out_of_reach = silence is not None or attempt.worker not in view.cluster.workers
+    if out_of_reach:
+        note = without_worker(attempt, silence)
+    if not lines and attempt.end is not None and attempt.end.log_tail:
+        lines = tuple(kept_lines(AttemptId(task.id, attempt.number), attempt.end.log_tail, tail))
+        kept = True
+        note = f"{note or f'nothing is left on worker {attempt.worker}'}; these last lines are from the log"
+    elif not lines and not out_of_reach and tail != 0:
+        note = _nothing_written(attempt)
+    return TaskLog(
+        task=task.id,
+        state=task.state,
+        attempt=attempt.number,
+        worker=attempt.worker,
+        lines=lines,
+        note=note,
+        kept=kept,
+        silence=silence,
+    )
+
+
+def _nothing_written(attempt: Attempt) -> str:
+    if attempt.end is not None and attempt.started_at is None:
+        return f"attempt {attempt.number} never started: {attempt.end.error or attempt.end.reason}"
+    if attempt.end is None and attempt.started_at is None:
+        how = "is being set up" if attempt.acknowledged else "is being sent"
+        return f"has not started: {how} on worker {attempt.worker}"
+    return "has written nothing" + ("" if attempt.end is not None else " yet")

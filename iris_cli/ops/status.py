@@ -1,0 +1,226 @@
+"""What `iris status` tells: the cluster with its jobs, or one job with its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from iris_cli.core.constraints import Constraint
+from iris_cli.core.ids import JobId, TaskId, WorkerId, clip
+from iris_cli.core.job import Job, JobState, Priority
+from iris_cli.core.outcome import EndReason
+from iris_cli.core.task import Task, TaskState
+from iris_cli.errors import UsageError
+from iris_cli.ops.causes import job_cause
+from iris_cli.ops.inventory import SliceRow, WorkerRow, slice_rows, worker_rows
+from iris_cli.ops.names import find_job
+from iris_cli.ops.session import Session
+from iris_cli.ops.task_rows import (
+    FailureCard,
+    TaskRow,
+    culprit_of,
+    elapsed,
+    failure_card,
+    task_row,
+    waiting_words,
+)
+from iris_cli.ops.view import CycleAge, View, look
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """One job in one line. Ages and durations in seconds.
+
+    `workers` are those of its live attempts, by rank; `why` says why it waits, or the cause of its end.
+    """
+
+    id: JobId
+    state: JobState
+    tasks: Mapping[TaskState, int]
+    replicas: int
+    gang: bool
+    workers: tuple[WorkerId, ...]
+    stopping: int
+    why: str
+    reason: EndReason | None
+    submitted_at: float
+    started_at: float | None
+    ended_at: float | None
+    age: float
+    duration: float | None
+    priority: Priority
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterStatus:
+    """The cluster at a glance, as of `at`. `messages` say what is wrong with the log, if anything is."""
+
+    name: str
+    at: float
+    past: bool
+    cycle: CycleAge | None
+    messages: tuple[str, ...]
+    jobs: tuple[JobRow, ...]
+    slices: tuple[SliceRow, ...]
+    workers: tuple[WorkerRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """One job as of `at`. `next` is the command that most probably comes next."""
+
+    at: float
+    past: bool
+    cycle: CycleAge | None
+    messages: tuple[str, ...]
+    job: JobRow
+    command: tuple[str, ...]
+    needs: str
+    constraints: tuple[Constraint, ...]
+    after: tuple[JobId, ...]
+    children: tuple[JobId, ...]
+    rounds: int
+    failure: FailureCard | None
+    tasks: tuple[TaskRow, ...]
+    next: str
+
+
+def cluster_status(
+    session: Session, *, at: str | None = None, labels: Sequence[str] = (), states: Sequence[str] = ()
+) -> ClusterStatus:
+    """The cluster now, or as of `at`, with the jobs that have all these labels and one of these states.
+
+    A label is `key=value`, or `key` for any value. Raises UsageError.
+    """
+    wanted_labels = [_label(text) for text in labels]
+    wanted_states = [_state(text) for text in states]
+    view = look(session, at)
+    workers = worker_rows(view)
+    return ClusterStatus(
+        name=view.cluster.name,
+        at=view.now,
+        past=view.cycle is None,
+        cycle=view.cycle,
+        messages=view.messages,
+        jobs=tuple(
+            job_row(view, job)
+            for job in view.cluster.jobs.values()
+            if _has_labels(job, wanted_labels)
+            and (not wanted_states or view.cluster.job_state(job.id) in wanted_states)
+        ),
+        slices=slice_rows(view, workers),
+        workers=workers,
+    )
+
+
+def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobStatus:
+    """One job now, or as of `at`. Raises NotFoundError, UsageError."""
+    view = look(session, at)
+    job = view.cluster.jobs[find_job(view.cluster, job_id)]
+    waiting = waiting_words(view, job)
+    row = job_row(view, job)
+    failure = failure_card(view.cluster, job) if row.state is JobState.FAILED else None
+    return JobStatus(
+        at=view.now,
+        past=view.cycle is None,
+        cycle=view.cycle,
+        messages=view.messages,
+        job=row,
+        command=job.command,
+        needs=needs_words(job),
+        constraints=job.constraints,
+        after=job.after,
+        children=tuple(child.id for child in view.cluster.children_of(job.id)),
+        rounds=job.rounds,
+        failure=failure,
+        tasks=tuple(task_row(view, task, waiting.get(task.id, "")) for task in view.cluster.tasks_of(job.id)),
+        next=next_command(row, failure.task if failure else None),
+    )
+
+
+def job_row(view: View, job: Job) -> JobRow:
+    """One job in one line, as of this look."""
+    tasks = view.cluster.tasks_of(job.id)
+    started = [each.started_at for task in tasks for each in task.attempts if each.started_at is not None]
+    started_at = min(started, default=None)
+    ended_at = job.end.at if job.end else None
+    live = view.cluster.live_of(job.id)
+    return JobRow(
+        id=job.id,
+        state=view.cluster.job_state(job.id),
+        tasks=_counts(tasks),
+        replicas=job.replicas,
+        gang=job.is_gang,
+        workers=tuple(attempt.worker for _, attempt in live),
+        stopping=sum(attempt.stop is not None for _, attempt in live),
+        why=_why(view, job),
+        reason=job.end.reason if job.end else None,
+        submitted_at=job.submitted_at,
+        started_at=started_at,
+        ended_at=ended_at,
+        age=elapsed(job.submitted_at, None, view.now) or 0.0,
+        duration=elapsed(started_at, ended_at, view.now),
+        priority=job.priority,
+        labels=dict(job.labels),
+    )
+
+
+def needs_words(job: Job) -> str:
+    """What one task needs: `v5litepod-16, 1 core, 1GiB`."""
+    from iris_cli.core.topology import describe
+    from iris_cli.core.units import format_memory
+
+    resources = job.resources
+    device = resources.device
+    parts = [f"{resources.cpu:g} {'core' if resources.cpu == 1 else 'cores'}", format_memory(resources.memory)]
+    if device is not None and device.kind == "tpu" and device.variant != "auto":
+        parts.insert(0, describe(device.variant, job.replicas // job.slices if job.is_gang else None))
+    elif device is not None:
+        parts.insert(0, str(device))
+    return ", ".join(parts)
+
+
+def next_command(row: JobRow, failed: TaskId | None) -> str:
+    """What the operator most probably types next."""
+    if failed is not None:
+        return f"iris logs {failed}"
+    if row.state in (JobState.PENDING, JobState.UNSCHEDULABLE):
+        return f"iris why {row.id}"
+    if row.state is JobState.KILLED:
+        return f"iris history {row.id}"
+    return f"iris logs {row.id}" + (" --follow" if row.state is JobState.RUNNING else "")
+
+
+def _why(view: View, job: Job) -> str:
+    if job.end is not None:
+        return job_cause(job, culprit_of(view.cluster, job))
+    words = list(dict.fromkeys(waiting_words(view, job).values()))
+    return words[0] + (f" (and {len(words) - 1} other reasons)" if len(words) > 1 else "") if words else ""
+
+
+def _counts(tasks: Sequence[Task]) -> dict[TaskState, int]:
+    states = [task.state for task in tasks]
+    return {state: states.count(state) for state in TaskState if state in states}
+
+
+def _label(text: str) -> tuple[str, str | None]:
+    key, equals, value = text.partition("=")
+    if not key:
+        raise UsageError(f"{clip(text)!r} is not a label", hint="write --label key=value, or --label key")
+    return key, value if equals else None
+
+
+def _has_labels(job: Job, wanted: Sequence[tuple[str, str | None]]) -> bool:
+    return all(key in job.labels and value in (None, job.labels[key]) for key, value in wanted)
+
+
+def _state(text: str) -> JobState:
+    try:
+        return JobState(text.upper())
+    except ValueError:
+        raise UsageError(
+            f"{clip(text)!r} is not a job state", hint=f"one of {', '.join(JobState).lower()}"
+        ) from None
+
+

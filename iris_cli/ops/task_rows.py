@@ -1,0 +1,161 @@
+"""Tasks and attempts as rows, and the card that says what failed first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
+from iris_cli.core.job import Job
+from iris_cli.core.outcome import EndReason
+from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.ops.causes import end_words, exit_words, who_failed
+from iris_cli.ops.view import View
+
+LOG_LINES = 20
+"""How many of the last lines of its log a failure shows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRow:
+    """One attempt. `duration` is that of the user's command in seconds, None if it never started.
+
+    `reason` says why the attempt ended or is being stopped.
+    """
+
+    id: AttemptId
+    worker: WorkerId
+    state: AttemptState
+    round: int
+    assigned_at: float
+    started_at: float | None
+    ended_at: float | None
+    duration: float | None
+    reason: EndReason | None
+    exit_code: int | None
+    exit: str
+    why: str
+    trigger: TaskId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """One task. `worker`, times and exit code are those of its last attempt; `why` is the reason why it
+    waits, or the cause of its end.
+    """
+
+    id: TaskId
+    state: TaskState
+    worker: WorkerId | None
+    why: str
+    exit: str
+    started_at: float | None
+    ended_at: float | None
+    duration: float | None
+    attempts: tuple[AttemptRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureCard:
+    """What failed first: the task, where it ran, why it ended, and the last lines that it wrote."""
+
+    headline: str
+    task: TaskId
+    attempt: AttemptId | None
+    worker: WorkerId | None
+    cause: str
+    log_lines: tuple[str, ...]
+
+
+def task_row(view: View, task: Task, waiting: str) -> TaskRow:
+    """One task as of this look; `waiting` is why it waits, should it be pending."""
+    attempts = tuple(_attempt_row(view, task.id, attempt) for attempt in task.attempts)
+    last = attempts[-1] if attempts else None
+    return TaskRow(
+        id=task.id,
+        state=task.state,
+        worker=last.worker if last else None,
+        why=_why(task, last, waiting),
+        exit=last.exit if last else "",
+        started_at=last.started_at if last else None,
+        ended_at=last.ended_at if last else None,
+        duration=last.duration if last else None,
+        attempts=attempts,
+    )
+
+
+def failure_card(cluster: Cluster, job: Job) -> FailureCard | None:
+    """What brought a failed job down; None for a job that has not failed."""
+    culprit = culprit_of(cluster, job)
+    if culprit is None or culprit.end is None or culprit.state not in (TaskState.FAILED, TaskState.WORKER_FAILED):
+        return None
+    attempt = culprit.current
+    log = attempt.end.log_tail if attempt is not None and attempt.end is not None else ""
+    return FailureCard(
+        headline=who_failed(job, culprit),
+        task=culprit.id,
+        attempt=culprit.current_id if attempt is not None else None,
+        worker=attempt.worker if attempt is not None else None,
+        cause=end_words(culprit.end),
+        log_lines=tuple(log.rstrip().split("\n")[-LOG_LINES:]) if log.strip() else (),
+    )
+
+
+def culprit_of(cluster: Cluster, job: Job) -> Task | None:
+    """The task that the end of its job is blamed on."""
+    if job.end is None or job.end.trigger is None:
+        return None
+    return cluster.tasks.get(job.end.trigger)
+
+
+def waiting_words(view: View, job: Job) -> dict[TaskId, str]:
+    """For each pending task of a job the most important reason why it waits."""
+    pending = [task.id for task in view.cluster.tasks_of(job.id) if task.state is TaskState.PENDING]
+    if not pending or job.end is not None:
+        return {}
+    if job.is_gang:
+        return dict.fromkeys(pending, _first_reason(view, job.id))
+    return {task: _first_reason(view, task) for task in pending}
+
+
+def _first_reason(view: View, subject: JobId | TaskId) -> str:
+    reasons = view.reasons(subject)
+    return str(reasons[0]) if reasons else "fits now: the next cycle places it"
+
+
+def _why(task: Task, last: AttemptRow | None, waiting: str) -> str:
+    if task.state is TaskState.PENDING:
+        return waiting
+    if task.end is not None:
+        return end_words(task.end)
+    if last is not None and last.state is AttemptState.STOPPING:
+        return last.why
+    if task.state is TaskState.ASSIGNED:
+        return "the worker has it, not started yet" if task.attempts[-1].acknowledged else "being dispatched"
+    return last.why if last is not None and last.state is AttemptState.ENDED else ""
+
+
+def _attempt_row(view: View, task: TaskId, attempt: Attempt) -> AttemptRow:
+    end, stop = attempt.end, attempt.stop
+    ended_at = end.at if end else None
+    exit_code = end.exit_code if end else None
+    return AttemptRow(
+        id=AttemptId(task, attempt.number),
+        worker=attempt.worker,
+        state=attempt.state,
+        round=attempt.round,
+        assigned_at=attempt.assigned_at,
+        started_at=attempt.started_at,
+        ended_at=ended_at,
+        duration=elapsed(attempt.started_at, ended_at, view.now),
+        reason=end.reason if end else stop.reason if stop else None,
+        exit_code=exit_code,
+        exit=exit_words(exit_code),
+        why=end_words(end) if end else f"being stopped ({stop.reason})" if stop else "",
+        trigger=end.trigger if end else stop.trigger if stop else None,
+    )
+
+
+def elapsed(start: float | None, end: float | None, now: float) -> float | None:
+    """Seconds from start to end, or till now. Clocks step back; durations don't."""
+    return None if start is None else max(0.0, round((now if end is None else end) - start, 3))

@@ -1,0 +1,86 @@
+"""Wait until jobs are over. Nobody else may be running cycles meanwhile: so whoever waits does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import JobId
+from iris_cli.core.job import JobState
+from iris_cli.errors import ExitCode, IrisError, LockedError, NotWritableError
+from iris_cli.ops import cycle
+from iris_cli.ops.session import Session
+
+CYCLE_EVERY = 3.0  # seconds
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0  # seconds between two looks at the log
+
+_WORST_FIRST = (
+    (JobState.FAILED, ExitCode.FAILED),
+    (JobState.UNSCHEDULABLE, ExitCode.UNSCHEDULABLE),
+    (JobState.KILLED, ExitCode.KILLED),
+)
+"""A failure tells the most; a job that never ran tells more than one that its user ended."""
+
+
+@dataclass
+class Caretaker:
+    """Keeps things going for a command that waits: now and then a cycle, otherwise only a look at the log.
+
+    That the state is locked or can't be written keeps nobody from waiting: `trouble` says so.
+    """
+
+    session: Session
+    schedule: bool = True
+    trouble: IrisError | None = None
+    _due: float = field(default=0.0, init=False)  # by the monotonic clock
+
+    def look(self) -> Cluster:
+        """The cluster as it is now."""
+        if self.session.clock.monotonic() >= self._due:
+            self._run_cycle()
+            self._due = self.session.clock.monotonic() + CYCLE_EVERY
+        return self.session.view()
+
+    def _run_cycle(self) -> None:
+        self.trouble = None
+        try:
+            cycle.run(self.session, schedule=self.schedule)
+        except (LockedError, NotWritableError) as error:
+            self.trouble = error
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """How each job stands at the end of the wait, in the order in which they were named."""
+
+    states: Mapping[JobId, JobState]
+    trouble: IrisError | None = None  # why cycles could not be run, if so
+
+    @property
+    def open(self) -> list[JobId]:
+        """The jobs that aren't over: the time was."""
+        return [job for job, state in self.states.items() if not state.terminal]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """0 if all succeeded; else that of the worst end, and 1 where the time was over first."""
+        if self.open:
+            return ExitCode.FAILED
+        states = set(self.states.values())
+        return next((code for state, code in _WORST_FIRST if state in states), ExitCode.OK)
+
+
+def wait_for(session: Session, jobs: Sequence[JobId], *, timeout: float | None = None) -> Waited:
+    """Block until all jobs are over, or for `timeout` seconds. What a cycle finds is committed on the way."""
+    caretaker = Caretaker(session)
+    deadline = None if timeout is None else session.clock.monotonic() + timeout
+    pause = _FIRST_PAUSE
+    while True:
+        cluster = caretaker.look()
+        waited = Waited({job: cluster.job_state(job) for job in jobs}, caretaker.trouble)
+        left = float("inf") if deadline is None else deadline - session.clock.monotonic()
+        if not waited.open or left <= 0:
+            return waited
+        session.clock.sleep(min(pause, left))
+        pause = min(pause * 1.5, _LONGEST_PAUSE)

@@ -1,0 +1,54 @@
+"""Views as plain JSON: the fields of the view by their names, so that tables and JSON tell the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from iris_cli.core.attributes import AttributeValue
+from iris_cli.core.constraint_types import Constraint
+from iris_cli.core.ids import AttemptId, TaskId
+from iris_cli.journal.timestamps import iso_time
+
+
+def document(view: Any) -> dict[str, Any]:
+    """The fields of a view (a dataclass) as JSON.
+
+    Times, in fields named `at` or `..._at`, become ISO 8601 in UTC; ages and durations stay seconds.
+    """
+    return {item.name: _field(item.name, getattr(view, item.name)) for item in fields(view)}
+
+
+def _field(name: str, value: Any) -> Any:
+    is_time = name == "at" or name.endswith("_at")
+    return _time(value) if is_time and isinstance(value, int | float) else plain(value)
+
+
+def plain(value: Any) -> Any:
+    """One value as JSON has it: ids, enums and constraints as text, records as objects."""
+    if isinstance(value, AttributeValue):
+        return value.value
+    if isinstance(value, Constraint):
+        from iris_cli.core.constraint_syntax import format_constraint
+
+        return format_constraint(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, TaskId | AttemptId):
+        return str(value)
+    if is_dataclass(value):
+        return document(value)
+    if isinstance(value, Mapping):
+        return {str(plain(key)): plain(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(each) for each in value]
+    return value
+
+
+def _time(at: float) -> str | None:
+    try:
+        return iso_time(at)
+    except OverflowError:  # a clock that was wrong by thousands of years
+        return None

@@ -1,0 +1,131 @@
+"""The cluster at a glance: jobs, slices, hosts, and what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from iris_cli.ops.inventory import SliceRow, WorkerRow
+from iris_cli.ops.status import ClusterStatus, JobRow
+from iris_cli.ops.view import CycleAge
+from iris_cli.render.fold import fold
+from iris_cli.render.tables import NARROW, Row, clock_time, count, duration, folded, table, text
+from iris_cli.render.workers import cores, memory
+
+MOST_OPEN = 50
+MOST_ENDED = 10
+MOST_PROBLEMS = 5
+
+
+def cluster_tables(status: ClusterStatus, width: int, *, everything: bool) -> RenderableType:
+    """The whole view, for a terminal of that width."""
+    parts: list[RenderableType] = [*banner(status.messages), _header(status)]
+    for part in (_jobs(status, width, everything), _slices(status, width), _hosts(status, width)):
+        parts += [text(""), *part] if part else []
+    problems = list(_problems(status.workers))
+    parts += [text(""), *problems] if problems else []
+    return Group(*parts)
+
+
+def banner(messages: Sequence[str]) -> list[Text]:
+    """What is wrong with the log, so that nobody takes this for the whole truth."""
+    return [text(message, "bold red") for message in messages]
+
+
+def cycle_words(cycle: CycleAge | None, past: bool, at: float) -> Text:
+    """How old the facts are."""
+    if past or cycle is None:
+        return text(f"as of {clock_time(at)} UTC", "yellow")
+    if cycle.age is None:
+        return text("no cycle has run yet: iris schedule --once", "bold red")
+    if cycle.stale:
+        return text(f"last cycle {duration(cycle.age)} ago: does cron run? iris schedule --once", "bold red")
+    return text(f"last cycle {duration(cycle.age)} ago", "dim")
+
+
+def _header(status: ClusterStatus) -> Text:
+    healthy = sum(not worker.refuses for worker in status.workers)
+    workers = count(len(status.workers), "worker")
+    if healthy != len(status.workers):
+        workers += f", {healthy} taking work"
+    head = Text.assemble(text(status.name or "cluster", "bold"), "  ", workers, "  ")
+    return head.append_text(cycle_words(status.cycle, status.past, status.at))
+
+
+def _jobs(status: ClusterStatus, width: int, everything: bool) -> list[RenderableType]:
+    if not status.jobs:
+        return [text("no jobs: iris launch -- COMMAND", "dim")]
+    still_open = [job for job in status.jobs if not job.state.terminal]
+    ended = sorted((job for job in status.jobs if job.state.terminal), key=lambda job: -(job.ended_at or 0.0))
+    shown = [*still_open, *ended] if everything else [*still_open[:MOST_OPEN], *ended[:MOST_ENDED]]
+    headers = ("JOB", "STATE", "TASKS", "AGE", "RAN", "WHERE / WHY")
+    only = ("JOB", "STATE", "AGE", "WHERE / WHY") if width < NARROW else ()
+    parts: list[RenderableType] = [table(headers, map(_job_cells, shown), only=only)]
+    hidden = [
+        (len(still_open) - MOST_OPEN, "more open job"),
+        (len(ended) - MOST_ENDED, "older job"),
+    ]
+    words = [count(number, noun) for number, noun in hidden if number > 0]
+    if words and not everything:
+        parts.append(text(f"{' and '.join(words)} not shown: iris status --all", "dim"))
+    return parts
+
+
+def _job_cells(job: JobRow) -> Row:
+    counts = [f"{number} {name.lower().replace('_', ' ')}" for name, number in job.tasks.items()]
+    uniform = list(job.tasks) == [job.state]
+    return (
+        job.id,
+        job.state,
+        str(job.replicas) if uniform else ", ".join(counts),
+        duration(job.age),
+        duration(job.duration),
+        where_and_why(job),
+    )
+
+
+def where_and_why(job: JobRow) -> str:
+    """Where it runs, or why it waits, or why it ended."""
+    where = fold(job.workers)
+    if where and job.stopping:
+        where = f"stopping on {where}"
+    return "; ".join(part for part in (where, job.why) if part)
+
+
+def _slices(status: ClusterStatus, width: int) -> list[RenderableType]:
+    rows = folded(status.slices, lambda each: each.name, _slice_cells)
+    only = ("SLICE", "TYPE", "FREE", "STATUS") if width < NARROW else ()
+    return [table(("SLICE", "TYPE", "FREE", "STATUS", "JOBS"), rows, only=only)] if rows else []
+
+
+def _slice_cells(row: SliceRow) -> Row:
+    return row.type, f"{row.free}/{len(row.workers)}", row.status, fold(row.jobs)
+
+
+def _hosts(status: ClusterStatus, width: int) -> list[RenderableType]:
+    if not status.workers:
+        return [text("no workers: add hosts to cluster.yaml, then iris schedule --once", "dim")]
+    rows = folded(
+        [worker for worker in status.workers if worker.slice is None], lambda each: each.id, _host_cells
+    )
+    only = ("HOST", "CORES FREE", "STATUS") if width < NARROW else ()
+    headers = ("HOST", "DEVICE", "CORES FREE", "MEMORY FREE", "STATUS", "JOBS")
+    return [table(headers, rows, only=only)] if rows else []
+
+
+def _host_cells(row: WorkerRow) -> Row:
+    return row.device, cores(row), memory(row), row.status, fold(row.jobs)
+
+
+def _problems(workers: Iterable[WorkerRow]) -> Iterator[Text]:
+    """Each obstacle with the workers it keeps out of use; stops under way are none."""
+    alike: dict[str, list[str]] = {}
+    for worker in workers:
+        if worker.refuses and worker.status != "stopping":
+            alike.setdefault(worker.refuses[0], []).append(worker.id)
+    for words, names in list(alike.items())[:MOST_PROBLEMS]:
+        yield text(f"{fold(names)}: {words}", "yellow")
+    if len(alike) > MOST_PROBLEMS:
+        yield text(f"{len(alike) - MOST_PROBLEMS} more: iris workers", "dim")

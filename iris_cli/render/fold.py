@@ -1,0 +1,43 @@
+"""Many names in few words: `v5a-[0-3,7]`, `train/task-[0-499]`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,8})", re.DOTALL)
+MOST_PARTS = 6
+"""Runs of numbers shown for one stem, and stems shown in all; what is beyond them is an ellipsis."""
+
+
+def fold(names: Iterable[str]) -> str:
+    """The names with equal stems folded, stems in the order of their first appearance, numbers ascending.
+
+    Numbers with leading zeros stay as they are: `w-01` must not be read as `w-1`.
+    """
+    stems: dict[tuple[str, bool], set[int]] = {}
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        if match is None:
+            stems[name, False] = set()
+        else:
+            stems.setdefault((match[1], True), set()).add(int(match[2]))
+    words = [_word(stem, numbers) for (stem, _), numbers in stems.items()]
+    return ", ".join(words[:MOST_PARTS]) + (", …" if len(words) > MOST_PARTS else "")
+
+
+def _word(stem: str, numbers: set[int]) -> str:
+    runs = _runs(sorted(numbers))
+    if len(numbers) < 2:
+        return stem + "".join(runs)
+    return f"{stem}[{','.join(runs[:MOST_PARTS])}{',…' if len(runs) > MOST_PARTS else ''}]"
+
+
+def _runs(numbers: list[int]) -> list[str]:
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]

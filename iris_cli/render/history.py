@@ -1,0 +1,36 @@
+"""The log in plain words."""
+
+from __future__ import annotations
+
+from iris_cli.ops.history import Entry, History
+from iris_cli.render.as_json import document
+from iris_cli.render.console import Output
+
+
+def show_history(output: Output, history: History) -> None:
+    """One line for each event, the newest last."""
+    if output.as_json:
+        output.document(document(history))
+    elif output.quiet:
+        for entry in history.entries:
+            output.line(entry.text)
+    else:
+        _show_table(output, history)
+
+
+def _show_table(output: Output, history: History) -> None:
+    from iris_cli.render.tables import NARROW, count, table, text
+
+    for message in history.messages:
+        output.show(text(message, "bold red"))
+    if history.earlier:
+        output.show(text(f"{count(history.earlier, 'earlier event')} not shown: --limit 0 shows all", "dim"))
+    narrow = output.console.width < NARROW
+    only = ("TIME (UTC)", "WHAT") if narrow else ()
+    output.show(table(("TIME (UTC)", "SEQ", "WHAT", "BY"), map(_cells, history.entries), only=only))
+
+
+def _cells(entry: Entry) -> tuple[str, ...]:
+    from iris_cli.render.tables import clock_time
+
+    return clock_time(entry.at), str(entry.seq), entry.text, entry.actor

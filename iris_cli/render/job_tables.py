@@ -1,0 +1,170 @@
+"""One job: what failed first, what it waits for, its tasks and what became of each attempt."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from iris_cli.core.constraint_syntax import format_constraint
+from iris_cli.core.task import TaskState
+from iris_cli.ops.status import JobStatus
+from iris_cli.ops.task_rows import AttemptRow, FailureCard, TaskRow
+from iris_cli.render.cluster_tables import banner, cycle_words, where_and_why
+from iris_cli.render.fold import fold
+from iris_cli.render.tables import (
+    NARROW,
+    Row,
+    block,
+    clock_time,
+    count,
+    duration,
+    facts,
+    state,
+    table,
+    text,
+)
+
+FOLD_ABOVE = 16
+"""Up to so many tasks have a line each."""
+
+WIDE = 120
+
+
+def job_tables(status: JobStatus, width: int, *, everything: bool) -> RenderableType:
+    """The whole view, for a terminal of that width."""
+    parts: list[RenderableType] = [*banner(status.messages), _header(status)]
+    if status.failure is not None:
+        parts += [text(""), *failure_card(status.failure)]
+    parts += [text(""), _facts(status), text(""), _tasks(status.tasks, width, everything)]
+    earlier = [attempt for task in status.tasks for attempt in task.attempts[:-1]]
+    if earlier:
+        parts += [text(""), text("earlier attempts", "dim"), _attempts(earlier, everything)]
+    return Group(*parts, text(""), next_line(status.next))
+
+
+def failure_card(failure: FailureCard) -> list[RenderableType]:
+    """Who failed first and why, where, and the last words of its log."""
+    where = f"{failure.attempt or failure.task}" + (f" on {failure.worker}" if failure.worker else "")
+    card: list[RenderableType] = [
+        text(f"{failure.headline}: {failure.cause}", "bold red"),
+        text(where),
+    ]
+    if failure.log_lines:
+        card.append(Padding(block("\n".join(failure.log_lines), "dim"), (0, 0, 0, 2)))
+    return card
+
+
+def next_line(command: str) -> Text:
+    """What to type next."""
+    return Text.assemble(("next: ", "dim"), text(command))
+
+
+def _header(status: JobStatus) -> Text:
+    job = status.job
+    size = count(job.replicas, "task") + (", a gang" if job.gang else "")
+    head = Text.assemble(text(job.id, "bold"), "  ", state(job.state), "  ", size, "  ")
+    return head.append_text(cycle_words(status.cycle, status.past, status.at))
+
+
+def _facts(status: JobStatus) -> RenderableType:
+    job = status.job
+    times = f"submitted {duration(job.age)} ago ({clock_time(job.submitted_at)} UTC)"
+    if job.duration is not None:
+        times += f", {'ran' if job.ended_at is not None else 'runs for'} {duration(job.duration)}"
+    return facts(
+        [
+            ("why" if job.why and not job.workers else "where", where_and_why(job)),
+            ("when", times),
+            ("command", shlex.join(status.command)),
+            ("each task", status.needs),
+            ("constraints", ", ".join(format_constraint(each) for each in status.constraints)),
+            ("rounds", str(status.rounds) if status.rounds > 1 else ""),
+            ("priority", job.priority if job.priority != "normal" else ""),
+            ("labels", ", ".join(f"{key}={value}" for key, value in job.labels.items())),
+            ("after", ", ".join(status.after)),
+            ("children", fold(status.children)),
+        ]
+    )
+
+
+def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> RenderableType:
+    headers = ("TASK", "STATE", "WORKER", "TRY", "STARTED (UTC)", "ENDED (UTC)", "RAN", "WHY")
+    only = {"TASK", "STATE", "WORKER", "RAN", "WHY"}
+    if len(tasks) > FOLD_ABOVE and not everything:
+        return table(headers, _folded_tasks(tasks), only=only)
+    if width >= WIDE:
+        return table(headers, map(_task_cells, tasks))
+    return table(headers, map(_task_cells, tasks), only=only if width < NARROW else {*only, "TRY"})
+
+
+def _task_cells(task: TaskRow) -> Row:
+    return (
+        f"task-{task.id.index}",
+        shown_state(task),
+        task.worker or "",
+        str(len(task.attempts) - 1) if task.attempts else "",
+        clock_time(task.started_at),
+        clock_time(task.ended_at),
+        duration(task.duration),
+        task.why,
+    )
+
+
+def shown_state(task: TaskRow) -> str:
+    """The state of the task; STOPPING while a process of it may still live."""
+    last = task.attempts[-1] if task.attempts else None
+    stopping = last is not None and last.state == "STOPPING"
+    return "STOPPING" if stopping and task.state is not TaskState.PENDING else task.state
+
+
+def _folded_tasks(tasks: Iterable[TaskRow]) -> list[Row]:
+    alike: dict[tuple[str, str], list[TaskRow]] = {}
+    for task in tasks:
+        alike.setdefault((shown_state(task), task.why), []).append(task)
+    return [
+        (
+            f"{fold(f'task-{task.id.index}' for task in group)}{_how_many(group)}",
+            word,
+            fold(task.worker for task in group if task.worker),
+            "",
+            "",
+            "",
+            _span([task.duration for task in group if task.duration is not None]),
+            why,
+        )
+        for (word, why), group in alike.items()
+    ]
+
+
+def _how_many(group: list[TaskRow]) -> str:
+    return f" ({len(group)})" if len(group) > 1 else ""
+
+
+def _span(durations: list[float]) -> str:
+    if not durations:
+        return ""
+    shortest, longest = duration(min(durations)), duration(max(durations))
+    return shortest if shortest == longest else f"{shortest} to {longest}"
+
+
+def _attempts(attempts: list[AttemptRow], everything: bool) -> RenderableType:
+    """Attempts of the same number that ended alike are one line."""
+    alike: dict[tuple[int, str], list[AttemptRow]] = {}
+    for attempt in attempts:
+        alike.setdefault((attempt.id.number, attempt.why), []).append(attempt)
+    lines = list(alike.items()) if everything else list(alike.items())[-FOLD_ABOVE:]
+    rows = [
+        (
+            str(number),
+            fold(f"task-{attempt.id.task.index}" for attempt in group),
+            fold(attempt.worker for attempt in group),
+            _span([attempt.duration for attempt in group if attempt.duration is not None]),
+            why,
+        )
+        for (number, why), group in lines
+    ]
+    return table(("TRY", "TASK", "WORKER", "RAN", "WHY"), rows)

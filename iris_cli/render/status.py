@@ -1,0 +1,33 @@
+"""The views of `iris status` as JSON, quietly, or as tables."""
+
+from __future__ import annotations
+
+from iris_cli.ops.status import ClusterStatus, JobStatus
+from iris_cli.render.as_json import document
+from iris_cli.render.console import Output
+
+
+def show_cluster(output: Output, status: ClusterStatus, *, everything: bool = False) -> None:
+    """The cluster; `everything`: also jobs that ended long ago."""
+    if output.as_json:
+        output.document(document(status))
+    elif output.quiet:
+        for job in status.jobs:
+            output.line(job.id)
+    else:
+        from iris_cli.render.cluster_tables import cluster_tables
+
+        output.show(cluster_tables(status, output.console.width, everything=everything))
+
+
+def show_job(output: Output, status: JobStatus, *, everything: bool = False) -> None:
+    """One job; `everything`: a line for every task and attempt."""
+    if output.as_json:
+        output.document(document(status))
+    elif output.quiet:
+        for task in status.tasks:
+            output.line(str(task.id))
+    else:
+        from iris_cli.render.job_tables import job_tables
+
+        output.show(job_tables(status, output.console.width, everything=everything))

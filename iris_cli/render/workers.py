@@ -1,0 +1,143 @@
+"""The inventory, and everything about one worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_cli.core.units import format_memory
+from iris_cli.ops.inventory import Inventory, WorkerDetails, WorkerRow
+from iris_cli.render.as_json import document
+from iris_cli.render.console import Output
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def show_inventory(output: Output, inventory: Inventory) -> None:
+    """Every worker in one line."""
+    if output.as_json:
+        output.document(document(inventory))
+    elif output.quiet:
+        for each in inventory.workers:
+            output.line(each.worker.id)
+    else:
+        _show_table(output, inventory)
+
+
+def show_worker(output: Output, details: WorkerDetails) -> None:
+    """One worker with all that is known of it."""
+    if output.as_json:
+        output.document(document(details))
+    elif output.quiet:
+        output.line(details.worker.id)
+    else:
+        for part in worker_tables(details):
+            output.show(part)
+
+
+def _show_table(output: Output, inventory: Inventory) -> None:
+    from iris_cli.render.tables import NARROW, table, text
+
+    for message in inventory.messages:
+        output.show(text(message, "bold red"))
+    if not inventory.workers:
+        output.show(text("no workers: add hosts to cluster.yaml, then iris schedule --once", "dim"))
+        return
+    headers = ("WORKER", "HOST", "DEVICE", "CORES FREE", "MEMORY FREE", "STATUS", "JOBS", "WHY")
+    only = ("WORKER", "CORES FREE", "STATUS", "WHY") if output.console.width < NARROW else ()
+    output.show(table(headers, map(_cells, inventory.workers), only=only))
+
+
+def _cells(details: WorkerDetails) -> tuple[str, ...]:
+    from iris_cli.render.fold import fold
+
+    row = details.worker
+    return (
+        row.id,
+        details.connection.host,
+        row.device,
+        cores(row),
+        memory(row),
+        row.status,
+        fold(row.jobs),
+        "; ".join(row.refuses),
+    )
+
+
+def cores(row: WorkerRow) -> str:
+    """`12/16`: cores free, cores there."""
+    return f"{row.cpu_free:g}/{row.cpu:g}"
+
+
+def memory(row: WorkerRow) -> str:
+    """`48GiB/64GiB`: memory free, memory there."""
+    return f"{format_memory(row.memory_free)}/{format_memory(row.memory)}"
+
+
+def worker_tables(details: WorkerDetails) -> list[RenderableType]:
+    """What the worker is, why it takes nothing if so, and what it holds."""
+    from rich.text import Text
+
+    from iris_cli.render.tables import facts, state, text
+
+    row = details.worker
+    head = Text.assemble(text(row.id, "bold"), "  ", state(row.status))
+    parts: list[RenderableType] = [head]
+    parts += [text(f"takes nothing new: {why}", "yellow") for why in row.refuses]
+    parts += [text(""), facts(_facts(details))]
+    if details.claims:
+        parts += [text(""), _claims(details)]
+    return parts
+
+
+def _facts(details: WorkerDetails) -> list[tuple[str, str]]:
+    from iris_cli.render.tables import clock_time
+
+    row = details.worker
+    return [
+        ("slice", f"{row.slice}, worker {row.index}" if row.slice else ""),
+        ("device", row.device),
+        ("cores", f"{row.cpu_free:g} of {row.cpu:g} free"),
+        ("memory", f"{format_memory(row.memory_free)} of {format_memory(row.memory)} free"),
+        ("chips", f"{row.chips}, {'free' if row.chips_free else 'taken'}" if row.chips else ""),
+        ("gpus", f"{row.gpus_free} of {row.gpus} free" if row.gpus else ""),
+        ("condition", f"{details.condition.value}{f': {details.reason}' if details.reason else ''}"),
+        ("silent since", _utc(clock_time(details.silent_since_at))),
+        ("failed polls", str(details.failed_polls or "")),
+        ("left alone until", _utc(clock_time(details.cooldown_until_at))),
+        ("quarantined", _utc(clock_time(details.quarantined_at))),
+        ("taints by hand", ", ".join(details.taints)),
+        ("attributes", ", ".join(f"{key}={value}" for key, value in details.attributes.items())),
+        ("connection", _connection(details)),
+        ("boot id", details.boot_id),
+        ("incarnation", details.incarnation),
+    ]
+
+
+def _utc(moment: str) -> str:
+    return f"{moment} UTC" if moment else ""
+
+
+def _connection(details: WorkerDetails) -> str:
+    way = details.connection
+    user = f"{way.user}@" if way.user else ""
+    port = f":{way.port}" if way.port else ""
+    jump = f" via {way.proxy_jump}" if way.proxy_jump else ""
+    return f"{user}{way.host}{port}{jump}, {way.remote_dir}, host keys {way.known_hosts}"
+
+
+def _claims(details: WorkerDetails) -> RenderableType:
+    from iris_cli.render.tables import clock_time, table
+
+    rows = (
+        (
+            str(claim.attempt),
+            claim.state,
+            f"{claim.cpu:g}",
+            format_memory(claim.memory),
+            "all chips" if claim.chips else ",".join(map(str, claim.gpus)),
+            clock_time(claim.since_at),
+        )
+        for claim in details.claims
+    )
+    return table(("HOLDS", "STATE", "CORES", "MEMORY", "DEVICE", "SINCE (UTC)"), rows)

@@ -1,0 +1,22 @@
+#!/bin/sh
+# The tests talk to real OpenSSH servers and run the worker's script in several shells. As root on Debian we
+# install what is missing; otherwise the tests that need it are skipped, and say so.
+set -eu
+{
+  missing=
+  [ -x /usr/sbin/sshd ] || command -v sshd >/dev/null 2>&1 || missing="$missing openssh-server"
+  command -v ssh >/dev/null 2>&1 || missing="$missing openssh-client"
+  command -v busybox >/dev/null 2>&1 || missing="$missing busybox"
+  command -v dash >/dev/null 2>&1 || missing="$missing dash"
+  command -v ps >/dev/null 2>&1 || missing="$missing procps"
+  if [ -n "$missing" ]; then
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+      apt-get update -qq
+      # shellcheck disable=SC2086 # a list of package names
+      DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+    else
+      echo "note: not installed, so some tests are skipped:$missing"
+    fi
+  fi
+  exit
+}

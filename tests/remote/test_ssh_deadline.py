@@ -1,0 +1,216 @@
+"""Servers that hang, fall silent or are cut off: the call ends in time, and never with a wrong answer."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from iris_cli.core.observations import SilenceKind
+from iris_cli.remote.fan_out import fan_out
+from iris_cli.remote.ssh import SshTransport
+from iris_cli.remote.transport import NoAnswer, Output, Target
+from tests.support.relay import Fault, closed_port, relay
+from tests.support.sshd import PATIENCE, SshHost, SshLab
+
+pytestmark = pytest.mark.ssh
+
+SHORT = 1.0
+SAFETY_NET = 10.0
+"""Far above 2 × SHORT, far below what the library's own time-outs would take."""
+
+SCRIPT = b"{ echo before; sleep 0.1; echo after; echo error >&2; exit 7; }\n"
+ANSWER = Output(stdout=b"before\nafter\n", stderr=b"error\n", status=7)
+
+
+def silence(ssh: SshTransport, target: Target, script: bytes = SCRIPT, *, timeout: float = SHORT) -> NoAnswer:
+    """The NoAnswer of a call that must not be answered, and must end in time."""
+    started = time.monotonic()
+    with pytest.raises(NoAnswer) as caught:
+        ssh.run(target, script, connect_timeout=SHORT, timeout=timeout)
+    assert time.monotonic() - started < SAFETY_NET
+    return caught.value
+
+
+def outcome(lab: SshLab, host: SshHost, fault: Fault, *, timeout: float) -> Output | NoAnswer:
+    """What one call over a fresh connection through a faulty relay gives."""
+    ssh = SshTransport(lab.known_hosts, ssh_config=None, user_known_hosts=None)
+    with relay(host.port, fault) as way:
+        try:
+            return ssh.run(host.target(port=way.port), SCRIPT, connect_timeout=timeout, timeout=timeout)
+        except NoAnswer as error:
+            return error
+        finally:
+            ssh.close()
+
+
+def bytes_of_a_call(lab: SshLab, host: SshHost) -> tuple[int, int]:
+    """How many bytes one whole call sends up and down."""
+    ssh = SshTransport(lab.known_hosts, ssh_config=None, user_known_hosts=None)
+    with relay(host.port) as way:
+        answer = ssh.run(host.target(port=way.port), SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE)
+        ssh.close()
+        assert answer == ANSWER
+        return way.up, way.down
+
+
+def test_a_port_where_nobody_listens_is_unreachable(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    error = silence(ssh, host.target(port=closed_port()))
+    assert (error.kind, error.step, error.sent) == (SilenceKind.UNREACHABLE, "connect", False)
+    assert "refused" in error.detail
+
+
+def test_a_name_that_does_not_exist_is_unreachable(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    error = silence(ssh, host.target(host="no-such-host.invalid"))
+    assert (error.kind, error.step, error.sent) == (SilenceKind.UNREACHABLE, "resolve", False)
+
+
+def test_a_resolver_that_hangs_is_left_behind(
+    ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (host,) = ssh_lab()
+    released = threading.Event()
+
+    def getaddrinfo(*args: object, **kwargs: object) -> list[object]:
+        released.wait(PATIENCE)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    error = silence(ssh, host.target())
+    released.set()
+    assert (error.kind, error.step, error.sent) == (SilenceKind.UNREACHABLE, "resolve", False)
+
+
+def test_a_listener_that_never_takes_the_connection_is_unreachable(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        address = full.getsockname()
+        crowd = [socket.socket() for _ in range(4)]
+        for sock in crowd:  # the queue of the listener is full now: further connects get no reply
+            sock.setblocking(False)
+            sock.connect_ex(address)
+        error = silence(ssh, host.target(port=address[1]))
+        for sock in crowd:
+            sock.close()
+    assert (error.kind, error.sent) == (SilenceKind.UNREACHABLE, False)
+
+
+def test_a_server_that_accepts_and_says_nothing_times_out_at_the_banner(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    with relay(host.port, Fault(hang=True)) as way:
+        error = silence(ssh, host.target(port=way.port))
+    assert (error.kind, error.step, error.sent) == (SilenceKind.TIMEOUT, "banner", False)
+
+
+def test_a_server_that_is_no_ssh_server_is_told_apart(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def greet() -> None:
+            for _ in range(2):
+                client, _ = listener.accept()
+                client.sendall(b"220 mail.example.org\x1b[2J\r\n" * 200)
+                client.close()
+
+        threading.Thread(target=greet, daemon=True).start()
+        error = silence(ssh, host.target(port=listener.getsockname()[1]), timeout=PATIENCE)
+    assert (error.kind, error.step, error.sent) == (SilenceKind.PROTOCOL, "banner", False)
+    assert error.detail.isprintable()
+
+
+def test_silence_at_any_byte_ends_by_the_deadline_and_names_the_phase(ssh_lab: SshLab) -> None:
+    (host,) = ssh_lab(options=["MaxStartups 100"])
+    up, down = bytes_of_a_call(ssh_lab, host)
+    faults = [Fault(silent_down=n) for n in range(0, down, down // 24)]
+    faults += [Fault(silent_up=n) for n in range(0, up, up // 24)]
+    steps = set()
+    for _, result in fan_out(faults, lambda fault: outcome(ssh_lab, host, fault, timeout=SHORT)):
+        if result != ANSWER:  # the last bytes say nothing that matters
+            assert isinstance(result, NoAnswer)
+            assert result.kind is SilenceKind.TIMEOUT
+            steps.add(result.step)
+    assert {"banner", "key exchange", "authentication", "channel", "output"} <= steps
+
+
+@pytest.mark.parametrize("direction", ["cut_up", "cut_down"])
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_cut_at_any_byte_never_gives_a_wrong_answer(ssh_lab: SshLab, direction: str, reset: bool) -> None:
+    (host,) = ssh_lab(options=["MaxStartups 100"])
+    up, down = bytes_of_a_call(ssh_lab, host)
+    total = up if direction == "cut_up" else down
+    # A sample of all offsets, most of those where the answer is on its way, and one that never comes.
+    offsets = sorted({*range(0, total, total // 30), *range(total - 30 * 8, total + 8, 8), 2 * total})
+    faults = [Fault(**{direction: n, "reset": reset}) for n in offsets]  # type: ignore[arg-type]  # by name
+    complete = 0
+    for fault, result in fan_out(faults, lambda fault: outcome(ssh_lab, host, fault, timeout=PATIENCE), parallelism=8):
+        if isinstance(result, Output) and result.status != -1:
+            assert result == ANSWER, fault
+            complete += 1
+        elif isinstance(result, NoAnswer):
+            assert result.kind in (SilenceKind.PROTOCOL, SilenceKind.UNREACHABLE), fault
+    assert 0 < complete < len(faults)
+
+
+def test_a_cut_before_anything_was_sent_is_known_to_be_so(ssh_lab: SshLab) -> None:
+    (host,) = ssh_lab()
+    result = outcome(ssh_lab, host, Fault(cut_down=1500), timeout=PATIENCE)
+    assert isinstance(result, NoAnswer)
+    assert not result.sent
+
+
+def test_a_script_that_takes_too_long_times_out_as_sent(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    error = silence(ssh, host.target(), b"echo started; sleep 60\n")
+    assert (error.kind, error.step, error.sent) == (SilenceKind.TIMEOUT, "output", True)
+    assert "within 1 s" in error.detail
+
+
+def test_a_script_that_takes_no_input_times_out_while_it_is_sent(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    error = silence(ssh, host.target(), b"sleep 60\n" + b"# padding\n" * 1_000_000)
+    assert (error.kind, error.step, error.sent) == (SilenceKind.TIMEOUT, "script", True)
+
+
+def test_a_background_child_that_keeps_the_channel_open_ends_by_the_deadline(
+    ssh_lab: SshLab, ssh: SshTransport
+) -> None:
+    (host,) = ssh_lab()
+    error = silence(ssh, host.target(), b"sleep 60 & echo done\n")
+    assert (error.kind, error.sent) == (SilenceKind.TIMEOUT, True)
+
+
+def test_after_a_time_out_the_next_call_connects_anew(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    with relay(host.port) as way:
+        silence(ssh, host.target(port=way.port), b"sleep 60\n")
+        answer = ssh.run(host.target(port=way.port), SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE)
+        assert answer == ANSWER
+        assert way.connections == 2
+
+
+def test_a_slow_network_is_not_a_silent_one(ssh_lab: SshLab) -> None:
+    (host,) = ssh_lab()
+    assert outcome(ssh_lab, host, Fault(delay=0.05), timeout=PATIENCE) == ANSWER
+
+
+def test_one_silent_host_does_not_delay_the_others(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    silent, *others = ssh_lab(4)
+    with relay(silent.port, Fault(hang=True)) as way:
+        targets = [silent.target(port=way.port), *(host.target() for host in others)]
+
+        def act(target: Target) -> bool:
+            try:
+                ssh.run(target, SCRIPT, connect_timeout=PATIENCE / 10, timeout=PATIENCE)
+            except NoAnswer:
+                return False
+            return True
+
+        results = [(target.worker, answered) for target, answered in fan_out(targets, act)]
+    assert results[-1] == (silent.worker, False)
+    assert sorted(results[:-1]) == [(host.worker, True) for host in others]

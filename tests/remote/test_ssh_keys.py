@@ -1,0 +1,172 @@
+"""Which private key is offered, which is refused, and what is said about it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.observations import SilenceKind
+from iris_cli.remote.ssh import SshTransport
+from iris_cli.remote.transport import NoAnswer, Target
+from tests.support.relay import relay
+from tests.support.sshd import PATIENCE, SshLab, write_key
+
+pytestmark = pytest.mark.ssh
+
+
+@pytest.fixture(autouse=True)
+def _nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without keys and without an agent."""
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    (tmp_path / "me" / ".ssh").mkdir(parents=True)
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An ssh-agent without keys; gives the path of its socket."""
+    sock = tmp_path / "agent"
+    with subprocess.Popen(["ssh-agent", "-D", "-a", str(sock)], stdout=subprocess.DEVNULL) as process:
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(sock))
+        while not sock.exists():
+            assert process.poll() is None
+        yield sock
+        process.terminate()
+
+
+def answers(ssh: SshTransport, target: Target) -> bool:
+    return ssh.run(target, b"true", connect_timeout=PATIENCE, timeout=PATIENCE).status == 0
+
+
+def refusal(ssh: SshTransport, target: Target) -> NoAnswer:
+    with pytest.raises(NoAnswer) as caught:
+        ssh.run(target, b"true", connect_timeout=PATIENCE, timeout=PATIENCE)
+    assert not caught.value.sent
+    return caught.value
+
+
+def test_a_key_that_the_worker_does_not_know_is_refused_without_a_second_try(
+    ssh_lab: SshLab, ssh: SshTransport, tmp_path: Path
+) -> None:
+    (host,) = ssh_lab()
+    write_key(tmp_path / "other")
+    with relay(host.port) as way:
+        error = refusal(ssh, host.target(port=way.port, key=str(tmp_path / "other")))
+        assert way.connections == 1
+    assert (error.kind, error.step) == (SilenceKind.AUTH, "authentication")
+    assert "SHA256:" in error.detail
+    assert host.log().count("Failed publickey") <= 1
+
+
+def test_a_configured_key_is_the_only_one_offered(ssh_lab: SshLab, ssh: SshTransport, tmp_path: Path) -> None:
+    (host,) = ssh_lab()
+    (tmp_path / "me/.ssh/id_ed25519").write_bytes(ssh_lab.client_key.read_bytes())
+    (tmp_path / "me/.ssh/id_ed25519").chmod(0o600)
+    write_key(tmp_path / "other")
+    assert refusal(ssh, host.target(key=str(tmp_path / "other"))).kind is SilenceKind.AUTH
+
+
+def test_without_a_configured_key_the_usual_ones_are_offered(
+    ssh_lab: SshLab, ssh: SshTransport, tmp_path: Path
+) -> None:
+    (host,) = ssh_lab()
+    write_key(tmp_path / "me/.ssh/id_ed25519")
+    (tmp_path / "me/.ssh/id_rsa").write_bytes(ssh_lab.client_key.read_bytes())
+    (tmp_path / "me/.ssh/id_rsa").chmod(0o600)
+    assert answers(ssh, host.target(key=""))
+
+
+def test_without_any_key_it_is_our_own_fault_and_nobody_is_asked(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    with relay(host.port) as way:
+        error = refusal(ssh, host.target(port=way.port, key=""))
+        assert way.connections == 0
+    assert (error.kind, error.step) == (SilenceKind.LOCAL, "key")
+    assert "ssh-keygen" in error.hint
+
+
+def test_a_missing_key_file_is_our_own_fault(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    error = refusal(ssh, host.target(key="~/.ssh/no-such-key"))
+    assert error.kind is SilenceKind.LOCAL
+    assert "no-such-key" in error.detail
+    assert "ssh.key" in error.hint
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660])
+def test_a_key_that_others_may_read_is_refused_with_the_command_that_helps(
+    ssh_lab: SshLab, ssh: SshTransport, mode: int
+) -> None:
+    (host,) = ssh_lab()
+    ssh_lab.client_key.chmod(mode)
+    error = refusal(ssh, host.target())
+    assert error.kind is SilenceKind.LOCAL
+    assert error.hint == f"chmod 600 {ssh_lab.client_key}"
+
+
+@pytest.mark.parametrize("content", [b"", b"-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n", b"\xff\0garbage" * 99])
+def test_a_file_that_is_no_key_is_our_own_fault(
+    ssh_lab: SshLab, ssh: SshTransport, tmp_path: Path, content: bytes
+) -> None:
+    (host,) = ssh_lab()
+    (tmp_path / "key").touch(mode=0o600)
+    (tmp_path / "key").write_bytes(content)
+    error = refusal(ssh, host.target(key=str(tmp_path / "key")))
+    assert error.kind is SilenceKind.LOCAL
+    assert "is not a private key" in error.detail
+
+
+def locked_key(lab: SshLab, path: Path) -> None:
+    """The client key with a passphrase."""
+    path.touch(mode=0o600)
+    path.write_bytes(lab.client_key.read_bytes())
+    command = ["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", str(path)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_key_with_a_passphrase_needs_an_agent(ssh_lab: SshLab, ssh: SshTransport, tmp_path: Path) -> None:
+    (host,) = ssh_lab()
+    locked_key(ssh_lab, tmp_path / "locked")
+    error = refusal(ssh, host.target(key=str(tmp_path / "locked")))
+    assert error.kind is SilenceKind.LOCAL
+    assert "passphrase" in error.detail
+    assert error.hint == f"ssh-add {tmp_path / 'locked'}"
+
+
+def test_a_key_with_a_passphrase_is_used_through_the_agent(
+    ssh_lab: SshLab, ssh: SshTransport, tmp_path: Path, agent: Path
+) -> None:
+    (host,) = ssh_lab()
+    locked_key(ssh_lab, tmp_path / "locked")
+    subprocess.run(["ssh-add", "-q", str(ssh_lab.client_key)], check=True, env=os.environ)
+    assert answers(ssh, host.target(key=str(tmp_path / "locked")))
+
+
+def test_without_a_configured_key_the_agent_is_asked(ssh_lab: SshLab, ssh: SshTransport, agent: Path) -> None:
+    (host,) = ssh_lab()
+    subprocess.run(["ssh-add", "-q", str(ssh_lab.client_key)], check=True, env=os.environ)
+    assert answers(ssh, host.target(key=""))
+
+
+def test_an_agent_that_is_gone_is_no_obstacle(
+    ssh_lab: SshLab, ssh: SshTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (host,) = ssh_lab()
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "gone"))
+    assert answers(ssh, host.target())
+
+
+def test_a_user_that_does_not_exist_is_refused(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    error = refusal(ssh, host.target(user="nobody-at-all"))
+    assert error.kind is SilenceKind.AUTH
+    assert "nobody-at-all" in error.detail
+
+
+def test_a_server_that_wants_passwords_only_is_a_refusal(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab(options=["PubkeyAuthentication no", "AuthenticationMethods any"])
+    assert refusal(ssh, host.target()).kind is SilenceKind.AUTH

@@ -1,0 +1,314 @@
+"""A cluster in memory for tests of the core: three lines build one, every step is checked.
+
+    lab = Lab().slice("a", "v4-16").job("train", tpu="v4-16").schedule().reports("train/* running")
+
+Time stands still until `advance`. After each step no invariant may be broken, and what the log would hold,
+read back from its written form, must give the same cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.connection import Connection
+from iris_cli.core.constraints import build_worker_attributes
+from iris_cli.core.events import (
+    ClusterCreated,
+    Event,
+    Transaction,
+    WorkerDrained,
+    WorkerForgotten,
+    WorkerTainted,
+    WorkerUncordoned,
+    WorkerUpdated,
+)
+from iris_cli.core.evolve import Draft, evolve, replay
+from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
+from iris_cli.core.invariants import breaches
+from iris_cli.core.job import Job, JobRequest, JobState
+from iris_cli.core.lifecycle import attempts, gangs, identity, jobs, placement, workers
+from iris_cli.core.lifecycle.submit import submit
+from iris_cli.core.limits import Limits
+from iris_cli.core.observations import AttemptReport, Silence, SilenceKind, WorkerReport
+from iris_cli.core.scheduling import Plan, plan
+from iris_cli.core.task import Attempt, Task
+from iris_cli.core.topology import lookup
+from iris_cli.core.units import parse_duration
+from iris_cli.core.worker import Worker
+from iris_cli.journal.codec import decode_event, encode_event
+from tests.support.reports import parse_report
+
+START = 1_800_000_000.0
+GIB = 1 << 30
+
+
+@dataclass
+class Host:
+    """A machine of the lab, as it is; what the log knows of it may be older."""
+
+    facts: WorkerUpdated
+    boots: Iterator[int] = field(default_factory=lambda: count(2))
+
+    def reboot(self) -> None:
+        self.facts = replace(self.facts, boot_id=f"boot-{next(self.boots)}")
+
+    def wipe(self) -> None:
+        """Its iris directory goes: the next probe writes a new incarnation."""
+        self.facts = replace(self.facts, incarnation=f"{self.facts.worker}-life-{next(self.boots)}")
+
+
+class Lab:
+    """Commands and observations in, events out. Every method that changes something returns the lab itself."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.now = START
+        self.cluster = Cluster()
+        self.log: list[Transaction] = []
+        self.hosts: dict[WorkerId, Host] = {}
+        self.last: tuple[Event, ...] = ()
+        self._tokens = count(1)
+        with self.transaction() as draft:
+            draft.record(ClusterCreated(name="lab"))
+
+    @contextmanager
+    def transaction(self) -> Iterator[Draft]:
+        """Decide on a draft; what was recorded is committed, checked, and left in `last`."""
+        draft = Draft(self.cluster, self.now)
+        yield draft
+        self.last = tuple(draft.events)
+        if not draft.events:
+            assert draft.cluster == self.cluster
+            return
+        seq = self.cluster.seq + 1
+        transaction = Transaction(seq=seq, at=self.now, actor="lab", events=self.last)
+        after = evolve(self.cluster, self.last, self.now)
+        assert after == draft.cluster, "the events tell another story than the draft"
+        after.seq, after.at = seq, self.now
+        self.log.append(transaction)
+        self.cluster = after
+        self.check()
+
+    def check(self) -> None:
+        """No invariant is broken, and the written log gives this very cluster."""
+        assert breaches(self.cluster) == []
+        assert replay(map(_through_the_log, self.log)) == self.cluster
+
+    # Fleet
+
+    def slice(self, name: str, tpu: str = "v4-16", workers: int | None = None, **metadata: object) -> Lab:
+        """Register and probe the VMs of one slice: `name-0`, `name-1`, ..."""
+        known = lookup(tpu)
+        assert known is not None
+        for index in range(known.vms if workers is None else workers):
+            facts = {
+                "accelerator-type": tpu,
+                "agent-worker-number": index,
+                "instance-id": name,
+                "zone": "us-central2-b",
+                **metadata,
+            }
+            self.worker(f"{name}-{index}", cpu=240, memory=400 * GIB, chips=known.chips_per_vm, **facts)
+        return self
+
+    def worker(
+        self,
+        name: str,
+        cpu: float = 16,
+        memory: int = 64 * GIB,
+        chips: int = 0,
+        gpus: int = 0,
+        **metadata: object,
+    ) -> Lab:
+        """Register and probe one host."""
+        worker = WorkerId(name)
+        if gpus:
+            metadata = {"device-type": "gpu", "device-variant": "A100", **metadata}
+        facts = WorkerUpdated(
+            worker=worker,
+            connection=Connection(host=name),
+            attributes=dict(build_worker_attributes(metadata)),
+            cpu=float(cpu),
+            memory=memory,
+            chips=chips,
+            gpus=gpus,
+            boot_id="boot-1",
+            incarnation=f"{name}-life-1",
+        )
+        self.hosts[worker] = Host(facts)
+        return self.configure().probe(name)
+
+    def configure(self, *gone: str) -> Lab:
+        """Follow the configuration: all hosts of the lab but these."""
+        for name in gone:
+            del self.hosts[WorkerId(name)]
+        with self.transaction() as draft:
+            workers.reconcile(draft, {worker: host.facts.connection for worker, host in self.hosts.items()})
+        return self
+
+    def probe(self, name: str, *, trusted: bool = False) -> Lab:
+        with self.transaction() as draft:
+            touched = _touched(draft, WorkerId(name))
+            identity.probed(draft, self.hosts[WorkerId(name)].facts, self.limits, trusted=trusted)
+            self._settle(draft, touched)
+        return self
+
+    def drain(self, name: str, reason: str = "") -> Lab:
+        return self.records(WorkerDrained(worker=WorkerId(name), reason=reason))
+
+    def uncordon(self, name: str) -> Lab:
+        return self.records(WorkerUncordoned(worker=WorkerId(name)))
+
+    def taint(self, name: str, taint: str, *, removed: bool = False) -> Lab:
+        return self.records(WorkerTainted(worker=WorkerId(name), taint=taint, removed=removed))
+
+    def forget_dead(self, name: str) -> Lab:
+        with self.transaction() as draft:
+            touched = _touched(draft, WorkerId(name))
+            identity.release(draft, WorkerId(name), "the operator says the host is gone")
+            draft.record(WorkerForgotten(worker=WorkerId(name), dead=True))
+            self._settle(draft, touched)
+        return self
+
+    def records(self, *events: Event) -> Lab:
+        """Events that need no decision."""
+        with self.transaction() as draft:
+            draft.record(*events)
+        return self
+
+    # Jobs
+
+    def job(self, name: str | None = None, request: JobRequest | None = None, **asked: object) -> Lab:
+        """Submit a job. `asked` are fields of JobRequest."""
+        request = replace(request or JobRequest(command=("true",)), name=name, **asked)  # type: ignore[arg-type]  # the tests' own business
+        with self.transaction() as draft:
+            submit(draft, request, [worker.attributes for worker in draft.cluster.workers.values()])
+        return self
+
+    def cancel(self, job: str, reason: str = "") -> Lab:
+        with self.transaction() as draft:
+            jobs.cancel(draft, JobId(job), reason)
+        return self
+
+    def schedule(self) -> Lab:
+        """One cycle without any worker: settle what waited, take over, place what fits."""
+        with self.transaction() as draft:
+            attempts.take_over(draft, self.limits)
+            self._settle(draft, list(draft.cluster.jobs))
+            placement.carry_out(draft, self.plan(draft.cluster), self._new_token)
+        return self
+
+    def plan(self, cluster: Cluster | None = None) -> Plan:
+        reserve = self.limits.gang_reserve_after
+        return plan(cluster or self.cluster, self.now, gang_reserve_after=reserve)
+
+    def _new_token(self) -> Token:
+        return Token(f"{next(self._tokens):032x}")
+
+    # What workers say
+
+    def reports(self, *lines: str, unheard: Container[str] = ()) -> Lab:
+        """One poll. Each line is `TASKS STATE [...]`: `train/* running`, `train/task-1 exited 1 5s-ago`."""
+        said: dict[WorkerId, list[AttemptReport]] = {}
+        for line in lines:
+            names, _, words = line.partition(" ")
+            for attempt_id in self.attempts_named(names):
+                attempt = self.cluster.attempt(attempt_id)
+                said.setdefault(attempt.worker, []).append(parse_report(attempt.token, words))
+        return self.answers(*(self.answer_of(worker, *each) for worker, each in said.items()), unheard=unheard)
+
+    def answer_of(self, worker: str, *said: AttemptReport) -> WorkerReport:
+        facts = self.hosts[WorkerId(worker)].facts
+        return WorkerReport(
+            worker=facts.worker, boot_id=facts.boot_id, incarnation=facts.incarnation, attempts=said
+        )
+
+    def answers(self, *seen: WorkerReport | Silence, unheard: Container[str] = ()) -> Lab:
+        """Weigh one batch of a poll; `unheard` were asked too, and their answer is still to come."""
+        with self.transaction() as draft:
+            touched = [job for each in seen for job in _touched(draft, each.worker)]
+            for each in seen:
+                self._weigh(draft, each)
+            self._settle(draft, touched, unheard)
+        return self
+
+    def silent(self, *names: str, kind: SilenceKind = SilenceKind.UNREACHABLE) -> Lab:
+        return self.answers(
+            *(
+                Silence(worker=WorkerId(name), kind=kind, step="connect", detail=kind.value.replace("_", " "))
+                for name in names
+            )
+        )
+
+    def not_sent(self, names: str, error: str = "connect: unreachable") -> Lab:
+        """The dispatcher found out that it can't reach the workers of these tasks."""
+        with self.transaction() as draft:
+            for attempt_id in self.attempts_named(names):
+                attempts.not_sent(draft, attempt_id, error)
+            self._settle(draft, [attempt_id.task.job for attempt_id in self.attempts_named(names)])
+        return self
+
+    def _weigh(self, draft: Draft, seen: WorkerReport | Silence) -> None:
+        if seen.worker not in draft.cluster.workers:
+            return
+        if isinstance(seen, Silence):
+            workers.silent(draft, seen, self.limits)
+        elif identity.answered(draft, seen, self.limits):
+            by_token = {each.token: attempt_id for attempt_id, each in draft.cluster.live_on(seen.worker)}
+            for report in seen.attempts:
+                if report.token in by_token:
+                    attempts.reported(draft, by_token[report.token], report, self.limits)
+
+    def _settle(self, draft: Draft, touched: Iterable[JobId], unheard: Container[str] = ()) -> None:
+        for job in dict.fromkeys(touched):
+            if draft.cluster.jobs[job].is_gang:
+                gangs.settle(draft, job, self.limits, unheard)
+            jobs.settle(draft, job)
+
+    # Time, and looking at things
+
+    def advance(self, duration: str | float) -> Lab:
+        """Set the clock forward (or back, by a negative number of seconds)."""
+        self.now += duration if isinstance(duration, (int, float)) else parse_duration(duration)
+        return self
+
+    def attempts_named(self, names: str) -> list[AttemptId]:
+        """`train/*`, `train/task-1` or `train/task-1/attempt-0`; without a number the last attempt."""
+        head, slash, number = names.partition("/attempt-")
+        if names.endswith("/*"):
+            tasks = self.cluster.tasks_of(JobId(names.removesuffix("/*")))
+        else:
+            job, _, index = head.rpartition("/task-")
+            tasks = [self.cluster.tasks[TaskId(JobId(job), int(index))]]
+        return [AttemptId(task.id, int(number)) if slash else task.current_id for task in tasks]
+
+    def the_job(self, name: str) -> Job:
+        return self.cluster.jobs[JobId(name)]
+
+    def state_of(self, name: str) -> JobState:
+        return self.cluster.job_state(JobId(name))
+
+    def task(self, name: str, index: int = 0) -> Task:
+        return self.cluster.tasks[TaskId(JobId(name), index)]
+
+    def attempt(self, name: str, index: int = 0, number: int = -1) -> Attempt:
+        return self.task(name, index).attempts[number]
+
+    def the_worker(self, name: str) -> Worker:
+        return self.cluster.workers[WorkerId(name)]
+
+
+def _touched(draft: Draft, worker: WorkerId) -> list[JobId]:
+    if worker not in draft.cluster.workers:
+        return []
+    return [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker)]
+
+
+def _through_the_log(transaction: Transaction) -> Transaction:
+    """The same as it comes back from the written log."""
+    events = [decode_event(encode_event(event)) for event in transaction.events]
+    return replace(transaction, events=tuple(event for event in events if event is not None))

@@ -1,0 +1,34 @@
+"""What a worker says about one attempt, in a few words: `running`, `exited 1 5s-ago`, `nostart disk`."""
+
+from __future__ import annotations
+
+import re
+
+from iris_cli.core.ids import Token
+from iris_cli.core.observations import AttemptReport, RemoteState
+from iris_cli.core.units import parse_duration
+
+_AGO = re.compile(r"(.+)-ago")
+
+
+def parse_report(token: Token, words: str) -> AttemptReport:
+    """`STATE [EXIT CODE | CAUSE] [DURATION-ago]`; `timeout` and `oom` are exits with that cause.
+
+    The duration says how long ago an exit, or else the start (of the launch, the set-up, the command) was.
+    """
+    state, *rest = words.split()
+    ago = [parse_duration(match[1]) for word in rest if (match := _AGO.fullmatch(word))]
+    rest = [word for word in rest if not _AGO.fullmatch(word)]
+    since = ago[0] if ago else 0.0
+    if state in ("exited", "timeout", "oom"):
+        return AttemptReport(
+            token=token,
+            state=RemoteState.EXITED,
+            exit_code=int(rest[0]) if rest else 137,
+            cause="" if state == "exited" else state,
+            started_ago=since,
+            ended_ago=since,
+        )
+    return AttemptReport(
+        token=token, state=RemoteState(state.upper()), cause=rest[0] if rest else "", started_ago=since
+    )

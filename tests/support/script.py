@@ -1,0 +1,179 @@
+"""The language of the transcripts: a command line in, the lines of what was recorded out."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.constraint_syntax import parse_constraint
+from iris_cli.core.ids import JobId
+from iris_cli.core.job import JobRequest, Priority
+from iris_cli.core.limits import Limits
+from iris_cli.core.observations import SilenceKind
+from iris_cli.core.units import parse_duration, parse_memory
+from iris_cli.errors import IrisError
+from tests.support.lab import Lab
+from tests.support.words import lines_of
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
+_LAUNCH: dict[str, Callable[[str], Any]] = {
+    "tpu": str,
+    "gpu": str,
+    "cpu": float,
+    "memory": parse_memory,
+    "replicas": int,
+    "slices": int,
+    "group-by": str,
+    "tolerate": _words,
+    "after": _words,
+    "secrets": _words,
+    "setup": str,
+    "priority": Priority,
+    "force": lambda text: text == "yes",
+    "max-retries-failure": int,
+    "max-retries-preemption": int,
+    "max-task-failures": int,
+    "scheduling-timeout": parse_duration,
+    "timeout": parse_duration,
+    "setup-timeout": parse_duration,
+}
+_HOST: dict[str, Callable[[str], Any]] = {"cpu": float, "memory": parse_memory, "gpus": int, "workers": int}
+
+
+class Script:
+    """Runs one transcript on a lab of its own."""
+
+    def __init__(self) -> None:
+        self.lab = Lab()
+
+    def run(self, line: str) -> list[str]:
+        """What one command did: its events, what it printed, or how it was refused."""
+        name, *words = shlex.split(line)
+        before, done = self.lab.cluster, len(self.lab.log)
+        try:
+            printed = getattr(self, f"do_{name.replace('-', '_')}")(*words) or []
+        except IrisError as error:
+            return [f"error: {error.message}", *([f"hint: {error.hint}"] if error.hint else [])]
+        return [*self._events(before, done), *printed]
+
+    def _events(self, before: Cluster, done: int) -> list[str]:
+        new = [event for transaction in self.lab.log[done:] for event in transaction.events]
+        return lines_of(new, before, self.lab.cluster, self.lab.now)
+
+    # Fleet
+
+    def do_add_slice(self, name: str, *words: str) -> None:
+        tpu, options = "v4-16", dict(word.split("=", 1) for word in words)
+        tpu = options.pop("type", tpu)
+        self.lab.slice(name, tpu, **_typed(options, _HOST))
+
+    def do_add_worker(self, name: str, *words: str) -> None:
+        self.lab.worker(name, **_typed(dict(word.split("=", 1) for word in words), _HOST))
+
+    def do_remove(self, *names: str) -> None:
+        self.lab.configure(*names)
+
+    def do_reconfigure(self) -> None:
+        self.lab.configure()
+
+    def do_silence(self, *words: str) -> None:
+        *names, kind = words
+        self.lab.silent(*names, kind=SilenceKind(kind))
+
+    def do_answer(self, *names: str) -> None:
+        self.lab.answers(*(self.lab.answer_of(name) for name in names))
+
+    def do_reboot(self, name: str) -> None:
+        self.lab.hosts[self.lab.the_worker(name).id].reboot()
+        self.do_answer(name)
+
+    def do_wipe(self, name: str) -> None:
+        self.lab.hosts[self.lab.the_worker(name).id].wipe()
+        self.do_answer(name)
+
+    def do_recreate(self, name: str) -> None:
+        host = self.lab.hosts[self.lab.the_worker(name).id]
+        host.reboot()
+        host.wipe()
+        self.do_answer(name)
+
+    def do_probe(self, name: str, *flags: str) -> None:
+        self.lab.probe(name, trusted="--accept-key" in flags)
+
+    def do_drain(self, name: str, reason: str = "") -> None:
+        self.lab.drain(name, reason)
+
+    def do_uncordon(self, name: str) -> None:
+        self.lab.uncordon(name)
+
+    def do_taint(self, name: str, taint: str, flag: str = "") -> None:
+        self.lab.taint(name, taint, removed=flag == "--remove")
+
+    def do_forget(self, name: str, flag: str) -> None:
+        assert flag == "--dead"
+        self.lab.forget_dead(name)
+
+    # Jobs
+
+    def do_launch(self, name: str, *words: str) -> None:
+        constraints, options = [], {}
+        for word in words:
+            key, _, value = word.partition("=")
+            if key in ("-c", "--prefer"):
+                constraints.append(parse_constraint(("~" if key == "--prefer" else "") + value))
+            else:
+                options[key] = value
+        asked = _typed(options, _LAUNCH)
+        self.lab.job(name, JobRequest(command=("train",), constraints=tuple(constraints)), **asked)
+
+    def do_cancel(self, job: str, reason: str = "") -> None:
+        self.lab.cancel(job, reason)
+
+    def do_schedule(self) -> None:
+        self.lab.schedule()
+
+    # Workers' words; several in one poll are separated by ';'
+
+    def do_report(self, *words: str) -> None:
+        line, _, unheard = " ".join(words).partition(" --unheard ")
+        self.lab.reports(*(item.strip() for item in line.split(";")), unheard=unheard.split())
+
+    def do_not_sent(self, names: str) -> None:
+        self.lab.not_sent(names)
+
+    # Time, limits, and looking at things
+
+    def do_advance(self, duration: str) -> None:
+        self.lab.advance(duration)
+
+    def do_limit(self, *words: str) -> None:
+        self.lab.limits = Limits(**{key: float(value) for key, value in (word.split("=") for word in words)})  # type: ignore[arg-type]  # whole numbers compare alike
+
+    def do_status(self, job: str) -> list[str]:
+        lines = [f"{job} {self.lab.state_of(job)}"]
+        for task in self.lab.cluster.tasks_of(JobId(job)):
+            words = [f"task-{task.index}", str(task.state)]
+            if task.current is not None:
+                end = f" {task.current.end.reason}" if task.current.end else ""
+                words.append(f"(attempt-{task.current.number} {task.current.state}{end} on {task.current.worker})")
+            lines.append(" ".join(words))
+        return lines
+
+    def do_why(self, job: str) -> list[str]:
+        waiting = self.lab.plan().waiting
+        return [
+            f"{subject}: {reason}"
+            for subject, reasons in waiting.items()
+            if str(subject).split("/task-")[0] == job
+            for reason in reasons
+        ]
+
+
+def _typed(options: dict[str, str], kinds: dict[str, Callable[[str], Any]]) -> dict[str, Any]:
+    return {key.replace("-", "_"): kinds.get(key, str)(value) for key, value in options.items()}
