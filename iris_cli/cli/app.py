@@ -8,13 +8,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 
 from iris_cli import __version__
 from iris_cli.cli import failures
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode, IrisError
+from iris_cli.errors import ExitCode, IrisError, UsageError
 from iris_cli.render.console import Output
 
 _FLAGS = frozenset({"--json", "--quiet", "-q", "--no-color", "--verbose", "-v"})
@@ -32,7 +31,7 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code."""
-    words = hoist(arguments)
+    words = hoist(arguments) or ["--help"]
     verbose = "--verbose" in words or "-v" in words
     try:
         code = build()(args=words, prog_name="iris", standalone_mode=False)
@@ -40,11 +39,10 @@ def run(arguments: Sequence[str]) -> int:
         return int(code or ExitCode.OK)
     except IrisError as error:
         return failures.report(error, verbose=verbose)
-    except click.exceptions.Abort:
+    except typer.Abort:
         return ExitCode.INTERRUPTED
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
+    except typer.TyperException as error:
+        return failures.report(UsageError(error.format_message(), hint=_help_of(error)), verbose=verbose)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return ExitCode.INTERRUPTED
@@ -86,6 +84,11 @@ def hoist(arguments: Sequence[str]) -> list[str]:
         else:
             rest.append(word)
     return front + rest
+
+
+def _help_of(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)  # only errors of usage have one
+    return f"{context.command_path if context is not None else 'iris'} --help"
 
 
 def _version(wanted: bool) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import click
 import typer
 from typer.core import TyperCommand
 
@@ -32,7 +31,7 @@ _COMMAND = "iris.command"
 class _CommandAfterDashes(TyperCommand):
     """What follows `--` is the command of the job, whatever it looks like."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
         if "--" in args:
             cut = args.index("--")
             ctx.meta[_COMMAND] = tuple(args[cut + 1 :])
@@ -94,9 +93,6 @@ def launch(
 
 
 def _request(context: typer.Context, words: list[str]) -> JobRequest:
-    from iris_cli.core.job import JobRequest
-    from iris_cli.core.lifecycle.submit import over
-
     command = context.meta.get(_COMMAND, ())
     if len(words) > 1 or (words and not words[0].endswith((".yaml", ".yml"))):
         raise UsageError(
@@ -106,9 +102,9 @@ def _request(context: typer.Context, words: list[str]) -> JobRequest:
     if not words:
         return said
     from iris_cli.config.job_file import load_job_file
+    from iris_cli.core.lifecycle.submit import over
 
-    filed = load_job_file(Path(words[0]))
-    return over(said, filed) if isinstance(filed, JobRequest) else said
+    return over(said, load_job_file(Path(words[0])))
 
 
 def _submit(iris: Context, session: Session, wanted: JobRequest, *, schedule: bool) -> JobId:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -123,7 +124,7 @@ def forget(
     return _tell(iris, "forgotten", [operation.forget(session, worker, dead=dead, reason=reason)], [worker])
 
 
-def _tell(iris: Context, done: str, changed: list[str], asked: list[str]) -> int:
+def _tell(iris: Context, done: str, changed: Sequence[str], asked: Sequence[str]) -> int:
     if iris.output.as_json:
         iris.output.document(
             {done: list(changed), "unchanged": [each for each in asked if each not in changed]}

@@ -177,7 +177,9 @@ def attributes_of(entry: Section) -> dict[str, AttributeValue]:
     for key in (REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY):
         _declare(attributes, entry, key, entry.get(key, text))
     _declare(attributes, entry, PREEMPTIBLE_ATTRIBUTE_KEY, entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, boolean))
-    region_and_zone(attributes, entry.at(REGION_ATTRIBUTE_KEY))
+    direct = REGION_ATTRIBUTE_KEY in entry
+    place = entry.place.down(*(() if direct else ("attributes",)), REGION_ATTRIBUTE_KEY)
+    region_and_zone(attributes, place)
     return attributes
 
 
@@ -222,7 +224,7 @@ def _declare(
     declared = AttributeValue(value)
     if attributes.setdefault(key, declared) != declared:
         entry.at(key).problem(
-            f"{key} is {declared} here and {attributes[key]} under attributes", "say it once"
+            f"{key} is {str(declared)!r} here and {str(attributes[key])!r} under attributes", "say it once"
         )
 
 

@@ -83,7 +83,9 @@ def _check_place(attributes: dict[str, AttributeValue], template: SliceTemplate,
         zone = AttributeValue(template.zone)
         if attributes.setdefault(ZONE_ATTRIBUTE_KEY, zone) != zone:
             there = place.down("attributes", ZONE_ATTRIBUTE_KEY)
-            there.problem(f"zone is {attributes[ZONE_ATTRIBUTE_KEY]} here and {zone} in slice_template")
+            there.problem(
+                f"zone is {str(attributes[ZONE_ATTRIBUTE_KEY])!r} here and {str(zone)!r} in slice_template"
+            )
     region_and_zone(attributes, place.down("attributes", REGION_ATTRIBUTE_KEY))
     there = place.down("attributes", PREEMPTIBLE_ATTRIBUTE_KEY)
     preemptible_as_template(attributes, there, template_preemptible=template.preemptible)

@@ -29,7 +29,7 @@ def region_and_zone(attributes: dict[str, AttributeValue], region_place: Place) 
     region = attributes.setdefault(REGION_ATTRIBUTE_KEY, AttributeValue(derived))
     if region.value != derived:
         region_place.problem(
-            f"region {region.value!r} does not fit zone {zone}", f"the region of that zone is {derived}"
+            f"region {region.value!r} does not fit zone {str(zone)!r}", f"that zone lies in {derived!r}"
         )
 
 

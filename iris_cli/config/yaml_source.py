@@ -121,7 +121,7 @@ class _Builder:
         near = self._text.split("\n")[max(0, line - 2) : line]
         if any(each.startswith("\t") or each.lstrip(" ").startswith("\t") for each in near):
             return "indent with spaces, not with tabs"
-        if any(_RANGE_IN_FLOW.search(each) for each in near):
+        if any(_RANGE_IN_FLOW.search(each[:1000]) for each in near):
             return "put a range of hosts in quotes"
         return ""
 
@@ -167,7 +167,7 @@ class _Builder:
     def _key(self, event: yaml.Event, depth: int) -> str:
         if not isinstance(event, yaml.ScalarEvent):
             raise _Refused(_line(event), "a key must be a simple word")
-        key = self._node(event, depth + 1).text
+        key = self._node(event, depth).text
         if key == "<<":
             raise _Refused(_line(event), "merge keys are not supported", "write the values out")
         return key

@@ -6,11 +6,10 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from iris_cli.errors import NotWritableError
+from iris_cli.errors import NotFoundError, NotWritableError
 from iris_cli.journal.durable import PRIVATE_DIRECTORY, PRIVATE_FILE
 from iris_cli.journal.layout import HEAD, HOLDER, LOCK, LOG
 
@@ -18,46 +17,62 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")  # a blank in the name of a mount point is
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre"})
 
 
-def check_links(directory: Path) -> None:
-    """Raise NotWritableError if a file of the state is a symbolic link, or anything else but a file."""
-    for path, status in _existing(directory):
-        if stat.S_ISLNK(status.st_mode):
-            raise NotWritableError(f"{path} is a symbolic link", hint="put a regular file in its place")
-        if path != directory and not stat.S_ISREG(status.st_mode):
-            raise NotWritableError(f"{path} is not a regular file", hint="move it away")
+def check_readable(directory: Path) -> str:
+    """What else should be said of who can get at the state: a warning, or ''.
+
+    Raises NotWritableError if a file of the state is a symbolic link, or no file at all.
+    """
+    statuses = _statuses(directory)
+    _refuse_links(statuses)
+    fix = _closing(statuses)
+    return f"{directory} is open to other users: {fix}" if fix else ""
 
 
 def check_writable(directory: Path) -> None:
-    """Raise NotWritableError if the state can't be written, or others can get at it."""
-    check_links(directory)
-    for path, status in _existing(directory):
+    """Raise NotWritableError if the state can't be written or others can get at it, NotFoundError without one."""
+    statuses = _statuses(directory)
+    if not statuses:
+        raise NotFoundError(f"there is no state directory {directory}", hint="begin with: iris init")
+    _refuse_links(statuses)
+    for path, status in statuses.items():
         if status.st_uid != os.geteuid():
             raise NotWritableError(
                 f"{path} belongs to another user (uid {status.st_uid})",
-                hint=f"run iris as that user, or: sudo chown {os.geteuid()} {shlex.quote(str(path))}",
+                hint=f"run iris as that user, or: sudo chown {os.geteuid()} {shlex.quote(path)}",
             )
-    if fix := exposed(directory):
+    if fix := _closing(statuses):
         raise NotWritableError(f"{directory} is open to other users", hint=fix)
     if not os.access(directory, os.W_OK | os.X_OK):
         raise NotWritableError(
-            f"{directory} can't be written", hint="use --state-dir to name a directory that can be written"
+            f"{directory} can't be written", hint="name another directory with --state-dir"
         )
 
 
-def exposed(directory: Path) -> str:
+def _statuses(directory: Path) -> dict[str, os.stat_result]:
+    """The directory, which may be a link, and of the files that make up the state those that exist."""
+    top = str(directory)
+    statuses = {}
+    for path in (top, *(f"{top}/{name}" for name in (LOG, HEAD, LOCK, HOLDER))):
+        with suppress(FileNotFoundError):
+            statuses[path] = os.stat(path, follow_symlinks=path == top)
+    return statuses
+
+
+def _refuse_links(statuses: dict[str, os.stat_result]) -> None:
+    for path, status in statuses.items():
+        if stat.S_ISLNK(status.st_mode):
+            raise NotWritableError(f"{path} is a symbolic link", hint="put a regular file in its place")
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+            raise NotWritableError(f"{path} is not a regular file", hint="move it away")
+
+
+def _closing(statuses: dict[str, os.stat_result]) -> str:
     """The `chmod` line that closes the state to other users, or '' if it is closed."""
     return " && ".join(
-        f"chmod {PRIVATE_DIRECTORY if path == directory else PRIVATE_FILE:o} {shlex.quote(str(path))}"
-        for path, status in _existing(directory)
-        if stat.S_IMODE(status.st_mode) & 0o077
+        f"chmod {PRIVATE_DIRECTORY if stat.S_ISDIR(status.st_mode) else PRIVATE_FILE:o} {shlex.quote(path)}"
+        for path, status in statuses.items()
+        if status.st_mode & 0o077
     )
-
-
-def _existing(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The directory, and of the files that make up the state those that exist."""
-    for path in (directory, *(directory / name for name in (LOG, HEAD, LOCK, HOLDER))):
-        with suppress(FileNotFoundError):
-            yield path, (path.stat() if path == directory else path.lstat())
 
 
 def network_file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str:

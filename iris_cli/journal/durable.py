@@ -104,7 +104,9 @@ def refusing(path: Path) -> Iterator[None]:
 
 def not_writable(path: Path, error: OSError) -> NotWritableError:
     """What to tell about an error of the system that kept the state from being written."""
-    return NotWritableError(f"{path} can\'t be written: {error.strerror or error}", hint=_HINTS.get(error.errno or 0, ""))
+    return NotWritableError(
+        f"{path} can't be written: {error.strerror or error}", hint=_HINTS.get(error.errno or 0, "")
+    )
 
 
 def not_readable(path: Path, error: OSError) -> NotWritableError:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from iris_cli.journal.durable import Disk, opened, replace_file
@@ -50,4 +50,5 @@ def write_head(disk: Disk, directory: Path, position: Position) -> None:
     if head is None:
         (directory / HEAD).unlink(missing_ok=True)
     else:
-        replace_file(disk, directory / HEAD, json.dumps(asdict(head)).encode("ascii") + b"\n")
+        entry = {"seq": head.seq, "crc": head.crc, "cluster_id": head.cluster_id}
+        replace_file(disk, directory / HEAD, json.dumps(entry).encode("ascii") + b"\n")

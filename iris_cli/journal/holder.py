@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from iris_cli.core.ids import clip
@@ -26,6 +26,10 @@ class Holder:
     since: str
 
     @property
+    def entry(self) -> dict[str, object]:
+        return {"pid": self.pid, "actor": self.actor, "command": self.command, "since": self.since}
+
+    @property
     def host(self) -> str:
         return self.actor.rpartition("@")[2]
 
@@ -38,7 +42,7 @@ def signed_by(directory: Path, holder: Holder) -> Iterator[None]:
     """Tell who holds the lock, for as long as it is held. That it can't be told keeps nobody from working."""
     path = directory / HOLDER
     with suppress(OSError):
-        _write(path, json.dumps(asdict(holder)).encode("ascii") + b"\n")
+        _write(path, json.dumps(holder.entry).encode("ascii") + b"\n")
     try:
         yield
     finally:

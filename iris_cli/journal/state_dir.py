@@ -15,7 +15,7 @@ from iris_cli.core.ids import clip
 from iris_cli.core.units import format_duration
 from iris_cli.errors import ConfigError, NotFoundError
 from iris_cli.journal import layout
-from iris_cli.journal.access import check_links, check_writable, exposed, network_file_system
+from iris_cli.journal.access import check_readable, check_writable, network_file_system
 from iris_cli.journal.durable import (
     DISK,
     PRIVATE_DIRECTORY,
@@ -58,8 +58,8 @@ class LogView:
 class StateDir:
     """One state directory.
 
-    `now` gives seconds since the epoch, `actor` is `user@host`. If `cluster_name` is given, the log of another
-    cluster is refused.
+    `now` gives seconds since the epoch, `actor` is `user@host`. A log of a cluster other than `cluster_name`
+    is refused, if that is given.
     """
 
     def __init__(
@@ -89,24 +89,23 @@ class StateDir:
         Reads only what is new if the caller has all that was read before. Raises LogDamagedError if nothing
         of it can be shown, ConfigError for another cluster's log, NotWritableError if it can't be read.
         """
-        check_links(self.path)
-        for _ in range(_READS):
-            try:
+        try:
+            warning = check_readable(self.path)
+            for _ in range(_READS):
                 loaded = self._store.load(after_seq)
-            except OSError as error:
-                raise not_readable(self._log, error) from error
-            if (damage := damage_of(self._log, loaded)) is None:
-                break
+                if (damage := damage_of(self._log, loaded)) is None:
+                    break
+        except OSError as error:
+            raise not_readable(self._log, error) from error
         if damage is not None and not damage.readable:
             raise damage.error()
         self._check_cluster(loaded.end.header, self._cluster_name)
-        fix = exposed(self.path)
         return LogView(
             transactions=loaded.records,
             seq=loaded.end.seq,
             header=loaded.end.header,
             damage=damage,
-            warnings=(f"{self.path} is open to other users: {fix}",) if fix else (),
+            warnings=(warning,) if warning else (),
         )
 
     def create(
@@ -117,7 +116,7 @@ class StateDir:
         timeout: float = LOCK_TIMEOUT,
         accept_loss: bool = False,
     ) -> tuple[str, ...]:
-        """Make the directory and begin its log, if there is none; returns messages. Raises what `locked` does."""
+        """Make the directory and begin its log, if there is none; messages come back. Raises as `locked`."""
         with refusing(self.path):
             self.path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
             if _NOT_YET_STATE.issuperset(os.listdir(self.path)):
@@ -148,7 +147,8 @@ class StateDir:
     ) -> Iterator[Writer]:
         from iris_cli.journal.lock import hold_lock  # filelock is slow to import, and readers don't need it
 
-        check_writable(self.path)
+        with refusing(self.path):
+            check_writable(self.path)
         holder = Holder(pid=os.getpid(), actor=self._actor, command=command, since=iso_time(self._now()))
         with hold_lock(self.path, holder, timeout) as lock:
             loaded, messages = self._recover(after_seq, accept_loss=accept_loss)
@@ -180,7 +180,7 @@ class StateDir:
 
     def _warnings(self, last: float) -> Iterator[str]:
         if not self._warned and (kind := network_file_system(self.path)):
-            yield f"{self.path} is on {kind}, where locks may not hold: use --state-dir to name a local directory"
+            yield f"{self.path} is on {kind}, where locks may not hold: name a local one with --state-dir"
         self._warned = True
         if (behind := last - self._now()) > _CLOCK_STEP:
             yield f"the clock of this machine stands {format_duration(behind)} behind the last event"

@@ -19,7 +19,7 @@ from iris_cli.journal.scan import Fault, FaultKind, Scan, bounded_lines
 class Verdict:
     """What a log is worth.
 
-    `sound_until` is the end of the last record before the first finding, `records` counts all that can be read,
+    `sound_until` is the end of the last record before the first finding; `records` counts what can be read.
     `unfinished` is a last line that never happened: no finding, for the next writer sets it aside.
     """
 
@@ -48,13 +48,68 @@ def verify(directory: Path) -> Verdict:
         with open(os.open(log, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as stream:
             return _verify(stream, os.fstat(stream.fileno()).st_size, head)
     except FileNotFoundError:
-        raise NotFoundError(f"there is no event log in {directory}", hint="name one with --state-dir") from None
+        raise NotFoundError(
+            f"there is no event log in {directory}", hint="name one with --state-dir"
+        ) from None
     except OSError as error:
         raise not_readable(log, error) from error
 
 
 def _verify(stream: BinaryIO, size: int, head: Head | None) -> Verdict:
+    position: Position | None = START
+    sound_until: Position | None = None
+    unfinished: Fault | None = None
     findings: list[Fault] = []
-    scan = Scan(stream, size)
-    records = sum(1 for _ in scan)
-    sound_until, crcs = scan.position, ...
+    records, crc_at_head = 0, ""
+    while position is not None:
+        stream.seek(position.offset)
+        scan = Scan(stream, size, position)
+        for record in scan:
+            records += 1
+            if head is not None and record.seq == head.seq:
+                crc_at_head = record.crc
+        end, fault, position = scan.position, scan.fault, None
+        sound_until = sound_until or end
+        if fault is not None and fault.kind is FaultKind.TORN:
+            unfinished = fault
+        elif fault is not None:
+            findings.append(fault)
+            position = _next_good(stream, size, end, findings)
+    if head is not None:
+        findings += _findings_of_head(head, end, crc_at_head)
+    return Verdict(
+        records=records, sound_until=sound_until or START, findings=tuple(findings), unfinished=unfinished
+    )
+
+
+def _next_good(stream: BinaryIO, size: int, end: Position, findings: list[Fault]) -> Position | None:
+    """Where reading can go on behind the bad line at `end`, as if all before were good; None if nowhere.
+
+    Adds a finding for each further line that can't be read.
+    """
+    stream.seek(end.offset)
+    line, offset = end.line, end.offset
+    for raw in bounded_lines(stream, size - offset):
+        if line > end.line:
+            try:
+                record = decode_line(raw.removesuffix(b"\n"))
+                return replace(end, line=line, offset=offset, seq=record.seq - 1, crc=record.prev)
+            except (BadLineError, NewerLogError) as error:
+                seq = end.seq + 1 + line - end.line
+                fault = Fault(kind=FaultKind.DAMAGED, line=line + 1, offset=offset, seq=seq, what=str(error))
+                findings.append(fault)
+        line, offset = line + 1, offset + len(raw)
+    return None
+
+
+def _findings_of_head(head: Head, end: Position, crc_at_head: str) -> list[Fault]:
+    """What contradicts HEAD. `crc_at_head` is that of the line that HEAD names, '' if it can't be read."""
+    if end.header is not None and end.header.cluster_id != head.cluster_id:
+        what = "HEAD belongs to the log of another cluster"
+    elif head.seq > end.seq:
+        what = f"it was committed, says HEAD, but the log ends at seq {end.seq}"
+    elif crc_at_head not in ("", head.crc):
+        what = "HEAD names another line than this one"
+    else:
+        return []
+    return [Fault(kind=FaultKind.DAMAGED, line=end.line, offset=end.offset, seq=head.seq, what=what)]

@@ -35,8 +35,8 @@ class Writer:
     def append(self, events: Sequence[Event], *, at: float) -> Transaction:
         """Commit events together, as of time `at`; on return they are on the disk. Only then act on them.
 
-        Raises NotWritableError and LockedError, and then nothing was committed; ValueError for what no log can
-        keep.
+        Raises NotWritableError and LockedError, and then nothing was committed; ValueError for events that no
+        log can keep.
         """
         if self._lock is None:
             raise ValueError("the lock was let go before this append")

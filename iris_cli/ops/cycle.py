@@ -67,7 +67,7 @@ def assign(session: Session, draft: Draft) -> tuple[Plan, set[AttemptId]]:
     made = plan(
         draft.cluster,
         draft.at,
-        gang_reserve_after=session.limits.gang_reserve_after,
+        limits=session.limits,
         without_secrets=jobs_without_secrets(draft.cluster),
     )
     return made, set(carry_out(draft, made, lambda: Token(secrets.token_hex(16))))

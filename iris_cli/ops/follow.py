@@ -40,8 +40,8 @@ class _Followed:
 class Follower:
     """Follows tasks from attempt to attempt, or if one attempt was asked for just that.
 
-    Lines come whole, none twice and none left out; a worker that does not answer is asked again later. `cut_short`:
-    the end of some output could not be read.
+    Lines come whole, none twice and none left out; a worker that does not answer is asked again later.
+    `cut_short`: the end of some output could not be read.
     """
 
     def __init__(self, session: Session, what: str, query: Query, *, schedule: bool = False) -> None:
@@ -55,7 +55,14 @@ class Follower:
         self._followed: dict[TaskId, _Followed | None] = {
             task.id: self._begin(task, attempt, query.tail) if attempt else None for task, attempt in chosen
         }
-        self._first = Step(notes=[(task.id, not_started(view, task)) for task, attempt in chosen if not attempt])
+        self._first = Step(
+            notes=[(task.id, not_started(view, task)) for task, attempt in chosen if not attempt]
+        )
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks are followed."""
+        return len(self._followed)
 
     def steps(self) -> Iterator[Step]:
         """Until every task is over and all it wrote was read. Waits between the steps."""
@@ -94,7 +101,10 @@ class Follower:
         due = {
             followed.reading.id: followed
             for followed in self._followed.values()
-            if followed and not followed.done and now >= followed.ask_after and silent == bool(followed.failures)
+            if followed
+            and not followed.done
+            and now >= followed.ask_after
+            and silent == bool(followed.failures)
         }
         step = Step()
         gone = [each for each in due.values() if each.reading.attempt.worker not in cluster.workers]
@@ -111,7 +121,7 @@ class Follower:
         reading = followed.reading
         step.lines += reading.lines
         followed.printed = followed.printed or bool(reading.lines)
-        ended = cluster.attempt(reading.id).end is not None
+        ended = _has_ended(cluster, reading)
         if reading.silence is not None:
             followed.failures += 1
             pause = min(2.0 ** min(followed.failures, 10), _LONGEST_BACKOFF)
@@ -148,3 +158,10 @@ class Follower:
             return task.state.terminal
         last = followed.reading.id.number == len(task.attempts) - 1
         return followed.done and (self._only_one or (last and task.state.terminal))
+
+
+def _has_ended(cluster: Cluster, reading: Reading) -> bool:
+    """Whether there is nothing to wait for. A stop may never be proven where the worker is silent."""
+    if reading.silence is not None and cluster.tasks[reading.id.task].state.terminal:
+        return True
+    return cluster.attempt(reading.id).end is not None

@@ -60,6 +60,11 @@ def history(session: Session, subject: str = "", *, limit: int = 0) -> History:
     )
 
 
+def entries_of(transactions: Iterable[Transaction]) -> tuple[Entry, ...]:
+    """One entry for each event of these transactions."""
+    return tuple(_entry(transaction, event) for transaction in transactions for event in transaction.events)
+
+
 def _entry(transaction: Transaction, event: Event) -> Entry:
     return Entry(
         seq=transaction.seq,

@@ -11,6 +11,7 @@ from iris_cli.core.nearest import did_you_mean
 from iris_cli.core.observations import Silence
 from iris_cli.core.task import Attempt, Task
 from iris_cli.errors import NotFoundError, UsageError
+from iris_cli.ops.causes import end_words
 from iris_cli.ops.log_reading import BOTH, LogLine, Reading, kept_lines, read
 from iris_cli.ops.session import Session
 from iris_cli.ops.view import View, look
@@ -97,7 +98,7 @@ def select(cluster: Cluster, what: str, query: Query) -> list[tuple[Task, Attemp
 def not_started(view: View, task: Task) -> str:
     """Why a task was never placed."""
     if task.end is not None:
-        return f"never started: {task.end.error or task.end.reason}"
+        return f"never started: {end_words(task.end)}"
     gang = view.cluster.jobs[task.job].is_gang
     reasons = view.reasons(task.job if gang else task.id)
     return f"has not started: {reasons[0].text}" if reasons else "has not started: the next cycle places it"
@@ -193,7 +194,7 @@ def _task_log(
 
 def _nothing_written(attempt: Attempt) -> str:
     if attempt.end is not None and attempt.started_at is None:
-        return f"attempt {attempt.number} never started: {attempt.end.error or attempt.end.reason}"
+        return f"attempt {attempt.number} never started: {end_words(attempt.end)}"
     if attempt.end is None and attempt.started_at is None:
         how = "is being set up" if attempt.acknowledged else "is being sent"
         return f"has not started: {how} on worker {attempt.worker}"

@@ -71,8 +71,10 @@ class Link:
         threading.Thread(target=self.close, name="iris-ssh-close", daemon=True).start()
 
     def close(self) -> None:
-        self._transport.close()
-        self._sock.close()
+        # A tunnel wants to say goodbye through a connection that may be gone.
+        with suppress(EOFError, OSError, paramiko.SSHException):
+            self._transport.close()
+            self._sock.close()
 
     def exchange_keys(self, call: Call[Any], place: str) -> PresentedKey:
         """Greet and negotiate. The host key is then proven to be the server's, not to be the right one."""
@@ -122,7 +124,7 @@ class Link:
         except Exception as error:  # not only the library's own kinds: the connection may be gone
             if isinstance(error, paramiko.ChannelException) and error.code == _PROHIBITED:
                 kind, hint = SilenceKind.PROTOCOL, "set AllowTcpForwarding yes in the jump host's sshd_config"
-            detail = f"the jump host gave no way to {host}:{port}: {readable(error)}"
+            detail = f"{call.place} at {host}:{port}, from the jump host: {readable(error)}"
             raise NoAnswer(kind, call.step, detail, hint=hint, sent=False) from error
 
     def execute(self, call: Call[Any], script: bytes, limit: int) -> Output:
@@ -141,7 +143,7 @@ class Link:
             raise
         except Exception as error:
             lost = self._lost(call, error)
-            if not call.sent and not self.is_alive():
+            if not call.sent and not isinstance(error, paramiko.ChannelException):
                 raise LinkLost(lost, was_new=was_new) from error
             self.close()
             raise lost from error
@@ -169,8 +171,7 @@ class Link:
         """What a broken connection means: silence only if the network says that nobody is there."""
         silent = isinstance(self._sock, TunedSocket) and self._sock.fell_silent
         kind = SilenceKind.TIMEOUT if silent else SilenceKind.PROTOCOL
-        what = "refused" if self.is_alive() else "broke off"
-        return NoAnswer(kind, call.step, f"{call.place} {what}: {readable(error)}", sent=call.sent)
+        return NoAnswer(kind, call.step, f"{call.place}: {readable(error)}", sent=call.sent)
 
 
 class _Packetizer(Packetizer):
@@ -249,7 +250,9 @@ def readable(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         text = error.strerror
     elif isinstance(error, EOFError):
-        text = "end of file"
+        text = "the connection was closed"
+    elif isinstance(error, paramiko.ChannelException):
+        text = error.text
     else:
         text = str(error) or type(error).__name__
     return "".join(c if c.isprintable() else "�" for c in text[:200])

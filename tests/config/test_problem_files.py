@@ -46,12 +46,16 @@ def test_a_valid_job_file_loads(path: Path) -> None:
     assert load_job_file(path).command
 
 
-@pytest.mark.parametrize("path", files("invalid/*/*.yaml"), ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize(
+    "path", files("invalid/*/*.yaml"), ids=lambda path: f"{path.parent.name}/{path.name}"
+)
 def test_an_invalid_file_is_refused_with_all_its_problems(path: Path) -> None:
     found = problems_of(path)
     expected = path.with_suffix(".expected").read_text().splitlines()
     missing = [line for line in expected if not any(pattern_of(line).fullmatch(problem) for problem in found)]
-    surplus = [problem for problem in found if not any(pattern_of(line).fullmatch(problem) for line in expected)]
+    surplus = [
+        problem for problem in found if not any(pattern_of(line).fullmatch(problem) for line in expected)
+    ]
     assert (missing, surplus) == ([], [])
     assert len(found) == len(expected)
     assert found == sorted(found, key=lambda problem: int(problem.partition(":")[0]))

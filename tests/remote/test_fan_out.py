@@ -64,11 +64,10 @@ def test_an_exception_is_raised_after_all_others_were_delivered() -> None:
             raise ValueError("item 0")
         return item
 
-    delivered = []
+    results = fan_out(range(20), act, parallelism=2)
+    assert sorted(next(results)[0] for _ in range(19)) == list(range(1, 20))
     with pytest.raises(ValueError, match="item 0"):
-        for item, _ in fan_out(range(20), act, parallelism=2):
-            delivered.append(item)
-    assert sorted(delivered) == list(range(1, 20))
+        next(results)
 
 
 def test_whoever_stops_iterating_begins_nothing_more() -> None:
@@ -99,7 +98,9 @@ def act(item):
 for item, _ in fan_out(['stuck', 'quick'], act):
     print(item, flush=True)
 """
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"quick\n"
         process.send_signal(signal.SIGINT)

@@ -99,7 +99,10 @@ def test_an_alias_names_the_key_and_other_files_may_hold_it(tmp_path: Path) -> N
         ("Host w\n ProxyJump ssh://u@a:23\n", ["u@a:23", f"{ME}@w:22"]),
         ("Host w\n ProxyJump u@[fe80::1]:23\n", ["u@fe80::1:23", f"{ME}@w:22"]),
         ("Host w\n ProxyJump none\nHost *\n ProxyJump a\n", [f"{ME}@w:22"]),
-        ("Host w\n ProxyJump a\nHost a\n HostName a.org\n User ua\n Port 24\n", ["ua@a.org:24", f"{ME}@w:22"]),
+        (
+            "Host w\n ProxyJump a\nHost a\n HostName a.org\n User ua\n Port 24\n",
+            ["ua@a.org:24", f"{ME}@w:22"],
+        ),
         ("Host w\n ProxyJump b\nHost b\n ProxyJump a\n", [f"{ME}@a:22", f"{ME}@b:22", f"{ME}@w:22"]),
         ("Host w\n ProxyJump a,b\nHost b\n ProxyJump c\n", [f"{ME}@a:22", f"{ME}@b:22", f"{ME}@w:22"]),
     ],

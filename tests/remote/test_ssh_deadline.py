@@ -85,7 +85,9 @@ def test_a_resolver_that_hangs_is_left_behind(
     assert (error.kind, error.step, error.sent) == (SilenceKind.UNREACHABLE, "resolve", False)
 
 
-def test_a_listener_that_never_takes_the_connection_is_unreachable(ssh_lab: SshLab, ssh: SshTransport) -> None:
+def test_a_listener_that_never_takes_the_connection_is_unreachable(
+    ssh_lab: SshLab, ssh: SshTransport
+) -> None:
     (host,) = ssh_lab()
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
@@ -101,7 +103,9 @@ def test_a_listener_that_never_takes_the_connection_is_unreachable(ssh_lab: SshL
     assert (error.kind, error.sent) == (SilenceKind.UNREACHABLE, False)
 
 
-def test_a_server_that_accepts_and_says_nothing_times_out_at_the_banner(ssh_lab: SshLab, ssh: SshTransport) -> None:
+def test_a_server_that_accepts_and_says_nothing_times_out_at_the_banner(
+    ssh_lab: SshLab, ssh: SshTransport
+) -> None:
     (host,) = ssh_lab()
     with relay(host.port, Fault(hang=True)) as way:
         error = silence(ssh, host.target(port=way.port))
@@ -146,9 +150,11 @@ def test_a_cut_at_any_byte_never_gives_a_wrong_answer(ssh_lab: SshLab, direction
     total = up if direction == "cut_up" else down
     # A sample of all offsets, most of those where the answer is on its way, and one that never comes.
     offsets = sorted({*range(0, total, total // 30), *range(total - 30 * 8, total + 8, 8), 2 * total})
-    faults = [Fault(**{direction: n, "reset": reset}) for n in offsets]  # type: ignore[arg-type]  # by name
+    faults = [Fault(**{direction: n, "reset": reset}) for n in offsets]
     complete = 0
-    for fault, result in fan_out(faults, lambda fault: outcome(ssh_lab, host, fault, timeout=PATIENCE), parallelism=8):
+    for fault, result in fan_out(
+        faults, lambda fault: outcome(ssh_lab, host, fault, timeout=PATIENCE), parallelism=8
+    ):
         if isinstance(result, Output) and result.status != -1:
             assert result == ANSWER, fault
             complete += 1

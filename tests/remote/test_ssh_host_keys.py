@@ -35,9 +35,7 @@ def invocation(tmp_path: Path) -> Iterator[Opener]:
 
 
 def answers(ssh: SshTransport, target: Target, *, first_contact: bool = False) -> bool:
-    output = ssh.run(
-        target, b"true", connect_timeout=PATIENCE, timeout=PATIENCE, first_contact=first_contact
-    )
+    output = ssh.run(target, b"true", connect_timeout=PATIENCE, timeout=PATIENCE, first_contact=first_contact)
     return output.status == 0
 
 
@@ -175,7 +173,9 @@ def test_a_certificate_authority_is_not_taken_for_the_hosts_key(
 
 def test_garbage_in_the_users_file_hides_no_key(ssh_lab: SshLab, invocation: Opener, tmp_path: Path) -> None:
     (host,) = ssh_lab()
-    (tmp_path / "users").write_bytes(b"\xff\xfe\0garbage\n@cert-authority\n* ssh-rsa AAAA\n@revoked x y z\n\n")
+    (tmp_path / "users").write_bytes(
+        b"\xff\xfe\0garbage\n@cert-authority\n* ssh-rsa AAAA\n@revoked x y z\n\n"
+    )
     know(tmp_path / "users", host)
     assert answers(invocation(), host.target())
 

@@ -31,7 +31,9 @@ def opener(ssh_lab: SshLab, tmp_path: Path) -> Iterator[Opener]:
     def open_one(config: str = "") -> SshTransport:
         (tmp_path / "config").write_text(config)
         users = tmp_path / "users"
-        opened.append(SshTransport(ssh_lab.known_hosts, ssh_config=tmp_path / "config", user_known_hosts=users))
+        opened.append(
+            SshTransport(ssh_lab.known_hosts, ssh_config=tmp_path / "config", user_known_hosts=users)
+        )
         return opened[-1]
 
     yield open_one
@@ -39,8 +41,10 @@ def opener(ssh_lab: SshLab, tmp_path: Path) -> Iterator[Opener]:
         ssh.close()
 
 
-def run(ssh: SshTransport, target: Target, script: bytes = b'echo "$HOME"', timeout: float = PATIENCE) -> Output:
-    return ssh.run(target, script, connect_timeout=timeout, timeout=PATIENCE)
+def run(
+    ssh: SshTransport, target: Target, script: bytes = b'echo "$HOME"', timeout: float = PATIENCE
+) -> Output:
+    return ssh.run(target, script, connect_timeout=timeout, timeout=timeout)
 
 
 def is_at(host: SshHost, output: Output) -> bool:
@@ -151,7 +155,12 @@ def test_a_worker_that_the_jump_host_can_not_reach_is_unreachable_and_harms_nobo
     know(tmp_path / "users", bastion)
     ssh = opener(block("bastion", bastion))
     with pytest.raises(NoAnswer, match="worker gone") as caught:
-        run(ssh, Target(worker=WorkerId("gone"), connection=host.connection(port=closed_port(), proxy_jump="bastion")))
+        run(
+            ssh,
+            Target(
+                worker=WorkerId("gone"), connection=host.connection(port=closed_port(), proxy_jump="bastion")
+            ),
+        )
     assert (caught.value.kind, caught.value.step) == (SilenceKind.UNREACHABLE, "connect")
     assert is_at(host, run(ssh, host.target(proxy_jump="bastion")))
 
@@ -181,7 +190,9 @@ def test_a_silent_worker_behind_a_jump_host_times_out_alone(
     assert bastion.log().count("Accepted") == 1
 
 
-def test_a_jump_host_that_falls_silent_holds_nobody_up(ssh_lab: SshLab, opener: Opener, tmp_path: Path) -> None:
+def test_a_jump_host_that_falls_silent_holds_nobody_up(
+    ssh_lab: SshLab, opener: Opener, tmp_path: Path
+) -> None:
     bastion, host = ssh_lab(2)
     (tmp_path / "users").write_text(f"bastion {bastion.public_host_key}\n")
     with relay(bastion.port, Fault(silent_down=5000)) as way:

@@ -108,7 +108,9 @@ def test_a_key_that_others_may_read_is_refused_with_the_command_that_helps(
     assert error.hint == f"chmod 600 {ssh_lab.client_key}"
 
 
-@pytest.mark.parametrize("content", [b"", b"-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n", b"\xff\0garbage" * 99])
+@pytest.mark.parametrize(
+    "content", [b"", b"-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n", b"\xff\0garbage" * 99]
+)
 def test_a_file_that_is_no_key_is_our_own_fault(
     ssh_lab: SshLab, ssh: SshTransport, tmp_path: Path, content: bytes
 ) -> None:

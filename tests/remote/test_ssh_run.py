@@ -43,7 +43,9 @@ def test_a_shell_that_dies_by_a_signal_has_no_status(ssh_lab: SshLab, ssh: SshTr
     assert output == Output(stdout=b"before\n", stderr=b"", status=-1)
 
 
-def test_a_shell_that_ends_before_it_has_read_everything_is_no_error(ssh_lab: SshLab, ssh: SshTransport) -> None:
+def test_a_shell_that_ends_before_it_has_read_everything_is_no_error(
+    ssh_lab: SshLab, ssh: SshTransport
+) -> None:
     (host,) = ssh_lab()
     output = run(ssh, host.target(), "exit 4\n" + "# padding\n" * 500_000)
     assert output.status == 4
@@ -77,7 +79,7 @@ def test_exactly_the_limit_is_an_answer(ssh_lab: SshLab, ssh: SshTransport) -> N
 
 
 def test_noise_of_the_login_shell_arrives_with_the_output(ssh_lab: SshLab, ssh: SshTransport) -> None:
-    (host,) = ssh_lab(options=["ForceCommand echo welcome; eval \"$SSH_ORIGINAL_COMMAND\""])
+    (host,) = ssh_lab(options=['ForceCommand echo welcome; eval "$SSH_ORIGINAL_COMMAND"'])
     (host.home / ".bashrc").write_text("echo noise\n")
     output = run(ssh, host.target(), "echo answer")
     assert output.status == 0
@@ -111,7 +113,9 @@ def test_a_dead_connection_is_replaced_once(ssh_lab: SshLab, ssh: SshTransport) 
         assert way.connections == 2
 
 
-def test_after_close_nothing_is_connected_and_closing_again_is_fine(ssh_lab: SshLab, ssh: SshTransport) -> None:
+def test_after_close_nothing_is_connected_and_closing_again_is_fine(
+    ssh_lab: SshLab, ssh: SshTransport
+) -> None:
     (host,) = ssh_lab()
     with relay(host.port) as way:
         target = host.target(port=way.port)
@@ -129,7 +133,9 @@ def test_many_hosts_at_once(ssh_lab: SshLab, ssh: SshTransport) -> None:
 
 
 def test_importing_the_transport_does_not_load_the_ssh_library() -> None:
-    script = "import sys, iris_cli.remote.ssh as s; s.SshTransport(s.Path('x')); print('paramiko' in sys.modules)"
+    script = (
+        "import sys, iris_cli.remote.ssh as s; s.SshTransport(s.Path('x')); print('paramiko' in sys.modules)"
+    )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout == "False\n"
 

@@ -42,4 +42,7 @@ def test_there_is_a_story_to_every_file_and_each_begins_with_its_moral() -> None
 
 def test_a_story_that_goes_another_way_is_noticed() -> None:
     told = "add-worker w\n----\nWorkerRegistered w\nnothing else"
-    assert rerun(told) == "add-worker w\n----\nWorkerRegistered w\nWorkerUpdated w\nWorkerConditionChanged w healthy\n"
+    assert (
+        rerun(told)
+        == "add-worker w\n----\nWorkerRegistered w\nWorkerUpdated w\nWorkerConditionChanged w healthy\n"
+    )

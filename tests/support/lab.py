@@ -8,14 +8,14 @@ read back from its written form, must give the same cluster.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.connection import Connection
-from iris_cli.core.constraints import build_worker_attributes
+from iris_cli.core.constraints import AttributeValue, RawValue, build_worker_attributes
 from iris_cli.core.events import (
     ClusterCreated,
     Event,
@@ -100,39 +100,51 @@ class Lab:
 
     # Fleet
 
-    def slice(self, name: str, tpu: str = "v4-16", workers: int | None = None, **metadata: object) -> Lab:
+    def slice(self, name: str, tpu: str = "v4-16", workers: int | None = None, **declared: RawValue) -> Lab:
         """Register and probe the VMs of one slice: `name-0`, `name-1`, ..."""
         known = lookup(tpu)
         assert known is not None
         for index in range(known.vms if workers is None else workers):
-            facts = {
-                "accelerator-type": tpu,
-                "agent-worker-number": index,
-                "instance-id": name,
-                "zone": "us-central2-b",
-                **metadata,
-            }
-            self.worker(f"{name}-{index}", cpu=240, memory=400 * GIB, chips=known.chips_per_vm, **facts)
+            self.vm(f"{name}-{index}", name, index, tpu, **declared)
         return self
 
+    def vm(self, worker: str, slice_name: str, index: int, tpu: str = "v4-16", **declared: RawValue) -> Lab:
+        """Register and probe one VM of a slice."""
+        known = lookup(tpu)
+        assert known is not None
+        metadata = {
+            "accelerator-type": tpu,
+            "agent-worker-number": index,
+            "instance-id": slice_name,
+            "zone": "us-central2-b",
+        }
+        return self._add(worker, metadata, declared, cpu=240.0, memory=400 * GIB, chips=known.chips_per_vm)
+
     def worker(
-        self,
-        name: str,
-        cpu: float = 16,
-        memory: int = 64 * GIB,
-        chips: int = 0,
-        gpus: int = 0,
-        **metadata: object,
+        self, name: str, cpu: float = 16, memory: int = 64 * GIB, gpus: int = 0, **declared: RawValue
     ) -> Lab:
         """Register and probe one host."""
+        device = {"device-type": "gpu", "device-variant": "A100"} if gpus else {}
+        return self._add(name, device, declared, cpu=float(cpu), memory=memory, gpus=gpus)
+
+    def _add(
+        self,
+        name: str,
+        metadata: Mapping[str, object],
+        declared: Mapping[str, RawValue],
+        *,
+        cpu: float,
+        memory: int,
+        chips: int = 0,
+        gpus: int = 0,
+    ) -> Lab:
         worker = WorkerId(name)
-        if gpus:
-            metadata = {"device-type": "gpu", "device-variant": "A100", **metadata}
+        attributes = {key.replace("_", "-"): AttributeValue(value) for key, value in declared.items()}
         facts = WorkerUpdated(
             worker=worker,
             connection=Connection(host=name),
-            attributes=dict(build_worker_attributes(metadata)),
-            cpu=float(cpu),
+            attributes=dict(build_worker_attributes(metadata, attributes)),
+            cpu=cpu,
             memory=memory,
             chips=chips,
             gpus=gpus,
@@ -211,7 +223,7 @@ class Lab:
 
     # What workers say
 
-    def reports(self, *lines: str, unheard: Container[str] = ()) -> Lab:
+    def reports(self, *lines: str, unheard: Iterable[str] = ()) -> Lab:
         """One poll. Each line is `TASKS STATE [...]`: `train/* running`, `train/task-1 exited 1 5s-ago`."""
         said: dict[WorkerId, list[AttemptReport]] = {}
         for line in lines:
@@ -219,7 +231,8 @@ class Lab:
             for attempt_id in self.attempts_named(names):
                 attempt = self.cluster.attempt(attempt_id)
                 said.setdefault(attempt.worker, []).append(parse_report(attempt.token, words))
-        return self.answers(*(self.answer_of(worker, *each) for worker, each in said.items()), unheard=unheard)
+        answers = [self.answer_of(worker, *each) for worker, each in said.items()]
+        return self.answers(*answers, unheard=unheard)
 
     def answer_of(self, worker: str, *said: AttemptReport) -> WorkerReport:
         facts = self.hosts[WorkerId(worker)].facts
@@ -227,7 +240,7 @@ class Lab:
             worker=facts.worker, boot_id=facts.boot_id, incarnation=facts.incarnation, attempts=said
         )
 
-    def answers(self, *seen: WorkerReport | Silence, unheard: Container[str] = ()) -> Lab:
+    def answers(self, *seen: WorkerReport | Silence, unheard: Iterable[str] = ()) -> Lab:
         """Weigh one batch of a poll; `unheard` were asked too, and their answer is still to come."""
         with self.transaction() as draft:
             touched = [job for each in seen for job in _touched(draft, each.worker)]
@@ -263,10 +276,10 @@ class Lab:
                 if report.token in by_token:
                     attempts.reported(draft, by_token[report.token], report, self.limits)
 
-    def _settle(self, draft: Draft, touched: Iterable[JobId], unheard: Container[str] = ()) -> None:
+    def _settle(self, draft: Draft, touched: Iterable[JobId], unheard: Iterable[str] = ()) -> None:
         for job in dict.fromkeys(touched):
             if draft.cluster.jobs[job].is_gang:
-                gangs.settle(draft, job, self.limits, unheard)
+                gangs.settle(draft, job, self.limits, frozenset(map(WorkerId, unheard)))
             jobs.settle(draft, job)
 
     # Time, and looking at things

@@ -73,6 +73,9 @@ class Script:
         tpu = options.pop("type", tpu)
         self.lab.slice(name, tpu, **_typed(options, _HOST))
 
+    def do_add_vm(self, worker: str, slice_name: str, index: str) -> None:
+        self.lab.vm(worker, slice_name, int(index))
+
     def do_add_worker(self, name: str, *words: str) -> None:
         self.lab.worker(name, **_typed(dict(word.split("=", 1) for word in words), _HOST))
 
@@ -161,7 +164,9 @@ class Script:
             words = [f"task-{task.index}", str(task.state)]
             if task.current is not None:
                 end = f" {task.current.end.reason}" if task.current.end else ""
-                words.append(f"(attempt-{task.current.number} {task.current.state}{end} on {task.current.worker})")
+                words.append(
+                    f"(attempt-{task.current.number} {task.current.state}{end} on {task.current.worker})"
+                )
             lines.append(" ".join(words))
         return lines
 

@@ -30,6 +30,7 @@ from iris_cli.remote.transport import Target
 PATIENCE = 30.0
 """Seconds until a server that does not answer is a failure of the test."""
 
+
 @dataclass(eq=False)
 class SshHost:
     """One sshd with a host key, a port and a home directory of its own."""

@@ -162,7 +162,9 @@ def _tpu_shape(request: JobRequest, device: Device, fleet: Fleet) -> tuple[int, 
 def _spread(replicas: int, slices: int) -> int:
     """How many replicas go to each of the groups. Raises UsageError."""
     if replicas % slices:
-        raise UsageError(f"{replicas} replicas can't be spread over {slices} slices", hint="choose a multiple")
+        raise UsageError(
+            f"{replicas} replicas can't be spread over {slices} slices", hint="choose a multiple"
+        )
     return replicas // slices
 
 

@@ -62,19 +62,43 @@ class Amounts(NamedTuple):
 
     @classmethod
     def idle(cls, worker: Worker) -> Amounts:
-        """What a worker has while nothing runs there. Who has chips is a matter of the device, not of room."""
+        """What a worker has while nothing runs there; who has chips is a matter of the device."""
         return cls(worker.cpu_millis, worker.memory, worker.gpus, 1)
 
     def covers(self, need: Amounts) -> bool:
         """Whether there is enough of everything."""
         return all(have >= wanted for have, wanted in zip(self, need, strict=True))
 
-    def of(self, kind: ReasonKind) -> int:
-        """The amount that a kind of reason speaks of."""
-        return self[_KINDS.index(kind)]
+
+AMOUNT_KINDS = (ReasonKind.CPU, ReasonKind.MEMORY, ReasonKind.GPUS, ReasonKind.CHIPS)
+"""The kinds of reason that speak of amounts, in the order of `Amounts`."""
 
 
-_KINDS = (ReasonKind.CPU, ReasonKind.MEMORY, ReasonKind.GPUS, ReasonKind.CHIPS)
+class Levels:
+    """Who has how much: the workers by amount, the largest amount first."""
+
+    __slots__ = ("_levels",)
+
+    def __init__(self, amounts: Iterable[int]) -> None:
+        positions: dict[int, list[int]] = {}
+        for position, amount in enumerate(amounts):
+            positions.setdefault(amount, []).append(position)
+        self._levels = [(amount, mask_of(positions[amount])) for amount in sorted(positions, reverse=True)]
+
+    def most(self, workers: int) -> int:
+        """The largest amount that one of these workers has; 0 where there are none."""
+        return next((amount for amount, those in self._levels if those & workers), 0)
+
+    def reaching(self, needs: Iterable[int]) -> dict[int, int]:
+        """For each of these amounts the workers that have it or more. `needs` are in descending order."""
+        found: dict[int, int] = {}
+        who = used = 0
+        for need in needs:
+            while used < len(self._levels) and self._levels[used][0] >= need:
+                who |= self._levels[used][1]
+                used += 1
+            found[need] = who
+        return found
 
 
 class WorkerCapacity(NamedTuple):
@@ -109,12 +133,14 @@ class WorkerCapacity(NamedTuple):
 class Dimension:
     """One resource of every worker: how much is left, and for each amount anybody asks for, who has it."""
 
-    __slots__ = ("_needs", "at_start", "left", "now")
+    __slots__ = ("_needs", "at_start", "left", "levels", "now")
 
     def __init__(self, left: Iterable[int], needs: Iterable[int]) -> None:
         self.left = list(left)
         self._needs = sorted(dict.fromkeys(need for need in needs if need > 0))
-        self.at_start = self._who_has_each()
+        self.levels = Levels(self.left)  # at the start of the cycle
+        everyone = (1 << len(self.left)) - 1
+        self.at_start = {0: everyone, **self.levels.reaching(reversed(self._needs))}
         self.now = dict(self.at_start)
 
     def take(self, position: int, amount: int) -> None:
@@ -125,16 +151,3 @@ class Dimension:
         if needs and after < needs[-1]:
             for need in needs[bisect_right(needs, after) : bisect_right(needs, before)]:
                 self.now[need] ^= 1 << position
-
-    def _who_has_each(self) -> dict[int, int]:
-        by_amount: dict[int, list[int]] = {}
-        for position, amount in enumerate(self.left):
-            by_amount.setdefault(amount, []).append(position)
-        amounts = sorted(by_amount)
-        who = 0
-        found = {0: (1 << len(self.left)) - 1}  # who needs nothing is served by everybody
-        for need in reversed(self._needs):
-            while amounts and amounts[-1] >= need:
-                who |= mask_of(by_amount[amounts.pop()])
-            found[need] = who
-        return found

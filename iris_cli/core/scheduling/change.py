@@ -1,4 +1,4 @@
-"""The single change that would place what waits: a constraint to drop, a job to wait for, a worker to mend."""
+"""The single change that would place what waits: a constraint to drop, a job to await, a worker to mend."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ def single_change(context: SchedulingContext, requirement: Requirement, nearest:
         served_by = _served_by(context, requirement, selected & ready)
         if served_by:
             return f"{proposal}: {served_by}"
-    if _missing(context, requirement, requirement.selected & ready) > 1:
+    candidates = requirement.selected & ready
+    if _missing(context, requirement, candidates) > 1:
         return ""
-    mends = (_mend(context, requirement, verdict, requirement.selected & ready) for verdict in nearest[:_TRIES])
+    mends = (_mend(context, requirement, verdict, candidates) for verdict in nearest[:_TRIES])
     return next(filter(None, mends), "")
 
 
@@ -117,5 +118,6 @@ def _recovery(context: SchedulingContext, position: int) -> str:
     if worker.draining or worker.quarantined:
         return f"after `iris worker uncordon {worker.id}`"
     if worker.condition is WorkerCondition.HEALTHY:
-        return f"in {format_duration(worker.cooldown_until - context.fleet.now)}, when {worker.id} has cooled down"
+        rest = format_duration(worker.cooldown_until - context.fleet.now)
+        return f"in {rest}, when {worker.id} has cooled down"
     return f"when {worker.id} ({worker.condition}) is healthy again"

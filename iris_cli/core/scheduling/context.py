@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.ids import JobId
-from iris_cli.core.scheduling.capacity import Amounts, Dimension, WorkerCapacity, mask_of
+from iris_cli.core.scheduling.capacity import Amounts, Dimension, Levels, WorkerCapacity, mask_of
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.groups import Group
 
@@ -55,6 +56,19 @@ class SchedulingContext:
     def left(self, position: int) -> Amounts:
         """What one worker has left now."""
         return Amounts(*(dimension.left[position] for dimension in self.dimensions))
+
+    @cached_property
+    def idle(self) -> list[Levels]:
+        """What workers have while nothing runs there, in the order of `Amounts`."""
+        amounts = [Amounts.idle(worker) for worker in self.fleet.workers]
+        return [Levels(each[number] for each in amounts) for number in range(len(Amounts._fields))]
+
+    def large_enough(self, need: Amounts) -> int:
+        """The workers that would have room if nothing ran there."""
+        found = self.fleet.everyone
+        for levels, amount in zip(self.idle, need, strict=True):
+            found &= levels.reaching([amount])[amount]
+        return found
 
     def take(self, position: int, need: Amounts) -> tuple[int, ...]:
         """Give one task its share of a worker. Returns the indexes of its GPUs, the lowest free ones."""

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
-from iris_cli.core.scheduling import wording
 from iris_cli.core.scheduling.capacity import Amounts
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import Explainer, Explanation
-from iris_cli.core.scheduling.feasibility import Requirement, Signatures, shape_of
+from iris_cli.core.scheduling.feasibility import Requirement, Signatures
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import GangPlacer, malformed
 from iris_cli.core.scheduling.order import Entry, entries_of, overdue
@@ -24,18 +23,21 @@ from iris_cli.core.worker import Worker
 WaitingKey = TaskId | JobId
 """A single task by its own id, a gang by that of its job."""
 
+_Unmet = dict[WaitingKey, Requirement | Reason]
+
+_NO_JOB = Reason(kind=ReasonKind.INVALID, text="nothing is known of its job")
+
 
 class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
-    """What waits, and why: the reasons, never none, in order of precedence. They are made when looked at."""
+    """What waits, and why: one reason or more, in order of precedence, put into words when looked at."""
 
-    def __init__(
-        self, explainer: Explainer, unmet: Mapping[WaitingKey, Requirement | tuple[Reason, ...]]
-    ) -> None:
+    def __init__(self, explainer: Explainer, unmet: _Unmet) -> None:
         self._explainer = explainer
         self._unmet = unmet
 
     def __getitem__(self, key: WaitingKey) -> tuple[Reason, ...]:
-        return self.explain(key).reasons
+        found = self._unmet[key]
+        return (found,) if isinstance(found, Reason) else self._explainer.reasons(found, key)
 
     def __iter__(self) -> Iterator[WaitingKey]:
         return iter(self._unmet)
@@ -43,23 +45,89 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
     def __len__(self) -> int:
         return len(self._unmet)
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._unmet
-
     def __repr__(self) -> str:
         return repr(dict(self))
+
+    def explain(self, key: WaitingKey) -> Explanation:
+        """Everything the cycle knows about what `key` waits for. Raises KeyError for what doesn't wait."""
+        found = self._unmet[key]
+        if isinstance(found, Reason):
+            return Explanation(reasons=(found,))
+        return self._explainer.explain(found, key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingResult:
-    """What a cycle decided.
+    """What a cycle decided: `assignments` in the order of decision, a gang's in the order of its tasks.
 
-    `assignments` are in the order of decision, those of a gang in the order of its tasks. `timed_out_tasks`
-    were never placed within their `scheduling_timeout`. `waiting` holds everything else. `reservations` names
-    the groups that are kept for a gang.
+    `timed_out_tasks` were not placed within their `scheduling_timeout`. Everything else is `waiting`: single
+    tasks by their ids, gangs by those of their jobs. `reservations` names the groups kept for a gang.
     """
 
     assignments: tuple[Assignment, ...]
     timed_out_tasks: tuple[TaskId, ...]
-    waiting: Mapping[WaitingKey, tuple[Reason, ...]]
+    waiting: Waiting
     reservations: Mapping[JobId, tuple[str, ...]]
+
+
+def find_assignments(
+    pending_tasks: Iterable[Task],
+    workers: Iterable[Worker],
+    get_job: Callable[[JobId], Job | None],
+    now: float,
+    *,
+    gang_reserve_after: float = 600.0,
+    backoff_max: float = 600.0,
+    unconfirmed_stops: Collection[WorkerId] = (),
+) -> SchedulingResult:
+    """Decide who is placed where. `now` in seconds since the epoch.
+
+    The same input in any order gives the same result, and nothing of it is changed. Capacity is what the
+    claims of the workers leave. Workers in `unconfirmed_stops` take nothing new. A gang that has waited for
+    `gang_reserve_after` seconds (0: never) keeps workers free for itself; a cool-down longer than
+    `backoff_max` counts as over, for then a clock was wrong.
+    """
+    queue, orphans = entries_of(pending_tasks, get_job)
+    unmet: _Unmet = dict.fromkeys(orphans, _NO_JOB)
+    due, timed_out = _admit(queue, now, unmet)
+    signatures = Signatures()
+    numbers = [signatures.number(entry.job) for entry in due]
+
+    fleet = Fleet(workers, now, Limits(backoff_max=backoff_max), unconfirmed_stops)
+    context = SchedulingContext(fleet, [Amounts.needed(job.resources) for job in signatures.samples])
+    requirements = [Requirement(job, context) for job in signatures.samples]
+    gangs = GangPlacer(context, gang_reserve_after)
+    placed: list[Assignment] = []
+    for entry, number in zip(due, numbers, strict=True):
+        requirement = requirements[number]
+        if not entry.job.is_gang:
+            rest = place_tasks(context, requirement, entry.tasks, placed)
+            unmet.update((task.id, requirement) for task in rest)
+        elif not gangs.place(entry, requirement, placed):
+            unmet[entry.job.id] = requirement
+
+    return SchedulingResult(
+        assignments=tuple(placed),
+        timed_out_tasks=tuple(timed_out),
+        waiting=Waiting(Explainer(context), unmet),
+        reservations={
+            job: tuple(str(group.key) for group in groups) for job, groups in context.reservations.items()
+        },
+    )
+
+
+def _admit(queue: list[Entry], now: float, unmet: _Unmet) -> tuple[list[Entry], list[TaskId]]:
+    """What competes in this cycle, and what is too late. A gang that can't be meant waits with its reason."""
+    due: list[Entry] = []
+    timed_out: list[TaskId] = []
+    for entry in queue:
+        late = overdue(entry, now)
+        if late:
+            timed_out += [task.id for task in late]
+            entry = Entry(entry.job, [task for task in entry.tasks if task not in late])
+        problem = malformed(entry) if entry.job.is_gang and entry.tasks else None
+        if problem is not None:
+            unmet[entry.job.id] = problem
+        elif entry.tasks:
+            due.append(entry)
+    return due, timed_out

@@ -1,19 +1,19 @@
 """Why an entry waits, from the very sets that the cycle decided with: there is no second scheduler.
 
-A worker, or for a gang a group, counts under the first kind of reason that speaks against it. Where nobody has
-the device, satisfies constraints and tolerations and has the shape, the one of these that left nobody is the
-reason. Else the reasons are all that keeps those who do from serving now.
+A worker, or for a gang a group, counts under the first kind of reason that speaks against it. Where nobody
+has the device, satisfies constraints and tolerations and has the shape, the one of these that left nobody is
+the reason. Else the reasons are all that keeps those who do from serving now.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iris_cli.core.constraints import Constraint
-from iris_cli.core.ids import WorkerId
+from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.scheduling import wording
-from iris_cli.core.scheduling.capacity import Amounts, positions_of
+from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, positions_of
 from iris_cli.core.scheduling.change import single_change
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.feasibility import Requirement, Shape
@@ -31,7 +31,7 @@ from iris_cli.core.scheduling.verdicts import (
 )
 
 _FEW = 5
-_AMOUNTS = (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU)
+_MEASURED = (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,15 +62,15 @@ class Explanation:
     """
 
     reasons: tuple[Reason, ...]
-    workers: int
-    equipped: int
-    constraints: tuple[ConstraintCount, ...]
-    refused: tuple[tuple[ReasonKind, int], ...]
-    group_by: str
-    groups_found: int
-    largest: tuple[str, int] | None
-    near_misses: tuple[NearMiss, ...]
-    change: str
+    workers: int = 0
+    equipped: int = 0
+    constraints: tuple[ConstraintCount, ...] = ()
+    refused: tuple[tuple[ReasonKind, int], ...] = ()
+    group_by: str = ""
+    groups_found: int = 0
+    largest: tuple[str, int] | None = None
+    near_misses: tuple[NearMiss, ...] = ()
+    change: str = ""
 
 
 class Explainer:
@@ -80,15 +80,19 @@ class Explainer:
         self._context = context
         self._reasons: dict[Requirement, tuple[Reason, ...]] = {}
 
-    def reasons(self, requirement: Requirement) -> tuple[Reason, ...]:
-        """Why the requirement isn't met, in order of precedence."""
+    def reasons(self, requirement: Requirement, entry: TaskId | JobId) -> tuple[Reason, ...]:
+        """Why the requirement isn't met, in order of precedence, and what is kept for this entry."""
         found = self._reasons.get(requirement)
         if found is None:
             found = self._reasons[requirement] = tuple(self._find(requirement))
-        return found
+        kept = None if isinstance(entry, TaskId) else self._context.reservations.get(entry)
+        if not kept:
+            return found
+        names = ", ".join(wording.unit_name(requirement.shape, group) for group in kept)
+        return (replace(found[0], text=f"{found[0].text}; {names} kept free for it"), *found[1:])
 
-    def explain(self, requirement: Requirement) -> Explanation:
-        """Everything that there is to say about a requirement."""
+    def explain(self, requirement: Requirement, entry: TaskId | JobId) -> Explanation:
+        """Everything that there is to say about an entry that waits."""
         context, fleet, shape = self._context, self._context.fleet, requirement.shape
         stages = [*selection(requirement), *availability(context, requirement)]
         groups = [verdict.group for verdict in judge(context, requirement, shape)] if shape else []
@@ -96,7 +100,7 @@ class Explainer:
         nearest = near_misses(context, requirement)
         equipped = requirement.equipped.bit_count()
         return Explanation(
-            reasons=self.reasons(requirement),
+            reasons=self.reasons(requirement, entry),
             workers=len(fleet.workers),
             equipped=equipped,
             constraints=tuple(
@@ -160,7 +164,8 @@ class Explainer:
     def _unselected(self, requirement: Requirement, refusals: list[Refusal]) -> Reason:
         """The last of the refusals is the one that left nobody; there is none where there are no workers."""
         fleet = self._context.fleet
-        kind, refused = (refusals[-1].kind, refusals[-1].units) if refusals else (ReasonKind.NO_SUCH_DEVICE, 0)
+        kind = refusals[-1].kind if refusals else ReasonKind.NO_SUCH_DEVICE
+        refused = refusals[-1].units if refusals else 0
         if kind is ReasonKind.NO_SUCH_DEVICE:
             text = wording.no_device(fleet, requirement.job.resources.device)
         elif kind is ReasonKind.CONSTRAINT:
@@ -173,17 +178,17 @@ class Explainer:
     def _unavailable(self, requirement: Requirement, refusal: Refusal, serving: int) -> Reason:
         kind, units, lacking, have = refusal
         text = wording.unavailable(self._context, requirement, refusal, serving)
-        if kind not in _AMOUNTS:
-            need = requirement.shape.size if requirement.shape else 1
-            return Reason(kind=kind, text=text, need=need, have=have, refused=units)
-        need = requirement.need.of(kind)
-        workers = self._context.fleet.workers
-        idle = (Amounts.idle(workers[position]) for position in positions_of(requirement.selected))
-        largest = max(amounts.of(kind) for amounts in idle)
-        if largest < need:
-            text = wording.too_large(kind, need, largest)
-        have = max(self._context.left(position).of(kind) for position in positions_of(lacking))
-        return Reason(kind=kind, text=text, need=need, have=max(have, 0), refused=units)
+        need = requirement.shape.size if requirement.shape else 1
+        if kind in _MEASURED:
+            number = AMOUNT_KINDS.index(kind)
+            need, have = (
+                requirement.need[number],
+                max(0, self._context.dimensions[number].levels.most(lacking)),
+            )
+            largest = self._context.idle[number].most(requirement.selected)
+            if largest < need:
+                text = wording.too_large(kind, need, largest)
+        return Reason(kind=kind, text=text, need=need, have=have, refused=units)
 
 
 def _largest(groups: list[Group]) -> Group | None:

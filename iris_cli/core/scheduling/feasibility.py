@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from iris_cli.core.constraints import Constraint
 from iris_cli.core.job import Job
 from iris_cli.core.scheduling.capacity import Amounts
 from iris_cli.core.scheduling.context import SchedulingContext
@@ -36,12 +37,19 @@ class Signatures:
         identity = (id(job.constraints), id(job.tolerations), id(job.resources), shape)
         found = self._by_identity.get(identity)
         if found is None:
-            value = (tuple(job.constraints), tuple(job.tolerations), job.resources, shape)
+            constraints = tuple(map(_plain, job.constraints))
+            value = (constraints, tuple(job.tolerations), job.resources, shape)
             found = self._by_value.setdefault(value, len(self.samples))
             if found == len(self.samples):
                 self.samples.append(job)
             self._by_identity[identity] = found
         return found
+
+
+def _plain(constraint: Constraint) -> tuple[object, ...]:
+    """The constraint in built-in types, the type of each value beside it: quicker to hash than the real one."""
+    values = [each.value for each in constraint.operands]
+    return constraint.key, constraint.op, constraint.mode, *values, *map(type, values)
 
 
 class Requirement:
@@ -96,7 +104,6 @@ def has_shape(group: Group, shape: Shape) -> bool:
 def _levels(everyone: int, preferred: list[int]) -> tuple[int, ...]:
     met = [everyone]  # met[n]: the workers that meet exactly n of the preferences looked at so far
     for those in preferred:
-        met = [
-            (with_it & those) | (without_it & ~those) for with_it, without_it in zip([0, *met], [*met, 0], strict=True)
-        ]
+        one_less, same = [0, *met], [*met, 0]
+        met = [(less & those) | (as_many & ~those) for less, as_many in zip(one_less, same, strict=True)]
     return tuple(reversed(met))

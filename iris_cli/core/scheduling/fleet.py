@@ -67,7 +67,7 @@ class Fleet:
         return found
 
     def satisfying(self, constraint: Constraint) -> int:
-        """The workers that satisfy a constraint. Evaluated once for each value there is, not for each worker."""
+        """The workers that satisfy a constraint, evaluated once for each value there is."""
         found = self._satisfying.get(constraint)
         if found is None:
             found, without = 0, self.everyone

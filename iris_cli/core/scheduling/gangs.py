@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from itertools import islice
 
-from iris_cli.core.scheduling.capacity import Amounts, flags_of, mask_of, positions_of
+from iris_cli.core.scheduling.capacity import flags_of, mask_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.feasibility import Requirement, has_shape
 from iris_cli.core.scheduling.groups import Group, GroupQueue, Rank, Ranker
 from iris_cli.core.scheduling.order import Entry
 from iris_cli.core.scheduling.placement import Assignment
+from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 
 
 class GangPlacer:
@@ -80,7 +81,8 @@ class GroupSearch:
         None where more than busy workers is in the way, or where others have reserved what there is.
         """
         if self._waiting is None:
-            self._could = flags_of(self._large_enough(), self._context.fleet.everyone)
+            could = self._requirement.healthy & self._context.large_enough(self._requirement.need)
+            self._could = flags_of(could, self._context.fleet.everyone)
             self._waiting = GroupQueue(self._index, self._context.changes, self._by_wait)
         groups = self._waiting.first(self._shape.groups)
         if groups is None:
@@ -137,13 +139,19 @@ class GroupSearch:
             and self._context.has_room(position, self._requirement.need)
         )
 
-    def _large_enough(self) -> int:
-        """The workers that would serve if nothing ran there."""
-        need, workers = self._requirement.need, self._context.fleet.workers
-        return mask_of(
-            [
-                position
-                for position in positions_of(self._requirement.healthy)
-                if Amounts.idle(workers[position]).covers(need)
-            ]
-        )
+
+def malformed(entry: Entry) -> Reason | None:
+    """Why a gang can't even be looked at: it isn't there as a whole, or can't be spread over its groups."""
+    job, tasks = entry
+    if job.slices < 1 or job.replicas % job.slices:
+        text = f"{job.replicas} replicas can't be spread over {job.slices} slices"
+        return Reason(kind=ReasonKind.INVALID, text=text, need=job.slices, have=job.replicas)
+    if [task.id.index for task in tasks] == list(range(job.replicas)):
+        return None
+    placed_once = job.rounds > 0 or any(task.attempts for task in tasks)
+    return Reason(
+        kind=ReasonKind.STOPPING if placed_once else ReasonKind.INVALID,
+        text=f"{len(tasks)} of its {job.replicas} tasks are pending, and a gang is placed only as a whole",
+        need=job.replicas,
+        have=len(tasks),
+    )

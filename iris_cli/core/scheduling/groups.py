@@ -12,7 +12,7 @@ from iris_cli.core.worker import Worker
 
 
 class Group(NamedTuple):
-    """`members` are in the order in which they get their ranks; `numbered`: their ids are 0 to n-1, each once.
+    """`members` are in the order of their ranks; `numbered`: their numbers are 0 to n-1, each once.
 
     `number` is the place of the group among those of its attribute.
     """

@@ -20,7 +20,7 @@ class ReasonKind(StrEnum):
     GPUS = "gpus"
     MEMORY = "memory"
     CPU = "cpu"
-    SECRET = "secret"
+    SECRET = "secret"  # noqa: S105  # a word of the vocabulary, not a password
     AFTER = "after"
     STOPPING = "stopping"
     RESERVED = "reserved"

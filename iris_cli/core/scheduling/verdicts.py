@@ -92,12 +92,16 @@ def near_misses(context: SchedulingContext, requirement: Requirement) -> list[Ve
         refused = [each for each in judge(context, requirement, requirement.shape) if each.kind]
         return sorted(refused, key=_distance)
     stages = [*selection(requirement)[1:], *availability(context, requirement)]
-    workers = context.fleet.workers
     return [
-        Verdict(Group(position, AttributeValue(workers[position].id), (position,), 1 << position, True), kind, 1 << position)
+        Verdict(_alone(context, position), kind, 1 << position)
         for kind, _, lacking, _ in reversed(sift(requirement.equipped, stages))
         for position in positions_of(lacking)
     ]
+
+
+def _alone(context: SchedulingContext, position: int) -> Group:
+    key = AttributeValue(context.fleet.workers[position].id)
+    return Group(position, key, (position,), 1 << position, numbered=True)
 
 
 def fits(group: Group, shape: Shape | None, workers: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.constraints import (
@@ -12,7 +12,7 @@ from iris_cli.core.constraints import (
 )
 from iris_cli.core.ids import JobId
 from iris_cli.core.resources import AUTO, Device
-from iris_cli.core.scheduling.capacity import first_of, positions_of
+from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, first_of, positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.feasibility import Requirement, Shape
 from iris_cli.core.scheduling.fleet import Fleet
@@ -118,7 +118,8 @@ def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None) -> str:
 
 def too_large(kind: ReasonKind, need: int, largest: int) -> str:
     """No worker would have room even if it were idle."""
-    return f"no worker that serves has {amount(kind, need)} (the largest has {amount(kind, largest)}): will never run"
+    most = amount(kind, largest)
+    return f"no worker that serves has {amount(kind, need)} (the largest has {most}): will never run"
 
 
 # Workers that serve, but not now
@@ -127,7 +128,7 @@ def too_large(kind: ReasonKind, need: int, largest: int) -> str:
 def unavailable(context: SchedulingContext, requirement: Requirement, refusal: Refusal, serving: int) -> str:
     """`2 of 3 slices have workers that take nothing new (v4a-2: draining)`; `serving` counts them all."""
     kind, refused, lacking, _ = refusal
-    phrase = _PHRASES.get(kind) or f"have less than {amount(kind, requirement.need.of(kind))} free"
+    phrase = _PHRASES.get(kind) or f"have less than {_needed(requirement, kind)} free"
     whose = "have workers that " if requirement.shape else ""
     detail = _detail(context, kind, lacking)
     return f"{refused} of {units(requirement.shape, serving)} {whose}{phrase}" + (
@@ -135,11 +136,14 @@ def unavailable(context: SchedulingContext, requirement: Requirement, refusal: R
     )
 
 
-def holders(context: SchedulingContext, lacking: int) -> list[JobId]:
-    """The jobs whose live attempts are on these workers, by id."""
-    workers = context.fleet.workers
-    claims = (attempt for position in positions_of(lacking) for attempt in workers[position].claims)
-    return sorted(dict.fromkeys(attempt.task.job for attempt in claims))
+def holders(context: SchedulingContext, lacking: int) -> Iterator[JobId]:
+    """The jobs whose live attempts are on these workers: worker by worker, by id, some more than once."""
+    for position in positions_of(lacking):
+        yield from sorted(attempt.task.job for attempt in context.fleet.workers[position].claims)
+
+
+def _needed(requirement: Requirement, kind: ReasonKind) -> str:
+    return amount(kind, requirement.need[AMOUNT_KINDS.index(kind)])
 
 
 def _detail(context: SchedulingContext, kind: ReasonKind, lacking: int) -> str:
@@ -151,11 +155,11 @@ def _detail(context: SchedulingContext, kind: ReasonKind, lacking: int) -> str:
         case ReasonKind.COOLDOWN:
             return f"{worker.id} for another {format_duration(worker.cooldown_until - fleet.now)}"
         case ReasonKind.RESERVED:
-            return _few(dict.fromkeys(context.reserved_by[position] for position in positions_of(lacking)))
+            return _few(context.reserved_by[position] for position in positions_of(lacking))
         case ReasonKind.BEHIND:
             return ""
-    names = holders(context, lacking)
-    return f"held by {_few(names)}" if names else ""
+    names = _few(holders(context, lacking))
+    return f"held by {names}" if names else ""
 
 
 def _state(worker: Worker) -> str:
@@ -167,6 +171,10 @@ def _state(worker: Worker) -> str:
 
 
 def _few(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = len(listed) - _FEW
-    return ", ".join(listed[:_FEW]) + (f" and {more} more" if more > 0 else "")
+    """The first few different names; the rest isn't even looked at."""
+    listed: dict[str, None] = {}
+    for name in names:
+        if len(listed) == _FEW and name not in listed:
+            return ", ".join(listed) + " and others"
+        listed[name] = None
+    return ", ".join(listed)

@@ -1,0 +1,107 @@
+"""`iris logs`: what tasks write, of all ranks at once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from iris_cli.ops.logs import Query
+    from iris_cli.ops.session import Session
+
+_EXAMPLES = """Examples:
+
+  iris logs train --follow
+
+  iris logs train/task-3 --attempt 0 --tail all
+"""
+
+
+class Stream(StrEnum):
+    OUT = "out"
+    ERR = "err"
+    BOTH = "both"
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog=_EXAMPLES)(logs)
+
+
+def logs(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(metavar="JOB|TASK", help="Whose output.", show_default=False)],
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on, through retries, until it is over.")
+    ] = False,
+    tail: Annotated[
+        str, typer.Option("--tail", "-n", metavar="N|all", help="Lines of each task and stream.")
+    ] = "20",
+    rank: Annotated[
+        list[int] | None, typer.Option(help="Only this rank; may be repeated.", min=0, show_default=False)
+    ] = None,
+    attempt: Annotated[
+        int | None, typer.Option(help="This attempt instead of the last one.", min=0, show_default=False)
+    ] = None,
+    no_fold: Annotated[
+        bool, typer.Option("--no-fold", help="Don't join equal lines of several ranks.")
+    ] = False,
+    stream: Annotated[Stream, typer.Option(help="Standard output, standard error, or both.")] = Stream.BOTH,
+) -> int:
+    """Show the output of tasks, fetched from their workers."""
+    from iris_cli.ops.log_reading import BOTH
+    from iris_cli.ops.logs import Query, fetch
+    from iris_cli.render import log_lines
+
+    iris: Context = context.obj
+    query = Query(
+        tail=_count(tail),
+        ranks=tuple(rank or ()),
+        attempt=attempt,
+        streams=BOTH if stream is Stream.BOTH else (stream.value,),
+    )
+    session = iris.session("iris logs")
+    if follow:
+        return _follow(iris, session, what, query, folded=not no_fold)
+    found = fetch(session, what, query)
+    for message in session.messages:
+        iris.output.message(message)
+    log_lines.show(iris.output, found, folded=not no_fold)
+    return ExitCode.UNREACHABLE if any(log.silence for log in found) else ExitCode.OK
+
+
+def follow_job(iris: Context, session: Session, job: str) -> int:
+    """Print all that a job writes until it is over, running cycles meanwhile, and placing it too."""
+    from iris_cli.ops.logs import Query
+
+    return _follow(iris, session, job, Query(tail=None), folded=True, schedule=True)
+
+
+def _follow(
+    iris: Context, session: Session, what: str, query: Query, *, folded: bool, schedule: bool = False
+) -> int:
+    from iris_cli.ops.follow import Follower
+    from iris_cli.render.log_lines import LogPrinter
+
+    follower = Follower(session, what, query, schedule=schedule)
+    printer = LogPrinter(iris.output, prefixed=follower.tasks > 1, folded=folded)
+    told: set[str] = set()
+    for step in follower.steps():
+        for message in session.messages:
+            if message not in told:
+                told.add(message)
+                iris.output.message(message)
+        printer.step(step)
+    return ExitCode.UNREACHABLE if follower.cut_short else ExitCode.OK
+
+
+def _count(tail: str) -> int | None:
+    if tail == "all":
+        return None
+    if not (tail.isascii() and tail.isdigit() and len(tail) <= 9):
+        raise UsageError(f"--tail {tail[:20]!r} is not a number of lines", hint="say a number, or all")
+    return int(tail)

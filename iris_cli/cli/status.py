@@ -1,0 +1,68 @@
+"""`iris status`: the cluster with its jobs, or one job with its tasks."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, UsageError
+
+_EXAMPLES = """Examples:
+
+  iris status
+
+  iris status train --at 2h
+
+  iris status --state running --label team=vision
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog=_EXAMPLES)(status)
+
+
+def status(
+    context: typer.Context,
+    job: Annotated[str | None, typer.Argument(show_default=False, help="Show this job alone.")] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(help="As of then: an ISO time (UTC), or an age such as 2h.", show_default=False),
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show it anew every two seconds, on a terminal.")
+    ] = False,
+    label: Annotated[
+        list[str] | None, typer.Option(help="Only jobs with this label, KEY=VALUE or KEY.", show_default=False)
+    ] = None,
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only jobs in this state, such as running.", show_default=False)
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also jobs that ended long ago; every task in a line of its own.")
+    ] = False,
+) -> int:
+    """Show the cluster and its jobs, or one job. Instant: no network, no lock."""
+    from iris_cli.ops.status import cluster_status, job_status
+    from iris_cli.render import status as render
+
+    if job is not None and (label or state):
+        raise UsageError("--label and --state choose among all jobs", hint=f"leave them out: iris status {job}")
+    iris: Context = context.obj
+    session = iris.session("iris status")
+
+    def show() -> None:
+        if job is not None:
+            render.show_job(iris.output, job_status(session, job, at=at), everything=everything)
+        else:
+            found = cluster_status(session, at=at, labels=label or (), states=state or ())
+            render.show_cluster(iris.output, found, everything=everything)
+
+    if not watch:
+        show()
+        return ExitCode.OK
+    from iris_cli.render.refresh import refresh
+
+    refresh(iris.output, show, session.clock.sleep)
+    return ExitCode.OK

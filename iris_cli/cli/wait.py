@@ -1,0 +1,59 @@
+"""`iris wait`: block until jobs are over; the exit code tells how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode
+
+if TYPE_CHECKING:
+    from iris_cli.core.ids import JobId
+    from iris_cli.ops.session import Session
+
+_EXAMPLES = """Exit codes: 0 all succeeded; else that of the worst end: 1 failed (or the time was over),
+9 unschedulable, 8 killed.
+
+Example:  iris wait train eval --timeout 2h
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog=_EXAMPLES)(wait)
+
+
+def wait(
+    context: typer.Context,
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Job ids.", show_default=False)],
+    timeout: Annotated[
+        str | None, typer.Option(help="Give up after 90s, 10m, 2h.", show_default=False)
+    ] = None,
+) -> int:
+    """Wait until jobs are over. Runs scheduling cycles meanwhile, so it needs no cron."""
+    from iris_cli.core.units import parse_duration
+    from iris_cli.ops.names import find_jobs
+
+    iris: Context = context.obj
+    seconds = None if timeout is None else parse_duration(timeout)
+    session = iris.session("iris wait")
+    return wait_and_tell(iris, session, find_jobs(session.view(), jobs), timeout=seconds)
+
+
+def wait_and_tell(
+    iris: Context, session: Session, jobs: Sequence[JobId], *, timeout: float | None = None
+) -> int:
+    """Wait for jobs and say how they ended. Ctrl-C ends the wait, not the jobs."""
+    from iris_cli.ops.wait import wait_for
+    from iris_cli.render import waited
+
+    try:
+        result = wait_for(session, jobs, timeout=timeout)
+    except KeyboardInterrupt:
+        names = " ".join(jobs)
+        iris.output.message(f"stopped waiting; {names} goes on: iris wait {names}, or iris cancel {names}")
+        return ExitCode.INTERRUPTED
+    waited.show(iris.output, session.cluster, result)
+    return result.exit_code

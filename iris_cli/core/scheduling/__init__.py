@@ -1,0 +1,19 @@
+"""Who is placed where, and why not: pending tasks and workers in, assignments and typed reasons out."""
+
+from iris_cli.core.scheduling.cycle import SchedulingResult, Waiting, WaitingKey, find_assignments
+from iris_cli.core.scheduling.explain import ConstraintCount, Explanation, NearMiss
+from iris_cli.core.scheduling.placement import Assignment
+from iris_cli.core.scheduling.reasons import Reason, ReasonKind
+
+__all__ = [
+    "Assignment",
+    "ConstraintCount",
+    "Explanation",
+    "NearMiss",
+    "Reason",
+    "ReasonKind",
+    "SchedulingResult",
+    "Waiting",
+    "WaitingKey",
+    "find_assignments",
+]

@@ -1,0 +1,40 @@
+"""How the jobs ended that were waited for."""
+
+from __future__ import annotations
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import JobId
+from iris_cli.ops.causes import job_cause
+from iris_cli.ops.wait import Waited
+from iris_cli.render.console import Output
+
+
+def show(output: Output, cluster: Cluster, waited: Waited) -> None:
+    """One line for each job; what is still open goes to stderr, with what to type."""
+    causes = {job: _cause(cluster, job) for job in waited.states}
+    if output.as_json:
+        output.document(
+            {
+                "jobs": [
+                    {"job": job, "state": state.value, "reason": causes[job]}
+                    for job, state in waited.states.items()
+                ],
+                "timed_out": bool(waited.open),
+            }
+        )
+    else:
+        for job, state in waited.states.items():
+            output.line(f"{job}: {state.value}" + (f": {causes[job]}" if causes[job] else ""))
+    if waited.open:
+        names = " ".join(waited.open)
+        output.message(f"the time is over and {names} goes on")
+        output.message(f"hint: iris wait {names}, iris why {waited.open[0]}, or iris cancel {names}")
+        if waited.trouble is not None:
+            output.message(f"no cycle could be run: {waited.trouble.message}")
+
+
+def _cause(cluster: Cluster, job_id: JobId) -> str:
+    job = cluster.jobs[job_id]
+    if job.end is None or job.end.trigger is None:
+        return job_cause(job, None)
+    return job_cause(job, cluster.tasks.get(job.end.trigger))

@@ -1,0 +1,151 @@
+"""Job files say the same as the options of `iris launch`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from iris_cli.config.env_file import read_env_file
+from iris_cli.config.job_file import NOT_YET, load_job_file
+from iris_cli.core.constraint_syntax import parse_constraint
+from iris_cli.core.job import EnvPreset, JobRequest, Priority
+from iris_cli.errors import ConfigError
+
+VALID = Path(__file__).parent / "valid" / "job"
+
+Load = Callable[[str], JobRequest]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    def write_and_load(text: str) -> JobRequest:
+        (tmp_path / "job.yaml").write_text(text)
+        return load_job_file(tmp_path / "job.yaml")
+
+    return write_and_load
+
+
+def test_every_field_can_be_written() -> None:
+    assert load_job_file(VALID / "everything.yaml") == JobRequest(
+        name="train",
+        command=("python", "train.py", "--name", "two words"),
+        tpu="v5litepod-16",
+        cpu=0.5,
+        memory=512 << 20,
+        replicas=8,
+        slices=2,
+        constraints=tuple(
+            parse_constraint(each) for each in ("region in us-west4,us-central2", "!slow", "~pool=large")
+        ),
+        tolerate=("experimental",),
+        group_by="tpu-name",
+        env={"LR": "0.10", "DEBUG": "true"},
+        secrets=("WANDB_API_KEY",),
+        setup="pip install -r requirements.txt",
+        env_preset=EnvPreset.JAX,
+        priority=Priority.HIGH,
+        max_retries_failure=3,
+        max_retries_preemption=10,
+        max_task_failures=0,
+        scheduling_timeout=7200.0,
+        timeout=3 * 86400.0,
+        setup_timeout=90.0,
+        grace=90.0,
+        labels={"team": "a", "run": "7"},
+        after=("prepare", "parent/child"),
+        force=True,
+    )
+
+
+def test_no_field_of_a_request_is_forgotten() -> None:
+    request = load_job_file(VALID / "everything.yaml")
+    unsaid = {item.name for item in fields(JobRequest) if getattr(request, item.name) is None}
+    assert unsaid - set(NOT_YET) == {"gpu"}
+
+
+def test_what_is_not_written_is_not_said() -> None:
+    assert load_job_file(VALID / "smallest.yaml") == JobRequest(command=("python", "train.py"))
+
+
+def test_an_empty_list_is_something_said(load: Load) -> None:
+    request = load("command: [a]\nconstraints: []\nenv: {}\n")
+    assert (request.constraints, request.env) == ((), {})
+
+
+def test_a_script_is_run_by_a_shell() -> None:
+    request = load_job_file(VALID / "script.yaml")
+    assert request.command == ("/bin/sh", "-c", "set -e\nmake data && python train.py\n")
+    assert request.gpu == "h100:4"
+
+
+def test_a_script_with_a_first_line_for_bash_is_run_by_bash(load: Load) -> None:
+    command = load('script: "#!/usr/bin/env bash\\ntrue"').command
+    assert command is not None
+    assert command[0] == "/bin/bash"
+
+
+@pytest.mark.parametrize(
+    ("written", "gpu"),
+    [("4", "auto:4"), ("1", "auto"), ("h100", "h100"), ("h100:1", "h100"), ("auto:2", "auto:2")],
+)
+def test_gpus_are_asked_for_by_model_and_count(load: Load, written: str, gpu: str) -> None:
+    assert load(f"command: [a]\ngpu: {written}\n").gpu == gpu
+
+
+def test_any_tpu_is_auto(load: Load) -> None:
+    assert load("command: [a]\ntpu: auto\n").tpu == "auto"
+
+
+def test_words_of_a_command_keep_their_text(load: Load) -> None:
+    assert load("command: [run, 1.10, 017, true, '']").command == ("run", "1.10", "017", "true", "")
+
+
+def test_env_files_lie_beneath_the_environment_and_the_last_one_wins(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "a.env").write_text("A=a\nB=a\nC=a\n")
+    (tmp_path / "b.env").write_text("B=b\nC=b\n")
+    assert load("command: [x]\nenv_file: [a.env, b.env]\nenv: {C: job}\n").env == {
+        "A": "a",
+        "B": "b",
+        "C": "job",
+    }
+    assert load("command: [x]\nenv_file: a.env\n").env == {"A": "a", "B": "a", "C": "a"}
+
+
+def test_an_env_file_is_read_literally(tmp_path: Path) -> None:
+    path = tmp_path / "some.env"
+    path.write_text(
+        "# comment\n\nPLAIN=a b\nexport EXPORTED=x\nQUOTED=\"a # b\"\nSINGLE='$HOME'\n"
+        "EMPTY=\nEQUALS=a=b\r\n SPACED = c \n"
+    )
+    assert read_env_file(path) == {
+        "PLAIN": "a b",
+        "EXPORTED": "x",
+        "QUOTED": "a # b",
+        "SINGLE": "$HOME",
+        "EMPTY": "",
+        "EQUALS": "a=b",
+        "SPACED": "c",
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"A=1\nnonsense\n", ":2: not a variable (write NAME=value)"),
+        (b"1A=x\n", ":1: '1A' can't be the name of an environment variable"),
+        (b"IRIS_TASK_ID=x\n", ":1: IRIS_TASK_ID is set by iris itself"),
+        (b"A=\xff\n", ":1: it is not UTF-8 text"),
+        (b"A=\0\n", ":1: it is no file of variables"),
+        (b"A=" + b"x" * (1 << 20), ":1: it is no file of variables"),
+    ],
+    ids=lambda value: repr(value[:20]),
+)
+def test_a_wrong_env_file_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "some.env"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as refused:
+        read_env_file(path)
+    assert refused.value.problems[0].startswith(f"{path}{said}")

@@ -1,0 +1,262 @@
+"""The rules of the house, each a function from one parsed module to what it finds wrong there."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "iris_cli"
+
+# Who may import whom. Everybody may import errors, and everybody but core the clock.
+_BELOW = {
+    "core": frozenset({"errors"}),
+    "journal": frozenset({"core"}),
+    "remote": frozenset({"core"}),
+    "capacity": frozenset({"core"}),
+    "config": frozenset({"core"}),
+    "ops": frozenset({"core", "journal", "remote", "capacity", "config"}),
+    "client": frozenset({"core", "journal", "remote", "capacity", "config", "ops"}),
+    "render": frozenset({"core", "journal", "remote", "capacity", "config", "ops"}),
+    "cli": frozenset({"core", "journal", "remote", "capacity", "config", "ops", "client", "render"}),
+    "__main__": frozenset({"cli"}),
+    "errors": frozenset[str](),
+    "clock": frozenset[str](),
+}
+_CORE_STDLIB = frozenset(
+    (
+        *("__future__", "bisect", "collections", "collections.abc", "dataclasses", "difflib", "enum"),
+        *("functools", "heapq", "itertools", "math", "operator", "re", "signal", "types", "typing"),
+    )
+)
+_HOMES = {
+    "paramiko": frozenset({"remote"}),
+    "filelock": frozenset({"journal"}),
+    "yaml": frozenset({"config"}),
+    "typer": frozenset({"cli"}),
+    "click": frozenset({"cli"}),
+    "rich": frozenset({"cli", "render"}),
+}
+_KEYS = frozenset({"region", "preemptible", "tpu-name"})
+_KEYS_HOME = "iris_cli.core.attributes"
+_TABLES = frozenset({"jobs", "tasks", "workers"})
+_ORDERLESS = frozenset({"set", "frozenset", "sorted", "sum", "any", "all", "len", "min", "max", "Counter"})
+_ORDERED = frozenset({"list", "tuple", "iter", "enumerate", "map", "zip", "filter", "dict"})
+_IGNORE = re.compile(r"#\s*(noqa|type:\s*ignore)(?P<rest>.*)")
+_IGNORE_WELL = re.compile(
+    r"(: [A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)*|\[[a-z-]+(, ?[a-z-]+)*\])\s*(#|-|–|—)\s*\S.{4,}"
+)
+
+
+@dataclass(frozen=True)
+class Module:
+    """One Python file: its dotted name and its text."""
+
+    name: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @property
+    def layer(self) -> str:
+        """The part of the house it belongs to; '' for the package itself and for what isn't in it."""
+        parts = self.name.split(".")
+        return parts[1] if parts[0] == PACKAGE and len(parts) > 1 else ""
+
+    @cached_property
+    def imports(self) -> list[tuple[int, str]]:
+        """Line and dotted name of everything imported, also inside functions."""
+        found = []
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                found += [(node.lineno, alias.name) for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = f"{'.' * node.level}{node.module or ''}"
+                whole = base in (PACKAGE, f"{PACKAGE}.")
+                found += [(node.lineno, f"{base}.{alias.name}") for alias in node.names if whole]
+                found += [] if whole else [(node.lineno, base)]
+        return found
+
+
+def house() -> list[Module]:
+    """Every module of the package."""
+    return [_module(path) for path in sorted((ROOT / PACKAGE).rglob("*.py"))]
+
+
+def tests() -> list[Module]:
+    """Every test module."""
+    return [_module(path) for path in sorted((ROOT / "tests").rglob("*.py"))]
+
+
+def _module(path: Path) -> Module:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return Module(".".join(parts[:-1] if parts[-1] == "__init__" else parts), path.read_text("utf-8"))
+
+
+def imports_upwards(module: Module) -> Iterator[str]:
+    if not module.layer:
+        return
+    allowed = _BELOW.get(module.layer)
+    if allowed is None:
+        yield f"{module.name} is in none of the layers {', '.join(_BELOW)}"
+        return
+    common = {"errors", "clock"} if module.layer != "core" else {"errors"}
+    for line, name in module.imports:
+        if name.startswith("."):
+            yield f"{module.name}:{line} imports relatively: say the whole name"
+        other = Module(name, "").layer
+        if other not in ("", "__version__") and other not in allowed | common | {module.layer}:
+            yield f"{module.name}:{line} imports {name}: {module.layer} may not know {other}"
+
+
+def impure_core(module: Module) -> Iterator[str]:
+    if module.layer != "core":
+        return
+    json_too = module.name.startswith(f"{PACKAGE}.core.constraints")
+    for line, name in module.imports:
+        known = name in _CORE_STDLIB or name.split(".")[0] == PACKAGE or (json_too and name == "json")
+        if not known:
+            yield f"{module.name}:{line} imports {name}: core is pure, it knows no world outside"
+
+
+def strayed_dependencies(module: Module) -> Iterator[str]:
+    if module.name.split(".")[0] != PACKAGE:
+        return
+    for line, name in module.imports:
+        homes = _HOMES.get(name.split(".")[0])
+        if homes is not None and module.layer not in homes:
+            yield f"{module.name}:{line} imports {name}, which belongs to {' and '.join(sorted(homes))}"
+
+
+def iterated_sets(module: Module) -> Iterator[str]:
+    """Sets that are walked through in core: their order differs from run to run."""
+    if module.layer != "core":
+        return
+    harmless: set[int] = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.SetComp):
+            harmless.update(id(each) for each in node.generators)
+        if isinstance(node, ast.Call) and _name(node.func) in _ORDERLESS:
+            harmless.update(
+                id(each)
+                for argument in node.args
+                if isinstance(argument, (ast.GeneratorExp, ast.ListComp))
+                for each in argument.generators
+            )
+    for node in ast.walk(module.tree):
+        walked: list[ast.expr] = []
+        if isinstance(node, ast.For) or (isinstance(node, ast.comprehension) and id(node) not in harmless):
+            walked = [node.iter]
+        elif isinstance(node, ast.Call) and _name(node.func) in _ORDERED:
+            walked = node.args
+        for each in walked:
+            if _is_set(each):
+                yield f"{module.name}:{each.lineno} walks through a set: sort it, or keep a dict"
+
+
+def _is_set(node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp):
+        return _is_set(node.left) or _is_set(node.right)
+    return isinstance(node, (ast.Set, ast.SetComp)) or (
+        isinstance(node, ast.Call) and _name(node.func) in ("set", "frozenset")
+    )
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def long_functions(module: Module, most: int = 60) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > most:
+                yield f"{module.name}:{node.lineno} {node.name} has {lines} lines, more than {most}"
+
+
+def long_files(module: Module, most: int = 400) -> Iterator[str]:
+    lines = len(module.text.splitlines())
+    if lines > most:
+        yield f"{module.name} has {lines} lines, more than {most}"
+
+
+def empty_names(module: Module) -> Iterator[str]:
+    for part in module.name.split("."):
+        if part.strip("_") in ("util", "utils", "helper", "helpers", "common", "misc"):
+            yield f"{module.name}: the name {part} says nothing of what is in it"
+
+
+def raw_keys(module: Module) -> Iterator[str]:
+    """Well-known attribute keys as literals: a typing error in one of them places jobs wrongly, in silence."""
+    if module.layer and module.name != _KEYS_HOME:
+        words = {
+            id(line.value)
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.ClassDef) and "StrEnum" in map(_name, node.bases)
+            for line in node.body
+            if isinstance(line, ast.Assign)
+        }
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Constant) and node.value in _KEYS and id(node) not in words:
+                yield f"{module.name}:{node.lineno} writes {node.value!r} where {_KEYS_HOME} has a constant"
+
+
+def prints(module: Module) -> Iterator[str]:
+    if module.layer and module.layer != "render":
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Call) and _name(node.func) == "print":
+                yield f"{module.name}:{node.lineno} prints: only render does"
+
+
+def bare_ignores(module: Module) -> Iterator[str]:
+    """What is silenced says which rule, and why: `# noqa: S603 - the command is our own`."""
+    for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
+        if token.type is not tokenize.COMMENT:
+            continue
+        match = _IGNORE.search(token.string)
+        if match and not _IGNORE_WELL.match(match["rest"]):
+            yield f"{module.name}:{token.start[0]} silences a check without its code and a reason"
+
+
+def trusting_policies(module: Module) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        named = isinstance(node, ast.Attribute) and node.attr or isinstance(node, ast.Name) and node.id
+        if named in ("AutoAddPolicy", "WarningPolicy"):
+            yield f"{module.name}:{node.lineno} {named} takes any host for the right one"  # type: ignore[attr-defined]  # names and attributes have lines
+
+
+def changed_tables(module: Module) -> Iterator[str]:
+    """Changes of a cluster's tables that don't go through `evolve`."""
+    if module.layer in ("", "remote", "config", "capacity") or module.name == f"{PACKAGE}.core.evolve":
+        return
+    for node in ast.walk(module.tree):
+        if (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.ctx, (ast.Store, ast.Del))
+            and isinstance(node.value, ast.Attribute)
+            and node.value.attr in _TABLES
+        ):
+            yield f"{module.name}:{node.lineno} changes {node.value.attr}: only evolve does"
+
+
+def network_under_the_lock(module: Module) -> Iterator[str]:
+    """Calls to workers inside `with ...transaction()`."""
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.With) or module.layer not in ("ops", "client", "cli"):
+            continue
+        opened = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
+        if not any(
+            isinstance(each.func, ast.Attribute) and each.func.attr == "transaction" for each in opened
+        ):
+            continue
+        for inner in (each for statement in node.body for each in ast.walk(statement)):
+            if isinstance(inner, ast.Attribute) and inner.attr in ("runner", "fan_out"):
+                yield f"{module.name}:{inner.lineno} talks to workers while the lock is held"

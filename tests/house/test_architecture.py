@@ -1,0 +1,144 @@
+"""The rules of the house hold. Each is shown to be able to fail, on a few lines that break it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.house import rules
+from tests.house.rules import ROOT, Module
+
+Rule = Callable[[Module], Iterator[str]]
+
+RULES: list[tuple[Rule, str, str]] = [
+    (rules.imports_upwards, "iris_cli.core.task", "from iris_cli.ops import cycle"),
+    (rules.imports_upwards, "iris_cli.core.task", "import iris_cli.clock"),
+    (rules.imports_upwards, "iris_cli.journal.store", "def f():\n    from iris_cli import remote"),
+    (rules.imports_upwards, "iris_cli.ops.cycle", "import iris_cli.render.tables"),
+    (rules.imports_upwards, "iris_cli.render.tables", "from iris_cli.cli.app import main"),
+    (rules.imports_upwards, "iris_cli.core.task", "from ..ops import cycle"),
+    (rules.imports_upwards, "iris_cli.attic", "x = 1"),
+    (rules.impure_core, "iris_cli.core.task", "import time"),
+    (rules.impure_core, "iris_cli.core.task", "import json"),
+    (rules.impure_core, "iris_cli.core.task", "def f():\n    from os import path"),
+    (rules.strayed_dependencies, "iris_cli.ops.cycle", "import paramiko"),
+    (rules.strayed_dependencies, "iris_cli.remote.ssh", "from filelock import FileLock"),
+    (rules.strayed_dependencies, "iris_cli.ops.cycle", "import yaml"),
+    (rules.strayed_dependencies, "iris_cli.ops.cycle", "from rich.table import Table"),
+    (rules.strayed_dependencies, "iris_cli.render.tables", "import typer"),
+    (rules.iterated_sets, "iris_cli.core.task", "for x in {1, 2}:\n    y = x"),
+    (rules.iterated_sets, "iris_cli.core.task", "best = [x for x in set(a) - b]"),
+    (rules.iterated_sets, "iris_cli.core.task", "first = list(frozenset(a))[0]"),
+    (rules.long_functions, "iris_cli.core.task", "def f():\n" + "    x = 1\n" * 60),
+    (rules.long_files, "iris_cli.core.task", "x = 1\n" * 401),
+    (rules.empty_names, "iris_cli.ops.utils", ""),
+    (rules.raw_keys, "iris_cli.core.task", "key = 'tpu-name'"),
+    (rules.prints, "iris_cli.ops.cycle", "print('done')"),
+    (rules.bare_ignores, "iris_cli.core.task", "x = 1  # noqa"),
+    (rules.bare_ignores, "iris_cli.core.task", "x = 1  # type: ignore[arg-type]"),
+    (rules.trusting_policies, "iris_cli.remote.ssh", "client.set_missing_host_key_policy(p.AutoAddPolicy())"),
+    (rules.changed_tables, "iris_cli.ops.cycle", "cluster.jobs[job.id] = job"),
+    (rules.changed_tables, "iris_cli.core.invariants", "del cluster.workers[worker]"),
+    (
+        rules.network_under_the_lock,
+        "iris_cli.ops.cycle",
+        "with session.transaction() as draft:\n    session.runner.stop(target)",
+    ),
+]
+FINE: list[tuple[Rule, str, str]] = [
+    (rules.imports_upwards, "iris_cli.ops.cycle", "from iris_cli import journal, clock"),
+    (rules.imports_upwards, "iris_cli.__main__", "from iris_cli.cli.app import main"),
+    (rules.impure_core, "iris_cli.core.constraints", "import json"),
+    (rules.iterated_sets, "iris_cli.core.task", "x = sorted(set(a)); y = any(b for b in set(a))"),
+    (rules.iterated_sets, "iris_cli.core.task", "z = {b for b in set(a)}; w = 1 in {1, 2}"),
+    (rules.long_functions, "iris_cli.core.task", "def f():\n" + "    x = 1\n" * 59),
+    (rules.raw_keys, "iris_cli.core.attributes", "KEY = 'region'"),
+    (rules.raw_keys, "iris_cli.core.job", "class When(StrEnum):\n    IF_IT_MAY_GO = 'preemptible'"),
+    (rules.bare_ignores, "iris_cli.core.task", "x = 1  # noqa: S603 - the command is our own"),
+    (rules.bare_ignores, "iris_cli.core.task", "x = f(y)  # type: ignore[arg-type]  # checked above"),
+    (rules.bare_ignores, "iris_cli.core.task", "x = '# noqa'"),
+]
+EACH = list(dict.fromkeys(rule for rule, _, _ in RULES))
+FOR_TESTS_TOO: list[Rule] = [rules.long_functions, rules.long_files, rules.empty_names, rules.bare_ignores]
+
+
+def _id(value: object) -> str:
+    return getattr(value, "__name__", "")
+
+
+@pytest.mark.parametrize("rule", EACH, ids=_id)
+def test_the_package_keeps_the_rule(rule: Rule) -> None:
+    assert [finding for module in rules.house() for finding in rule(module)] == []
+
+
+@pytest.mark.parametrize("rule", [*FOR_TESTS_TOO, rules.trusting_policies], ids=_id)
+def test_the_tests_keep_the_rule_too(rule: Rule) -> None:
+    assert [finding for module in rules.tests() for finding in rule(module)] == []
+
+
+@pytest.mark.parametrize(("rule", "name", "text"), RULES, ids=_id)
+def test_the_rule_finds_what_breaks_it(rule: Rule, name: str, text: str) -> None:
+    assert len(list(rule(Module(name, text)))) >= 1
+
+
+@pytest.mark.parametrize(("rule", "name", "text"), FINE, ids=_id)
+def test_the_rule_lets_pass_what_is_fine(rule: Rule, name: str, text: str) -> None:
+    assert list(rule(Module(name, text))) == []
+
+
+def test_there_is_a_house_to_look_at() -> None:
+    names = {module.name for module in rules.house()}
+    assert {"iris_cli", "iris_cli.core", "iris_cli.core.evolve", "iris_cli.ops.cycle"} <= names
+
+
+def test_the_runtime_dependencies_are_these_five() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = [re.split(r"[^A-Za-z-]", line)[0].lower() for line in project["dependencies"]]
+    assert sorted(names) == ["filelock", "paramiko", "pyyaml", "rich", "typer"]
+
+
+def test_starting_up_loads_neither_ssh_nor_anything_that_only_some_commands_need() -> None:
+    """A status must be instant: paramiko alone takes longer to import than everything else together."""
+    slow = ["paramiko", "cryptography", "asyncio", "pydantic"]
+    code = f"import sys, iris_cli.cli.app; print([name for name in {slow} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+ELSEWHERE = re.compile(
+    r"(?<![\w.~$}-])/(Users|work|root|mnt/data)/\w|\.\./shared\b|\bthe spec\b", re.IGNORECASE
+)
+
+
+def strange_words(text: str) -> list[str]:
+    """Notes to oneself, and words that mean nothing to a reader of this repository."""
+    return [match[0] for pattern in (UNFINISHED, ELSEWHERE) for match in pattern.finditer(text)]
+
+
+def test_the_project_speaks_of_itself_alone() -> None:
+    kinds = {".py", ".md", ".toml", ".yaml", ".yml", ".txt", ".sh", ".cfg"}
+    hidden = {".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "build", "dist"}
+    texts = [
+        path
+        for path in sorted(ROOT.rglob("*"))
+        if path.suffix in kinds and path.is_file() and not hidden & set(path.relative_to(ROOT).parts)
+    ]
+    here = "tests/house/test_architecture.py"
+    found = {
+        name: words
+        for path in texts
+        if (name := str(path.relative_to(ROOT))) != here and (words := strange_words(path.read_text("utf-8")))
+    }
+    assert len(texts) > 20
+    assert found == {}
+
+
+def test_strange_words_are_found() -> None:
+    assert strange_words("# TODO: see /work/elsewhere, as The Spec says") == ["TODO", "/work/e", "The Spec"]
+    assert strange_words("$HOME/work/x and https://x.org/work/y, inspect the specification") == []
