@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -49,6 +49,7 @@ MOST_HOSTS = 10_000
 
 _RANGE = re.compile(r"\[([0-9]{1,6})-([0-9]{1,6})\]")
 _HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,254}")
+_HOST_AND_PORT = re.compile(r"([^:]+):([0-9]{1,5})")
 _USER = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@\\-]{0,63}")
 _JUMPS = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:%@\[\],/-]{0,999}")
 _REMOTE_DIR = re.compile(r"(~/|/)[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,254}")
@@ -126,17 +127,44 @@ def host_name(place: Place) -> str:
     return matching(_HOST, "a host name or an address")(place)
 
 
-def host_names(place: Place) -> list[tuple[str, Place]]:
-    """A list of hosts, or one; each may hold ranges, `v4a-w-[0-3]`. With the place where each is written."""
-    items = place.items() if isinstance(place.node.value, tuple) else [place]
-    found: list[tuple[str, Place]] = []
-    for item in items:
-        found += [(name, item) for name in item.read(_expanded) or ()]
-        if len(found) > MOST_HOSTS:
-            raise UsageError(f"these are more than {MOST_HOSTS} hosts")
-    if not found and not items:
-        raise UsageError("there are no hosts")
-    return found
+def slice_hosts(above: Connection) -> Callable[[Place], list[tuple[Connection, Place]]]:
+    """A reader of a list of hosts, or of one: the way to each, and the place where it is written.
+
+    A host is an address, perhaps with ranges and a port, `v4a-w-[0-3]:2222`; or a mapping with `host` and SSH
+    keys of its own.
+    """
+
+    def read(place: Place) -> list[tuple[Connection, Place]]:
+        items = place.items() if isinstance(place.node.value, tuple) else [place]
+        found: list[tuple[Connection, Place]] = []
+        for item in items:
+            found += [(connection, item) for connection in item.read(lambda each: _ways(each, above)) or ()]
+            if len(found) > MOST_HOSTS:
+                raise UsageError(f"these are more than {MOST_HOSTS} hosts")
+        if not found and not items:
+            raise UsageError("there are no hosts")
+        return found
+
+    return read
+
+
+def _ways(place: Place, above: Connection) -> list[Connection]:
+    if not isinstance(place.node.value, dict):
+        return [_with_port(name, above) for name in _expanded(place)]
+    with section(place) as entry:
+        names = entry.need("host", _expanded, [])
+        settings = _ssh_keys(entry, above)
+    return [replace(settings, host=name) for name in names]
+
+
+def _with_port(name: str, above: Connection) -> Connection:
+    match = _HOST_AND_PORT.fullmatch(name)
+    if match is None:  # an IPv6 address has colons too, but more than one
+        return replace(above, host=name)
+    port = int(match[2])
+    if not 1 <= port <= 65535:
+        raise UsageError(f"port {port} must lie between 1 and 65535")
+    return replace(above, host=match[1], port=port)
 
 
 def _expanded(place: Place) -> list[str]:

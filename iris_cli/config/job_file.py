@@ -96,7 +96,8 @@ def argv(place: Place) -> tuple[str, ...]:
     words = tuple(shlex.split(text(place)))
     if signs := _SHELL_SIGNS.intersection(words):
         raise UsageError(
-            f"{min(signs)!r} means something to a shell only", hint="write it as script: instead"
+            f"{min(signs)!r} means something to a shell only",
+            hint='write [sh, -c, "..."], or script: in a job file',
         )
     return words
 

@@ -14,9 +14,9 @@ from iris_cli.config.hosts import (
     Inherited,
     attributes_of,
     host_name,
-    host_names,
     inherit,
     remote_dir,
+    slice_hosts,
     ssh_block,
 )
 from iris_cli.config.job_file import argv, cores, duration, gpu_device, job_fields, size, tpu_type
@@ -137,8 +137,8 @@ def _slice(place: Place, above: Inherited) -> list[_Entry]:
     with section(place) as entry:
         name = entry.need("name", matching(_NAME, "a name", "use letters, digits and . _ -"), "")
         kind = entry.need("type", tpu_type, "")
-        hosts = entry.need("hosts", host_names, [])
         settings = inherit(entry, above)
+        hosts = entry.need("hosts", slice_hosts(settings.connection), [])
         shared = attributes_of(entry)
         if kind and hosts:
             validate.host_count(kind, len(hosts), entry.at("hosts"))
@@ -146,10 +146,10 @@ def _slice(place: Place, above: Inherited) -> list[_Entry]:
     if not (name and kind):
         return []
     found = []
-    for index, (host, written_at) in enumerate(hosts):
+    for index, (connection, written_at) in enumerate(hosts):
         made = HostConfig(
             worker=parse_worker_id(f"{name}-{index}"),
-            connection=replace(settings.connection, host=host),
+            connection=connection,
             attributes={**shared, **_member(name, kind, index, len(hosts))},
             cpu=cpu,
             memory=memory,

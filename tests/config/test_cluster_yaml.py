@@ -15,6 +15,7 @@ from iris_cli.core.connection import Connection
 from iris_cli.core.job import JobRequest, Priority, ReplaceLost
 from iris_cli.core.limits import Limits
 from iris_cli.core.resources import Device
+from iris_cli.errors import ConfigError
 
 VALID = Path(__file__).parent / "valid" / "cluster"
 EXAMPLE = Path(__file__).parents[2] / "cluster.example.yaml"
@@ -259,3 +260,26 @@ def test_the_fingerprint_changes_with_what_lies_over_the_probe_and_with_nothing_
     ]
     assert len({plain, *map(fingerprint, changes)}) == len(changes) + 1
     assert fingerprint(", attributes: {a: 1, b: 2}") == fingerprint(", attributes: {b: 2, a: 1}")
+
+
+def test_hosts_of_a_slice_may_have_ports_and_ssh_keys_of_their_own(load: Load) -> None:
+    config = load(
+        "slices:\n"
+        "  - name: a\n"
+        "    type: v4-32\n"
+        "    port: 2200\n"
+        "    hosts: ['10.0.0.[1-2]:2201', {host: '10.0.0.3', user: eve}, 'fd00::4']\n"
+    )
+    ways = [(each.connection.host, each.connection.port, each.connection.user) for each in config.hosts]
+    assert ways == [
+        ("10.0.0.1", 2201, ""),
+        ("10.0.0.2", 2201, ""),
+        ("10.0.0.3", 2200, "eve"),
+        ("fd00::4", 2200, ""),
+    ]
+
+
+def test_a_port_that_cannot_be_is_a_problem(load: Load) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load("slices:\n  - {name: a, type: v4-8, hosts: ['10.0.0.1:70000']}\n")
+    assert "port 70000" in caught.value.problems[0]
