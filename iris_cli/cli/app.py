@@ -77,7 +77,7 @@ def hoist(arguments: Sequence[str]) -> list[str]:
     for word in words:
         if word == "--":
             rest += [word, *words]
-        elif word in _FLAGS or word.partition("=")[0] in _VALUED and "=" in word:
+        elif word in _FLAGS or ("=" in word and word.partition("=")[0] in _VALUED):
             front.append(word)
         elif word in _VALUED:
             front += [word, *(next(words, None) or "",)]

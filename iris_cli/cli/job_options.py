@@ -62,15 +62,29 @@ Label = Annotated[Texts, _option("--label", text="NAME=VALUE, to find the job by
 After = Annotated[Texts, _option("--after", text="Start when this job has succeeded.")]
 Force = Annotated[bool, typer.Option("--force", help="Queue it even if no worker could run it now.")]
 
+_AS_THEY_ARE = (
+    "name",
+    "tpu",
+    "gpu",
+    "cpu",
+    "replicas",
+    "slices",
+    "group_by",
+    "setup",
+    "max_retries_failure",
+    "max_retries_preemption",
+    "max_task_failures",
+)
+_DURATIONS = ("scheduling_timeout", "timeout", "setup_timeout", "grace")
+
 
 def request(options: Mapping[str, Any], command: tuple[str, ...]) -> JobRequest:
     """The request that the options describe; what wasn't said is None. Raises UsageError."""
     from iris_cli.core.job import EnvPreset, JobRequest, Priority
     from iris_cli.core.units import parse_duration, parse_memory
 
-    same = ("name", "tpu", "gpu", "cpu", "replicas", "slices", "group_by", "setup")
-    same += ("max_retries_failure", "max_retries_preemption", "max_task_failures")
-    durations = ("scheduling_timeout", "timeout", "setup_timeout", "grace")
+    fields: dict[str, Any] = {name: options[name] for name in _AS_THEY_ARE}
+    fields |= {name: _read(parse_duration, options, name) for name in _DURATIONS}
     return JobRequest(
         command=command or None,
         memory=_read(parse_memory, options, "memory"),
@@ -83,8 +97,7 @@ def request(options: Mapping[str, Any], command: tuple[str, ...]) -> JobRequest:
         labels=_pairs("--label", options["label"]),
         after=_tuple(options["after"]),
         force=options["force"] or None,
-        **{name: options[name] for name in same},
-        **{name: _read(parse_duration, options, name) for name in durations},
+        **fields,
     )
 
 
@@ -133,9 +146,9 @@ def _pairs(option: str, texts: Texts) -> dict[str, str] | None:
 
 
 def _environment(texts: Texts, file: Path | None) -> dict[str, str] | None:
-    from iris_cli.config.env_file import load_env_file
+    from iris_cli.config.env_file import read_env_file
 
-    env = load_env_file(file) if file is not None else {}
+    env = read_env_file(file) if file is not None else {}
     for text in texts or ():
         name, sign, value = text.partition("=")
         if not sign and name not in os.environ:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -31,7 +31,7 @@ _COMMAND = "iris.command"
 class _CommandAfterDashes(TyperCommand):
     """What follows `--` is the command of the job, whatever it looks like."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--" in args:
             cut = args.index("--")
             ctx.meta[_COMMAND] = tuple(args[cut + 1 :])

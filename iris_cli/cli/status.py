@@ -34,7 +34,8 @@ def status(
         bool, typer.Option("--watch", "-w", help="Show it anew every two seconds, on a terminal.")
     ] = False,
     label: Annotated[
-        list[str] | None, typer.Option(help="Only jobs with this label, KEY=VALUE or KEY.", show_default=False)
+        list[str] | None,
+        typer.Option(help="Only jobs with this label, KEY=VALUE or KEY.", show_default=False),
     ] = None,
     state: Annotated[
         list[str] | None, typer.Option(help="Only jobs in this state, such as running.", show_default=False)
@@ -48,7 +49,9 @@ def status(
     from iris_cli.render import status as render
 
     if job is not None and (label or state):
-        raise UsageError("--label and --state choose among all jobs", hint=f"leave them out: iris status {job}")
+        raise UsageError(
+            "--label and --state choose among all jobs", hint=f"leave them out: iris status {job}"
+        )
     iris: Context = context.obj
     session = iris.session("iris status")
 

@@ -22,7 +22,6 @@ from iris_cli.config.reading import (
     word_of,
     written,
 )
-from iris_cli.config.schema import NOWHERE
 from iris_cli.config.validate import region_and_zone
 from iris_cli.core.attributes import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
@@ -39,7 +38,7 @@ from iris_cli.core.attributes import (
     AttributeValue,
     taint_key,
 )
-from iris_cli.core.connection import Connection
+from iris_cli.core.connection import NOWHERE, Connection
 from iris_cli.core.ids import clip, is_name
 from iris_cli.core.job import ReplaceLost
 from iris_cli.errors import UsageError

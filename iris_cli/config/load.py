@@ -23,7 +23,7 @@ from iris_cli.config.job_file import argv, cores, duration, gpu_device, job_fiel
 from iris_cli.config.problems import Report
 from iris_cli.config.reading import Place, Section, integer, list_of, matching, one_of, section, written
 from iris_cli.config.scale_groups import read_scale_group
-from iris_cli.config.schema import NOWHERE, ClusterConfig, Defaults, HostConfig, Notify
+from iris_cli.config.schema import ClusterConfig, Defaults, HostConfig, Notify
 from iris_cli.config.yaml_source import read_yaml
 from iris_cli.core.attributes import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
@@ -34,6 +34,7 @@ from iris_cli.core.attributes import (
     TPU_WORKER_ID_ATTRIBUTE_KEY,
     AttributeValue,
 )
+from iris_cli.core.connection import NOWHERE
 from iris_cli.core.ids import parse_worker_id
 from iris_cli.core.job import ReplaceLost
 from iris_cli.core.limits import Limits

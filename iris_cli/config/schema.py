@@ -9,14 +9,11 @@ from enum import StrEnum
 from pathlib import Path
 
 from iris_cli.core.attributes import AttributeValue
-from iris_cli.core.connection import Connection
+from iris_cli.core.connection import NOWHERE, Connection
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.job import JobRequest, ReplaceLost
 from iris_cli.core.limits import Limits
 from iris_cli.core.resources import Device
-
-NOWHERE = Connection(host="")
-"""Settings for connections whose host is not known yet."""
 
 
 class Provider(StrEnum):

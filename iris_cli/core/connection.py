@@ -20,3 +20,7 @@ class Connection:
     proxy_jump: str = ""
     known_hosts: str = "strict"
     remote_dir: str = "~/.iris"
+
+
+NOWHERE = Connection(host="")
+"""Settings for connections whose host is not known yet."""

@@ -102,13 +102,13 @@ def _gang(cluster: Cluster, job: Job) -> Iterator[str]:
     if len(placed) != job.replicas:
         yield f"{job.id}: {len(placed)} of {job.replicas} ranks are placed"
         return
-    workers = [cluster.workers[attempt.worker] for attempt in placed if attempt.worker in cluster.workers]
     if len({attempt.worker for attempt in placed}) != job.replicas:
         yield f"{job.id}: two ranks share a worker"
-    if len(workers) < job.replicas:
-        return  # a forgotten worker takes its attributes with it
+    if not all(attempt.live and attempt.worker in cluster.workers for attempt in placed):
+        return  # the host of a rank that has ended may be another one by now
     groups: dict[AttributeValue | None, list[Worker]] = {}
-    for worker in workers:
+    for attempt in placed:
+        worker = cluster.workers[attempt.worker]
         groups.setdefault(worker.attributes.get(job.coscheduling.group_by), []).append(worker)
     if len(groups) != job.slices or None in groups:
         names = ", ".join(str(key.value) if key else "no group" for key in groups)

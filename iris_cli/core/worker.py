@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from iris_cli.core.connection import Connection
+from iris_cli.core.connection import NOWHERE, Connection
 from iris_cli.core.constraints import AttributeValue, taint_key
 from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.resources import Resources
@@ -57,7 +57,7 @@ class Worker:
     chips: int = 0
     gpus: int = 0
     claims: Mapping[AttemptId, Claim] = field(default_factory=dict)
-    connection: Connection = Connection(host="")
+    connection: Connection = NOWHERE
     condition: WorkerCondition = WorkerCondition.HEALTHY
     reason: str = ""  # why the condition is what it is, or why the worker can't be used
     unschedulable: bool = False  # probed, but what it said of itself makes no sense (`reason`)

@@ -29,7 +29,7 @@ def check_readable(directory: Path) -> str:
 
 
 def check_writable(directory: Path) -> None:
-    """Raise NotWritableError if the state can't be written or others can get at it, NotFoundError without one."""
+    """Raise NotWritableError if the state can't be written, or if others can get at it; NotFoundError."""
     statuses = _statuses(directory)
     if not statuses:
         raise NotFoundError(f"there is no state directory {directory}", hint="begin with: iris init")

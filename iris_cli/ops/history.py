@@ -55,9 +55,7 @@ def history(session: Session, subject: str = "", *, limit: int = 0) -> History:
             f"the log knows no job, task or worker {clip(subject)!r}",
             hint=did_you_mean(clip(subject), names) or "`iris history` shows everything",
         )
-    return History(
-        subject=subject, entries=tuple(newest), earlier=total - len(newest), messages=messages
-    )
+    return History(subject=subject, entries=tuple(newest), earlier=total - len(newest), messages=messages)
 
 
 def entries_of(transactions: Iterable[Transaction]) -> tuple[Entry, ...]:

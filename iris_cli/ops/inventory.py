@@ -153,7 +153,8 @@ def worker_rows(view: View) -> tuple[WorkerRow, ...]:
 
 def worker_row(view: View, worker: Worker) -> WorkerRow:
     """One worker in one line, as of this look."""
-    left = WorkerCapacity.of(worker)
+    capacity = WorkerCapacity.of(worker)
+    left = capacity.left
     index = worker.attributes.get(TPU_WORKER_ID_ATTRIBUTE_KEY)
     tenants = dict.fromkeys(attempt_id.task.job for attempt_id in worker.claims)
     return WorkerRow(
@@ -170,7 +171,7 @@ def worker_row(view: View, worker: Worker) -> WorkerRow:
         chips=worker.chips,
         chips_free=bool(left.chips and worker.chips),
         gpus=worker.gpus,
-        gpus_free=len(left.gpus),
+        gpus_free=len(capacity.gpus),
         jobs=tuple(tenants),
     )
 

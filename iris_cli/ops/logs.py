@@ -99,9 +99,7 @@ def not_started(view: View, task: Task) -> str:
     """Why a task was never placed."""
     if task.end is not None:
         return f"never started: {end_words(task.end)}"
-    gang = view.cluster.jobs[task.job].is_gang
-    reasons = view.reasons(task.job if gang else task.id)
-    return f"has not started: {reasons[0].text}" if reasons else "has not started: the next cycle places it"
+    return f"has not started: {view.prospect(view.cluster.jobs[task.job], task.id)}"
 
 
 def without_worker(attempt: Attempt, silence: Silence | None) -> str:

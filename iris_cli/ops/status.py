@@ -173,7 +173,10 @@ def needs_words(job: Job) -> str:
 
     resources = job.resources
     device = resources.device
-    parts = [f"{resources.cpu:g} {'core' if resources.cpu == 1 else 'cores'}", format_memory(resources.memory)]
+    parts = [
+        f"{resources.cpu:g} {'core' if resources.cpu == 1 else 'cores'}",
+        format_memory(resources.memory),
+    ]
     if device is not None and device.kind == "tpu" and device.variant != "auto":
         parts.insert(0, describe(device.variant, job.replicas // job.slices if job.is_gang else None))
     elif device is not None:
@@ -222,5 +225,3 @@ def _state(text: str) -> JobState:
         raise UsageError(
             f"{clip(text)!r} is not a job state", hint=f"one of {', '.join(JobState).lower()}"
         ) from None
-
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
+from iris_cli.core.ids import AttemptId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
@@ -87,7 +87,11 @@ def task_row(view: View, task: Task, waiting: str) -> TaskRow:
 def failure_card(cluster: Cluster, job: Job) -> FailureCard | None:
     """What brought a failed job down; None for a job that has not failed."""
     culprit = culprit_of(cluster, job)
-    if culprit is None or culprit.end is None or culprit.state not in (TaskState.FAILED, TaskState.WORKER_FAILED):
+    if (
+        culprit is None
+        or culprit.end is None
+        or culprit.state not in (TaskState.FAILED, TaskState.WORKER_FAILED)
+    ):
         return None
     attempt = culprit.current
     log = attempt.end.log_tail if attempt is not None and attempt.end is not None else ""
@@ -109,18 +113,11 @@ def culprit_of(cluster: Cluster, job: Job) -> Task | None:
 
 
 def waiting_words(view: View, job: Job) -> dict[TaskId, str]:
-    """For each pending task of a job the most important reason why it waits."""
+    """For each pending task of a job what it waits for."""
     pending = [task.id for task in view.cluster.tasks_of(job.id) if task.state is TaskState.PENDING]
     if not pending or job.end is not None:
         return {}
-    if job.is_gang:
-        return dict.fromkeys(pending, _first_reason(view, job.id))
-    return {task: _first_reason(view, task) for task in pending}
-
-
-def _first_reason(view: View, subject: JobId | TaskId) -> str:
-    reasons = view.reasons(subject)
-    return str(reasons[0]) if reasons else "fits now: the next cycle places it"
+    return {task: view.prospect(job, task) for task in pending}
 
 
 def _why(task: Task, last: AttemptRow | None, waiting: str) -> str:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import Transaction
 from iris_cli.core.evolve import replay
-from iris_cli.core.ids import JobId, TaskId
+from iris_cli.core.ids import JobId, TaskId, WorkerId
+from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
-from iris_cli.core.task import TaskState
 from iris_cli.core.units import parse_duration
 from iris_cli.errors import UsageError
 
@@ -52,17 +52,32 @@ class View:
         from iris_cli.ops.launch_request import jobs_without_secrets
 
         return plan(
-            self.cluster, self.now, limits=self.limits, without_secrets=jobs_without_secrets(self.cluster)
+            self.cluster,
+            self.now,
+            gang_reserve_after=self.limits.gang_reserve_after,
+            without_secrets=jobs_without_secrets(self.cluster),
         )
 
-    def reasons(self, subject: JobId | TaskId) -> tuple[Reason, ...]:
-        """Why a task, or a gang, waits; most important first. Nothing for what does not wait."""
-        return tuple(self.plan.reasons(subject))
+    @cached_property
+    def waiting(self) -> Mapping[TaskId | JobId, tuple[Reason, ...]]:
+        """Why things wait, most important reason first: single tasks by their ids, gangs by their jobs'."""
+        return self.plan.waiting
 
     @cached_property
-    def waits(self) -> bool:
-        """Whether anything waits at all: only then is a plan worth its time."""
-        return any(task.state is TaskState.PENDING for task in self.cluster.tasks.values())
+    def goes_to(self) -> Mapping[TaskId, WorkerId]:
+        """Where the next cycle would place the pending tasks that fit by now."""
+        return {each.task: each.worker for each in self.plan.assignments}
+
+    def prospect(self, job: Job, task: TaskId) -> str:
+        """What a pending task waits for, or what the next cycle would do with it, in a few words."""
+        reasons = self.waiting.get(job.id if job.is_gang else task)
+        if reasons:
+            return str(reasons[0])
+        if task in self.goes_to:
+            return "fits now: the next cycle places it"
+        if task in self.plan.timed_out_tasks:
+            return "its scheduling_timeout is over: the next cycle ends it"
+        return f"what it waits for ({', '.join(job.after)}) did not succeed: the next cycle ends it"
 
 
 def look(session: Session, at: str | None = None) -> View:
@@ -89,7 +104,7 @@ def look(session: Session, at: str | None = None) -> View:
 def read_log(session: Session) -> tuple[tuple[Transaction, ...], tuple[str, ...]]:
     """Every transaction of the log, without the lock, and what is to be said of its health."""
     log = session.state.read()
-    damage = (log.damage.banner,) if log.damage is not None else ()
+    damage = (f"{log.damage.what}; {log.damage.hint}",) if log.damage is not None else ()
     return log.transactions, (*log.warnings, *damage)
 
 
@@ -106,7 +121,7 @@ def until(transactions: Iterable[Transaction], moment: float) -> list[Transactio
 
 
 def cycle_age(heartbeat: Mapping[str, Any] | None, now: float) -> CycleAge:
-    """How long ago the last cycle ran, going by its heartbeat; a clock that stepped back makes no negative age."""
+    """How long ago the last cycle ran, by its heartbeat. A clock that stepped back makes no negative age."""
     at = (heartbeat or {}).get("at")
     if isinstance(at, bool) or not isinstance(at, int | float) or not isfinite(at):
         return CycleAge()
@@ -115,7 +130,7 @@ def cycle_age(heartbeat: Mapping[str, Any] | None, now: float) -> CycleAge:
 
 
 def parse_moment(text: str, now: float) -> float:
-    """Seconds since the epoch from an ISO time (UTC unless it says otherwise) or an age. Raises UsageError."""
+    """Seconds since the epoch, from an ISO time (UTC unless it says more) or an age. Raises UsageError."""
     stripped = text.strip()
     try:
         moment = datetime.fromisoformat(stripped)

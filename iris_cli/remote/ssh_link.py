@@ -22,6 +22,8 @@ from iris_cli.remote.transport import NoAnswer, Output
 COMMAND = "exec /bin/sh -s"
 FOREVER = 1e9
 """For the library's own time-outs, in seconds: the call's deadline is the only one."""
+IDLE = 5.0
+"""Seconds between looks of an idle connection's thread. Nothing waits for them: closing wakes it."""
 LARGEST_PACKET = 256 << 10
 """As in OpenSSH; the library would believe any length."""
 _PROHIBITED = 1  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED, RFC 4254
@@ -57,6 +59,8 @@ class Link:
         options.kex = sorted(options.kex, key=lambda name: not name.startswith("curve25519-sha256"))
         # A host known by one key must not be asked for another.
         options.key_types = sorted(options.key_types, key=lambda name: _key_type(name) not in key_types)
+        if isinstance(sock, socket.socket):
+            sock.settimeout(IDLE)
         transport.banner_timeout = transport.auth_timeout = transport.channel_timeout = FOREVER
 
     def is_alive(self) -> bool:
@@ -64,17 +68,22 @@ class Link:
 
     def abort(self) -> None:
         """Cut the connection without waiting for anything."""
-        if isinstance(self._sock, socket.socket):
-            with suppress(OSError):
-                self._sock.shutdown(socket.SHUT_RDWR)
+        self._hang_up()
         # Closing a tunnel tells the jump host, and that can take as long as the way there is blocked.
         threading.Thread(target=self.close, name="iris-ssh-close", daemon=True).start()
 
     def close(self) -> None:
+        self._hang_up()
         # A tunnel wants to say goodbye through a connection that may be gone.
         with suppress(EOFError, OSError, paramiko.SSHException):
             self._transport.close()
             self._sock.close()
+
+    def _hang_up(self) -> None:
+        """Wake everybody who reads or writes."""
+        if isinstance(self._sock, socket.socket):
+            with suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RDWR)
 
     def exchange_keys(self, call: Call[Any], place: str) -> PresentedKey:
         """Greet and negotiate. The host key is then proven to be the server's, not to be the right one."""

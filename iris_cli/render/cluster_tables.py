@@ -75,7 +75,7 @@ def _jobs(status: ClusterStatus, width: int, everything: bool) -> list[Renderabl
 
 def _job_cells(job: JobRow) -> Row:
     counts = [f"{number} {name.lower().replace('_', ' ')}" for name, number in job.tasks.items()]
-    uniform = list(job.tasks) == [job.state]
+    uniform = [name.value for name in job.tasks] == [job.state.value]
     return (
         job.id,
         job.state,

@@ -57,7 +57,9 @@ def table(headers: Sequence[str], rows: Iterable[Row], *, only: Collection[str] 
         justify: JustifyMethod = "right" if header in _RIGHT else "left"
         made.add_column(Text(header), justify=justify, overflow="fold")
     for row in rows:
-        made.add_row(*(state(row[place]) if header in _COLOURED else text(row[place]) for place, header in shown))
+        made.add_row(
+            *(state(row[place]) if header in _COLOURED else text(row[place]) for place, header in shown)
+        )
     return made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -69,20 +70,41 @@ def test_a_name_that_does_not_exist_is_unreachable(ssh_lab: SshLab, ssh: SshTran
     assert (error.kind, error.step, error.sent) == (SilenceKind.UNREACHABLE, "resolve", False)
 
 
-def test_a_resolver_that_hangs_is_left_behind(
+def test_a_resolver_that_hangs_is_left_behind_and_connects_nowhere_later(
     ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (host,) = ssh_lab()
-    released = threading.Event()
+    released, resolve = threading.Event(), socket.getaddrinfo
 
-    def getaddrinfo(*args: object, **kwargs: object) -> list[object]:
+    def getaddrinfo(*args: Any, **kwargs: Any) -> list[Any]:
         released.wait(PATIENCE)
-        return []
+        return resolve(*args, **kwargs)
 
-    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    error = silence(ssh, host.target())
-    released.set()
-    assert (error.kind, error.step, error.sent) == (SilenceKind.UNREACHABLE, "resolve", False)
+    with relay(host.port) as way:
+        with monkeypatch.context() as patch:
+            patch.setattr(socket, "getaddrinfo", getaddrinfo)
+            error = silence(ssh, host.target(port=way.port))
+        assert (error.kind, error.step, error.sent) == (SilenceKind.UNREACHABLE, "resolve", False)
+        released.set()
+        let_late_work_end()
+        assert way.connections == 0
+
+
+def test_a_connection_that_comes_too_late_runs_nothing(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    with relay(host.port, Fault(delay=0.3)) as way:
+        error = silence(ssh, host.target(port=way.port), b'touch "$HOME/ran"')
+        assert not error.sent
+        let_late_work_end()
+    assert not (host.home / "ran").exists()
+
+
+def let_late_work_end() -> None:
+    """Wait for what a call left behind."""
+    for thread in threading.enumerate():
+        if thread.name == "iris-ssh-call":
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
 
 
 def test_a_listener_that_never_takes_the_connection_is_unreachable(
@@ -110,6 +132,28 @@ def test_a_server_that_accepts_and_says_nothing_times_out_at_the_banner(
     with relay(host.port, Fault(hang=True)) as way:
         error = silence(ssh, host.target(port=way.port))
     assert (error.kind, error.step, error.sent) == (SilenceKind.TIMEOUT, "banner", False)
+
+
+def test_a_server_that_hangs_up_at_once_is_tried_once_more(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    with relay(host.port, Fault(cut_down=0, only_first=1)) as way:
+        answer = ssh.run(host.target(port=way.port), SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE)
+        assert answer == ANSWER
+        assert way.connections == 2
+
+
+def test_a_server_that_hangs_up_twice_is_not_tried_a_third_time(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    with relay(host.port, Fault(cut_down=0)) as way:
+        with pytest.raises(NoAnswer, match="banner") as caught:
+            ssh.run(host.target(port=way.port), SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE)
+        assert way.connections == 2
+    assert (caught.value.kind, caught.value.step, caught.value.sent) == (
+        SilenceKind.PROTOCOL,
+        "banner",
+        False,
+    )
+    assert "MaxStartups" in caught.value.hint
 
 
 def test_a_server_that_is_no_ssh_server_is_told_apart(ssh_lab: SshLab, ssh: SshTransport) -> None:

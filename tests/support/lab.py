@@ -26,7 +26,7 @@ from iris_cli.core.events import (
     WorkerUncordoned,
     WorkerUpdated,
 )
-from iris_cli.core.evolve import Draft, evolve, replay
+from iris_cli.core.evolve import Draft, replay
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.invariants import breaches
 from iris_cli.core.job import Job, JobRequest, JobState
@@ -71,6 +71,7 @@ class Lab:
         self.log: list[Transaction] = []
         self.hosts: dict[WorkerId, Host] = {}
         self.last: tuple[Event, ...] = ()
+        self._gone: set[WorkerId] = set()
         self._tokens = count(1)
         with self.transaction() as draft:
             draft.record(ClusterCreated(name="lab"))
@@ -86,17 +87,16 @@ class Lab:
             return
         seq = self.cluster.seq + 1
         transaction = Transaction(seq=seq, at=self.now, actor="lab", events=self.last)
-        after = evolve(self.cluster, self.last, self.now)
-        assert after == draft.cluster, "the events tell another story than the draft"
-        after.seq, after.at = seq, self.now
+        after = replay([_through_the_log(transaction)], start=self.cluster)
+        draft.cluster.seq, draft.cluster.at = seq, self.now
+        assert after == draft.cluster, "the log tells another story than the draft"
         self.log.append(transaction)
         self.cluster = after
-        self.check()
+        assert breaches(after) == []
 
-    def check(self) -> None:
-        """No invariant is broken, and the written log gives this very cluster."""
-        assert breaches(self.cluster) == []
-        assert replay(map(_through_the_log, self.log)) == self.cluster
+    def replayed(self) -> Cluster:
+        """The cluster as the whole log tells it, from its first line."""
+        return replay(map(_through_the_log, self.log))
 
     # Fleet
 
@@ -155,11 +155,11 @@ class Lab:
         return self.configure().probe(name)
 
     def configure(self, *gone: str) -> Lab:
-        """Follow the configuration: all hosts of the lab but these."""
-        for name in gone:
-            del self.hosts[WorkerId(name)]
+        """Follow the configuration: all hosts of the lab but those that are gone, now or before."""
+        self._gone.update(map(WorkerId, gone))
+        hosts = {worker: host.facts.connection for worker, host in self.hosts.items()}
         with self.transaction() as draft:
-            workers.reconcile(draft, {worker: host.facts.connection for worker, host in self.hosts.items()})
+            workers.reconcile(draft, {worker: hosts[worker] for worker in hosts if worker not in self._gone})
         return self
 
     def probe(self, name: str, *, trusted: bool = False) -> Lab:
@@ -297,7 +297,8 @@ class Lab:
         else:
             job, _, index = head.rpartition("/task-")
             tasks = [self.cluster.tasks[TaskId(JobId(job), int(index))]]
-        return [AttemptId(task.id, int(number)) if slash else task.current_id for task in tasks]
+        placed = [task for task in tasks if task.attempts]
+        return [AttemptId(task.id, int(number)) if slash else task.current_id for task in placed]
 
     def the_job(self, name: str) -> Job:
         return self.cluster.jobs[JobId(name)]

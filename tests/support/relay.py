@@ -24,6 +24,7 @@ class Fault:
     cut_up: int | None = None  # pass that many bytes, then close both sides
     cut_down: int | None = None
     reset: bool = False  # cut with RST instead of FIN
+    only_first: int | None = None  # connections after that many are well
     delay: float = 0.0  # seconds before each piece, in both directions
 
 
@@ -44,6 +45,8 @@ class Relay:
 
     def close(self) -> None:
         self._closed = True
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in accept
         self._listener.close()
         self.drop()
 
@@ -60,41 +63,40 @@ class Relay:
                 return
             self.connections += 1
             self._open.append(client)
-            if self.fault.hang:
-                continue
-            server = socket.create_connection(("127.0.0.1", self._to_port))
-            self._open.append(server)
-            for sock in (client, server):
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            fault = self.fault
-            for source, sink, silent, cut, name in (
-                (client, server, fault.silent_up, fault.cut_up, "up"),
-                (server, client, fault.silent_down, fault.cut_down, "down"),
-            ):
-                threading.Thread(
-                    target=self._pump, args=(source, sink, silent, cut, name), daemon=True
-                ).start()
+            is_well = self.fault.only_first is not None and self.connections > self.fault.only_first
+            self._serve(client, Fault() if is_well else self.fault)
 
-    def _pump(
-        self, source: socket.socket, sink: socket.socket, silent: int | None, cut: int | None, name: str
-    ) -> None:
+    def _serve(self, client: socket.socket, fault: Fault) -> None:
+        if fault.hang:
+            return
+        try:
+            server = socket.create_connection(("127.0.0.1", self._to_port))
+        except OSError:
+            _cut(client)
+            return
+        self._open.append(server)
+        for sock in (client, server):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        threading.Thread(target=self._pump, args=(client, server, fault, "up"), daemon=True).start()
+        threading.Thread(target=self._pump, args=(server, client, fault, "down"), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, fault: Fault, direction: str) -> None:
+        cut = fault.cut_up if direction == "up" else fault.cut_down
+        silent = fault.silent_up if direction == "up" else fault.silent_down
         passed = 0
         with suppress(OSError):
             while cut is None or passed < cut:
-                room = 65536 if cut is None else min(65536, cut - passed)
-                data = source.recv(room)
+                data = source.recv(65536 if cut is None else min(65536, cut - passed))
                 if not data:
                     break
-                time.sleep(self.fault.delay)
+                time.sleep(fault.delay)
                 if silent is not None:
                     data = data[: max(silent - passed, 0)]
-                if not data:
-                    continue
                 sink.sendall(data)
                 passed += len(data)
-                setattr(self, name, getattr(self, name) + len(data))
+                setattr(self, direction, getattr(self, direction) + len(data))
         for sock in (source, sink):
-            _cut(sock, reset=self.fault.reset)
+            _cut(sock, reset=fault.reset)
 
 
 def _cut(sock: socket.socket, *, reset: bool = False) -> None:

@@ -60,6 +60,7 @@ class Script:
             printed = getattr(self, f"do_{name.replace('-', '_')}")(*words) or []
         except IrisError as error:
             return [f"error: {error.message}", *([f"hint: {error.hint}"] if error.hint else [])]
+        assert self.lab.replayed() == self.lab.cluster
         return [*self._events(before, done), *printed]
 
     def _events(self, before: Cluster, done: int) -> list[str]:

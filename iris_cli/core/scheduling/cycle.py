@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
 from iris_cli.core.scheduling.capacity import Amounts
+from iris_cli.core.scheduling.choice import Choices
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import Explainer, Explanation
 from iris_cli.core.scheduling.feasibility import Requirement, Signatures
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import GangPlacer, malformed
-from iris_cli.core.scheduling.order import Entry, entries_of, overdue
+from iris_cli.core.scheduling.order import Entry, entries_of, split_overdue
 from iris_cli.core.scheduling.placement import Assignment, place_tasks
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.task import Task
@@ -68,6 +69,11 @@ class SchedulingResult:
     timed_out_tasks: tuple[TaskId, ...]
     waiting: Waiting
     reservations: Mapping[JobId, tuple[str, ...]]
+    choices: Choices = field(compare=False, repr=False)
+
+    def chosen(self, task: TaskId) -> str:
+        """Why a task was placed where it is (`chose v4b: v4a busy`), "" for one that wasn't."""
+        return self.choices.reason(task, self.assignments)
 
 
 def find_assignments(
@@ -96,16 +102,8 @@ def find_assignments(
     fleet = Fleet(workers, now, Limits(backoff_max=backoff_max), unconfirmed_stops)
     context = SchedulingContext(fleet, [Amounts.needed(job.resources) for job in signatures.samples])
     requirements = [Requirement(job, context) for job in signatures.samples]
-    gangs = GangPlacer(context, gang_reserve_after)
-    placed: list[Assignment] = []
-    for entry, number in zip(due, numbers, strict=True):
-        requirement = requirements[number]
-        if not entry.job.is_gang:
-            rest = place_tasks(context, requirement, entry.tasks, placed)
-            unmet.update((task.id, requirement) for task in rest)
-        elif not gangs.place(entry, requirement, placed):
-            unmet[entry.job.id] = requirement
-
+    asked = {entry.job.id: requirements[number] for entry, number in zip(due, numbers, strict=True)}
+    placed = _place(due, asked, GangPlacer(context, gang_reserve_after), unmet)
     return SchedulingResult(
         assignments=tuple(placed),
         timed_out_tasks=tuple(timed_out),
@@ -113,7 +111,22 @@ def find_assignments(
         reservations={
             job: tuple(str(group.key) for group in groups) for job, groups in context.reservations.items()
         },
+        choices=Choices(context, asked),
     )
+
+
+def _place(
+    due: list[Entry], asked: Mapping[JobId, Requirement], gangs: GangPlacer, unmet: _Unmet
+) -> list[Assignment]:
+    placed: list[Assignment] = []
+    for entry in due:
+        requirement = asked[entry.job.id]
+        if not entry.job.is_gang:
+            rest = place_tasks(gangs.context, requirement, entry.tasks, placed)
+            unmet.update((task.id, requirement) for task in rest)
+        elif not gangs.place(entry, requirement, placed):
+            unmet[entry.job.id] = requirement
+    return placed
 
 
 def _admit(queue: list[Entry], now: float, unmet: _Unmet) -> tuple[list[Entry], list[TaskId]]:
@@ -121,13 +134,13 @@ def _admit(queue: list[Entry], now: float, unmet: _Unmet) -> tuple[list[Entry], 
     due: list[Entry] = []
     timed_out: list[TaskId] = []
     for entry in queue:
-        late = overdue(entry, now)
-        if late:
-            timed_out += [task.id for task in late]
-            entry = Entry(entry.job, [task for task in entry.tasks if task not in late])
-        problem = malformed(entry) if entry.job.is_gang and entry.tasks else None
+        late, rest = split_overdue(entry, now)
+        timed_out += [task.id for task in late]
+        if not rest:
+            continue
+        problem = malformed(entry) if entry.job.is_gang else None
         if problem is not None:
             unmet[entry.job.id] = problem
-        elif entry.tasks:
-            due.append(entry)
+        else:
+            due.append(Entry(entry.job, rest) if late else entry)
     return due, timed_out

@@ -37,8 +37,10 @@ class Signatures:
         identity = (id(job.constraints), id(job.tolerations), id(job.resources), shape)
         found = self._by_identity.get(identity)
         if found is None:
-            constraints = tuple(map(_plain, job.constraints))
-            value = (constraints, tuple(job.tolerations), job.resources, shape)
+            constraints = tuple([_plain(each) for each in job.constraints])
+            resources, device = job.resources, job.resources.device
+            kind = (device.kind, device.variant, device.count) if device else None
+            value = (constraints, tuple(job.tolerations), resources.cpu, resources.memory, kind, shape)
             found = self._by_value.setdefault(value, len(self.samples))
             if found == len(self.samples):
                 self.samples.append(job)
@@ -47,7 +49,7 @@ class Signatures:
 
 
 def _plain(constraint: Constraint) -> tuple[object, ...]:
-    """The constraint in built-in types, the type of each value beside it: quicker to hash than the real one."""
+    """The constraint in built-in types, which hash faster; the type of a value is part of it."""
     values = [each.value for each in constraint.operands]
     return constraint.key, constraint.op, constraint.mode, *values, *map(type, values)
 

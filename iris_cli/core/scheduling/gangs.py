@@ -17,7 +17,7 @@ class GangPlacer:
     """Places the gangs of one cycle, and reserves for those that have waited `reserve_after` seconds."""
 
     def __init__(self, context: SchedulingContext, reserve_after: float) -> None:
-        self._context = context
+        self.context = context
         self._reserve_after = reserve_after
         self._searches: dict[Requirement, GroupSearch] = {}
 
@@ -29,24 +29,24 @@ class GangPlacer:
             requirement.exhausted = True
             self._reserve(entry, search)
             return False
-        workers = self._context.fleet.workers
+        workers = self.context.fleet.workers
         for task, position in zip(entry.tasks, seats, strict=True):
-            gpus = self._context.take(position, requirement.need)
+            gpus = self.context.take(position, requirement.need)
             placed.append(Assignment(task.id, workers[position].id, gpus))
         return True
 
     def _search(self, requirement: Requirement) -> GroupSearch:
         found = self._searches.get(requirement)
         if found is None:
-            found = self._searches[requirement] = GroupSearch(self._context, requirement)
+            found = self._searches[requirement] = GroupSearch(self.context, requirement)
         return found
 
     def _reserve(self, entry: Entry, search: GroupSearch) -> None:
-        waited = self._context.fleet.now - entry.job.submitted_at
+        waited = self.context.fleet.now - entry.job.submitted_at
         if 0 < self._reserve_after <= waited:
             found = search.reservable()
             if found:
-                self._context.reserve(entry.job.id, *found)
+                self.context.reserve(entry.job.id, *found)
 
 
 class GroupSearch:

@@ -43,15 +43,18 @@ def entries_of(
     return [entry for _, entry in queue], sorted(orphans)
 
 
-def overdue(entry: Entry, now: float) -> list[Task]:
-    """The tasks that were never placed within the job's `scheduling_timeout`; a gang is one, all or none."""
+def split_overdue(entry: Entry, now: float) -> tuple[list[Task], list[Task]]:
+    """The tasks that were never placed within the job's `scheduling_timeout`, and the rest.
+
+    A gang is one: all or none of it. What was placed once has no such deadline any more.
+    """
     job, tasks = entry
     if not 0 < job.scheduling_timeout < now - job.submitted_at:
-        return []
-    if not job.is_gang:
-        return [task for task in tasks if not task.attempts]
-    placed_once = job.rounds > 0 or any(task.attempts for task in tasks)
-    return [] if placed_once else tasks
+        return [], tasks
+    if job.is_gang:
+        placed_once = job.rounds > 0 or any(task.attempts for task in tasks)
+        return ([], tasks) if placed_once else (tasks, [])
+    return [task for task in tasks if not task.attempts], [task for task in tasks if task.attempts]
 
 
 def _rank(job: Job, get_job: Callable[[JobId], Job | None]) -> tuple[object, ...]:

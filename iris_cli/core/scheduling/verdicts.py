@@ -93,13 +93,14 @@ def near_misses(context: SchedulingContext, requirement: Requirement) -> list[Ve
         return sorted(refused, key=_distance)
     stages = [*selection(requirement)[1:], *availability(context, requirement)]
     return [
-        Verdict(_alone(context, position), kind, 1 << position)
+        Verdict(alone(context, position), kind, 1 << position)
         for kind, _, lacking, _ in reversed(sift(requirement.equipped, stages))
         for position in positions_of(lacking)
     ]
 
 
-def _alone(context: SchedulingContext, position: int) -> Group:
+def alone(context: SchedulingContext, position: int) -> Group:
+    """One worker as a group of its own."""
     key = AttributeValue(context.fleet.workers[position].id)
     return Group(position, key, (position,), 1 << position, numbered=True)
 

@@ -71,7 +71,7 @@ def no_device(fleet: Fleet, device: Device | None) -> str:
         return "no worker serves CPU work"
     wanted = f"a {device.kind}" if device.variant == AUTO else device.variant
     offered = [*fleet.holders(DEVICE_VARIANT_ATTRIBUTE_KEY), *fleet.holders(DEVICE_TYPE_ATTRIBUTE_KEY)]
-    there = f" (there are: {_few(map(str, offered))})" if offered else ""
+    there = f" (there are: {few(map(str, offered))})" if offered else ""
     return f"no worker has {wanted}: will never run{there}"
 
 
@@ -79,7 +79,7 @@ def constraints_unmet(requirement: Requirement, fleet: Fleet, refusal: Refusal) 
     """Which constraints are to blame, and where types alone make a comparison impossible."""
     failing = [each for each in requirement.required if refusal.lacking & ~fleet.satisfying(each)]
     never = [each for each in failing if not refusal.lacking & fleet.satisfying(each)]
-    names = _few(format_constraint(each) for each in never or failing)
+    names = few(format_constraint(each) for each in never or failing)
     attributes = fleet.workers[first_of(refusal.lacking)].attributes
     clash = next(filter(None, (each.type_clash(attributes) for each in failing)), "")
     together = "" if never or len(failing) == 1 else "all of "
@@ -93,7 +93,7 @@ def tainted(requirement: Requirement, fleet: Fleet, refusal: Refusal) -> str:
         for taint, those in fleet.taints.items()
         if those & refusal.lacking and taint not in requirement.job.tolerations
     ]
-    return f"every {unit(requirement.shape)} that serves otherwise is tainted: {_few(in_the_way)}"
+    return f"every {unit(requirement.shape)} that serves otherwise is tainted: {few(in_the_way)}"
 
 
 def too_few(shape: Shape, serving: int) -> str:
@@ -151,18 +151,18 @@ def _detail(context: SchedulingContext, kind: ReasonKind, lacking: int) -> str:
     worker = fleet.workers[first_of(lacking)]
     match kind:
         case ReasonKind.UNHEALTHY:
-            return f"{worker.id}: {_state(worker)}"
+            return f"{worker.id}: {state(worker)}"
         case ReasonKind.COOLDOWN:
             return f"{worker.id} for another {format_duration(worker.cooldown_until - fleet.now)}"
         case ReasonKind.RESERVED:
-            return _few(context.reserved_by[position] for position in positions_of(lacking))
+            return few(context.reserved_by[position] for position in positions_of(lacking))
         case ReasonKind.BEHIND:
             return ""
-    names = _few(holders(context, lacking))
+    names = few(holders(context, lacking))
     return f"held by {names}" if names else ""
 
 
-def _state(worker: Worker) -> str:
+def state(worker: Worker) -> str:
     if worker.unschedulable:
         return worker.reason or "unusable"
     if worker.quarantined:
@@ -170,7 +170,7 @@ def _state(worker: Worker) -> str:
     return "draining" if worker.draining else str(worker.condition)
 
 
-def _few(names: Iterable[str]) -> str:
+def few(names: Iterable[str]) -> str:
     """The first few different names; the rest isn't even looked at."""
     listed: dict[str, None] = {}
     for name in names:

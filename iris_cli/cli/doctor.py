@@ -1,0 +1,41 @@
+"""`iris doctor`: look at everything, and say of each fault how to mend it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iris_cli.cli.context import Context
+
+if TYPE_CHECKING:
+    from iris_cli.config.schema import ClusterConfig
+    from iris_cli.ops.session import Session
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example:  iris doctor --offline")(doctor)
+
+
+def doctor(
+    context: typer.Context,
+    offline: Annotated[bool, typer.Option("--offline", help="Don't ask the hosts.")] = False,
+) -> int:
+    """Check configuration, state, log, keys and hosts. Changes nothing; exits 0 if nothing failed."""
+    from iris_cli.ops.doctor import examine
+    from iris_cli.ops.findings import exit_code
+    from iris_cli.render import checks
+
+    iris: Context = context.obj
+    findings = examine(lambda: iris.config, lambda config: _session(iris, config), offline=offline)
+    return exit_code(checks.show(iris.output, findings))
+
+
+def _session(iris: Context, config: ClusterConfig | None) -> Session:
+    """A session also where there is no configuration to be had: the log and its workers are there anyway."""
+    if config is None:
+        from iris_cli.config.schema import ClusterConfig
+
+        iris.state = iris.state_of(None)
+        iris.config = ClusterConfig(path=iris.state.path)
+    return iris.session("iris doctor")

@@ -1,0 +1,95 @@
+"""`iris log ...`: the health of the event log."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, LogDamagedError
+
+_EXAMPLES = """Examples:
+
+  iris log salvage --yes
+
+  iris log salvage --accept-loss
+"""
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(name="log", help="Check and repair the event log.", no_args_is_help=True)
+    group.command(epilog="Example:  iris log verify")(verify)
+    group.command(epilog=_EXAMPLES)(salvage)
+    app.add_typer(group)
+
+
+def verify(context: typer.Context) -> int:
+    """Read every line of the log; exits 6 if one can't be believed. Takes no lock, changes nothing."""
+    from iris_cli.journal.layout import LOG
+    from iris_cli.journal.verify import verify as read
+    from iris_cli.render.log_health import show_verdict
+
+    iris: Context = context.obj
+    directory = iris.state_path_in_use
+    verdict = read(directory)
+    show_verdict(iris.output, directory / LOG, verdict)
+    return ExitCode.OK if verdict.ok else ExitCode.LOG_DAMAGED
+
+
+def salvage(
+    context: typer.Context,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it: let the log end before its damage.")] = False,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on with a log that lost its last lines.")
+    ] = False,
+) -> int:
+    """Make a damaged log usable again. The old one is kept; says what would be lost before --yes."""
+    iris: Context = context.obj
+    state = iris.state_of(None)
+    damage = state.read().damage
+    if damage is None:
+        iris.output.message("the log is sound; there is nothing to do")
+        return ExitCode.OK
+    if damage.forgivable:
+        if not accept_loss:
+            raise LogDamagedError(
+                damage.what,
+                hint="put the newer copy back, or go on without it: iris log salvage --accept-loss",
+            )
+        with state.locked("iris log salvage", accept_loss=True) as writer:
+            _tell_accepted(iris, writer.messages, writer.seq)
+        return ExitCode.OK
+    return _cut(iris, yes=yes)
+
+
+def _cut(iris: Context, *, yes: bool) -> int:
+    from iris_cli.journal.layout import LOG
+    from iris_cli.journal.salvage import salvage as cut
+    from iris_cli.journal.verify import verify as read
+    from iris_cli.render.log_health import show_salvage, show_verdict
+
+    directory = iris.state_path_in_use
+    if not yes:
+        verdict = read(directory)
+        show_verdict(iris.output, directory / LOG, verdict)
+        lost = verdict.records - verdict.sound_until.line
+        raise LogDamagedError(
+            f"nothing was changed: salvage would keep {verdict.sound_until.line} transactions and give up "
+            f"{lost} behind the damage",
+            hint="make a copy of the state directory if in doubt, then: iris log salvage --yes",
+        )
+    report = cut(directory, now=iris.clock.now(), actor=f"{getpass.getuser()}@{socket.gethostname()}")
+    show_salvage(iris.output, report)
+    return ExitCode.OK
+
+
+def _tell_accepted(iris: Context, messages: tuple[str, ...], seq: int) -> None:
+    if iris.output.as_json:
+        iris.output.document({"messages": list(messages), "seq": seq})
+        return
+    for message in messages:
+        iris.output.line(message)
+    iris.output.line(f"the log goes on at seq {seq}")

@@ -1,0 +1,65 @@
+"""What a check-up finds: each finding with its weight, and with what to type about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from iris_cli.errors import ExitCode, IrisError
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARN = "warn"  # works, but not as it should
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One finding. `subject` is what was looked at, `code` the exit code that a failure deserves."""
+
+    level: Level
+    subject: str
+    text: str
+    fix: str = ""
+    code: ExitCode = ExitCode.FAILED
+
+
+_FIRST = (
+    ExitCode.CONFIG,
+    ExitCode.LOG_DAMAGED,
+    ExitCode.NOT_WRITABLE,
+    ExitCode.UNREACHABLE,
+)
+"""What to put right first: the later ones may follow from the earlier."""
+
+
+def fine(subject: str, text: str) -> Finding:
+    return Finding(level=Level.OK, subject=subject, text=text)
+
+
+def warning(subject: str, text: str, fix: str = "") -> Finding:
+    return Finding(level=Level.WARN, subject=subject, text=text, fix=fix)
+
+
+def failure(subject: str, text: str, fix: str = "", code: ExitCode = ExitCode.FAILED) -> Finding:
+    return Finding(level=Level.FAIL, subject=subject, text=text, fix=fix, code=code)
+
+
+def failed_by(subject: str, error: IrisError) -> Finding:
+    """An error that ended a check."""
+    return failure(subject, error.message, error.hint, error.exit_code)
+
+
+def exit_code(findings: Iterable[Finding]) -> ExitCode:
+    """0 if nothing failed, else the code of what is to be put right first."""
+    codes = {finding.code for finding in findings if finding.level is Level.FAIL}
+    if not codes:
+        return ExitCode.OK
+    return next((code for code in _FIRST if code in codes), ExitCode.FAILED)
+
+
+def count(number: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,190 @@
+"""The part of a check-up that asks the hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from iris_cli.config.schema import HostConfig
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.connection import Connection
+from iris_cli.core.constraints import PREEMPTIBLE_ATTRIBUTE_KEY, build_worker_attributes
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.observations import ProbeReport, Silence, SilenceKind
+from iris_cli.core.units import format_duration, format_memory
+from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.errors import ExitCode
+from iris_cli.ops.facts import facts_of
+from iris_cli.ops.findings import Finding, failure, fine, warning
+from iris_cli.ops.session import Session
+
+MOST_SKEW = 30.0  # seconds between a worker's clock and ours
+LEAST_DISK = 1 << 30  # bytes; a launch needs little, but whoever is below this is about to have none
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a worker said, and how far its clock is from ours at least; in seconds, positive if ahead."""
+
+    worker: Worker
+    seen: ProbeReport | Silence
+    skew: float = 0.0
+
+
+def check_hosts(session: Session, cluster: Cluster) -> Iterator[Finding]:
+    """Probe every worker of the log and of the configuration, in parallel. Records nothing."""
+    answers = sorted(_ask(session, all_workers(session, cluster)), key=lambda answer: answer.worker.id)
+    for answer in answers:
+        host = session.hosts.get(answer.worker.id)
+        if isinstance(answer.seen, Silence):
+            yield unanswered(answer.worker, answer.seen)
+            continue
+        refusal = ""
+        if answer.worker.id in cluster.workers:
+            refusal = facts_of(session, cluster, answer.seen).refusal
+        yield from answered(answer.worker, host, answer.seen, answer.skew, refusal)
+    yield from shared_directories([each.seen for each in answers if isinstance(each.seen, ProbeReport)])
+
+
+def all_workers(session: Session, cluster: Cluster) -> list[Worker]:
+    """The workers of the log, and those of the configuration that aren't in it yet."""
+    new = (host for worker, host in session.hosts.items() if worker not in cluster.workers)
+    unprobed = (
+        Worker(id=host.worker, connection=host.connection, condition=WorkerCondition.UNPROBED) for host in new
+    )
+    return [*cluster.workers.values(), *unprobed]
+
+
+def unanswered(worker: Worker, silence: Silence) -> Finding:
+    """What it means that a worker did not answer."""
+    fix = silence.hint or _FIXES.get(silence.kind, "").format(login=_login(worker.connection), id=worker.id)
+    text = f"no answer: {silence.step}: {silence.detail}"
+    return failure(f"worker {worker.id}", text, fix, ExitCode.UNREACHABLE)
+
+
+def answered(
+    worker: Worker, host: HostConfig | None, report: ProbeReport, skew: float, refusal: str = ""
+) -> list[Finding]:
+    """What is to be said of a worker that answered; `refusal` is why it could not be used."""
+    findings = [*_identity(worker, report), *_health(worker, report, skew, refusal)]
+    if host is not None:
+        findings += [
+            warning(f"worker {worker.id}", text, "correct cluster.yaml if the host is right")
+            for text in differences(host, report)
+        ]
+    if any(finding.level != "ok" for finding in findings):
+        return findings
+    cores = f"{report.cpus} cores, {format_memory(report.memory)}"
+    chips = f", {report.chips} chips" if report.chips else ""
+    return [fine(f"worker {worker.id}", f"answers: {cores}{chips}")]
+
+
+def differences(host: HostConfig, report: ProbeReport) -> list[str]:
+    """Where the configuration says otherwise than the host itself. The configuration wins."""
+    found = dict(report.metadata)
+    probed = build_worker_attributes(dict(found)) if found else {}
+    texts = [
+        f"cluster.yaml says {key}={value}, the host says {key}={probed[key]}"
+        for key, value in host.attributes.items()
+        if key in probed
+        and probed[key] != value
+        and not (key == PREEMPTIBLE_ATTRIBUTE_KEY and key not in found)
+    ]
+    if host.cpu is not None and report.cpus and host.cpu > report.cpus:
+        texts.append(f"cluster.yaml says {host.cpu:g} cores, the host has {report.cpus}")
+    if host.memory is not None and report.memory and host.memory > report.memory:
+        sizes = format_memory(host.memory), format_memory(report.memory)
+        texts.append(f"cluster.yaml says {sizes[0]} of memory, the host has {sizes[1]}")
+    return texts
+
+
+def shared_directories(reports: Sequence[ProbeReport]) -> Iterator[Finding]:
+    """Workers that are one host, or share one iris directory: they would see each other's attempts."""
+    by_incarnation: dict[str, list[WorkerId]] = {}
+    for report in reports:
+        by_incarnation.setdefault(report.incarnation, []).append(report.worker)
+    for workers in by_incarnation.values():
+        if len(workers) > 1:
+            yield failure(
+                f"worker {workers[0]}",
+                f"is the same host as {', '.join(workers[1:])}, or shares its iris directory",
+                "remove one of them from cluster.yaml, or set remote_dir to a local disk",
+            )
+
+
+def _ask(session: Session, workers: Sequence[Worker]) -> Iterator[Answer]:
+    runner = session.runner  # made here once, not in each of the threads
+
+    def one(worker: Worker) -> Answer:
+        before = session.clock.now()
+        seen = runner.probe(session.target(worker))
+        after = session.clock.now()
+        if isinstance(seen, Silence):
+            return Answer(worker, seen)
+        # Its clock was read somewhere in between: only what lies outside is certain.
+        skew = seen.clock - min(max(seen.clock, before), after)
+        return Answer(worker, seen, skew)
+
+    for batch in session.fan_out(workers, one):
+        yield from batch
+
+
+def _identity(worker: Worker, report: ProbeReport) -> Iterator[Finding]:
+    subject = f"worker {worker.id}"
+    if not worker.incarnation:
+        return
+    if report.incarnation != worker.incarnation:
+        what = "its iris directory is another one" + (
+            ""
+            if report.boot_id == worker.boot_id
+            else ", and it was booted since: it may have been re-created"
+        )
+        yield failure(subject, what, f"if that is right: iris worker probe --accept-key {worker.id}")
+    elif report.boot_id != worker.boot_id:
+        yield warning(
+            subject, "was rebooted; what ran there is gone", "iris schedule --once records it and goes on"
+        )
+
+
+def _health(worker: Worker, report: ProbeReport, skew: float, refusal: str) -> Iterator[Finding]:
+    subject = f"worker {worker.id}"
+    if refusal:
+        yield failure(subject, f"can't be used: {refusal}", _REFUSED)
+    if abs(skew) > MOST_SKEW:
+        side = "ahead of" if skew > 0 else "behind"
+        yield warning(
+            subject,
+            f"its clock is {format_duration(abs(skew))} {side} ours",
+            "set one of the clocks: timedatectl set-ntp true",
+        )
+    if report.disk_free < LEAST_DISK:
+        where = worker.connection.remote_dir
+        yield warning(
+            subject,
+            f"only {format_memory(report.disk_free)} of disk are free",
+            f"remove files there: {where}",
+        )
+    for text in report.warnings:
+        if not text.startswith("refused: "):
+            yield warning(subject, text)
+
+
+_REFUSED = "put that right on the host, then: iris worker probe"
+_FIXES: Mapping[SilenceKind, str] = {
+    SilenceKind.UNREACHABLE: "see whether it is up: ssh {login} true",
+    SilenceKind.TIMEOUT: "see whether it is overloaded: ssh {login} uptime",
+    SilenceKind.AUTH: "see which key it takes: ssh -v {login} true",
+    SilenceKind.HOST_KEY: "if it was re-created: iris worker probe --accept-key {id}",
+    SilenceKind.UNKNOWN_HOST: "if it is new: iris worker probe --accept-key {id}",
+    SilenceKind.PROTOCOL: "see what its login shell does: ssh {login} 'exec /bin/sh -s' </dev/null",
+}
+
+
+def _login(connection: Connection) -> str:
+    port = f"-p {connection.port} " if connection.port else ""
+    key = f"-i {connection.key} " if connection.key else ""
+    return (
+        f"{port}{key}{connection.user}@{connection.host}"
+        if connection.user
+        else f"{port}{key}{connection.host}"
+    )

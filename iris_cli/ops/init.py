@@ -1,0 +1,217 @@
+"""`iris init`: a first `cluster.yaml`, and the state directory that goes with it."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from iris_cli.config.load import load_cluster_config
+from iris_cli.config.locate import FILE_NAME
+from iris_cli.config.schema import ClusterConfig
+from iris_cli.core.connection import Connection
+from iris_cli.core.ids import clip, is_name
+from iris_cli.core.topology import canonical_type
+from iris_cli.errors import ConfigError, NotWritableError, UsageError
+
+_KEYS = ("id_ed25519", "google_compute_engine", "id_ecdsa", "id_rsa")  # in ~/.ssh, the first one there is
+_USER = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}")
+_PLAIN = re.compile(r"[A-Za-z~/][A-Za-z0-9._/~-]*|[0-9]{1,3}(\.[0-9]{1,3}){3}")
+_RANGE = re.compile(r"\[([0-9]+)-[0-9]+\]")  # one host of it speaks for all
+_NOT_PLAIN = frozenset({"true", "false", "null", "yes", "no", "on", "off", "~"})
+
+
+@dataclass(frozen=True, slots=True)
+class NewHost:
+    """A single host; `user` is empty where the default is right."""
+
+    worker: str
+    host: str
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewSlice:
+    """One TPU slice, its hosts in order of worker index."""
+
+    name: str
+    type: str
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewCluster:
+    """What is to be written. An empty `user` or `key` means: as ~/.ssh/config or ssh itself has it."""
+
+    name: str
+    hosts: tuple[NewHost, ...] = ()
+    slices: tuple[NewSlice, ...] = ()
+    user: str = ""
+    key: str = ""
+
+
+def read_host(text: str) -> NewHost:
+    """`[USER@]HOST`; the worker is named like the host. Raises UsageError."""
+    user, at, host = text.rpartition("@")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", host).strip("-._")[:63]
+    if not host or not is_name(name) or (at and not _USER.fullmatch(user)):
+        raise UsageError(f"{clip(text)!r} is not a host", hint="say --host HOST or --host USER@HOST")
+    return NewHost(worker=name, host=host, user=user)
+
+
+def read_slice(text: str) -> NewSlice:
+    """`NAME=TYPE:HOST,HOST`, the type in any spelling. Raises UsageError."""
+    name, equals, rest = text.partition("=")
+    kind, colon, hosts = rest.partition(":")
+    found = tuple(host.strip() for host in hosts.split(","))
+    if not (equals and colon and is_name(name) and all(found)):
+        raise UsageError(
+            f"{clip(text)!r} is not a slice", hint="say --slice NAME=TYPE:HOST,HOST, all hosts in order"
+        )
+    return NewSlice(name=name, type=canonical_type(kind), hosts=found)
+
+
+def default_name(directory: Path) -> str:
+    """A name for the cluster whose files are in a directory."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", directory.name).strip("-._")[:63]
+    return name if is_name(name) else "my-cluster"
+
+
+def guess_login(hosts: Sequence[str], home: Path) -> tuple[str, str]:
+    """User and key for the file, from what is on this machine; '' where ~/.ssh/config has its own answer."""
+    user = getpass.getuser()
+    if not _USER.fullmatch(user):
+        user = ""
+    key = next((f"~/.ssh/{name}" for name in _KEYS if (home / ".ssh" / name).is_file()), "")
+    if not (home / ".ssh" / "config").is_file():
+        return user, key
+    from iris_cli.remote.ssh_config import Routes
+    from iris_cli.remote.transport import NoAnswer
+
+    try:
+        routes = Routes(home / ".ssh" / "config")
+        ends = [routes.to(Connection(host=_RANGE.sub(r"\1", host)))[-1] for host in hosts]
+    except NoAnswer:
+        return "", ""  # `iris doctor` says what is wrong with it
+    own_user = any(end.user != user for end in ends)
+    own_key = any(end.identities for end in ends)
+    return "" if own_user else user, "" if own_key else key
+
+
+def write_config(path: Path, cluster: NewCluster, *, force: bool = False) -> ClusterConfig:
+    """Write the file, private to its owner, and return what it says.
+
+    Raises ConfigError, before anything is written, if it would not be valid; UsageError for a file that is
+    there already, unless `force`; NotWritableError.
+    """
+    if not force and os.path.lexists(path):
+        raise UsageError(f"{path} is there already", hint="--force writes a new one in its place")
+    text = compose(cluster)
+    _check(text)
+    try:
+        _write(path, text, force=force)
+    except FileExistsError:
+        raise UsageError(f"{path} is there already", hint="--force writes a new one in its place") from None
+    except OSError as error:
+        raise NotWritableError(f"{path} can't be written: {error.strerror}") from error
+    return load_cluster_config(path)
+
+
+def _check(text: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="iris-init-") as directory:
+        draft = Path(directory, FILE_NAME)
+        draft.write_text(text, encoding="utf-8")
+        try:
+            load_cluster_config(draft)
+        except ConfigError as error:
+            place = re.compile(re.escape(str(draft)) + r":\d+: ?")
+            problems = tuple(place.sub("", problem) for problem in error.problems)
+            raise ConfigError("this would not be a valid cluster.yaml", problems=problems) from error
+
+
+def _write(path: Path, text: str, *, force: bool) -> None:
+    target = path.with_name(f".{path.name}.{os.getpid()}") if force else path
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(target, flags, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    if force:
+        os.replace(target, path)
+
+
+# The text
+
+
+def compose(cluster: NewCluster) -> str:
+    """The commented `cluster.yaml`."""
+    return "\n".join([*_head(cluster), "", *_slices(cluster), "", *_workers(cluster), "", *_TAIL])
+
+
+def _head(cluster: NewCluster) -> list[str]:
+    return [
+        "# Which hosts there are, and how they are reached. Check it with: iris config validate",
+        "",
+        f"cluster: {{name: {quoted(cluster.name)}}}",
+        "",
+        "ssh:                      # for all hosts; each line may also stand in a slice or a worker",
+        f"  user: {quoted(cluster.user)}"
+        if cluster.user
+        else "  # user: me            # as ~/.ssh/config says",
+        f"  key: {quoted(cluster.key)}" if cluster.key else "  # key: ~/.ssh/id_ed25519",
+        "  # port: 22",
+        "  # proxy_jump: bastion   # looked up in ~/.ssh/config, as all host names are",
+        "  known_hosts: strict     # accept-new takes the key that a host shows at its first probe",
+    ]
+
+
+def _slices(cluster: NewCluster) -> list[str]:
+    if not cluster.slices:
+        return [
+            "# slices:                 # one entry for each TPU slice, its VMs in order of worker index",
+            "#   - name: v5a",
+            "#     type: v5litepod-16",
+            '#     hosts: [10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4]   # or a range: "v5a-w-[0-3]"',
+            "#     zone: us-west4-a",
+            "#     preemptible: false",
+        ]
+    lines = ["slices:                   # one entry for each TPU slice, its VMs in order of worker index"]
+    for each in cluster.slices:
+        lines += [
+            f"  - name: {quoted(each.name)}",
+            f"    type: {quoted(each.type)}",
+            f"    hosts: [{', '.join(quoted(host) for host in each.hosts)}]",
+            "    # zone: us-west4-a",
+            "    # preemptible: true",
+        ]
+    return lines
+
+
+def _workers(cluster: NewCluster) -> list[str]:
+    if not cluster.hosts:
+        return [
+            "# workers:                # single hosts; cpu, memory and devices are found by the probe",
+            "#   - {id: cpu-0, host: cpu0.example.org}",
+        ]
+    lines = ["workers:                  # single hosts; cpu, memory and devices are found by the probe"]
+    for each in cluster.hosts:
+        user = f", user: {quoted(each.user)}" if each.user else ""
+        lines.append(f"  - {{id: {quoted(each.worker)}, host: {quoted(each.host)}{user}}}")
+    return lines
+
+
+_TAIL = (
+    "# replace_lost: preemptible     # never | preemptible | always: whose long silence counts as death",
+    "# remote_dir: ~/.iris           # on a local disk of the workers",
+    "# defaults: {cpu: 1, memory: 1GiB, env: {}}",
+    "",
+)
+
+
+def quoted(text: str) -> str:
+    """A YAML scalar that reads as exactly this text."""
+    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _NOT_PLAIN
+    return text if is_plain else json.dumps(text)

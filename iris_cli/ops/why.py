@@ -1,0 +1,208 @@
+"""Why something waits, where it runs and since when, how it ended; or what a worker takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip, parse_task_id
+from iris_cli.core.job import Job, JobState
+from iris_cli.core.nearest import did_you_mean
+from iris_cli.core.task import AttemptState, Task, TaskState
+from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.errors import NotFoundError, UsageError
+from iris_cli.ops.causes import end_words, job_cause
+from iris_cli.ops.inventory import WorkerDetails, refusals, worker_details
+from iris_cli.ops.session import Session
+from iris_cli.ops.task_rows import FailureCard, culprit_of, elapsed, failure_card
+from iris_cli.ops.view import View, look
+
+if TYPE_CHECKING:
+    from iris_cli.core.scheduling import Explanation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Tasks that wait for the same. `explanation` is what the scheduler found out about it.
+
+    It is None for what waits only for the next cycle: `prospect` tells what that does, `will_go_to` where it
+    places the tasks.
+    """
+
+    tasks: tuple[TaskId, ...]
+    prospect: str
+    will_go_to: tuple[WorkerId, ...]
+    explanation: Explanation | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One live attempt. `since_at` is when it was placed or, if it runs, when it started; `age` in seconds.
+
+    `doubt` says what is wrong with its worker, if anything is.
+    """
+
+    attempt: AttemptId
+    state: AttemptState
+    worker: WorkerId
+    since_at: float
+    age: float
+    doubt: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskEnd:
+    """How one task ended."""
+
+    task: TaskId
+    state: TaskState
+    cause: str
+    ended_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """The answer. `kind` is `job`, `task` or `worker`; for a worker there is nothing but `worker`."""
+
+    subject: str
+    kind: str
+    state: str
+    cause: str = ""
+    waits: tuple[Wait, ...] = ()
+    places: tuple[Place, ...] = ()
+    ends: tuple[TaskEnd, ...] = ()
+    failure: FailureCard | None = None
+    worker: WorkerDetails | None = None
+    messages: tuple[str, ...] = ()
+
+
+def why(session: Session, subject: str) -> Why:
+    """Explain a job, a task or a worker of exactly that id. Raises NotFoundError."""
+    view = look(session)
+    found = find(view.cluster, subject)
+    if isinstance(found, Worker):
+        details = worker_details(view, found)
+        return Why(
+            subject=found.id,
+            kind="worker",
+            state=details.worker.status,
+            worker=details,
+            messages=view.messages,
+        )
+    if isinstance(found, Task):
+        return _why_task(view, found)
+    return _why_job(view, found)
+
+
+def find(cluster: Cluster, subject: str) -> Job | Task | Worker:
+    """The job, task or worker of that id, a job before a worker of its name. Raises NotFoundError."""
+    job = cluster.jobs.get(JobId(subject))
+    if job is not None:
+        return job
+    worker = cluster.workers.get(WorkerId(subject))
+    if worker is not None:
+        return worker
+    try:
+        task_id = parse_task_id(subject)
+    except UsageError:
+        task_id = None
+    if task_id in cluster.tasks:
+        return cluster.tasks[task_id]
+    if task_id is not None and task_id.job in cluster.jobs:
+        last = cluster.jobs[task_id.job].replicas - 1
+        raise NotFoundError(
+            f"job {task_id.job} has no task-{task_id.index}",
+            hint=f"its last one is {TaskId(task_id.job, last)}",
+        )
+    raise NotFoundError(
+        f"no job, task or worker {clip(subject)!r}",
+        hint=did_you_mean(clip(subject), [*cluster.jobs, *cluster.workers])
+        or "`iris status` lists the jobs, `iris workers` the workers",
+    )
+
+
+def _why_job(view: View, job: Job) -> Why:
+    tasks = view.cluster.tasks_of(job.id)
+    state = view.cluster.job_state(job.id)
+    return Why(
+        subject=job.id,
+        kind="job",
+        state=state,
+        cause=job_cause(job, culprit_of(view.cluster, job)),
+        waits=_waits(view, job, tasks),
+        places=tuple(_places(view, tasks)),
+        ends=_ends(tasks),
+        failure=failure_card(view.cluster, job) if state is JobState.FAILED else None,
+        messages=view.messages,
+    )
+
+
+def _why_task(view: View, task: Task) -> Why:
+    job = view.cluster.jobs[task.job]
+    return Why(
+        subject=str(task.id),
+        kind="task",
+        state=task.state,
+        cause=end_words(task.end) if task.end else "",
+        waits=_waits(view, job, [task]),
+        places=tuple(_places(view, [task])),
+        ends=_ends([task]),
+        failure=failure_card(view.cluster, job) if culprit_of(view.cluster, job) is task else None,
+        messages=view.messages,
+    )
+
+
+def _waits(view: View, job: Job, tasks: Iterable[Task]) -> tuple[Wait, ...]:
+    """What the pending ones of these tasks wait for. A gang waits as one."""
+    pending = [task.id for task in tasks if task.state is TaskState.PENDING]
+    if not pending:
+        return ()
+    alike: dict[tuple[str, ...], list[TaskId]] = {}
+    for task_id in pending:
+        reasons = view.waiting.get(job.id if job.is_gang else task_id, ())
+        alike.setdefault(tuple(map(str, reasons)) or (view.prospect(job, task_id),), []).append(task_id)
+    return tuple(_wait(view, job, group) for group in alike.values())
+
+
+def _wait(view: View, job: Job, group: list[TaskId]) -> Wait:
+    key = job.id if job.is_gang else group[0]
+    return Wait(
+        tasks=tuple(group),
+        prospect=view.prospect(job, group[0]),
+        will_go_to=tuple(view.goes_to[task] for task in group if task in view.goes_to),
+        explanation=view.plan.explain(key) if key in view.waiting else None,
+    )
+
+
+def _places(view: View, tasks: Iterable[Task]) -> Iterable[Place]:
+    for task in tasks:
+        for attempt in task.attempts:
+            if not attempt.live:
+                continue
+            since = attempt.assigned_at if attempt.started_at is None else attempt.started_at
+            yield Place(
+                attempt=AttemptId(task.id, attempt.number),
+                state=attempt.state,
+                worker=attempt.worker,
+                since_at=since,
+                age=elapsed(since, None, view.now) or 0.0,
+                doubt=_doubt(view, attempt.worker),
+            )
+
+
+def _doubt(view: View, worker_id: WorkerId) -> str:
+    """What is wrong with a worker that something runs on; a stop under way is nothing wrong."""
+    worker = view.cluster.workers[worker_id]
+    if worker.condition is WorkerCondition.HEALTHY and not worker.quarantined:
+        return ""
+    return next(iter(refusals(view, worker)), "")
+
+
+def _ends(tasks: Iterable[Task]) -> tuple[TaskEnd, ...]:
+    return tuple(
+        TaskEnd(task=task.id, state=task.state, cause=end_words(task.end), ended_at=task.end.at)
+        for task in tasks
+        if task.end is not None
+    )

@@ -1,0 +1,149 @@
+# What the names below a/<token>/ say. Nothing here writes. The working directory is <root>/a.
+#
+# A directory a/<token>/ holds, beside the files of the protocol:
+#   x.pending ready.pending launch.pending begin.pending end.pending stop.idle timeout.pending
+#       made empty beforehand: each is renamed at most once to what it stands for, so that recording the end
+#       of an attempt needs no disk space. A rename has one winner: whoever finds the old name gone has lost.
+#   launch.<t> begin.<t> end.<t>.<code>     uptimes in hundredths of a second
+#   n.<nonce>/       what one `prepare` writes; `run` is a hard link into the one that won (see launch.sh)
+#   run              its first line is `# <nonce> <boot id>`
+#   setup.pid        like `pid`, of the set-up; made by `ln`: it is the set-up's start token too
+#   ready            set up: waits for `go`
+#   stop.run.<since>.<grace>.<pid>.<start>, then stop.done or stop.stuck.<since>.<grace>      (see stop.sh)
+#   timeout          the time limit was reached
+
+# names TOKEN -> what the names in its directory say:
+# $x (EXITED CANCELLED NOSTART, or empty) $x_code $x_cause $launched $began $ended $end_code $stop $ready $going $set_up
+names() {
+    no_names
+    for name in "$1"/*; do
+        name=${name##*/}
+        case $name in
+        *.pending) ;;
+        x.*) final "${name#x.}" ;;
+        launch.*) launched=${name#*.} ;;
+        begin.*) began=${name#*.} ;;
+        end.*)
+            ended=${name#*.}
+            end_code=${ended#*.}
+            ended=${ended%%.*}
+            ;;
+        stop.*) case $stop in '' | stop.idle) stop=$name ;; esac ;; # in order: done idle run stuck
+        ready) ready=1 ;;
+        go) going=1 ;;
+        setup.pid) set_up=1 ;;
+        esac
+    done
+    # Two ends contradict each other: the result is unknown.
+    [ "$finals" -le 1 ] || x=
+}
+
+no_names() {
+    x= x_code=- x_cause=- finals=0 launched=- began=- ended=- end_code=- stop= ready= going= set_up=
+}
+
+# final NAME: an exit record x.NAME. What isn't one of ours is none.
+final() {
+    case $1 in
+    cancelled) x=CANCELLED ;;
+    nostart.setup | nostart.disk | nostart.chips | nostart.port | nostart.workspace)
+        x=NOSTART
+        x_cause=${1#nostart.}
+        ;;
+    *)
+        is_code "${1%%.*}" || return
+        case ${1#*.} in timeout | oom) x_cause=${1#*.} ;; "$1") ;; *) return ;; esac
+        x=EXITED
+        x_code=${1%%.*}
+        ;;
+    esac
+    finals=$((finals + 1))
+}
+
+# is_code TEXT: whether it is an exit code.
+is_code() {
+    case $1 in '' | *[!0-9]* | 0?* | ????*) return 1 ;; esac
+    [ "$1" -le 255 ]
+}
+
+# read_pid FILE -> $pid $pid_start $pid_boot: who wrote it. False if there is none, or it isn't one of ours.
+read_pid() {
+    pid= pid_start= pid_boot=
+    [ -f "$1" ] || return 1
+    read -r pid pid_start pid_boot pid_rest 2>/dev/null <"$1"
+    is_number "$pid" && [ -n "$pid_boot" ] && [ -z "$pid_rest" ]
+}
+
+# prepared_boot TOKEN -> $pid_boot: the boot in which it was prepared.
+prepared_boot() {
+    pid_boot=
+    [ -f "$1/run" ] && read -r _ _ pid_boot _ 2>/dev/null <"$1/run"
+}
+
+# boot_of TOKEN -> $pid_boot: the boot it belongs to, empty if that isn't known.
+boot_of() { read_pid "$1/pid" || read_pid "$1/setup.pid" || prepared_boot "$1"; }
+
+# state_of TOKEN -> $state, and what `names` sets.
+#
+# Names are not read in one instant. So whenever a process is found dead, they are read once more: what it
+# wrote before it died is visible then, and only then may its silence be taken for the loss of its result.
+state_of() {
+    dead=
+    no_names
+    while :; do
+        if [ -f "$1" ]; then
+            state=STOPPED # a tombstone
+        elif [ ! -d "$1" ]; then
+            state=ABSENT
+        else
+            names "$1"
+            state_by_names "$1" || continue
+        fi
+        return
+    done
+}
+
+# state_by_names TOKEN -> $state. False: look again, for $dead was found dead only now.
+state_by_names() {
+    boot_of "$1"
+    state=
+    case $stop in
+    stop.done)
+        state=${x:-STOPPED}
+        [ "$x" = CANCELLED ] && state=STOPPED
+        ;;
+    stop.run.*) state=STOPPING ;;
+    stop.stuck.*) state=UNKILLABLE ;;
+    *) state=$x ;;
+    esac
+    # What belongs to another boot is over, whatever was going on.
+    case $pid_boot in '' | "$boot") ;; *) [ "$stop" = stop.done ] || state=${x:-LOST} ;; esac
+    if [ -n "$state" ]; then
+        return 0
+    elif [ -n "$going" ]; then
+        state=LAUNCHING
+        [ -e "$1/pid" ] || return 0
+        [ "$began" = - ] || state=RUNNING
+        writer_of "$1" pid
+    elif [ -n "$ready" ]; then
+        state=PREPARED
+    else
+        state=PREPARING
+        [ -z "$set_up" ] || writer_of "$1" setup.pid
+    fi
+}
+
+# writer_of TOKEN FILE -> $state ORPHANED or LOST if whoever wrote FILE is gone. False: look again. An ill-formed
+# file is a dead one's: nothing can be known of its writer.
+writer_of() {
+    read_pid "$1/$2" && is_alive "$pid" "$pid_start" && return
+    if [ "$dead" != "$2 $pid $pid_start" ]; then
+        dead="$2 $pid $pid_start"
+        return 1
+    fi
+    state=ORPHANED
+    self_pid
+    # Without a proof that nothing is left, something is.
+    look "$1" "" "" "$self" && [ -z "$found" ] && state=LOST
+    return 0
+}

@@ -1,0 +1,29 @@
+# What makes sure that an attempt can't start any more. The working directory is <root>/a, or $1 is `.`.
+
+# tombstone TOKEN: take the name for a plain file: `mkdir` of it fails from then on. `link` never follows or enters what
+# is there, as `ln` does, and needs no inode. Where there is none (or no more links to `spare`), noclobber makes a
+# new file or fails: shells open what exists and is no plain file without O_CREAT, and a directory can't be written.
+# Whoever comes second sees by `[ -f ]` or `[ -d ]` what was first.
+tombstone() {
+    link ../spare "$1" 2>/dev/null
+    [ -e "$1" ] || (set -C && printf '' >"$1") 2>/dev/null
+}
+
+# cancel TOKEN: from now on no wrapper gets past its test of `cancel`. False if it can't be set.
+cancel() {
+    [ -e "$1/cancel" ] || printf '' 2>/dev/null >"$1/cancel"
+    [ -e "$1/cancel" ] || ln "${spare:-../spare}" "$1/cancel" 2>/dev/null
+    [ -e "$1/cancel" ]
+}
+
+# refuse TOKEN CAUSE: NOSTART, unless somebody else's start came first. BEFORE looking at `pid`: `cancel`. So without a
+# `pid` there will be no start; with one, that attempt's own state is the answer.
+refuse() {
+    cancel "$1" || return
+    [ ! -e "$1/pid" ] || return
+    [ ! -e "$1/setup.pid" ] || [ -e "$1/ready" ] || return
+    rm -f "$1/env" "$1"/n.*/env
+    mv "$1/x.pending" "$1/x.nostart.$2" 2>/dev/null && return
+    for name in "$1"/x.*; do [ -e "$name" ] && return; done
+    ln "${spare:-../spare}" "$1/x.nostart.$2" 2>/dev/null
+}

@@ -1,0 +1,146 @@
+# The calls `prepare` and `go`. The working directory is <root>/a.
+#
+# How an attempt is prepared, so that its caller may die between any two steps, and any number of callers may do it at
+# the same time (all of them send the same, for the token names the attempt):
+#   1. mkdir <token>              excludes the tombstone. It doesn't say who goes on: the winner may be dead.
+#   2. mkdir <token>/n.<nonce>    everything is written there, where no other call writes
+#   3. ln n.<nonce>/run run       THE step: one winner, ever, and `run` is complete. Nothing was visible before.
+#   4. mv n.<nonce>/* .           of the winner, whose nonce is in `run`. Anybody may do it, each file moves once: so `env`
+#                                 can't come back after the wrapper has removed it
+#   5. the set-up, or             its runner takes `setup.pid` (see run.sh)
+#      mv ready.pending ready     once: PREPARED
+# A call that finds a step done goes on with the next one. Until `ready` there is PREPARED said nowhere.
+
+# prepare TOKEN EXCLUSIVE CMD ENV SETUP SETTINGS: texts of the files, and of the settings in `run`.
+prepare() {
+    if ! mkdir "$1" 2>/dev/null && [ ! -d "$1" ]; then
+        [ -e "$1" ] || no_room "$1"
+        return
+    fi
+    state_of "$1"
+    [ "$state" = PREPARING ] && [ ! -e "$1/cancel" ] && [ -z "$set_up" ] || return
+    if [ "$2" = 1 ] && chips_held "$1"; then
+        refuse "$1" chips
+        return
+    fi
+    if [ ! -e "$1/run" ]; then
+        (write_attempt "$@")
+        if [ ! -e "$1/run" ]; then
+            refuse "$1" disk
+            return
+        fi
+    fi
+    move_in "$1"
+    if [ -s "$1/setup" ]; then
+        start "$1" setup
+    else
+        mv "$1/ready.pending" "$1/ready" 2>/dev/null
+    fi
+}
+
+# no_room TOKEN -> $no_room: not even its directory can be made. Say NOSTART only if a tombstone keeps it from starting
+# later, when there is room again; without one it just isn't there yet.
+no_room() {
+    tombstone "$1"
+    [ ! -f "$1" ] || no_room="$no_room $1"
+}
+
+# write_attempt TOKEN ...: steps 2 and 3. In a subshell.
+write_attempt() {
+    cd "$1" || exit 1
+    new=n.$nonce
+    # Those that are there already are as good as new ones.
+    mkdir "$new" work output outbox inbox endpoints 2>/dev/null
+    [ -d "$new" ] && [ -d work ] || exit 1
+    for name in x launch begin end timeout ready; do
+        make_pending "$name" "$name.pending" || exit 1
+    done
+    make_pending stop stop.idle || exit 1
+    printf '' >>out && printf '' >>err || exit 1
+    written=
+    printf '%s' "$3" >"$new/cmd" && printf '%s' "$4" >"$new/env" && printf '%s' "$5" >"$new/setup" &&
+        printf '# %s %s\n%s\nmask=%s\n%s\nrun_main "$@"\n' \
+            "$nonce" "$boot" "$library" "$mask" "$6" >"$new/run" && written=1
+    [ -z "$written" ] || ln "$new/run" run 2>/dev/null && return
+    rm -f "$new/cmd" "$new/env" "$new/setup" "$new/run"
+    rmdir "$new"
+}
+
+# make_pending KIND FILE: unless it has been made, and maybe renamed, before.
+make_pending() {
+    for name in "$1" "$1".*; do [ ! -e "$name" ] || return 0; done
+    printf '' >>"$2"
+}
+
+# move_in TOKEN: step 4.
+move_in() {
+    read -r _ new _ <"$1/run" || return
+    new=$1/n.$new
+    [ -d "$new" ] || return
+    mv "$new/cmd" "$new/env" "$new/setup" "$1" 2>/dev/null
+    rm -f "$new/run"
+    rmdir "$new" 2>/dev/null
+}
+
+# go TOKEN: only what is PREPARED, in this boot, and not cancelled. The wrapper itself makes sure that it is the only one.
+go() {
+    state_of "$1"
+    [ "$state" = PREPARED ] && [ ! -e "$1/cancel" ] || return
+    start "$1" start
+    started="$started $1"
+}
+
+# start TOKEN MODE: `run` of the attempt, detached. Shells ignore SIGINT and SIGQUIT in the background, and what is ignored
+# stays ignored; a task should get them as usual where that can be had.
+start() {
+    if [ -z "$defaults" ]; then
+        defaults=env
+        env --default-signal=INT,QUIT true 2>/dev/null && defaults='env --default-signal=INT,QUIT'
+    fi
+    (
+        IRIS_ATTEMPT_TOKEN=$1
+        export IRIS_ATTEMPT_TOKEN
+        # shellcheck disable=SC2086
+        detach $defaults sh "$PWD/$1/run" "$2"
+    ) </dev/null >/dev/null 2>&1 &
+}
+
+# await_starts: until the wrappers of $started have begun or ended, at most two seconds.
+await_starts() {
+    now
+    until_when=$((now + 200))
+    for each in $started; do
+        while [ -e "$each/begin.pending" ] && [ -e "$each/x.pending" ] && [ "$now" -lt "$until_when" ]; do
+            nap 0.02
+            now
+        done
+    done
+}
+
+# chips_held TOKEN: whether a process holds a chip, also after two seconds: one that was killed needs a moment to go. Who
+# it is goes into the attempt's `err`.
+chips_held() {
+    now
+    chips_deadline=${chips_deadline:-$((now + 200))}
+    while holders && [ -n "$holders" ]; do
+        if [ "$now" -ge "$chips_deadline" ]; then
+            printf 'iris: not started: %s\n' "$holders" 2>/dev/null >>"$1/err"
+            return 0
+        fi
+        nap 0.2
+        now
+    done
+    return 1
+}
+
+# holders -> $holders: processes that hold a chip, in words.
+holders() {
+    holders=$(printf '%s\n' "$iris_proc"/[0-9]*/fd | LC_ALL=C xargs ls -l 2>/dev/null |
+        LC_ALL=C awk -v chip="$iris_dev/(accel|vfio/)[0-9]+" '
+            /^\/.*\/fd:$/ { pid = $0; sub(/\/fd:$/, "", pid); sub(/.*\//, "", pid); next }
+            $0 ~ (" -> " chip "$") && !(pid in told) {
+                told[pid] = 1
+                words = words (words ? ", " : "") "process " pid " holds " $NF
+            }
+            END { print words }')
+}

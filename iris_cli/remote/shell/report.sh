@@ -1,0 +1,107 @@
+# The answer: a frame of short lines, whose number is in its last one.
+#   H <clock, seconds> <uptime>
+#   A <token> <STATE> <code> <cause> <began> <ended> <bytes>         `-` where there is none
+#   T <base64>                                                       belongs to the line before
+# Times are in hundredths of a second, `began` and `ended` that long before the answer.
+
+# open_frame NONCE REMOTE_DIR CLUSTER WORKER -> $root $boot $incarnation; goes to <root>/a, $missing if there is none.
+open_frame() {
+    nonce=$1
+    root=$2/$3/$4
+    count=0
+    boot_id
+    case $boot in '' | *[!A-Za-z0-9._-]*) boot=- ;; esac
+    incarnation=-
+    [ -f "$root/incarnation" ] && read -r incarnation 2>/dev/null <"$root/incarnation"
+    case $incarnation in *[!0-9a-f]*) incarnation=- ;; esac
+    [ ${#incarnation} -eq 32 ] || incarnation=-
+    missing=
+    cd "$root/a" 2>/dev/null || missing=1
+}
+
+begin_frame() {
+    printf 'IRIS1 %s BEGIN %s %s\n' "$nonce" "$boot" "$incarnation"
+    now
+    line "H $(date +%s) $now"
+}
+
+end_frame() { printf 'IRIS1 %s END %s\n' "$nonce" "$count"; }
+
+# expect BOOT INCARNATION: whether this is the host, since the boot, that the caller means.
+expect() { [ "$boot" = "$1" ] && [ "$incarnation" = "$2" ] && [ -z "$missing" ]; }
+
+line() {
+    printf '%s\n' "$1"
+    count=$((count + 1))
+}
+
+# text BASE64: in lines of their own.
+text() {
+    for each in $1; do line "T $each"; done
+}
+
+# report TOKENS: one line for each, and the end of its output where it has ended.
+report() {
+    sizes "$@"
+    now
+    for token; do
+        if [ -n "$missing" ]; then no_names; state=ABSENT; else state_of "$token"; fi
+        case " $no_room " in *" $token "*)
+            state=NOSTART
+            x_cause=disk
+            ;;
+        esac
+        [ "$state" != LAUNCHING ] || began=$launched
+        [ "$state" != NOSTART ] || ! is_code "$end_code" || x_code=$end_code
+        bytes_out=0 bytes_err=0
+        eval "bytes_out=\${out_$token:-0} bytes_err=\${err_$token:-0}"
+        ago "$began"
+        began=$ago
+        ago "$ended"
+        line "A $token $state $x_code $x_cause $began $ago $((bytes_out + bytes_err))"
+        case $state in
+        ABSENT | PREPARING | PREPARED | LAUNCHING | RUNNING | STOPPING) ;;
+        *) [ ! -d "$token" ] || [ -n "$missing" ] || text "$(tails "$token")" ;;
+        esac
+    done
+}
+
+# ago UPTIME -> $ago: how long ago that was; `-` if it was in another boot or isn't known.
+ago() {
+    ago=-
+    [ "$pid_boot" = "$boot" ] && is_number "$1" || return
+    ago=$((now - $1))
+    [ "$ago" -ge 0 ] || ago=0
+}
+
+# sizes TOKENS -> $out_<token> $err_<token>: all in one process.
+sizes() {
+    [ -z "$missing" ] || return 0
+    for token; do
+        shift
+        [ ! -d "$token" ] || set -- "$@" "$token/out" "$token/err"
+    done
+    [ $# -gt 0 ] || return 0
+    sizes=$(LC_ALL=C ls -ldn "$@" 2>/dev/null)
+    while read -r kind _ _ _ size _ _ _ name _; do
+        case $kind in -*) ;; *) continue ;; esac
+        is_number "$size" && eval "${name##*/}_${name%/*}=$size"
+    done <<END
+$sizes
+END
+}
+
+# tails TOKEN: the end of what it has written: 4 KiB in all, of which `out` has one at least. `err` is last: it says why.
+tails() {
+    of_err=$bytes_err of_out=$bytes_out
+    [ "$of_out" -le 1024 ] || of_out=1024
+    [ "$of_err" -le $((4096 - of_out)) ] || of_err=$((4096 - of_out))
+    of_out=$((4096 - of_err))
+    {
+        is_plain "$1/out" && tail -c "$of_out" "$1/out" 2>/dev/null
+        is_plain "$1/err" && tail -c "$of_err" "$1/err" 2>/dev/null
+    } | encode
+}
+
+# is_plain FILE: a pipe in its place would hold us up for ever.
+is_plain() { [ -f "$1" ] && [ ! -L "$1" ] && [ -r "$1" ]; }

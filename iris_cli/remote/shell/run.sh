@@ -1,0 +1,157 @@
+# The processes beside the task: `sh <root>/a/<token>/run MODE`. MODE is `setup` or `start` (the wrapper) or `limit`
+# (its watchdog). The file `run` holds the library up to here and the settings of the attempt:
+# mask (the umask of the session) and, in hundredths of a second, time_limit setup_limit grace (0: no limit).
+
+run_main() {
+    dir=${0%/*}
+    token=${dir##*/}
+    spare=../../spare
+    cd "$dir" || exit 1
+    boot_id
+    # The task may signal its whole group: the wrapper outlives that. Handlers, unlike `trap ''`, aren't inherited.
+    trap : HUP INT QUIT TERM USR1 USR2
+    mode=$1
+    shift
+    "run_$mode" "$@"
+}
+
+# The wrapper of the task. `mkdir go` has one winner, ever: the wrapper does it itself, so that nobody can die
+# between winning and starting it.
+#
+# BEFORE the command: `pid`, THEN the test of `cancel`. A stop sets `cancel`, THEN reads `pid`. So either the stop
+# sees this wrapper, or this wrapper sees the stop.
+run_start() {
+    now
+    mv launch.pending "launch.$now" 2>/dev/null
+    if ! mkdir go 2>/dev/null; then
+        [ -d go ] || refuse . disk
+        return
+    fi
+    write_pid pid.new && mv pid.new pid 2>/dev/null || { record nostart.disk && return; }
+    if [ -e cancel ] || [ ! -e x.pending ]; then record cancelled && return; fi
+    [ -r env ] && [ -r cmd ] || { record nostart.disk && return; }
+    . ./env
+    rm -f env
+    . ./cmd
+    watch "$time_limit"
+    oom_kills
+    kills_before=$oom_kills
+    now
+    mv begin.pending "begin.$now" 2>/dev/null
+    # shellcheck disable=SC2154 # task_env and task_cmd come from the files
+    (umask "$mask" && cd work && task_env "$dir" && task_cmd) </dev/null >>out 2>>err
+    ended_with $?
+    [ -n "$cancelled" ] || sweep
+    record "$end"
+}
+
+# The set-up. `ln` to setup.pid has one winner, and says who that is in the same step. `env` stays for the task.
+run_setup() {
+    if ! write_pid "setup.pid.$$" || ! ln "setup.pid.$$" setup.pid 2>/dev/null; then
+        rm -f "setup.pid.$$"
+        [ -e setup.pid ] || refuse . disk
+        return
+    fi
+    rm -f "setup.pid.$$"
+    if [ -e cancel ] || [ ! -e x.pending ]; then record cancelled && return; fi
+    [ -r env ] && [ -r setup ] || { record nostart.disk && return; }
+    . ./env
+    watch "$setup_limit"
+    shell=$(command -v sh)
+    # The path of the shell is found before the task's PATH counts.
+    (umask "$mask" && cd work && task_env "$dir" && exec "$shell" ../setup) </dev/null >>out 2>>err
+    code=$?
+    if [ "$code" = 0 ] && [ ! -e timeout ] && [ -e stop.idle ]; then
+        sweep
+        [ -e timeout ] || [ -e cancel ] || { mv ready.pending ready 2>/dev/null && return; }
+    fi
+    ended_with "$code"
+    if [ -n "$cancelled" ] || [ -e cancel ]; then record cancelled && return; fi
+    sweep
+    record nostart.setup
+}
+
+# write_pid FILE: who we are.
+write_pid() {
+    start_of $$ && [ -n "$boot" ] && printf '%s %s %s\n' $$ "$start" "$boot" 2>/dev/null >"$1"
+}
+
+# ended_with CODE -> $end, the name of the exit record, and $cancelled: whether a stop had begun before. A stop claims
+# stop.idle, and a time limit renames timeout.pending, before the first signal: what they ended is told apart.
+ended_with() {
+    end=$1 cancelled=
+    now
+    mv end.pending "end.$now.$1" 2>/dev/null
+    if [ ! -e stop.idle ]; then
+        cancelled=1 end=cancelled
+    elif [ -e timeout ]; then
+        end=$1.timeout
+    elif [ "$1" = 137 ]; then
+        oom_kills
+        [ "${oom_kills:-0}" -le "${kills_before:-0}" ] || end=$1.oom
+    fi
+}
+
+# record NAME: the end of the attempt, once. Needs no disk space, and never fails.
+record() {
+    rm -f env
+    mv x.pending "x.$1" 2>/dev/null
+    return 0
+}
+
+# sweep: end what the task has left behind, so that whoever comes next finds the chips free. If something can't
+# be ended the attempt goes on: its end would release what that holds. A stop does the same, so leave it to that.
+sweep() {
+    until (
+        self_pid
+        now
+        kill_at=$((now + grace))
+        reap "$token" keep "$self $watchdog"
+    ); do
+        [ -e stop.idle ] || return
+        nap
+    done
+}
+
+when_to_kill() { :; }
+
+# watch LIMIT -> $watchdog: start the watchdog. It is no process of the attempt: neither the marker nor the session.
+watch() {
+    watchdog=
+    [ "$1" -gt 0 ] || return 0
+    (
+        unset IRIS_ATTEMPT_TOKEN
+        detach sh "$dir/run" limit "$1" "$$" "$start"
+    ) </dev/null >/dev/null 2>&1 &
+    watchdog=$!
+}
+
+# The watchdog: after LIMIT, end the task of wrapper PID START, which records why. It ends when there is nothing left to
+# watch, within ten seconds.
+run_limit() {
+    now
+    deadline=$((now + $1))
+    while [ "$now" -lt "$deadline" ]; do
+        is_alive "$2" "$3" && [ -e x.pending ] && [ -e stop.idle ] || return
+        left=$(((deadline - now) / 100))
+        if [ "$left" -ge 10 ]; then sleep 10; elif [ "$left" -ge 1 ]; then sleep "$left"; else nap; fi
+        now
+    done
+    is_alive "$2" "$3" && mv timeout.pending timeout 2>/dev/null || return
+    kill_at=$((now + grace))
+    reap "$token" keep "$$"
+}
+
+# oom_kills -> $oom_kills: how often the kernel has killed in our cgroup for want of memory; empty if it doesn't say.
+oom_kills() {
+    oom_kills=
+    [ -r "$iris_proc/self/cgroup" ] || return 0
+    while IFS=: read -r _ controllers group; do
+        if [ -z "$controllers" ] && [ -r "$iris_sys/fs/cgroup$group/memory.events" ]; then
+            while read -r word count; do
+                [ "$word" = oom_kill ] && is_number "$count" && oom_kills=$count
+            done <"$iris_sys/fs/cgroup$group/memory.events"
+        fi
+    done <"$iris_proc/self/cgroup"
+    return 0
+}

@@ -1,0 +1,106 @@
+# The call `stop`, and the stopper that does it. The working directory is <root>/a; of the stopper <root>/a/<token>.
+#
+# stop.idle is renamed by the stopper itself to stop.run.<since>.<grace>.<pid>.<start>: its first act, which has one
+# winner. So whoever comes later reads in the name who is at it, and if that process has died, the next one renames
+# that name: one winner again. SINCE is the uptime of the first stop; both times are in hundredths of a second.
+
+# stop TOKEN GRACE: the fence.
+stop() {
+    if [ ! -d "$1" ]; then
+        [ ! -f "$1" ] || return
+        # No directory, but processes: the directory was removed under them. They need a stopper, which needs one.
+        if can_search && marks=$(marked "$1") && [ -z "$marks" ]; then
+            tombstone "$1"
+            [ ! -f "$1" ] || return
+        fi
+        mkdir "$1" 2>/dev/null
+        [ -d "$1" ] || return
+    fi
+    state_of "$1"
+    case $state in EXITED | NOSTART | CANCELLED | STOPPED) return ;; esac
+    # BEFORE anything else is looked at: from here on no wrapper starts the command.
+    cancel "$1" || return
+    [ -n "$stop" ] || { printf '' 2>/dev/null >>"$1/stop.idle" || ln ../spare "$1/stop.idle" 2>/dev/null; }
+    names "$1"
+    case $stop in
+    stop.done) return ;;
+    stop.run.*)
+        stop_parts "$stop"
+        if is_alive "$stop_pid" "$stop_start"; then
+            # Less patience than before: tell the one who is at it. If the name has changed it is about to end.
+            [ "$2" -ge "$stop_grace" ] ||
+                mv "$1/$stop" "$1/stop.run.$stop_since.$2.$stop_pid.$stop_start" 2>/dev/null
+            return
+        fi
+        ;;
+    esac
+    # The stopper gets the library through a pipe: there may be no room for a file.
+    (
+        printf '%s\nstopper "$@"\n}' "{
+$library" | detach sh -s "$PWD/$1" "$stop" "$2"
+    ) >/dev/null 2>&1 &
+}
+
+# stop_parts NAME -> $stop_since $stop_grace $stop_pid $stop_start
+stop_parts() {
+    stop_pid= stop_start=
+    case $1 in
+    stop.run.*) stop_rest=${1#stop.run.} ;;
+    stop.stuck.*) stop_rest=${1#stop.stuck.} ;;
+    *) stop_rest=$now.$grace ;;
+    esac
+    stop_since=${stop_rest%%.*}
+    stop_rest=${stop_rest#*.}
+    stop_grace=${stop_rest%%.*}
+    case $stop_rest in *.*.*)
+        stop_rest=${stop_rest#*.}
+        stop_pid=${stop_rest%%.*}
+        stop_start=${stop_rest#*.}
+        ;;
+    esac
+    is_number "$stop_since" || stop_since=0
+    is_number "$stop_grace" || stop_grace=0
+}
+
+# stopper DIRECTORY NAME GRACE: NAME is what the stop was called when it was decided to start this process.
+stopper() {
+    cd "$1" || exit 1
+    exec </dev/null
+    token=${1##*/}
+    grace=$3
+    boot_id
+    now
+    stop_parts "$2"
+    [ "$stop_grace" -le "$grace" ] || stop_grace=$grace
+    start_of $$
+    mv "$2" "stop.run.$stop_since.$stop_grace.$$.$start" 2>/dev/null || exit 0
+    if reap "$token" last "$$"; then
+        rm -f env n.*/env
+        mv x.pending x.cancelled 2>/dev/null
+        mv stop.run.*."$$".* stop.done
+    else
+        mv stop.run.*."$$".* "stop.stuck.$stop_since.$stop_grace"
+    fi
+}
+
+# when_to_kill -> $kill_at: by the name, which a later stop may have changed.
+when_to_kill() {
+    for name in stop.run.*."$$".*; do
+        stop_parts "$name"
+        kill_at=$((stop_since + stop_grace))
+    done
+}
+
+# await_stops TOKENS: until all are done, at most a second: most tasks end at once.
+await_stops() {
+    now
+    until_when=$((now + 100))
+    for each; do
+        while [ -d "$each" ] && [ ! -e "$each/stop.done" ] && [ "$now" -lt "$until_when" ]; do
+            names "$each"
+            [ -z "$x" ] || [ "$stop" != stop.idle ] || break
+            nap 0.02
+            now
+        done
+    done
+}

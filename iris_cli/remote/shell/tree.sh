@@ -1,0 +1,150 @@
+# Find every process of an attempt; end them all.
+#
+# A process belongs to an attempt if the marker IRIS_ATTEMPT_TOKEN=<token> is in its environment, if it is in the
+# session of the attempt's wrapper, if it was seen to belong before, or if its parent belongs. The wrapper is
+# the leader of that session, and as long as it is there no other session can have its number; once it is gone,
+# the number proves nothing. So stopping spares the wrapper until nothing else is left.
+
+# look TOKEN LEADERS SEEN SPARED -> $found: the attempt's processes as pid:start. LEADERS: wrappers as pid:start;
+# SEEN: processes that belonged to it before; SPARED: process ids that are left out with all their children.
+# False if that can't be told.
+look() {
+    found=
+    can_search && marks=$(marked "$1") || return 1
+    # shellcheck disable=SC2086
+    marks=$(set -f && printf '%s ' $marks)
+    found=$(processes | LC_ALL=C awk -v marks="$marks" -v leaders="$2" -v seen="$3" -v spared="$4" '
+        /^\// {
+            pid = text = $0
+            sub(/\/stat:.*/, "", pid)
+            sub(/.*\//, "", pid)
+            sub(/^[^:]*\/stat:/, "", text)
+            stat[pid] = stat[pid] " " text
+            next
+        }
+        $1 == "complete" { complete = 1; next }
+        {
+            parent[$1] = $2; session[$1] = $3; state[$1] = $4; threads[$1] = 1
+            start[$1] = $5 "_" $6 "_" $7 "_" $8 "_" $9
+        }
+        function is_dead(pid) { return state[pid] ~ /^[ZXx]/ && threads[pid] <= 1 }
+        function spread(set,    pid, more) {
+            do {
+                more = 0
+                for (pid in start)
+                    if (!(pid in set) && (parent[pid] in set)) { set[pid] = 1; more = 1 }
+            } while (more)
+        }
+        END {
+            for (pid in stat) {
+                sub(/.*\) /, "", stat[pid])
+                split(stat[pid], field, " ")
+                state[pid] = field[1]; parent[pid] = field[2]; session[pid] = field[4]
+                threads[pid] = field[18]; start[pid] = field[20]
+            }
+            split(spared, word, " ")
+            for (i in word) { away[word[i]] = 1; if (!(word[i] in start)) complete = 0 }
+            if (!complete) exit 1
+            n = split(marks, word, " ")
+            for (i = 1; i <= n; i++) {
+                sub(/\/[^\/]*$/, "", word[i])
+                sub(/.*\//, "", word[i])
+                if (word[i] in start) ours[word[i]] = 1
+            }
+            split(leaders " " seen, word, " ")
+            for (i in word) {
+                split(word[i], each, ":")
+                known = index(word[i], ":")
+                pid = substr(word[i], 1, known - 1)
+                if ((pid in start) && start[pid] == substr(word[i], known + 1)) {
+                    ours[pid] = 1
+                    if (index(" " leaders " ", " " word[i] " ") && session[pid] == pid) led[pid] = 1
+                }
+            }
+            for (pid in start) if (session[pid] in led) ours[pid] = 1
+            spread(ours)
+            spread(away)
+            for (pid in ours) if (!(pid in away) && !is_dead(pid)) print pid ":" start[pid]
+        }') || return 1
+}
+
+# leaders -> $leaders: the wrappers of the attempt in the working directory that are alive, as pid:start.
+leaders() {
+    leaders=
+    for name in pid setup.pid; do
+        read_pid "$name" && [ "$pid_boot" = "$boot" ] && is_alive "$pid" "$pid_start" &&
+            leaders="$leaders $pid:$pid_start"
+    done
+}
+
+# signal NAME PROCESSES: each is looked at again right before it: its number may have passed to another.
+signal() {
+    signal_name=$1
+    shift
+    for process; do
+        is_alive "${process%%:*}" "${process#*:}" && kill -s "$signal_name" "${process%%:*}" 2>/dev/null
+    done
+}
+
+# reap TOKEN WRAPPER SPARED: end everything of the attempt in the working directory: TERM once for each process,
+# KILL from the uptime $kill_at on, until two looks in a row find nothing. False if something withstands that
+# for ten seconds. `when_to_kill` sets $kill_at. WRAPPER `keep` leaves the wrapper alone; `last` ends it as well,
+# by itself if it can (it has an end to record), once nothing else is left.
+reap() {
+    quiet=0 seen= termed= killing_since= alone_since= round=0
+    while :; do
+        leaders
+        now
+        when_to_kill
+        if ! look "$1" "$leaders" "$seen" "$3"; then
+            quiet=0 others=unknown
+        else
+            seen=$found
+            others=
+            for process in $found; do
+                case " $leaders " in *" $process "*) ;; *) others="$others $process" ;; esac
+            done
+            if [ -n "$others" ]; then
+                quiet=0
+            else
+                quiet=$((quiet + 1))
+                [ "$2" = last ] && [ -n "$leaders" ] && quiet=0
+            fi
+            [ "$quiet" -ge 2 ] && return 0
+        fi
+        press "$2" || return 1
+        round=$((round + 1))
+        if [ "$round" -le 10 ]; then nap 0.03; else nap 0.2; fi
+    done
+}
+
+# press WRAPPER: one round of signals to $others, or to the wrapper. False if it has gone on for too long.
+press() {
+    if [ "$now" -ge "$kill_at" ]; then
+        : "${killing_since:=$now}"
+        [ "$now" -lt $((killing_since + 1000)) ] || return 1
+    fi
+    case $others in
+    unknown) return 0 ;;
+    '')
+        [ "$1" = last ] && [ -n "$leaders" ] || return 0
+        : "${alone_since:=$now}"
+        # shellcheck disable=SC2086
+        [ "$now" -lt $((alone_since + 200)) ] || signal KILL $leaders
+        return 0
+        ;;
+    esac
+    alone_since=
+    # shellcheck disable=SC2086
+    if [ "$now" -ge "$kill_at" ]; then
+        signal KILL $others
+        return 0
+    fi
+    for process in $others; do
+        case " $termed " in *" $process "*) continue ;; esac
+        termed="$termed $process"
+        signal TERM "$process"
+        signal CONT "$process"
+    done
+    return 0
+}

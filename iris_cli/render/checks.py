@@ -1,0 +1,63 @@
+"""The findings of a check-up: each with its weight, and with what to type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+
+from iris_cli.ops.findings import Finding, Level
+from iris_cli.render.console import Output
+from iris_cli.render.fold import fold
+
+_STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
+
+
+def show(output: Output, findings: Iterable[Finding]) -> list[Finding]:
+    """Show the findings as they come, equal ones of several subjects as one; returns them all."""
+    if output.as_json:
+        found = list(findings)
+        output.document(
+            {"findings": [_document(each) for each in found], "ok": not _count(found, Level.FAIL)}
+        )
+        return found
+    found = []
+    for _, group in groupby(findings, key=lambda each: (each.level, each.text, each.fix)):
+        alike = list(group)
+        found += alike
+        _show(output, alike[0], fold(each.subject for each in alike))
+        output.flush()
+    output.message(_summary(found))
+    return found
+
+
+def _show(output: Output, finding: Finding, subject: str) -> None:
+    if output.quiet and finding.level is Level.OK:
+        return
+    from rich.text import Text
+
+    from iris_cli.render.clean import clean_line
+
+    mark = (f"{finding.level:<4}", _STYLES[finding.level])
+    output.show(Text.assemble(mark, clean_line(f"  {subject}: {finding.text}")))
+    if finding.fix:
+        output.show(Text(clean_line(f"      fix: {finding.fix}")))
+
+
+def _summary(findings: list[Finding]) -> str:
+    failed, warned = _count(findings, Level.FAIL), _count(findings, Level.WARN)
+    if not failed and not warned:
+        return "nothing is wrong"
+    return f"{failed} failed, {warned} to look at, {len(findings) - failed - warned} fine"
+
+
+def _count(findings: list[Finding], level: Level) -> int:
+    return sum(each.level is level for each in findings)
+
+
+def _document(finding: Finding) -> dict[str, str]:
+    return {
+        "level": finding.level.value,
+        "subject": finding.subject,
+        "text": finding.text,
+        "fix": finding.fix,
+    }

@@ -1,0 +1,38 @@
+"""What `cluster.yaml` says, in one line, or everything that is wrong with it."""
+
+from __future__ import annotations
+
+from iris_cli.config.schema import ClusterConfig
+from iris_cli.errors import ConfigError
+from iris_cli.render.console import Output
+from iris_cli.render.tables import count
+
+
+def show_valid(output: Output, config: ClusterConfig) -> None:
+    """How much was found; what is odd goes to stderr."""
+    slices = len({host.slice for host in config.hosts if host.slice})
+    if output.as_json:
+        output.document(
+            {
+                "valid": True,
+                "file": str(config.path),
+                "cluster": config.name,
+                "slices": slices,
+                "workers": len(config.hosts),
+                "scale_groups": len(config.scale_groups),
+                "problems": [],
+                "warnings": list(config.warnings),
+            }
+        )
+        return
+    for warning in config.warnings:
+        output.message(f"warning: {warning}")
+    found = [count(slices, "slice"), count(len(config.hosts), "worker")]
+    if config.scale_groups:
+        found.append(count(len(config.scale_groups), "scale group"))
+    output.line(f"{config.path}: ok, cluster {config.name}: {', '.join(found)}")
+
+
+def show_problems(output: Output, error: ConfigError) -> None:
+    """The problems as JSON."""
+    output.document({"valid": False, "problems": list(error.problems) or [error.message], "hint": error.hint})

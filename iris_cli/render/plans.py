@@ -1,0 +1,97 @@
+"""What a cycle would do: which host each rank would go to, and what would go on waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from iris_cli.core.ids import JobId, TaskId
+from iris_cli.render.as_json import plain
+from iris_cli.render.console import Output
+
+if TYPE_CHECKING:
+    from iris_cli.core.cluster import Cluster
+    from iris_cli.core.scheduling import Assignment, Plan, Reason
+
+FOLD_ABOVE = 16
+"""Up to so many tasks of a job have a line each."""
+
+
+def show_plan(output: Output, plan: Plan, cluster: Cluster, job: JobId | None = None) -> None:
+    """The plan, or what it holds for one job."""
+    placed = [each for each in plan.assignments if job in (None, each.task.job)]
+    waiting = {key: plan.waiting[key] for key in plan.waiting if job in (None, _job_of(key))}
+    ended = [task for task in (*plan.timed_out_tasks, *plan.dependency_failed) if job in (None, task.job)]
+    if output.as_json:
+        output.document(_document(placed, waiting, ended))
+    elif output.quiet:
+        for each in placed:
+            output.line(f"{each.task} {each.worker}")
+    else:
+        _show_tables(output, cluster, placed, waiting, ended)
+
+
+def _job_of(key: TaskId | JobId) -> JobId:
+    return key.job if isinstance(key, TaskId) else key
+
+
+def _document(
+    placed: list[Assignment], waiting: dict[TaskId | JobId, tuple[Reason, ...]], ended: list[TaskId]
+) -> dict[str, Any]:
+    return {
+        "placed": [
+            {"task": str(each.task), "worker": each.worker, "gpus": list(each.gpus)} for each in placed
+        ],
+        "waiting": [
+            {"subject": str(key), "reasons": [plain(reason) for reason in reasons]}
+            for key, reasons in waiting.items()
+        ],
+        "unschedulable": [str(task) for task in ended],
+    }
+
+
+def _show_tables(
+    output: Output,
+    cluster: Cluster,
+    placed: list[Assignment],
+    waiting: dict[TaskId | JobId, tuple[Reason, ...]],
+    ended: list[TaskId],
+) -> None:
+    from iris_cli.render.fold import fold
+    from iris_cli.render.tables import folded, table, text
+
+    if placed:
+        output.show(table(("TASK", "WOULD RUN ON", "GPUS"), _placed_rows(placed)))
+    if waiting:
+        rows = folded(
+            [(_name(cluster, key), reason) for key, reasons in waiting.items() for reason in reasons],
+            lambda pair: pair[0],
+            lambda pair: (str(pair[1]),),
+        )
+        output.show(table(("WOULD WAIT", "WHY"), rows))
+    if ended:
+        output.show(text(f"too late or in vain: {fold(map(str, ended))}", "red"))
+    if not (placed or waiting or ended):
+        output.show(text("nothing waits", "dim"))
+
+
+def _name(cluster: Cluster, key: TaskId | JobId) -> str:
+    """A job of one task goes by the name of the job."""
+    if isinstance(key, TaskId) and cluster.jobs[key.job].replicas == 1:
+        return key.job
+    return str(key)
+
+
+def _placed_rows(placed: Iterable[Assignment]) -> list[tuple[str, ...]]:
+    from iris_cli.render.fold import fold
+
+    by_job: dict[JobId, list[Assignment]] = {}
+    for each in placed:
+        by_job.setdefault(each.task.job, []).append(each)
+    rows: list[tuple[str, ...]] = []
+    for group in by_job.values():
+        if len(group) > FOLD_ABOVE:
+            rows.append((fold(str(each.task) for each in group), fold(each.worker for each in group), ""))
+        else:
+            rows += [(str(each.task), each.worker, ",".join(map(str, each.gpus))) for each in group]
+    return rows

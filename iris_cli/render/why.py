@@ -1,0 +1,105 @@
+"""Answers of `iris why`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from iris_cli.ops.why import Place, Wait, Why
+from iris_cli.render.as_json import document
+from iris_cli.render.console import Output
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from iris_cli.core.scheduling import Explanation
+
+
+def show_why(output: Output, why: Why) -> None:
+    """The answer; quietly, only its first words."""
+    if output.as_json:
+        output.document(document(why))
+    elif output.quiet:
+        output.line(_in_short(why))
+    else:
+        from iris_cli.render.tables import text
+
+        for message in why.messages:
+            output.show(text(message, "bold red"))
+        for part in _parts(why):
+            output.show(part)
+
+
+def _in_short(why: Why) -> str:
+    reasons = [wait.prospect for wait in why.waits]
+    refuses = why.worker.worker.refuses if why.worker else ()
+    return next(iter((*refuses, *reasons, why.cause, *(place.worker for place in why.places))), why.state)
+
+
+def _parts(why: Why) -> Iterator[RenderableType]:
+    from iris_cli.render.job_tables import failure_card
+    from iris_cli.render.tables import state, table, text
+    from iris_cli.render.workers import worker_tables
+
+    if why.worker is not None:
+        yield from worker_tables(why.worker)
+        return
+    from rich.text import Text
+
+    yield Text.assemble(text(why.subject, "bold"), "  ", state(why.state), "  ", text(why.cause))
+    for wait in why.waits:
+        yield text("")
+        yield from _wait(why, wait)
+    if why.places:
+        yield text("")
+        yield table(("RUNS ON", "STATE", "ATTEMPT", "SINCE (UTC)", "AGE", "DOUBT"), _place_rows(why.places))
+    if why.failure is not None:
+        yield text("")
+        yield from failure_card(why.failure)
+
+
+def _wait(why: Why, wait: Wait) -> Iterator[RenderableType]:
+    from iris_cli.render.fold import fold
+    from iris_cli.render.tables import facts, text
+
+    who = "" if len(why.waits) == 1 else f"{fold(f'task-{task.index}' for task in wait.tasks)}: "
+    if wait.explanation is None:
+        where = f" on {fold(wait.will_go_to)}" if wait.will_go_to else ""
+        yield text(f"{who}{wait.prospect}{where}", "green")
+        return
+    for reason in wait.explanation.reasons:
+        yield text(f"{who}{reason}", "yellow")
+    yield facts(_findings(wait.explanation))
+
+
+def _findings(found: Explanation) -> Iterator[tuple[str, str]]:
+    """What lies behind the reasons, in numbers and names."""
+    from iris_cli.core.constraint_syntax import format_constraint
+    from iris_cli.render.fold import fold
+    from iris_cli.render.tables import count
+
+    if found.workers:
+        yield "device", f"{found.equipped} of {count(found.workers, 'worker')}"
+    for each in found.constraints:
+        yield format_constraint(each.constraint), f"{each.satisfied} of {count(each.workers, 'worker')}"
+    if found.group_by:
+        largest = f", the largest is {found.largest[0]} with {found.largest[1]}" if found.largest else ""
+        yield "groups", f"{found.groups_found} by {found.group_by}{largest}"
+    yield "refused", ", ".join(f"{number} {kind}" for kind, number in found.refused)
+    for near in found.near_misses:
+        yield "near miss", f"{near.name}: {near.kind} ({fold(near.lacking)})"
+    yield "one change", found.change
+
+
+def _place_rows(places: tuple[Place, ...]) -> Iterator[tuple[str, ...]]:
+    from iris_cli.render.tables import clock_time, duration
+
+    for place in places:
+        yield (
+            place.worker,
+            place.state,
+            str(place.attempt),
+            clock_time(place.since_at),
+            duration(place.age),
+            place.doubt,
+        )

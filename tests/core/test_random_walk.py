@@ -1,0 +1,199 @@
+"""Anything may be seen in any order, twice or never; the books stay sound, and after healing every job ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.job import JobState
+from iris_cli.core.observations import SilenceKind
+from iris_cli.core.task import AttemptState
+from iris_cli.core.worker import WorkerCondition
+from tests.support.lab import Lab
+from tests.support.reports import parse_report
+
+JOBS: dict[str, dict[str, object]] = {
+    "gang": {"tpu": "v4-16", "max_retries_failure": 1},
+    "pair": {"tpu": "v4-16", "slices": 2, "max_retries_preemption": 2},
+    "rack": {"replicas": 2, "group_by": "rack", "setup": "make"},
+    "sweep": {"replicas": 4, "cpu": 8.0, "max_retries_failure": 1, "max_task_failures": 1},
+    "one": {"max_retries_preemption": 1},
+    "one/child": {},
+}
+WORKERS = ("a-0", "a-1", "b-0", "b-1", "w0", "w1", "w2")
+SAID = (
+    *("absent", "preparing", "prepared", "launching 1s-ago", "launching 1h-ago", "running", "running 5m-ago"),
+    *("exited 0", "exited 1", "exited 0 2m-ago", "exited 1 2m-ago", "exited 137", "timeout", "oom"),
+    *("nostart disk", "nostart setup", "orphaned", "lost", "cancelled", "stopping", "stopped", "unkillable"),
+)
+Step = Callable[[Lab], object]
+
+workers = st.sampled_from(WORKERS)
+jobs = st.sampled_from(tuple(JOBS))
+numbers = st.integers(min_value=0, max_value=1 << 20)
+
+
+def new_lab() -> Lab:
+    lab = Lab().slice("a").slice("b")
+    for name in ("w0", "w1", "w2"):
+        lab.worker(name, cpu=12, rack="r")
+    return lab
+
+
+def launch(name: str) -> Step:
+    def step(lab: Lab) -> None:
+        parent = name.rpartition("/")[0]
+        unwanted = parent and (parent not in lab.cluster.jobs or lab.state_of(parent).terminal)
+        if name not in lab.cluster.jobs and not unwanted:
+            lab.job(name, **JOBS[name])
+
+    return step
+
+
+def cancel(name: str) -> Step:
+    return lambda lab: lab.cancel(name) if name in lab.cluster.jobs else None
+
+
+def hear(number: int, words: list[str]) -> Step:
+    """Some attempts, live or long over, are reported in one poll; what their workers say need not make sense."""
+
+    def step(lab: Lab) -> None:
+        attempts = [attempt for _, attempt in lab.cluster.live_attempts()]
+        if number % 4 == 0:
+            attempts = [attempt for task in lab.cluster.tasks.values() for attempt in task.attempts]
+        chosen = [attempts[(number + 7 * place) % len(attempts)] for place in range(len(words)) if attempts]
+        lab.answers(
+            *(
+                lab.answer_of(attempt.worker, parse_report(attempt.token, said))
+                for attempt, said in zip(chosen, words, strict=False)
+                if attempt.worker in lab.cluster.workers
+            ),
+            unheard=[WORKERS[number % len(WORKERS)]] if number % 3 == 0 else [],
+        )
+
+    return step
+
+
+def hear_all(said: str) -> Step:
+    """All live attempts are in the same state."""
+    return lambda lab: lab.reports(*(f"{name} {said}" for name, _ in lab.cluster.live_attempts()))
+
+
+def not_sent(number: int) -> Step:
+    def step(lab: Lab) -> None:
+        live = [attempt_id for attempt_id, _ in lab.cluster.live_attempts()]
+        if live:
+            lab.not_sent(str(live[number % len(live)]))
+
+    return step
+
+
+def on_worker(name: str, what: str) -> Step:
+    def step(lab: Lab) -> None:
+        worker = WorkerId(name)
+        host = lab.hosts[worker]
+        if worker not in lab.cluster.workers:
+            return
+        if what == "reboot":
+            host.reboot()
+        elif what == "wipe":
+            host.wipe()
+        elif what == "recreate":
+            host.reboot()
+            host.wipe()
+        elif what == "probe":
+            lab.probe(name)
+        elif what == "accept":
+            lab.probe(name, trusted=True)
+        elif what == "drain":
+            lab.drain(name)
+        elif what == "uncordon":
+            lab.uncordon(name)
+        elif what == "forget":
+            lab.forget_dead(name).configure()
+        lab.answers(lab.answer_of(name)) if worker in lab.cluster.workers else None
+
+    return step
+
+
+THINGS = ("reboot", "wipe", "recreate", "probe", "accept", "drain", "uncordon", "forget", "answer")
+hearing = st.builds(hear, numbers, st.lists(st.sampled_from(SAID), min_size=1, max_size=4))
+waits = st.sampled_from([-40.0, 1.0, 15.0, 61.0, 700.0, 4000.0])
+steps = st.one_of(
+    *[st.builds(launch, jobs)] * 2,
+    *[st.just(Lab.schedule)] * 3,
+    *[hearing] * 5,
+    st.builds(hear_all, st.sampled_from(("prepared", "running", "stopped"))),
+    st.builds(not_sent, numbers),
+    st.builds(on_worker, workers, st.sampled_from(THINGS)),
+    st.builds(lambda name, kind: lambda lab: quiet(lab, name, kind), workers, st.sampled_from(SilenceKind)),
+    st.builds(lambda seconds: lambda lab: lab.advance(seconds), waits),
+    st.builds(cancel, jobs),
+)
+
+
+def quiet(lab: Lab, name: str, kind: SilenceKind) -> None:
+    if name in lab.cluster.workers:
+        lab.silent(name, kind=kind)
+
+
+def nothing_came_back(before: Cluster, after: Cluster) -> None:
+    """What was over is over, as it was; attempts are only added; jobs know how they ended."""
+    for task in before.tasks.values():
+        now = after.tasks[task.id]
+        if task.state.terminal:
+            assert (now.state, now.end) == (task.state, task.end)
+        for then, attempt in zip(task.attempts, now.attempts, strict=False):
+            assert attempt == then or then.state is not AttemptState.ENDED
+        assert len(now.attempts) >= len(task.attempts)
+    for job in before.jobs.values():
+        if job.end is not None:
+            assert after.jobs[job.id].end == job.end
+            assert after.job_state(job.id) is before.job_state(job.id)
+    for job in after.jobs.values():
+        assert after.job_state(job.id).terminal == (job.end is not None)
+
+
+def heal(lab: Lab) -> None:
+    """Every host is back as itself, and from now on does what it is asked."""
+    lab.advance(4000).configure()
+    for name in WORKERS:
+        lab.hosts[WorkerId(name)].reboot()
+        lab.probe(name, trusted=True).uncordon(name)
+    for _ in range(12):
+        lab.schedule()
+        live = dict(lab.cluster.live_attempts())
+        stopping = [name for name, attempt in live.items() if attempt.state is AttemptState.STOPPING]
+        lab.reports(*(f"{name} stopped" for name in stopping))
+        lab.reports(*(f"{name} prepared" for name in live if name not in stopping))
+        lab.reports(*(f"{name} running" for name in live if name not in stopping))
+        lab.reports(*(f"{name} exited 0" for name in live if name not in stopping))
+        lab.advance(11 * 60)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(steps, min_size=30, max_size=80))
+def test_whatever_is_seen_the_books_stay_sound_and_every_job_ends(walk: list[Step]) -> None:
+    lab = new_lab()
+    for step in walk:
+        before = lab.cluster
+        step(lab)
+        nothing_came_back(before, lab.cluster)
+    assert lab.replayed() == lab.cluster
+    heal(lab)
+    assert {job: lab.state_of(job) for job in lab.cluster.jobs if not lab.state_of(job).terminal} == {}
+    assert list(lab.cluster.live_attempts()) == []
+    assert all(worker.condition is WorkerCondition.HEALTHY for worker in lab.cluster.workers.values())
+
+
+def test_a_walk_without_any_trouble_succeeds() -> None:
+    lab = new_lab()
+    for name in JOBS:
+        launch(name)(lab)
+    heal(lab)
+    assert {lab.state_of(job) for job in JOBS} <= {JobState.SUCCEEDED, JobState.KILLED}
+    assert lab.state_of("pair") is JobState.SUCCEEDED

@@ -1,0 +1,206 @@
+"""A log in which every type of event stands, with every field that an operator's day can fill."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from iris_cli.core.connection import Connection
+from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintMode, ConstraintOp
+from iris_cli.core.events import (
+    AttemptEnded,
+    AttemptStopped,
+    AttemptStopRequested,
+    ClusterCreated,
+    DispatchTakenOver,
+    Event,
+    GangRoundEnded,
+    JobCancelled,
+    JobEnded,
+    JobSubmitted,
+    TaskAssigned,
+    TaskDispatched,
+    TaskDispatchFailed,
+    TaskEnded,
+    TaskRequeued,
+    TaskRunning,
+    WorkerConditionChanged,
+    WorkerDrained,
+    WorkerForgotten,
+    WorkerQuarantined,
+    WorkerRegistered,
+    WorkerTainted,
+    WorkerUncordoned,
+    WorkerUpdated,
+)
+from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
+from iris_cli.core.job import CoschedulingConfig, EnvPreset, Job, Priority
+from iris_cli.core.outcome import End, EndReason
+from iris_cli.core.resources import Device, Resources
+from iris_cli.core.task import TaskState
+from iris_cli.core.worker import WorkerCondition
+from iris_cli.journal.state_dir import StateDir
+
+NOON = 1_795_262_400.0  # 2026-11-21T12:00:00Z
+A0, A1, CPU = WorkerId("v4a-0"), WorkerId("v4a-1"), WorkerId("cpu-0")
+TRAIN, SOLO, CHILD = JobId("train"), JobId("solo"), JobId("train/eval")
+RANK0, RANK1, LONE = TaskId(TRAIN, 0), TaskId(TRAIN, 1), TaskId(SOLO, 0)
+HOST = Connection(
+    host="10.0.0.1",
+    user="me",
+    port=2222,
+    key="~/.ssh/id_ed25519",
+    proxy_jump="bastion",
+    known_hosts="accept-new",
+    remote_dir="/mnt/ssd/iris",
+)
+
+_CONSTRAINTS = (
+    Constraint("region", ConstraintOp.EQ, "us-central2"),
+    Constraint("pool", ConstraintOp.NE, "1"),
+    Constraint("disk", ConstraintOp.EXISTS),
+    Constraint("broken", ConstraintOp.NOT_EXISTS),
+    Constraint("tpu-worker-id", ConstraintOp.GE, 1),
+    Constraint("load", ConstraintOp.LT, 0.5),
+    Constraint("zone", ConstraintOp.IN, values=("us-central2-b", 7, 7.0), mode=ConstraintMode.PREFERRED),
+)
+_TRAIN = Job(
+    id=TRAIN,
+    command=("python", "train.py", "--name", 'Grüße "here" \\ \x1b'),
+    resources=Resources(cpu=0.5, memory=1 << 34, device=Device("tpu", "v4-16")),
+    replicas=2,
+    slices=1,
+    constraints=_CONSTRAINTS,
+    tolerations=("experimental",),
+    coscheduling=CoschedulingConfig("tpu-name"),
+    env={"XLA_FLAGS": "--xla", "EMPTY": ""},
+    secrets=("WANDB_API_KEY",),
+    setup="uv sync",
+    env_preset=EnvPreset.JAX,
+    priority=Priority.HIGH,
+    max_retries_failure=1,
+    max_retries_preemption=7,
+    max_dispatch_failures=3,
+    scheduling_timeout=3600.0,
+    timeout=86400.5,
+    setup_timeout=60.0,
+    grace=5.0,
+    labels={"team": "vision"},
+)
+_SOLO = Job(
+    id=SOLO, command=("true",), max_task_failures=1, resources=Resources(device=Device("gpu", "h100", 2))
+)
+_CHILD = Job(id=CHILD, command=("true",), after=(SOLO,))
+
+STORY: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (
+        WorkerRegistered(worker=A0, connection=HOST),
+        WorkerRegistered(worker=A1, connection=Connection(host="10.0.0.2")),
+        WorkerRegistered(worker=CPU, connection=Connection(host="cpu0.example.org")),
+    ),
+    tuple(
+        WorkerUpdated(
+            worker=worker,
+            connection=HOST,
+            attributes={
+                "tpu-name": AttributeValue("v4a"),
+                "tpu-worker-id": AttributeValue(index),
+                "load": AttributeValue(0.25),
+                "rack": AttributeValue("1"),
+            },
+            cpu=240.0,
+            memory=1 << 38,
+            chips=4,
+            gpus=2,
+            boot_id="b0075",
+            incarnation="1ncarnat10n",
+            declared="f1ngerpr1nt",
+        )
+        for index, worker in enumerate((A0, A1))
+    ),
+    (
+        WorkerUpdated(worker=CPU, connection=HOST, refusal="the worker id is missing"),
+        WorkerConditionChanged(worker=A0, condition=WorkerCondition.HEALTHY),
+        WorkerConditionChanged(worker=A1, condition=WorkerCondition.HEALTHY),
+        WorkerConditionChanged(
+            worker=CPU,
+            condition=WorkerCondition.SUSPECT,
+            reason="connect: timed out",
+            failed_polls=2,
+            cooldown_until=NOON + 20,
+        ),
+    ),
+    (WorkerTainted(worker=CPU, taint="experimental"), WorkerQuarantined(worker=CPU, reason="3 refusals")),
+    (WorkerTainted(worker=CPU, taint="experimental", removed=True),),
+    (
+        WorkerQuarantined(worker=CPU, reason="clean probe", lifted=True),
+        WorkerDrained(worker=CPU, reason="new disk"),
+    ),
+    (WorkerUncordoned(worker=CPU),),
+    (JobSubmitted(job=_TRAIN), JobSubmitted(job=_SOLO), JobSubmitted(job=_CHILD)),
+    (
+        TaskAssigned(task=RANK0, attempt=0, worker=A0, token=Token("8f0c" * 8)),
+        TaskAssigned(task=RANK1, attempt=0, worker=A1, token=Token("0123456789abcdef" * 2)),
+    ),
+    (
+        DispatchTakenOver(task=RANK0, attempt=0),
+        TaskDispatched(task=RANK0, attempt=0),
+        TaskDispatched(task=RANK1, attempt=0),
+    ),
+    (
+        TaskRunning(task=RANK0, attempt=0, started_at=NOON + 9.5),
+        TaskRunning(task=RANK1, attempt=0, started_at=NOON + 9),
+    ),
+    (
+        AttemptEnded(
+            task=RANK0,
+            attempt=0,
+            end=End(
+                reason=EndReason.USER_ERROR, at=NOON + 60, exit_code=1, error="exit 1", log_tail="Traceback\n"
+            ),
+        ),
+        AttemptStopRequested(task=RANK1, attempt=0, reason=EndReason.SIBLING, trigger=RANK0),
+    ),
+    (
+        AttemptStopped(task=RANK1, attempt=0, exit_code=143, log_tail="terminated\n"),
+        GangRoundEnded(job=TRAIN, round=0, reason=EndReason.USER_ERROR, trigger=RANK0),
+        TaskRequeued(task=RANK0, reason=EndReason.USER_ERROR),
+        TaskRequeued(task=RANK1, reason=EndReason.SIBLING),
+    ),
+    (TaskAssigned(task=LONE, attempt=0, worker=A0, token=Token("5" * 32), gpus=(0, 1)),),
+    (TaskDispatchFailed(task=LONE, attempt=0, error="disk: full", refused=True),),
+    (GangRoundEnded(job=TRAIN, round=1, reason=EndReason.DISPATCH_FAILED, refused=True),),
+    (
+        JobCancelled(job=TRAIN, reason="wrong data"),
+        TaskEnded(task=RANK0, state=TaskState.KILLED, end=End(reason=EndReason.CANCELLED, at=NOON + 90)),
+        TaskEnded(
+            task=RANK1,
+            state=TaskState.KILLED,
+            end=End(
+                reason=EndReason.SIBLING,
+                at=NOON + 90,
+                trigger=RANK0,
+                error="Coscheduled sibling train/task-0 failed",
+            ),
+        ),
+        JobEnded(job=TRAIN, end=End(reason=EndReason.CANCELLED, at=NOON + 90)),
+    ),
+    (WorkerForgotten(worker=CPU, dead=True, reason="sold"),),
+)
+
+
+def state_in(path: Path, *, now: float = NOON, cluster_name: str | None = None) -> StateDir:
+    """A state directory that need not exist yet, at a time that stands still."""
+    return StateDir(path, now=lambda: now, actor="me@laptop", cluster_name=cluster_name)
+
+
+def filled(path: Path, transactions: int = 60) -> StateDir:
+    """A state directory with a log of so many transactions, the first of which makes the cluster."""
+    state = state_in(path)
+    state.create("lab")
+    with state.locked("iris drain") as writer:
+        for index in range(1, transactions):
+            writer.append(
+                [WorkerDrained(worker=WorkerId(f"w{index}"), reason="x" * (index % 7))], at=NOON + index
+            )
+    return state

@@ -1,0 +1,121 @@
+"""What every store of events must do: one suite for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.events import ClusterCreated, Transaction, WorkerDrained, WorkerUpdated
+from iris_cli.core.ids import WorkerId
+from iris_cli.journal.file_store import FileStore
+from iris_cli.journal.memory_store import MemoryStore
+from iris_cli.journal.store import Conflict, EventStore
+from tests.journal.samples import A0, HOST, NOON, STORY
+
+CREATED = [ClusterCreated(name="lab")]
+DRAINED = [WorkerDrained(worker=A0)]
+
+
+@pytest.fixture(params=["file", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> EventStore:
+    return FileStore(tmp_path) if request.param == "file" else MemoryStore()
+
+
+def commit(store: EventStore, expected_seq: int, worker: str = "w") -> int | Conflict:
+    return store.append(expected_seq, [WorkerDrained(worker=WorkerId(worker))], at=NOON, actor="me@laptop")
+
+
+def test_a_new_store_is_empty(store: EventStore) -> None:
+    assert list(store.read()) == []
+
+
+def test_what_was_appended_is_read_in_order(store: EventStore) -> None:
+    for seq, events in enumerate(STORY):
+        assert store.append(seq, events, at=NOON + seq, actor=f"me {seq}") == seq + 1
+    assert [
+        Transaction(seq=each.seq, at=each.at, actor=each.actor, events=each.events) for each in store.read()
+    ] == [
+        Transaction(seq=seq + 1, at=NOON + seq, actor=f"me {seq}", events=events)
+        for seq, events in enumerate(STORY)
+    ]
+
+
+def test_reading_begins_behind_the_given_seq(store: EventStore) -> None:
+    store.append(0, CREATED, at=NOON, actor="me")
+    for seq in range(1, 6):
+        commit(store, seq)
+    for after in (0, 1, 5):
+        assert [each.seq for each in store.read(after)] == list(range(after + 1, 7))
+    assert list(store.read(6)) == []
+
+
+@pytest.mark.parametrize("expected", [0, 1, 3, 99])
+def test_a_decision_on_another_state_is_a_conflict_and_writes_nothing(
+    store: EventStore, expected: int
+) -> None:
+    store.append(0, CREATED, at=NOON, actor="me")
+    commit(store, 1)
+    events = CREATED if expected == 0 else DRAINED
+    assert store.append(expected, events, at=NOON, actor="me") == Conflict(2)
+    assert [each.seq for each in store.read()] == [1, 2]
+    assert commit(store, 2) == 3
+
+
+def test_the_first_event_makes_the_cluster_and_no_other_does(store: EventStore) -> None:
+    with pytest.raises(ValueError, match="ClusterCreated"):
+        store.append(0, DRAINED, at=NOON, actor="me")
+    store.append(0, CREATED, at=NOON, actor="me")
+    with pytest.raises(ValueError, match="ClusterCreated"):
+        store.append(1, CREATED, at=NOON, actor="me")
+    assert [each.seq for each in store.read()] == [1]
+
+
+def test_a_transaction_has_events(store: EventStore) -> None:
+    store.append(0, CREATED, at=NOON, actor="me")
+    with pytest.raises(ValueError, match="at least one"):
+        store.append(1, [], at=NOON, actor="me")
+
+
+@pytest.mark.parametrize("cpu", [float("nan"), float("inf")])
+def test_what_could_not_be_read_back_is_refused_and_writes_nothing(store: EventStore, cpu: float) -> None:
+    store.append(0, CREATED, at=NOON, actor="me")
+    with pytest.raises(ValueError, match="finite"):
+        store.append(1, [WorkerUpdated(worker=A0, connection=HOST, cpu=cpu)], at=NOON, actor="me")
+    assert commit(store, 1) == 2
+
+
+def test_a_time_is_kept_to_the_millisecond(store: EventStore) -> None:
+    store.append(0, CREATED, at=NOON + 0.1234567, actor="me")
+    assert next(store.read()).at == NOON + 0.123
+
+
+Stores = Callable[[], FileStore]
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Stores:
+    """Several stores on one file, as several processes have them."""
+    return lambda: FileStore(tmp_path)
+
+
+def test_a_writer_that_missed_what_another_wrote_gets_a_conflict(stores: Stores) -> None:
+    first, second = stores(), stores()
+    first.append(0, CREATED, at=NOON, actor="me")
+    assert [each.seq for each in second.read()] == [1]
+    assert commit(first, 1, "first") == 2
+    assert commit(second, 1, "second") == Conflict(2)
+    assert commit(second, 2, "second") == 3
+    assert commit(first, 2, "first") == Conflict(3)
+    assert [each.seq for each in stores().read()] == [1, 2, 3]
+
+
+def test_a_store_reads_on_from_where_it_was(stores: Stores) -> None:
+    first, second = stores(), stores()
+    first.append(0, CREATED, at=NOON, actor="me")
+    seen = list(second.read())
+    for seq in range(1, 9):
+        commit(first, seq)
+        seen += second.read(seen[-1].seq)
+    assert seen == list(stores().read())
