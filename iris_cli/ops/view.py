@@ -54,7 +54,7 @@ class View:
         return plan(
             self.cluster,
             self.now,
-            gang_reserve_after=self.limits.gang_reserve_after,
+            limits=self.limits,
             without_secrets=jobs_without_secrets(self.cluster),
         )
 

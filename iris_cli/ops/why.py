@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip, parse_task_id
@@ -17,7 +17,7 @@ from iris_cli.ops.causes import end_words, job_cause
 from iris_cli.ops.inventory import WorkerDetails, refusals, worker_details
 from iris_cli.ops.session import Session
 from iris_cli.ops.task_rows import FailureCard, culprit_of, elapsed, failure_card
-from iris_cli.ops.view import View, look
+from iris_cli.ops.view import CycleAge, View, look
 
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Explanation
@@ -69,6 +69,8 @@ class Why:
     subject: str
     kind: str
     state: str
+    at: float
+    cycle: CycleAge | None
     cause: str = ""
     waits: tuple[Wait, ...] = ()
     places: tuple[Place, ...] = ()
@@ -84,13 +86,7 @@ def why(session: Session, subject: str) -> Why:
     found = find(view.cluster, subject)
     if isinstance(found, Worker):
         details = worker_details(view, found)
-        return Why(
-            subject=found.id,
-            kind="worker",
-            state=details.worker.status,
-            worker=details,
-            messages=view.messages,
-        )
+        return _answer(view, found.id, "worker", details.worker.status, worker=details)
     if isinstance(found, Task):
         return _why_task(view, found)
     return _why_job(view, found)
@@ -123,34 +119,47 @@ def find(cluster: Cluster, subject: str) -> Job | Task | Worker:
     )
 
 
+def _answer(view: View, subject: str, kind: str, state: str, **parts: Any) -> Why:
+    return Why(
+        subject=subject,
+        kind=kind,
+        state=state,
+        at=view.now,
+        cycle=view.cycle,
+        messages=view.messages,
+        **parts,
+    )
+
+
 def _why_job(view: View, job: Job) -> Why:
     tasks = view.cluster.tasks_of(job.id)
     state = view.cluster.job_state(job.id)
-    return Why(
-        subject=job.id,
-        kind="job",
-        state=state,
+    return _answer(
+        view,
+        job.id,
+        "job",
+        state,
         cause=job_cause(job, culprit_of(view.cluster, job)),
         waits=_waits(view, job, tasks),
         places=tuple(_places(view, tasks)),
         ends=_ends(tasks),
         failure=failure_card(view.cluster, job) if state is JobState.FAILED else None,
-        messages=view.messages,
     )
 
 
 def _why_task(view: View, task: Task) -> Why:
     job = view.cluster.jobs[task.job]
-    return Why(
-        subject=str(task.id),
-        kind="task",
-        state=task.state,
+    culprit = culprit_of(view.cluster, job)
+    return _answer(
+        view,
+        str(task.id),
+        "task",
+        task.state,
         cause=end_words(task.end) if task.end else "",
         waits=_waits(view, job, [task]),
         places=tuple(_places(view, [task])),
         ends=_ends([task]),
-        failure=failure_card(view.cluster, job) if culprit_of(view.cluster, job) is task else None,
-        messages=view.messages,
+        failure=failure_card(view.cluster, job) if job.is_gang or culprit is task else None,
     )
 
 

@@ -68,8 +68,8 @@ class Call(Generic[R]):
             self._step = (lambda: step) if isinstance(step, str) else step
             self._place = place or self._place
 
-    def guard(self, cut: Callable[[], None]) -> None:
-        """Call `cut` if the deadline passes. It must not block."""
+    def guard(self, cut: Callable[[], None] | None) -> None:
+        """Call `cut`, which must not block, if the deadline passes; None takes the guard away."""
         with self._unless_left():
             self._cut = cut
 

@@ -55,20 +55,15 @@ class Dialer:
 
     def answer(self, call: Call[Any], journey: Journey, script: bytes, limit: int) -> Output:
         """Run a script on the worker. A kept link that is found dead is replaced once. Raises NoAnswer."""
-        link = self._linked(call, journey, journey.end)
-        try:
-            call.connected()
-            return link.execute(call, script, limit)
-        except LinkLost as lost:
-            link.close()
-            if lost.was_new:
-                raise lost.no_answer from lost
-        link = self._linked(call, journey, journey.end)
-        try:
-            call.connected()
-            return link.execute(call, script, limit)
-        except LinkLost as lost:
-            raise lost.no_answer from lost
+        while True:
+            link = self._linked(call, journey, journey.end)
+            try:
+                call.connected()
+                return link.execute(call, script, limit)
+            except LinkLost as lost:
+                link.close()
+                if lost.was_new:
+                    raise lost.no_answer from lost
 
     def peek(self, call: Call[Any], journey: Journey) -> PresentedKey:
         """The host key that the worker shows now, whether or not it is the right one."""
@@ -108,7 +103,7 @@ class Dialer:
         """One connection, proven to be to the right host and authenticated."""
         hop = journey.hops[depth]
         known = self.known(journey, depth)
-        call.enter("key")
+        call.enter("key", "the ssh-agent or the key files")
         with self._keys.for_hop(hop) as keys:
             link, presented = self._meet(call, journey, depth, {key.type for key in known.keys})
             try:
@@ -118,6 +113,7 @@ class Dialer:
             except BaseException:
                 link.close()
                 raise
+        call.guard(None)  # a jump host serves others too, who may have more time left
         return link
 
     def _meet(

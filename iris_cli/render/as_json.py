@@ -12,13 +12,17 @@ from iris_cli.core.constraint_types import Constraint
 from iris_cli.core.ids import AttemptId, TaskId
 from iris_cli.journal.timestamps import iso_time
 
+_NAMES = {"age": "age_seconds", "duration": "duration_seconds"}
+
 
 def document(view: Any) -> dict[str, Any]:
     """The fields of a view (a dataclass) as JSON.
 
-    Times, in fields named `at` or `..._at`, become ISO 8601 in UTC; ages and durations stay seconds.
+    Times, in fields named `at` or `..._at`, become ISO 8601 in UTC; the names of others tell their unit.
     """
-    return {item.name: _field(item.name, getattr(view, item.name)) for item in fields(view)}
+    return {
+        _NAMES.get(item.name, item.name): _field(item.name, getattr(view, item.name)) for item in fields(view)
+    }
 
 
 def _field(name: str, value: Any) -> Any:

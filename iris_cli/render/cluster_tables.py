@@ -82,16 +82,19 @@ def _job_cells(job: JobRow) -> Row:
         str(job.replicas) if uniform else ", ".join(counts),
         duration(job.age),
         duration(job.duration),
-        where_and_why(job),
+        _where_and_why(job),
     )
 
 
-def where_and_why(job: JobRow) -> str:
-    """Where it runs, or why it waits, or why it ended."""
-    where = fold(job.workers)
-    if where and job.stopping:
-        where = f"stopping on {where}"
-    return "; ".join(part for part in (where, job.why) if part)
+def where(job: JobRow) -> str:
+    """The workers of its live attempts."""
+    return f"{'stopping on ' if job.stopping else ''}{fold(job.workers)}" if job.workers else ""
+
+
+def _where_and_why(job: JobRow) -> str:
+    """Where it runs, what the rest of it waits for, why it ended."""
+    why = f"waiting: {job.why}" if job.workers and job.why and not job.state.terminal else job.why
+    return "; ".join(part for part in (where(job), why) if part)
 
 
 def _slices(status: ClusterStatus, width: int) -> list[RenderableType]:

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 _NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,8})", re.DOTALL)
 MOST_PARTS = 6
-"""Runs of numbers shown for one stem, and stems shown in all; what is beyond them is an ellipsis."""
 
 
-def fold(names: Iterable[str]) -> str:
+def fold(names: Iterable[str], most: int = MOST_PARTS) -> str:
     """The names with equal stems folded, stems in the order of their first appearance, numbers ascending.
 
+    At most `most` stems, and for each `most` runs of numbers, are shown; an ellipsis stands for the rest.
     Numbers with leading zeros stay as they are: `w-01` must not be read as `w-1`.
     """
     stems: dict[tuple[str, bool], set[int]] = {}
@@ -22,15 +22,15 @@ def fold(names: Iterable[str]) -> str:
             stems[name, False] = set()
         else:
             stems.setdefault((match[1], True), set()).add(int(match[2]))
-    words = [_word(stem, numbers) for (stem, _), numbers in stems.items()]
-    return ", ".join(words[:MOST_PARTS]) + (", …" if len(words) > MOST_PARTS else "")
+    words = [_word(stem, numbers, most) for (stem, _), numbers in stems.items()]
+    return ", ".join(words[:most]) + (", …" if len(words) > most else "")
 
 
-def _word(stem: str, numbers: set[int]) -> str:
+def _word(stem: str, numbers: set[int], most: int) -> str:
     runs = _runs(sorted(numbers))
     if len(numbers) < 2:
         return stem + "".join(runs)
-    return f"{stem}[{','.join(runs[:MOST_PARTS])}{',…' if len(runs) > MOST_PARTS else ''}]"
+    return f"{stem}[{','.join(runs[:most])}{',…' if len(runs) > most else ''}]"
 
 
 def _runs(numbers: list[int]) -> list[str]:

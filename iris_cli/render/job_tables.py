@@ -13,8 +13,8 @@ from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.task import TaskState
 from iris_cli.ops.status import JobStatus
 from iris_cli.ops.task_rows import AttemptRow, FailureCard, TaskRow
-from iris_cli.render.cluster_tables import banner, cycle_words, where_and_why
-from iris_cli.render.fold import fold
+from iris_cli.render.cluster_tables import banner, cycle_words, where
+from iris_cli.render.fold import MOST_PARTS, fold
 from iris_cli.render.tables import (
     NARROW,
     Row,
@@ -77,7 +77,8 @@ def _facts(status: JobStatus) -> RenderableType:
         times += f", {'ran' if job.ended_at is not None else 'runs for'} {duration(job.duration)}"
     return facts(
         [
-            ("why" if job.why and not job.workers else "where", where_and_why(job)),
+            ("where", where(job)),
+            ("why", job.why if status.failure is None else ""),
             ("when", times),
             ("command", shlex.join(status.command)),
             ("each task", status.needs),
@@ -92,13 +93,21 @@ def _facts(status: JobStatus) -> RenderableType:
 
 
 def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> RenderableType:
+    """A line for each task; what waits for the same, and where there are many what is alike, is one line."""
     headers = ("TASK", "STATE", "WORKER", "TRY", "STARTED (UTC)", "ENDED (UTC)", "RAN", "WHY")
+    narrow = width < NARROW
     only = {"TASK", "STATE", "WORKER", "RAN", "WHY"}
     if len(tasks) > FOLD_ABOVE and not everything:
-        return table(headers, _folded_tasks(tasks), only=only)
+        rows = _folded_tasks(tasks, 2 if narrow else MOST_PARTS)
+        return table(headers, rows, only={"TASK", "STATE", "WHY"} if narrow else only)
+    if not everything:
+        waiting = [task for task in tasks if task.state is TaskState.PENDING and task.worker is None]
+        rows = [*(_task_cells(task) for task in tasks if task not in waiting), *_folded_tasks(waiting)]
+    else:
+        rows = [_task_cells(task) for task in tasks]
     if width >= WIDE:
-        return table(headers, map(_task_cells, tasks))
-    return table(headers, map(_task_cells, tasks), only=only if width < NARROW else {*only, "TRY"})
+        return table(headers, rows)
+    return table(headers, rows, only=only if narrow else {*only, "TRY"})
 
 
 def _task_cells(task: TaskRow) -> Row:
@@ -121,15 +130,15 @@ def shown_state(task: TaskRow) -> str:
     return "STOPPING" if stopping and task.state is not TaskState.PENDING else task.state
 
 
-def _folded_tasks(tasks: Iterable[TaskRow]) -> list[Row]:
+def _folded_tasks(tasks: Iterable[TaskRow], most: int = MOST_PARTS) -> list[Row]:
     alike: dict[tuple[str, str], list[TaskRow]] = {}
     for task in tasks:
         alike.setdefault((shown_state(task), task.why), []).append(task)
     return [
         (
-            f"{fold(f'task-{task.id.index}' for task in group)}{_how_many(group)}",
+            fold((f"task-{task.id.index}" for task in group), most) + _how_many(group),
             word,
-            fold(task.worker for task in group if task.worker),
+            fold((task.worker for task in group if task.worker), most),
             "",
             "",
             "",

@@ -13,7 +13,7 @@ from typing import Any
 
 from iris_cli.core.ids import TaskId
 from iris_cli.ops.follow import Step
-from iris_cli.ops.log_reading import LogLine
+from iris_cli.ops.log_reading import BOTH, LogLine
 from iris_cli.ops.logs import TaskLog
 from iris_cli.render.clean import clean_line
 from iris_cli.render.console import SCHEMA_VERSION, Output
@@ -53,9 +53,9 @@ class LogPrinter:
 
     def show(self, lines: Iterable[LogLine]) -> None:
         """What each rank said, in the order in which it said it; one stream after the other."""
-        streams: dict[str, dict[int, list[str]]] = {}
+        streams: dict[str, dict[int, list[str]]] = {name: {} for name in BOTH}
         for line in lines:
-            streams.setdefault(line.stream, {}).setdefault(line.rank, []).append(line.text)
+            streams[line.stream].setdefault(line.rank, []).append(line.text)
         for by_rank in streams.values():
             for ranks, text in merged(by_rank) if self.folded else _one_by_one(by_rank):
                 self._print(ranks, readable(text))

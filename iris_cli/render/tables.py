@@ -50,9 +50,17 @@ Row = tuple[str, ...]
 
 
 def table(headers: Sequence[str], rows: Iterable[Row], *, only: Collection[str] = ()) -> Table:
-    """A table of one-line cells. `only` names the columns to show where not all of them find room."""
+    """A table of one-line cells. `only` names the columns to show where not all of them find room.
+
+    A column in which no row has anything is left out.
+    """
+    rows = list(rows)
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
-    shown = [(place, header) for place, header in enumerate(headers) if not only or header in only]
+    shown = [
+        (place, header)
+        for place, header in enumerate(headers)
+        if (not only or header in only) and any(row[place] for row in rows)
+    ]
     for _, header in shown:
         justify: JustifyMethod = "right" if header in _RIGHT else "left"
         made.add_column(Text(header), justify=justify, overflow="fold")

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from iris_cli.core.scheduling import Explanation
 
 
+FOLD_ABOVE = 16
+"""Up to so many attempts have a line each."""
+
+
 def show_why(output: Output, why: Why) -> None:
     """The answer; quietly, only its first words."""
     if output.as_json:
@@ -37,6 +41,9 @@ def _in_short(why: Why) -> str:
 
 
 def _parts(why: Why) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from iris_cli.render.cluster_tables import cycle_words
     from iris_cli.render.job_tables import failure_card
     from iris_cli.render.tables import state, table, text
     from iris_cli.render.workers import worker_tables
@@ -44,15 +51,14 @@ def _parts(why: Why) -> Iterator[RenderableType]:
     if why.worker is not None:
         yield from worker_tables(why.worker)
         return
-    from rich.text import Text
-
     yield Text.assemble(text(why.subject, "bold"), "  ", state(why.state), "  ", text(why.cause))
+    yield cycle_words(why.cycle, why.cycle is None, why.at)
     for wait in why.waits:
         yield text("")
         yield from _wait(why, wait)
     if why.places:
         yield text("")
-        yield table(("RUNS ON", "STATE", "ATTEMPT", "SINCE (UTC)", "AGE", "DOUBT"), _place_rows(why.places))
+        yield table(("ON", "STATE", "TASK", "SINCE (UTC)", "FOR", "BUT"), _place_rows(why.places))
     if why.failure is not None:
         yield text("")
         yield from failure_card(why.failure)
@@ -79,7 +85,7 @@ def _findings(found: Explanation) -> Iterator[tuple[str, str]]:
     from iris_cli.render.tables import count
 
     if found.workers:
-        yield "device", f"{found.equipped} of {count(found.workers, 'worker')}"
+        yield "right device", f"{found.equipped} of {count(found.workers, 'worker')}"
     for each in found.constraints:
         yield format_constraint(each.constraint), f"{each.satisfied} of {count(each.workers, 'worker')}"
     if found.group_by:
@@ -87,19 +93,27 @@ def _findings(found: Explanation) -> Iterator[tuple[str, str]]:
         yield "groups", f"{found.groups_found} by {found.group_by}{largest}"
     yield "refused", ", ".join(f"{number} {kind}" for kind, number in found.refused)
     for near in found.near_misses:
-        yield "near miss", f"{near.name}: {near.kind} ({fold(near.lacking)})"
+        itself = near.name.endswith(f" {fold(near.lacking)}")
+        yield "near miss", f"{near.name}: {near.kind}" + ("" if itself else f" ({fold(near.lacking)})")
     yield "one change", found.change
 
 
 def _place_rows(places: tuple[Place, ...]) -> Iterator[tuple[str, ...]]:
+    """A line for each; where there are many, one for all that are alike."""
+    from iris_cli.render.fold import fold
     from iris_cli.render.tables import clock_time, duration
 
+    alike: dict[object, list[Place]] = {}
     for place in places:
+        key = (place.state, place.doubt) if len(places) > FOLD_ABOVE else place.attempt
+        alike.setdefault(key, []).append(place)
+    for group in alike.values():
+        oldest = min(group, key=lambda place: place.since_at)
         yield (
-            place.worker,
-            place.state,
-            str(place.attempt),
-            clock_time(place.since_at),
-            duration(place.age),
-            place.doubt,
+            fold(place.worker for place in group),
+            oldest.state,
+            fold(f"task-{place.attempt.task.index}" for place in group),
+            clock_time(oldest.since_at),
+            duration(oldest.age),
+            oldest.doubt,
         )

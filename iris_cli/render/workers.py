@@ -84,6 +84,7 @@ def worker_tables(details: WorkerDetails) -> list[RenderableType]:
     head = Text.assemble(text(row.id, "bold"), "  ", state(row.status))
     parts: list[RenderableType] = [head]
     parts += [text(f"takes nothing new: {why}", "yellow") for why in row.refuses]
+    parts += [] if row.refuses else [text("takes new work", "dim")]
     parts += [text(""), facts(_facts(details))]
     if details.claims:
         parts += [text(""), _claims(details)]

@@ -169,7 +169,15 @@ STORY: tuple[tuple[Event, ...], ...] = (
     ),
     (TaskAssigned(task=LONE, attempt=0, worker=A0, token=Token("5" * 32), gpus=(0, 1)),),
     (TaskDispatchFailed(task=LONE, attempt=0, error="disk: full", refused=True),),
-    (GangRoundEnded(job=TRAIN, round=1, reason=EndReason.DISPATCH_FAILED, refused=True),),
+    (
+        TaskAssigned(task=RANK0, attempt=1, worker=A0, token=Token("6" * 32)),
+        TaskAssigned(task=RANK1, attempt=1, worker=A1, token=Token("7" * 32)),
+    ),
+    (
+        TaskDispatchFailed(task=RANK0, attempt=1, error="chips held", refused=True),
+        TaskDispatchFailed(task=RANK1, attempt=1, error="not sent"),
+        GangRoundEnded(job=TRAIN, round=1, reason=EndReason.DISPATCH_FAILED, refused=True),
+    ),
     (
         JobCancelled(job=TRAIN, reason="wrong data"),
         TaskEnded(task=RANK0, state=TaskState.KILLED, end=End(reason=EndReason.CANCELLED, at=NOON + 90)),

@@ -8,6 +8,7 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -286,8 +287,6 @@ def test_damage_in_the_middle_is_refused_by_its_place(state: StateDir, spoiler: 
 
 
 def test_a_newer_format_is_refused_naming_both_programs(state: StateDir) -> None:
-    from zlib import crc32
-
     first = (
         lines(state)[0]
         .replace(b'"format":1', b'"format":2')
@@ -304,8 +303,6 @@ def test_a_newer_format_is_refused_naming_both_programs(state: StateDir) -> None
 def test_an_event_of_a_newer_program_is_refused_unless_it_may_be_ignored(
     state: StateDir, ignorable: bool
 ) -> None:
-    from zlib import crc32
-
     prev = json.loads(lines(state)[-1])["crc"]
     strange = {"type": "MoonPhaseChanged"} | ({"ignorable": True} if ignorable else {})
     entry = {

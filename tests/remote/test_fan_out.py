@@ -84,6 +84,9 @@ def test_whoever_stops_iterating_begins_nothing_more() -> None:
     assert next(results) == (0, 0)
     results.close()  # type: ignore[attr-defined]  # it is a generator, though it promises only an iterator
     release.set()
+    for thread in threading.enumerate():
+        if thread.name == "iris-fan-out":
+            thread.join(SAFETY_NET)
     assert len(began) <= 3
 
 

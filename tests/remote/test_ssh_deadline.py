@@ -13,7 +13,7 @@ from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer, Output, Target
-from tests.support.relay import Fault, closed_port, relay
+from tests.support.relay import Fault, closed_port, deaf_port, relay
 from tests.support.sshd import PATIENCE, SshHost, SshLab
 
 pytestmark = pytest.mark.ssh
@@ -111,18 +111,9 @@ def test_a_listener_that_never_takes_the_connection_is_unreachable(
     ssh_lab: SshLab, ssh: SshTransport
 ) -> None:
     (host,) = ssh_lab()
-    with socket.socket() as full:
-        full.bind(("127.0.0.1", 0))
-        full.listen(0)
-        address = full.getsockname()
-        crowd = [socket.socket() for _ in range(4)]
-        for sock in crowd:  # the queue of the listener is full now: further connects get no reply
-            sock.setblocking(False)
-            sock.connect_ex(address)
-        error = silence(ssh, host.target(port=address[1]))
-        for sock in crowd:
-            sock.close()
-    assert (error.kind, error.sent) == (SilenceKind.UNREACHABLE, False)
+    with deaf_port() as port:
+        error = silence(ssh, host.target(port=port))
+    assert (error.kind, error.step, error.sent) == (SilenceKind.UNREACHABLE, "connect", False)
 
 
 def test_a_server_that_accepts_and_says_nothing_times_out_at_the_banner(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from iris_cli.core.ids import WorkerId
 from iris_cli.core.observations import SilenceKind
 from iris_cli.errors import NotWritableError
 from iris_cli.remote.ssh import SshTransport
@@ -131,6 +132,16 @@ def test_the_operator_accepts_the_key_that_was_shown(ssh_lab: SshLab, invocation
     assert ssh.known_fingerprints(target) == (shown.fingerprint,)
     assert answers(ssh, target)
     assert answers(invocation(), target)
+
+
+def test_each_worker_is_checked_by_its_own_key_even_at_the_same_address(
+    ssh_lab: SshLab, ssh: SshTransport
+) -> None:
+    (host,) = ssh_lab()
+    ssh.accept_key(WorkerId("twin"), presented(write_key(host.directory / "other")))
+    assert answers(ssh, host.target())
+    twin = Target(worker=WorkerId("twin"), connection=host.connection())
+    assert refusal(ssh, twin).kind is SilenceKind.HOST_KEY
 
 
 def test_a_key_that_can_not_be_recorded_is_an_error_of_the_state(ssh_lab: SshLab, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer, Output, Target
-from tests.support.relay import Fault, closed_port, relay
+from tests.support.relay import Fault, closed_port, deaf_port, relay
 from tests.support.sshd import PATIENCE, SshHost, SshLab, know, write_key
 
 pytestmark = pytest.mark.ssh
@@ -186,6 +186,19 @@ def test_a_silent_worker_behind_a_jump_host_times_out_alone(
     with relay(host.port, Fault(hang=True)) as way, pytest.raises(NoAnswer) as caught:
         run(ssh, host.target(port=way.port, proxy_jump="bastion"), timeout=1.0)
     assert (caught.value.kind, caught.value.step) == (SilenceKind.TIMEOUT, "banner")
+    assert is_at(host, run(ssh, host.target(proxy_jump="bastion")))
+    assert bastion.log().count("Accepted") == 1
+
+
+def test_a_worker_that_the_jump_host_tries_in_vain_to_reach_is_unreachable_alone(
+    ssh_lab: SshLab, opener: Opener, tmp_path: Path
+) -> None:
+    bastion, host = ssh_lab(2)
+    know(tmp_path / "users", bastion)
+    ssh = opener(block("bastion", bastion))
+    with deaf_port() as port, pytest.raises(NoAnswer) as caught:
+        run(ssh, host.target(port=port, proxy_jump="bastion"), timeout=1.0)
+    assert (caught.value.kind, caught.value.step) == (SilenceKind.UNREACHABLE, "connect")
     assert is_at(host, run(ssh, host.target(proxy_jump="bastion")))
     assert bastion.log().count("Accepted") == 1
 

@@ -12,7 +12,7 @@ from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer, Output, Target
-from tests.support.relay import relay
+from tests.support.relay import Fault, relay
 from tests.support.sshd import PATIENCE, SshLab
 
 pytestmark = pytest.mark.ssh
@@ -109,6 +109,20 @@ def test_a_dead_connection_is_replaced_once(ssh_lab: SshLab, ssh: SshTransport) 
         target = host.target(port=way.port)
         run(ssh, target, "true")
         way.drop()
+        assert run(ssh, target, "echo again").stdout == b"again\n"
+        assert way.connections == 2
+
+
+def test_a_connection_that_dies_when_it_is_used_again_is_replaced_too(
+    ssh_lab: SshLab, ssh: SshTransport
+) -> None:
+    (host,) = ssh_lab()
+    with relay(host.port) as way:
+        run(ssh, host.target(port=way.port), "true")
+        of_one_call = way.up
+    with relay(host.port, Fault(cut_up=of_one_call + 100, only_first=1)) as way:
+        target = host.target(port=way.port)
+        run(ssh, target, "true")
         assert run(ssh, target, "echo again").stdout == b"again\n"
         assert way.connections == 2
 

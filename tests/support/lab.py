@@ -215,8 +215,7 @@ class Lab:
         return self
 
     def plan(self, cluster: Cluster | None = None) -> Plan:
-        reserve = self.limits.gang_reserve_after
-        return plan(cluster or self.cluster, self.now, gang_reserve_after=reserve)
+        return plan(cluster or self.cluster, self.now, limits=self.limits)
 
     def _new_token(self) -> Token:
         return Token(f"{next(self._tokens):032x}")

@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 
@@ -117,6 +117,19 @@ def relay(to_port: int, fault: Fault | None = None) -> Iterator[Relay]:
         yield one
     finally:
         one.close()
+
+
+@contextmanager
+def deaf_port() -> Iterator[int]:
+    """A port that takes no more connections: connecting to it gets no reply at all."""
+    with socket.socket() as listener, ExitStack() as crowd:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):  # fill the queue of the listener
+            sock = crowd.enter_context(socket.socket())
+            sock.setblocking(False)
+            sock.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
 
 
 def closed_port() -> int:

@@ -3,6 +3,7 @@
 from iris_cli.core.scheduling.cycle import SchedulingResult, Waiting, WaitingKey, find_assignments
 from iris_cli.core.scheduling.explain import ConstraintCount, Explanation, NearMiss
 from iris_cli.core.scheduling.placement import Assignment
+from iris_cli.core.scheduling.plan import Plan, plan
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 
 __all__ = [
@@ -10,10 +11,12 @@ __all__ = [
     "ConstraintCount",
     "Explanation",
     "NearMiss",
+    "Plan",
     "Reason",
     "ReasonKind",
     "SchedulingResult",
     "Waiting",
     "WaitingKey",
     "find_assignments",
+    "plan",
 ]

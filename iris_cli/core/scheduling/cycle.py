@@ -122,8 +122,8 @@ def _place(
     for entry in due:
         requirement = asked[entry.job.id]
         if not entry.job.is_gang:
-            rest = place_tasks(gangs.context, requirement, entry.tasks, placed)
-            unmet.update((task.id, requirement) for task in rest)
+            for task in place_tasks(gangs.context, requirement, entry.tasks, placed):
+                unmet[task.id] = requirement
         elif not gangs.place(entry, requirement, placed):
             unmet[entry.job.id] = requirement
     return placed

@@ -97,9 +97,9 @@ def shape_of(job: Job) -> Shape | None:
 
 
 def has_shape(group: Group, shape: Shape) -> bool:
-    """Whether a group has enough workers; for a TPU gang, whether it is a whole slice, numbered from 0."""
+    """Whether a group has enough workers; for a TPU gang, whether it is a whole slice of that size."""
     if shape.whole:
-        return group.numbered and len(group.members) == shape.size
+        return group.whole and len(group.members) == shape.size
     return len(group.members) >= shape.size
 
 

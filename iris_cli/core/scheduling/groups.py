@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from iris_cli.core.constraints import TPU_WORKER_ID_ATTRIBUTE_KEY, AttributeValue
+from iris_cli.core.constraints import TPU_VM_COUNT_ATTRIBUTE_KEY, TPU_WORKER_ID_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.scheduling.capacity import positions_of
 from iris_cli.core.worker import Worker
 
 
 class Group(NamedTuple):
-    """`members` are in the order of their ranks; `numbered`: their numbers are 0 to n-1, each once.
+    """`members` are in the order of their ranks; `number` is the group's place among those of its attribute.
 
-    `number` is the place of the group among those of its attribute.
+    `whole`: as a slice it is all there, its workers numbered 0 to n-1, each once.
     """
 
     number: int
     key: AttributeValue
     members: tuple[int, ...]
     mask: int
-    numbered: bool
+    whole: bool
 
 
 class GroupIndex:
@@ -36,9 +36,8 @@ class GroupIndex:
         for number, key in enumerate(sorted(holders, key=_key_order)):
             positions = list(positions_of(holders[key]))
             members = tuple(sorted(positions, key=lambda position: _rank_order(workers, position)))
-            ids = [worker_number(workers[position]) for position in members]
-            numbered = ids == list(range(len(ids)))
-            self.groups.append(Group(number, key, members, holders[key], numbered))
+            whole = is_whole([workers[position] for position in members])
+            self.groups.append(Group(number, key, members, holders[key], whole))
             for position in positions:
                 self.at[position] = number
 
@@ -88,6 +87,19 @@ class GroupQueue:
             found = self._ranks[number] = rank(self._index.groups[number])
             if found is not None:
                 heappush(self._heap, (found, number))
+
+
+def is_whole(members: Sequence[Worker]) -> bool:
+    """Whether these, in the order of their numbers, are all workers of a slice."""
+    if [worker_number(worker) for worker in members] != list(range(len(members))):
+        return False
+    return all(vm_count(worker) in (None, len(members)) for worker in members)
+
+
+def vm_count(worker: Worker) -> int | None:
+    """How many workers the slice has by the worker's own account, or None."""
+    value = worker.attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY)
+    return value.value if value is not None and isinstance(value.value, int) else None
 
 
 def worker_number(worker: Worker) -> int | None:

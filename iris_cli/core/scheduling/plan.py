@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job, JobState
+from iris_cli.core.limits import Limits
 from iris_cli.core.scheduling.cycle import SchedulingResult, WaitingKey, find_assignments
 from iris_cli.core.scheduling.explain import Explanation
 from iris_cli.core.scheduling.order import Entry, split_overdue
@@ -18,22 +18,17 @@ from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.task import AttemptState, Task, TaskState
 
 
-class DependencyFailed(NamedTuple):
-    """A job can never run: `dependency` ended in `state`, or isn't known at all (None)."""
-
-    job: JobId
-    dependency: JobId
-    state: JobState | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What one cycle wants to happen. `held` are the entries that were kept out of the cycle."""
+    """What one cycle wants to happen. `held` are the entries that were kept out of the cycle.
+
+    The tasks in `dependency_failed` can never run: a job that they wait for did not succeed.
+    """
 
     result: SchedulingResult
     timed_out_tasks: tuple[TaskId, ...]
-    dependency_failed: tuple[DependencyFailed, ...]
-    held: Mapping[WaitingKey, tuple[Reason, ...]]
+    dependency_failed: tuple[TaskId, ...]
+    held: dict[WaitingKey, tuple[Reason, ...]]
 
     @property
     def assignments(self) -> tuple[Assignment, ...]:
@@ -43,46 +38,37 @@ class Plan:
     @property
     def waiting(self) -> Mapping[WaitingKey, tuple[Reason, ...]]:
         """Everything that waits: single tasks by their ids, gangs by those of their jobs."""
-        return ChainMap(dict(self.held), self.result.waiting)  # type: ignore[arg-type]  # only ever read
+        return ChainMap(self.held, self.result.waiting)  # type: ignore[arg-type]  # only ever read
 
-    def reasons(self, job: Job) -> tuple[Reason, ...]:
-        """Why tasks of a job wait, each reason once; nothing where none does."""
-        return tuple(dict.fromkeys(reason for reasons in self._by_reasons(job) for reason in reasons))
-
-    def explanations(self, job: Job) -> tuple[Explanation, ...]:
-        """Everything known about what tasks of a job wait for, once for those that wait for the same."""
-        return tuple(self.explain(key) for key in self._by_reasons(job).values())
+    def reasons(self, job: JobId) -> tuple[Reason, ...]:
+        """Why a gang or tasks of a job wait, each reason once; nothing where none does."""
+        waiting = self.waiting
+        if job in waiting:
+            return waiting[job]
+        tasks = sorted(key for key in waiting if isinstance(key, TaskId) and key.job == job)
+        return tuple(dict.fromkeys(reason for task in tasks for reason in waiting[task]))
 
     def explain(self, key: WaitingKey) -> Explanation:
         """Everything known about what one task or gang waits for. Raises KeyError for what doesn't wait."""
         held = self.held.get(key)
         return Explanation(reasons=held) if held is not None else self.result.waiting.explain(key)
 
-    def _by_reasons(self, job: Job) -> dict[tuple[Reason, ...], WaitingKey]:
-        """For each set of reasons the first task, or the gang, that has them."""
-        waiting = self.waiting
-        keys: list[WaitingKey] = [job.id] if job.is_gang else [*job.task_ids]
-        found: dict[tuple[Reason, ...], WaitingKey] = {}
-        for key in keys:
-            if key in waiting:
-                found.setdefault(waiting[key], key)
-        return found
-
 
 def plan(
     cluster: Cluster,
     now: float,
     *,
-    gang_reserve_after: float = 600.0,
-    backoff_max: float = 600.0,
-    held_back: Mapping[JobId, Reason] | None = None,
+    limits: Limits | None = None,
+    gang_reserve_after: float | None = None,
+    without_secrets: Mapping[JobId, Sequence[str]] | None = None,
 ) -> Plan:
-    """Plan one cycle at `now`, in seconds since the epoch.
+    """Plan one cycle at `now`, in seconds since the epoch. `gang_reserve_after` overrules the limits.
 
-    Held back are jobs in `held_back` (a secret that can't be resolved), jobs whose dependencies haven't
+    Held back are jobs `without_secrets` (the names that can't be resolved), jobs whose dependencies haven't
     ended, and tasks and gangs of which an older attempt hasn't. Deadlines hold for those too.
     """
-    gate = _Gate(cluster, now, held_back or {})
+    limits = limits or Limits()
+    gate = _Gate(cluster, now, without_secrets or {})
     for job, tasks in _pending(cluster):
         gate.admit(job, tasks)
     result = find_assignments(
@@ -90,8 +76,8 @@ def plan(
         cluster.workers.values(),
         cluster.jobs.get,
         now,
-        gang_reserve_after=gang_reserve_after,
-        backoff_max=backoff_max,
+        gang_reserve_after=limits.gang_reserve_after if gang_reserve_after is None else gang_reserve_after,
+        backoff_max=limits.backoff_max,
         unconfirmed_stops=_unconfirmed_stops(cluster),
     )
     return Plan(
@@ -105,23 +91,22 @@ def plan(
 class _Gate:
     """Decides job by job what may compete in the cycle."""
 
-    def __init__(self, cluster: Cluster, now: float, held_back: Mapping[JobId, Reason]) -> None:
+    def __init__(self, cluster: Cluster, now: float, without_secrets: Mapping[JobId, Sequence[str]]) -> None:
         self._cluster = cluster
         self._now = now
-        self._held_back = held_back
+        self._without_secrets = without_secrets
         self._states: dict[JobId, JobState | None] = {}
         self.ready: list[Task] = []
         self.held: dict[WaitingKey, tuple[Reason, ...]] = {}
         self.timed_out: list[TaskId] = []
-        self.failed: list[DependencyFailed] = []
+        self.failed: list[TaskId] = []
 
     def admit(self, job: Job, tasks: list[Task]) -> None:
         """Sort the pending tasks of one job into what is ready, held, too late or without a future."""
         states = {dependency: self._state(dependency) for dependency in job.after}
-        for dependency, state in states.items():
-            if state is None or (state.terminal and state is not JobState.SUCCEEDED):
-                self.failed.append(DependencyFailed(job.id, dependency, state))
-                return
+        if any(state is None or _in_vain(state) for state in states.values()):
+            self.failed += [task.id for task in tasks]
+            return
         reasons = self._of_job(job, states)
         if reasons:
             late, tasks = split_overdue(Entry(job, tasks), self._now)
@@ -139,8 +124,14 @@ class _Gate:
             self.held[key] = reasons
 
     def _of_job(self, job: Job, states: Mapping[JobId, JobState | None]) -> tuple[Reason, ...]:
+        reasons = []
+        missing = self._without_secrets.get(job.id)
+        if missing:
+            text = f"can't be resolved here: {', '.join(missing)}"
+            reasons.append(
+                Reason(kind=ReasonKind.SECRET, text=text, need=len(job.secrets), refused=len(missing))
+            )
         unfinished = [dependency for dependency, state in states.items() if state is not JobState.SUCCEEDED]
-        reasons = [self._held_back[job.id]] if job.id in self._held_back else []
         if unfinished:
             text = f"waits for {', '.join(unfinished)} to succeed"
             have = len(states) - len(unfinished)
@@ -161,6 +152,10 @@ class _Gate:
             known = job in self._cluster.jobs
             self._states[job] = self._cluster.job_state(job) if known else None
         return self._states[job]
+
+
+def _in_vain(state: JobState) -> bool:
+    return state.terminal and state is not JobState.SUCCEEDED
 
 
 def _still_stopping(task: Task) -> list[Reason]:

@@ -102,7 +102,7 @@ def near_misses(context: SchedulingContext, requirement: Requirement) -> list[Ve
 def alone(context: SchedulingContext, position: int) -> Group:
     """One worker as a group of its own."""
     key = AttributeValue(context.fleet.workers[position].id)
-    return Group(position, key, (position,), 1 << position, numbered=True)
+    return Group(position, key, (position,), 1 << position, whole=True)
 
 
 def fits(group: Group, shape: Shape | None, workers: int) -> bool:

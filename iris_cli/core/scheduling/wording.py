@@ -16,7 +16,7 @@ from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, first_of, positions_
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.feasibility import Requirement, Shape
 from iris_cli.core.scheduling.fleet import Fleet
-from iris_cli.core.scheduling.groups import Group, worker_number
+from iris_cli.core.scheduling.groups import Group, vm_count, worker_number
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.verdicts import Refusal
 from iris_cli.core.units import format_duration, format_memory
@@ -108,12 +108,14 @@ def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None) -> str:
     size = len(largest.members)
     if size < shape.size or not shape.whole:
         return f"no {shape.group_by} group has {shape.size} workers (largest: {largest.key} with {size})"
-    numbers = [worker_number(fleet.workers[position]) for position in largest.members]
-    listed = ", ".join("none" if number is None else str(number) for number in numbers[: 2 * shape.size])
-    return (
-        f"no {shape.group_by} group is a slice of {shape.size} workers numbered from 0"
-        f" ({largest.key} has {size}, numbered {listed})"
-    )
+    members = [fleet.workers[position] for position in largest.members]
+    numbers = [worker_number(worker) for worker in members]
+    if numbers == list(range(size)):
+        there = f"{size} of {vm_count(members[0]) or size} workers"
+    else:
+        listed = ("none" if number is None else str(number) for number in numbers[: 2 * shape.size])
+        there = f"workers numbered {', '.join(listed)}"
+    return f"no {shape.group_by} group is a whole slice of {shape.size} workers ({largest.key} has {there})"
 
 
 def too_large(kind: ReasonKind, need: int, largest: int) -> str:

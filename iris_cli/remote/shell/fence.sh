@@ -16,14 +16,14 @@ cancel() {
     [ -e "$1/cancel" ]
 }
 
-# refuse TOKEN CAUSE: NOSTART, unless somebody else's start came first. BEFORE looking at `pid`: `cancel`. So without a
+# refuse TOKEN RECORD: end it as x.RECORD before it has started, unless somebody else's start came first. BEFORE looking at `pid`: `cancel`. So without a
 # `pid` there will be no start; with one, that attempt's own state is the answer.
 refuse() {
     cancel "$1" || return
     [ ! -e "$1/pid" ] || return
     [ ! -e "$1/setup.pid" ] || [ -e "$1/ready" ] || return
     rm -f "$1/env" "$1"/n.*/env
-    mv "$1/x.pending" "$1/x.nostart.$2" 2>/dev/null && return
+    mv "$1/x.pending" "$1/x.$2" 2>/dev/null && return
     for name in "$1"/x.*; do [ -e "$name" ] && return; done
-    ln "${spare:-../spare}" "$1/x.nostart.$2" 2>/dev/null
+    ln "${spare:-../spare}" "$1/x.$2" 2>/dev/null
 }

@@ -18,15 +18,19 @@ prepare() {
         return
     fi
     state_of "$1"
-    [ "$state" = PREPARING ] && [ ! -e "$1/cancel" ] && [ -z "$set_up" ] || return
+    [ "$state" = PREPARING ] && [ -z "$set_up" ] || return
+    if [ -e "$1/cancel" ]; then
+        refuse "$1" cancelled # whoever cancelled it may have died before saying so
+        return
+    fi
     if [ "$2" = 1 ] && chips_held "$1"; then
-        refuse "$1" chips
+        refuse "$1" nostart.chips
         return
     fi
     if [ ! -e "$1/run" ]; then
         (write_attempt "$@")
         if [ ! -e "$1/run" ]; then
-            refuse "$1" disk
+            refuse "$1" nostart.disk
             return
         fi
     fi
@@ -61,7 +65,7 @@ write_attempt() {
     printf '%s' "$3" >"$new/cmd" && printf '%s' "$4" >"$new/env" && printf '%s' "$5" >"$new/setup" &&
         printf '# %s %s\n%s\nmask=%s\n%s\nrun_main "$@"\n' \
             "$nonce" "$boot" "$library" "$mask" "$6" >"$new/run" && written=1
-    [ -z "$written" ] || ln "$new/run" run 2>/dev/null && return
+    [ -n "$written" ] && ln "$new/run" run 2>/dev/null && return
     rm -f "$new/cmd" "$new/env" "$new/setup" "$new/run"
     rmdir "$new"
 }

@@ -60,8 +60,7 @@ report() {
         ago "$ended"
         line "A $token $state $x_code $x_cause $began $ago $((bytes_out + bytes_err))"
         case $state in
-        ABSENT | PREPARING | PREPARED | LAUNCHING | RUNNING | STOPPING) ;;
-        *) [ ! -d "$token" ] || [ -n "$missing" ] || text "$(tails "$token")" ;;
+        EXITED | CANCELLED | NOSTART | LOST | STOPPED) [ ! -d "$token" ] || text "$(tails "$token")" ;;
         esac
     done
 }
@@ -83,12 +82,19 @@ sizes() {
     done
     [ $# -gt 0 ] || return 0
     sizes=$(LC_ALL=C ls -ldn "$@" 2>/dev/null)
-    while read -r kind _ _ _ size _ _ _ name _; do
-        case $kind in -*) ;; *) continue ;; esac
-        is_number "$size" && eval "${name##*/}_${name%/*}=$size"
-    done <<END
-$sizes
-END
+    IFS='
+'
+    for each in $sizes; do
+        unset IFS
+        # shellcheck disable=SC2086
+        size_line $each
+    done
+    unset IFS
+}
+
+# size_line MODE LINKS UID GID SIZE MONTH DAY TIME NAME: a line of `ls -ldn`.
+size_line() {
+    case $1 in -*) is_number "$5" && eval "${9##*/}_${9%/*}=$5" ;; esac
 }
 
 # tails TOKEN: the end of what it has written: 4 KiB in all, of which `out` has one at least. `err` is last: it says why.

@@ -24,7 +24,7 @@ run_start() {
     now
     mv launch.pending "launch.$now" 2>/dev/null
     if ! mkdir go 2>/dev/null; then
-        [ -d go ] || refuse . disk
+        [ -d go ] || refuse . nostart.disk
         return
     fi
     write_pid pid.new && mv pid.new pid 2>/dev/null || { record nostart.disk && return; }
@@ -49,7 +49,7 @@ run_start() {
 run_setup() {
     if ! write_pid "setup.pid.$$" || ! ln "setup.pid.$$" setup.pid 2>/dev/null; then
         rm -f "setup.pid.$$"
-        [ -e setup.pid ] || refuse . disk
+        [ -e setup.pid ] || refuse . nostart.disk
         return
     fi
     rm -f "setup.pid.$$"

@@ -74,18 +74,22 @@ stopper() {
     [ "$stop_grace" -le "$grace" ] || stop_grace=$grace
     start_of $$
     mv "$2" "stop.run.$stop_since.$stop_grace.$$.$start" 2>/dev/null || exit 0
+    kill_at=$((stop_since + stop_grace))
     if reap "$token" last "$$"; then
         rm -f env n.*/env
         mv x.pending x.cancelled 2>/dev/null
-        mv stop.run.*."$$".* stop.done
+        verdict=stop.done
     else
-        mv stop.run.*."$$".* "stop.stuck.$stop_since.$stop_grace"
+        verdict=stop.stuck.$stop_since.$stop_grace
     fi
+    # Again if the name was changed by a later stop at this very moment.
+    until mv stop.run.*."$$".* "$verdict" 2>/dev/null || [ ! -e "$1" ]; do nap; done
 }
 
 # when_to_kill -> $kill_at: by the name, which a later stop may have changed.
 when_to_kill() {
     for name in stop.run.*."$$".*; do
+        [ -e "$name" ] || continue
         stop_parts "$name"
         kill_at=$((stop_since + stop_grace))
     done

@@ -1,0 +1,207 @@
+"""From the lines of a frame to what was seen. Strict: a line off the grammar makes the whole no answer."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core.observations import AttemptReport, ProbeReport, RemoteState, WorkerReport
+from iris_cli.remote.frames import Frame, broken
+
+LONGEST_TAIL = 8 << 10
+LONGEST_TEXT = 32 << 10
+
+_NUMBER = r"(?:0|[1-9][0-9]{0,14})"
+_CLOCK = re.compile(rf"H ({_NUMBER}) ({_NUMBER})")
+_ATTEMPT = re.compile(
+    rf"A ([0-9a-f]{{32}}) ([A-Z]+) (-|{_NUMBER}) (-|[a-z]+) (-|{_NUMBER}) (-|{_NUMBER}) ({_NUMBER})"
+)
+_LOG = re.compile(rf"L ({_NUMBER}) ({_NUMBER}) ({_NUMBER})")
+_FIGURE = re.compile(rf"P (cpus|memory|disk_free|chips|gpus) ({_NUMBER})")
+_TEXT = re.compile(
+    r"V (gpu_variant|warning|accelerator-type|agent-worker-number|instance-id|worker-network-endpoints"
+    r"|tpu-env|zone|preemptible)"
+)
+_TOKEN = re.compile(r"K ([0-9a-f]{32})")
+_TPU_ENV = re.compile(r"^([A-Z_]{1,40}): *'?([^'\n]*?)'? *$", re.MULTILINE)
+
+_NO_START_CAUSES = frozenset({"setup", "disk", "chips", "port", "workspace"})
+_EXIT_CAUSES = frozenset({"", "timeout", "oom"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogChunk:
+    """A piece of an output file: `data` begins at `offset` of `size` bytes. `inode` is 0 if there is no file."""
+
+    data: bytes
+    offset: int
+    size: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """One line, and the bytes of the base64 lines that follow it."""
+
+    line: str
+    data: bytes
+
+
+def worker_report(
+    frame: Frame, worker: WorkerId, tokens: Sequence[Token], *, boot_id: str = "", incarnation: str = ""
+) -> WorkerReport:
+    """The answer about exactly these tokens. Raises NoAnswer.
+
+    With `boot_id` and `incarnation` it was only for that host since that boot: another one says nothing else.
+    """
+    clock, uptime, records = _records(frame, LONGEST_TAIL)
+    refused = boot_id and (frame.boot_id, frame.incarnation) != (boot_id, incarnation)
+    attempts = tuple(_attempt(record) for record in records)
+    if sorted(attempt.token for attempt in attempts) != ([] if refused else sorted(tokens)):
+        raise broken("the answer is not about the attempts that were asked for")
+    return WorkerReport(
+        worker=worker,
+        boot_id=frame.boot_id,
+        incarnation=frame.incarnation,
+        clock=clock,
+        uptime=uptime,
+        attempts=attempts,
+    )
+
+
+def log_chunk(frame: Frame, limit: int) -> LogChunk:
+    """The answer to `logs`. Raises NoAnswer."""
+    _, _, records = _records(frame, limit)
+    match = _LOG.fullmatch(records[0].line) if len(records) == 1 else None
+    if match is None:
+        raise broken("the answer is no piece of a log")
+    offset, size, inode = (int(number) for number in match.groups())
+    return LogChunk(data=records[0].data, offset=offset, size=size, inode=inode)
+
+
+def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
+    """The answer to `probe`. Raises NoAnswer."""
+    clock, uptime, records = _records(frame, LONGEST_TEXT)
+    figures: dict[str, int] = {}
+    texts: dict[str, str] = {}
+    warnings: list[str] = []
+    tokens: list[Token] = []
+    for record in records:
+        if (match := _FIGURE.fullmatch(record.line)) and not record.data:
+            figures[match[1]] = int(match[2])
+        elif (match := _TOKEN.fullmatch(record.line)) and not record.data:
+            tokens.append(Token(match[1]))
+        elif match := _TEXT.fullmatch(record.line):
+            text = record.data.decode("utf-8", "replace").strip()
+            if match[1] == "warning":
+                warnings.append(text)
+            else:
+                texts[match[1]] = text
+        else:
+            raise broken("the answer has a line that belongs to no probe")
+    gpu_variant = texts.pop("gpu_variant", "")
+    return ProbeReport(
+        worker=worker,
+        boot_id=frame.boot_id,
+        incarnation=frame.incarnation,
+        cpus=figures.get("cpus", 0),
+        memory=figures.get("memory", 0),
+        disk_free=figures.get("disk_free", 0),
+        chips=figures.get("chips", 0),
+        gpus=figures.get("gpus", 0),
+        gpu_variant=gpu_variant,
+        clock=clock,
+        uptime=uptime,
+        metadata=_metadata(texts),
+        tokens=tuple(tokens),
+        warnings=tuple(warnings),
+    )
+
+
+def _metadata(said: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """What the metadata server said; what it left blank is taken from `tpu-env`, else it stays missing."""
+    tpu_env = dict(_TPU_ENV.findall(said.pop("tpu-env", "")))
+    fallbacks = {
+        "accelerator-type": "ACCELERATOR_TYPE",
+        "agent-worker-number": "WORKER_ID",
+        "tpu-name": "NODE_ID",
+        "zone": "ZONE",
+    }
+    found = {key: tpu_env.get(name, "") for key, name in fallbacks.items()}
+    found |= {key: text for key, text in said.items() if text}
+    found["zone"] = found["zone"].rpartition("/")[2]  # projects/1/zones/us-central2-b
+    if "preemptible" in found:
+        found["preemptible"] = found["preemptible"].lower()
+    return tuple(sorted((key, text) for key, text in found.items() if text))
+
+
+def _records(frame: Frame, longest: int) -> tuple[float, float, list[_Record]]:
+    """Clock and uptime in seconds, and the rest of the lines, each with its data of at most `longest` bytes."""
+    match = _CLOCK.fullmatch(frame.lines[0]) if frame.lines else None
+    if match is None:
+        raise broken("the answer does not begin with the time")
+    grouped: list[tuple[str, list[str]]] = []
+    for line in frame.lines[1:]:
+        if not line.startswith("T "):
+            grouped.append((line, []))
+        elif grouped:
+            grouped[-1][1].append(line[2:])
+        else:
+            raise broken("the answer has data that belongs to nothing")
+    records = [_Record(line, _decode(chunks, longest)) for line, chunks in grouped]
+    return float(match[1]), int(match[2]) / 100, records
+
+
+def _decode(chunks: list[str], longest: int) -> bytes:
+    if sum(map(len, chunks)) > longest * 4 // 3 + 8:
+        raise broken("the answer has more data than was asked for")
+    try:
+        data = base64.b64decode("".join(chunks), validate=True)
+    except binascii.Error as error:
+        raise broken("the answer's data is malformed") from error
+    if len(data) > longest:
+        raise broken("the answer has more data than was asked for")
+    return data
+
+
+def _attempt(record: _Record) -> AttemptReport:
+    match = _ATTEMPT.fullmatch(record.line)
+    if match is None or match[2] not in RemoteState.__members__:
+        raise broken("the answer has a line that is about no attempt")
+    state = RemoteState(match[2])
+    exit_code = _unless_missing(match[3], int)
+    cause = "" if match[4] == "-" else match[4]
+    if not _fits(state, exit_code, cause):
+        raise broken(f"the answer contradicts itself about an attempt that is {state}")
+    return AttemptReport(
+        token=Token(match[1]),
+        state=state,
+        exit_code=exit_code,
+        cause=cause,
+        started_ago=_unless_missing(match[5], _seconds),
+        ended_ago=_unless_missing(match[6], _seconds),
+        output_bytes=int(match[7]),
+        log_tail=record.data.decode("utf-8", "replace"),
+    )
+
+
+def _fits(state: RemoteState, exit_code: int | None, cause: str) -> bool:
+    if exit_code is not None and exit_code > 255:
+        return False
+    if state is RemoteState.EXITED:
+        return exit_code is not None and cause in _EXIT_CAUSES
+    if state is RemoteState.NOSTART:
+        return cause in _NO_START_CAUSES
+    return exit_code is None and not cause
+
+
+def _seconds(hundredths: str) -> float:
+    return int(hundredths) / 100
+
+
+def _unless_missing[T](word: str, read: Callable[[str], T]) -> T | None:
+    return None if word == "-" else read(word)

@@ -1,0 +1,58 @@
+"""Answers of workers as lines in a frame. What isn't a whole, well-formed frame is no answer at all."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from iris_cli.core.observations import SilenceKind
+from iris_cli.remote.transport import NoAnswer
+
+LONGEST_LINE = 512
+_LINE = re.compile(rb"[\x20-\x7e]{1,%d}" % LONGEST_LINE)
+_BEGIN = re.compile(rb"IRIS1 ([0-9a-f]{32}) BEGIN ([A-Za-z0-9._-]{1,64}) ([0-9a-f]{32}|-)")
+_END = re.compile(rb"IRIS1 ([0-9a-f]{32}) END (0|[1-9][0-9]{0,6})")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a worker said. `boot_id` and `incarnation` are empty where it has none."""
+
+    boot_id: str
+    incarnation: str
+    lines: tuple[str, ...]
+
+
+def parse_frame(output: bytes, nonce: str) -> Frame:
+    """Find the frame of this call in what came back, and check that it is whole. Raises NoAnswer (PROTOCOL).
+
+    What a login shell prints before and after it doesn't count. The nonce is fresh in every call: it can't be
+    in anything that was there before.
+    """
+    mark = nonce.encode()
+    lines = output.split(b"\n")
+    marked = [index for index, line in enumerate(lines) if mark in line]
+    if len(marked) != 2 or marked[1] == len(lines) - 1:
+        raise broken(
+            "the answer has no frame" if not marked else "the frame of the answer is cut off or doubled"
+        )
+    first, last = marked
+    begin, end = _BEGIN.fullmatch(lines[first]), _END.fullmatch(lines[last])
+    if begin is None or end is None or begin[1] != mark or end[1] != mark:
+        raise broken("the answer's frame is malformed")
+    inside = lines[first + 1 : last]
+    if len(inside) != int(end[2]):
+        raise broken(f"the answer has {len(inside)} lines and claims {int(end[2])}")
+    if not all(_LINE.fullmatch(line) for line in inside):
+        raise broken("the answer has a line that is too long or not plain text")
+    boot_id, incarnation = (text.decode() for text in begin.group(2, 3))
+    return Frame(_known(boot_id), _known(incarnation), tuple(line.decode() for line in inside))
+
+
+def broken(detail: str, *, hint: str = "") -> NoAnswer:
+    """What to raise for an answer that is none."""
+    return NoAnswer(SilenceKind.PROTOCOL, "answer", detail, hint=hint)
+
+
+def _known(word: str) -> str:
+    return "" if word == "-" else word

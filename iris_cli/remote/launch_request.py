@@ -1,0 +1,102 @@
+"""One launch, and the shell texts of the files that it becomes on the worker."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from iris_cli.core.ids import Token
+from iris_cli.remote.worker_script import quote
+
+MARKER = "IRIS_ATTEMPT_TOKEN"
+"""The variable in the environment of every process of an attempt, by which its strays are found."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_KEPT_BY_SHELLS = frozenset(
+    "_ DIRSTACK EPOCHREALTIME EPOCHSECONDS EUID FUNCNAME GROUPS HISTCMD LINENO OPTIND PPID RANDOM SECONDS SHELLOPTS"
+    " SHLVL SRANDOM UID".split()
+)
+_LONGEST_TIME = 10**9  # seconds: thirty years is as good as no limit
+_DIRECTORIES = 'export IRIS_TASK_DIR="$1" IRIS_WORKDIR="$1/work" IRIS_OUTPUT_DIR="$1/output"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRequest:
+    """What to start. Times in seconds; a `timeout` or `setup_timeout` of 0 is none.
+
+    `argv` is run without a shell, `setup` by one beforehand. `exclusive` needs the chips of the host for itself.
+    """
+
+    token: Token
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    setup: str = ""
+    setup_timeout: float = 1800
+    timeout: float = 0
+    grace: float = 30
+    exclusive: bool = False
+
+
+def command_text(request: LaunchRequest) -> str:
+    """The file `cmd`: a function that becomes the command. Raises ValueError for what can't be executed."""
+    if not request.argv or not request.argv[0] or request.argv[0].startswith("-"):
+        raise ValueError("a command needs the name of a program that doesn't begin with '-'")
+    kept = [f"{name}={value}" for name, value in request.env.items() if _is_kept(name)]
+    if kept and "=" in request.argv[0]:
+        raise ValueError(f"{request.argv[0][:40]!r} can't be told from a variable")
+    # Shells keep some names to themselves; none of them holds a secret.
+    words = [*(["env", *kept] if kept else []), *request.argv]
+    return f"task_cmd() {{\nexec {' '.join(map(_word, words))}\n}}\n"
+
+
+def environment_text(request: LaunchRequest) -> str:
+    """The file `env`: a function that exports everything, called only in the process of the task.
+
+    Raises ValueError for names that are none, and for text that no environment can hold.
+    """
+    lines = []
+    for name, value in request.env.items():
+        if _NAME.fullmatch(name) is None:
+            raise ValueError(f"{name[:80]!r} is not the name of an environment variable")
+        word = _word(value)
+        if not _is_kept(name):
+            lines.append(f"export {name}={word}")
+    marker = f"export {MARKER}={request.token}"
+    return "\n".join(["task_env() {", *lines, _DIRECTORIES, marker, "}\n"])
+
+
+def setup_text(request: LaunchRequest) -> str:
+    """The file `setup`. Raises ValueError for text that no file of a shell can hold."""
+    _word(request.setup)
+    return request.setup
+
+
+def settings_text(request: LaunchRequest) -> str:
+    """The attempt's own settings in the file `run`. Raises ValueError for times that are none."""
+    settings = {
+        "time_limit": request.timeout,
+        "setup_limit": request.setup_timeout,
+        "grace": request.grace,
+    }
+    return "\n".join(f"{name}={hundredths(seconds)}" for name, seconds in settings.items())
+
+
+def hundredths(seconds: float) -> int:
+    """Seconds as the library counts them. Raises ValueError for NaN."""
+    if math.isnan(seconds):
+        raise ValueError("a time must be a number")
+    return math.ceil(100 * min(max(seconds, 0.0), _LONGEST_TIME))
+
+
+def _word(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{text[:40]!a} can't be encoded in UTF-8") from error
+    return quote(text)
+
+
+def _is_kept(name: str) -> bool:
+    return name in _KEPT_BY_SHELLS or name.startswith("BASH")

@@ -1,0 +1,197 @@
+# The call `probe`: what this host is.
+#   P <key> <number>        V <key>, then the text        K <token>
+
+# probe REMOTE_DIR CLUSTER WORKER
+probe() {
+    root=$1/$2/$3
+    if ! on_network_disk "$1" && make_root; then
+        take_incarnation
+    fi
+    can_search || refusal "grep on this host can't search the environment of processes: install GNU grep or a newer busybox"
+    command -v base64 >/dev/null 2>&1 || command -v openssl >/dev/null 2>&1 ||
+        refusal "there is neither base64 nor openssl: install coreutils"
+    [ "$boot" != - ] || refusal "this host doesn't say when it was booted"
+    leaves_sessions_alone
+}
+
+# tell_probe: the lines of the answer.
+tell_probe() {
+    machine
+    accelerators
+    metadata
+    for name in "$root"/a/*; do
+        name=${name##*/}
+        [ ${#name} -eq 32 ] || continue
+        case $name in *[!0-9a-f]*) ;; *) line "K $name" ;; esac
+    done
+}
+
+number() { ! is_number "$2" || line "P $1 $2"; }
+
+named() {
+    [ -n "$2" ] || return 0
+    line "V $1"
+    text "$(printf '%s' "$2" | encode)"
+}
+
+# refusal TEXT, caution TEXT: kept until the frame is open.
+refusal() { caution "refused: $1"; }
+caution() {
+    cautions="$cautions$1
+"
+}
+
+# on_network_disk DIRECTORY: hosts that share it would take each other's attempts for their own. BEFORE anything is made.
+on_network_disk() {
+    place=$1
+    while [ ! -d "$place" ] && [ "$place" != / ] && [ -n "$place" ]; do
+        case $place in */*) place=${place%/*} ;; *) place=. ;; esac
+    done
+    # shellcheck disable=SC2046
+    set -- $(cd "${place:-/}" 2>/dev/null && LC_ALL=C df -P . 2>/dev/null | tail -n 1)
+    source=$1 kind=
+    shift $(($# ? $# - 1 : 0))
+    if [ -r "$iris_mounts" ]; then
+        while read -r _ mount_point mount_kind _; do
+            [ "$mount_point" = "$1" ] && kind=$mount_kind
+        done <"$iris_mounts"
+    else
+        case $source in *:/* | //*) kind=nfs ;; esac
+    fi
+    case $kind in
+    nfs* | cifs | smb* | afs | ceph | gfs* | ocfs2 | lustre | gpfs | beegfs | glusterfs | ncpfs | fuse.*)
+        [ "$kind" != fuse.fuse-overlayfs ] || return 1
+        refusal "network file system ($kind) at $place; set remote_dir to a local disk of the worker"
+        ;;
+    *) return 1 ;;
+    esac
+}
+
+make_root() {
+    if mkdir -p "$root/a" 2>/dev/null && chmod 700 "$root" "$root/a" && [ -w "$root/a" ]; then
+        [ -e "$root/spare" ] || printf '' 2>/dev/null >>"$root/spare"
+        [ ! -e "$root/spare" ] || return 0
+    fi
+    refusal "can't write below $root; is the disk full, or set remote_dir to another directory"
+    return 1
+}
+
+# take_incarnation -> $incarnation. Written beside, linked once: two probes at a time agree on one.
+take_incarnation() {
+    [ "$incarnation" = - ] || return 0
+    random
+    [ ! -e "$root/incarnation" ] || mv "$root/incarnation" "$root/incarnation.$nonce" 2>/dev/null
+    printf '%s\n' "$random" 2>/dev/null >"$root/new.$nonce"
+    ln "$root/new.$nonce" "$root/incarnation" 2>/dev/null
+    rm -f "$root/new.$nonce"
+    read -r incarnation 2>/dev/null <"$root/incarnation"
+    case $incarnation in *[!0-9a-f]*) incarnation=- ;; esac
+    if [ ${#incarnation} -ne 32 ]; then
+        incarnation=-
+        refusal "can't write $root/incarnation; is the disk full, or without hard links"
+    fi
+}
+
+# random -> $random: 32 hexadecimal digits.
+random() { random=$(od -An -v -N16 -tx1 /dev/urandom | tr -cd 0-9a-f); }
+
+# leaves_sessions_alone: logind may be told to end what a session leaves behind, such as the tasks.
+leaves_sessions_alone() {
+    [ -r /etc/systemd/logind.conf ] && [ ! -e "/var/lib/systemd/linger/${USER:-$LOGNAME}" ] || return 0
+    if grep -qs '^[[:space:]]*KillUserProcesses *= *\(yes\|true\|1\|on\)' /etc/systemd/logind.conf; then
+        caution "logind ends tasks when their SSH session closes; on the worker: loginctl enable-linger"
+    fi
+}
+
+machine() {
+    cpus=$({ nproc || getconf _NPROCESSORS_ONLN || sysctl -n hw.logicalcpu; } 2>/dev/null)
+    number cpus "$cpus"
+    memory=
+    if [ -r "$iris_proc/meminfo" ]; then
+        while read -r word size _; do
+            [ "$word" != MemTotal: ] || memory=$((size * 1024))
+        done <"$iris_proc/meminfo"
+    else
+        memory=$(sysctl -n hw.memsize 2>/dev/null)
+    fi
+    number memory "$memory"
+    # shellcheck disable=SC2046
+    [ ! -d "$root" ] || set -- $(cd "$root" && LC_ALL=C df -Pk . 2>/dev/null | tail -n 1)
+    is_number "$4" && number disk_free $(($4 * 1024))
+}
+
+# how_many FILES: how many of them there are.
+how_many() {
+    found=0
+    for each; do [ ! -e "$each" ] || found=$((found + 1)); done
+}
+
+accelerators() {
+    tpus_on_bus
+    how_many "$iris_dev"/accel[0-9]*
+    # vfio is for any device that is handed through: with a bus to look at, it must have a TPU on it.
+    if [ "$found" -eq 0 ] && { [ "$tpus" -gt 0 ] || [ -z "$bus" ]; }; then how_many "$iris_dev"/vfio/[0-9]*; fi
+    [ "$found" -gt 0 ] || found=$tpus
+    number chips "$found"
+    how_many "$iris_proc"/driver/nvidia/gpus/*
+    variant=
+    if [ "$found" -gt 0 ]; then
+        for each in "$iris_proc"/driver/nvidia/gpus/*/information; do
+            while IFS=: read -r word rest; do
+                [ "$word" != Model ] || variant=$rest
+            done 2>/dev/null <"$each"
+        done
+    elif [ -e "$iris_dev/nvidiactl" ] || [ -e "$iris_dev/dxg" ]; then
+        gpus=$(nvidia-smi -L 2>/dev/null | grep '^GPU ')
+        found=$(printf '%s' "$gpus" | grep -c '^GPU ')
+        variant=${gpus#*: }
+        variant=${variant%% (*}
+    fi
+    number gpus "$found"
+    named gpu_variant "$variant"
+}
+
+# tpus_on_bus -> $tpus, and $bus if there is a bus to look at. Reading these never disturbs a running job. The vendor
+# (Google) makes network cards and disks too.
+tpus_on_bus() {
+    tpus=0 bus=
+    for each in "$iris_sys"/bus/pci/devices/*; do
+        vendor= device=
+        [ -r "$each/vendor" ] && read -r vendor <"$each/vendor" && read -r device <"$each/device" || continue
+        bus=1
+        case $vendor.$device in
+        0x1ae0.0x0027 | 0x1ae0.0x005e | 0x1ae0.0x0062 | 0x1ae0.0x0063 | 0x1ae0.0x006f | 0x1ae0.0x0076) tpus=$((tpus + 1)) ;;
+        esac
+    done
+}
+
+# metadata: what the metadata server of a Google VM says, if this is one. A server that is slow once isn't asked again.
+metadata() {
+    server=${GCE_METADATA_HOST:-$GCE_METADATA_IP}
+    if [ -z "$server" ]; then
+        [ -r "$iris_sys/class/dmi/id/product_name" ] && read -r product <"$iris_sys/class/dmi/id/product_name"
+        [ "$product" = "Google Compute Engine" ] || return 0
+        server=metadata.google.internal
+    fi
+    unset http_proxy HTTP_PROXY all_proxy ALL_PROXY
+    now
+    patience=$((now + 200))
+    for each in attributes/accelerator-type attributes/agent-worker-number attributes/instance-id \
+        attributes/worker-network-endpoints attributes/tpu-env zone scheduling/preemptible; do
+        said=$(fetch "http://$server/computeMetadata/v1/instance/$each" 2>/dev/null)
+        [ ${#said} -gt 16384 ] || named "${each##*/}" "$said"
+        now
+        [ "$now" -lt "$patience" ] || break
+    done
+}
+
+fetch() {
+    if command -v curl >/dev/null 2>&1; then
+        curl -s -f --max-time 2 -H 'Metadata-Flavor: Google' "$1"
+    elif command -v wget >/dev/null 2>&1; then
+        wget -q -T 2 -O - --header 'Metadata-Flavor: Google' "$1"
+    elif command -v python3 >/dev/null 2>&1; then
+        python3 -c 'import sys, urllib.request as u
+print(u.urlopen(u.Request(sys.argv[1], headers={"Metadata-Flavor": "Google"}), timeout=2).read(20000).decode())' "$1"
+    fi
+}

@@ -1,0 +1,99 @@
+"""Puts together the one script that a call sends to a worker: the shell library, and the call on its last lines."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPaths:
+    """Where a host shows itself. Tests have their own; without a readable `proc` the library uses ps."""
+
+    proc: str = "/proc"
+    dev: str = "/dev"
+    sys: str = "/sys"
+    mounts: str = "/proc/self/mounts"
+
+
+_PROCESSES = ("host", "attempt", "tree")
+_PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        "probe": ("host", "report", "probe"),
+        "prepare": ("launch", "report"),
+        "go": ("launch", "report"),
+        "poll": (*_PROCESSES, "report"),
+        "stop": ("report",),
+        "logs": ("host", "report", "logs"),
+    }
+)
+_LASTING: Mapping[str, Sequence[str]] = MappingProxyType(
+    {  # what is left to run on the worker when the call is over: it travels as text, too
+        "prepare": (*_PROCESSES, "fence", "run"),
+        "go": (*_PROCESSES, "fence", "run"),
+        "stop": (*_PROCESSES, "fence", "stop"),
+    }
+)
+
+
+def worker_script(call: str, body: Sequence[str], paths: HostPaths) -> bytes:
+    """The script of a call. Cut off anywhere, even before its last byte, it does nothing.
+
+    It is one brace group, which a shell runs when it has read all of it. Whatever is started in it reads
+    nothing of the script. Raises ValueError for text that can't be encoded.
+    """
+    library = _head(paths) + _shell(*_LASTING.get(call, ()))
+    script = [
+        "{",
+        "exec </dev/null",
+        f"library={quote(library)}",
+        'eval "$library"',
+        _shell(*_PARTS[call]).rstrip("\n"),
+        *body,
+        "exit 0",
+        "}",
+    ]
+    return "\n".join(script).encode()
+
+
+def quote(text: str) -> str:
+    """The text as one shell word. Raises ValueError for a NUL, which no shell can hold."""
+    if "\0" in text:
+        raise ValueError("a NUL byte can't be passed to a program")
+    return shlex.quote(text)
+
+
+def directory_word(remote_dir: str) -> str:
+    """`remote_dir` as a shell word; `~` is the home directory there, and so is where a relative path begins.
+
+    Raises ValueError for another user's home.
+    """
+    first, slash, rest = remote_dir.rstrip("/").partition("/")
+    if remote_dir.startswith("/"):
+        return quote(remote_dir.rstrip("/") or "/")
+    if first == "~":
+        return f'"$HOME"{quote(slash + rest) if rest else ""}'
+    if first.startswith("~") or not first:
+        raise ValueError(f"remote_dir {remote_dir!r} is neither an absolute path nor one below ~")
+    return f'"$HOME"/{quote(first + slash + rest)}'
+
+
+def _head(paths: HostPaths) -> str:
+    places = [f"iris_{name}={quote(value)}\n" for name, value in asdict(paths).items()]
+    # The session's environment must not change what the library means.
+    return "".join(places) + "set +eu\nunset CDPATH IFS\n"
+
+
+@cache
+def _shell(*names: str) -> str:
+    """Files of the library without comments and indentation: fewer bytes to send, and to store."""
+    lines = []
+    for name in names:
+        text = resources.files("iris_cli.remote").joinpath("shell", f"{name}.sh").read_text("utf-8")
+        stripped = (line.strip() for line in text.splitlines())
+        lines += [line for line in stripped if line and not line.startswith("#")]
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,185 @@
+"""Write the generated pages of docs/ anew; with --check only say whether they are up to date."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+
+from iris_cli.cli.app import build
+from iris_cli.core import constraints, events, job, outcome, resources, task, topology, worker
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.evolve import evolve, replay
+from iris_cli.core.invariants import breaches
+from iris_cli.core.resources import device_compatible
+from iris_cli.core.scheduling import Assignment, Reason, ReasonKind, SchedulingResult, find_assignments
+from iris_cli.errors import ExitCode
+
+DOCS = Path(__file__).parent.parent / "docs"
+NOTE = "<!-- Written by scripts/write_docs.py (make docs); a test checks that it is up to date. -->"
+
+TYPES: tuple[type, ...] = (
+    job.Job,
+    job.JobState,
+    job.Priority,
+    job.CoschedulingConfig,
+    task.Task,
+    task.TaskState,
+    task.Attempt,
+    task.AttemptState,
+    worker.Worker,
+    worker.WorkerCondition,
+    worker.Claim,
+    resources.Resources,
+    resources.Device,
+    outcome.End,
+    outcome.EndReason,
+    constraints.AttributeValue,
+    constraints.Constraint,
+    constraints.ConstraintOp,
+    constraints.ConstraintMode,
+    constraints.NormalizedConstraints,
+    constraints.WorkerAttributes,
+    topology.Topology,
+    Cluster,
+    events.Transaction,
+    SchedulingResult,
+    Assignment,
+    Reason,
+    ReasonKind,
+)
+FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    find_assignments,
+    evolve,
+    replay,
+    breaches,
+    device_compatible,
+    constraints.build_worker_attributes,
+    constraints.preemptible_constraint,
+    constraints.region_constraint,
+    constraints.preemptible_preference_from_constraints,
+    constraints.required_regions_from_constraints,
+    constraints.normalize_constraints,
+    constraints.merge_constraints,
+    constraints.constraints_to_json,
+    constraints.constraints_from_json,
+)
+
+
+def main() -> int:
+    pages = {"api.md": "\n".join(api()) + "\n", "cli.md": "\n".join(cli()) + "\n"}
+    stale = []
+    for name, text in pages.items():
+        path = DOCS / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(name)
+            if "--check" not in sys.argv:
+                path.write_text(text, encoding="utf-8")
+    if stale and "--check" in sys.argv:
+        print(f"out of date: {', '.join(stale)}; run: make docs")
+        return 1
+    return 0
+
+
+def api() -> Iterator[str]:
+    yield from ("# The core as a library", "", NOTE, "")
+    yield "Types have keyword constructors. Times are seconds since the epoch, durations seconds, memory bytes."
+    for kind in TYPES:
+        yield from ("", f"## `{kind.__module__}.{kind.__name__}`", "", _first_paragraph(kind), "")
+        yield from _members(kind)
+    yield from ("", "## Functions")
+    for function in FUNCTIONS:
+        yield from ("", f"### `{function.__module__}.{function.__name__}`", "", "```python")
+        yield f"{function.__name__}{inspect.signature(function)}".replace("iris_cli.core.", "")
+        yield from ("```", "", _first_paragraph(function))
+    yield from ("", "## Events", "")
+    yield "`iris_cli.core.events`; the name of the class is the `type` in the log."
+    yield ""
+    for name, event in events.Event.TYPES.items():
+        if event is not events.AttemptEvent:
+            fields = ", ".join(f"`{field.name}`" for field in dataclasses.fields(event))
+            yield f"- `{name}`: {fields}"
+
+
+def _members(kind: type) -> Iterator[str]:
+    if issubclass(kind, Enum):
+        yield ", ".join(f"`{member.name}` = `{member.value}`" for member in kind)
+        return
+    yield from ("| field | type | default |", "|---|---|---|")
+    if not dataclasses.is_dataclass(kind):  # a NamedTuple
+        for name, hint in typing.get_type_hints(kind).items():
+            yield f"| `{name}` | `{_type(hint)}` | |"
+        return
+    for field in dataclasses.fields(kind):
+        shown = str(field.type).replace("|", "\\|")
+        yield f"| `{field.name}` | `{shown}` | {_default(field)} |"
+
+
+def _type(hint: Any) -> str:
+    return (hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)).replace("|", "\\|")
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default_factory is not dataclasses.MISSING:
+        return f"`{field.default_factory()!r}`"
+    if field.default is dataclasses.MISSING:
+        return "required"
+    return f"`{field.default.value!r}`" if isinstance(field.default, Enum) else f"`{field.default!r}`"
+
+
+def _first_paragraph(thing: Any) -> str:
+    return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
+
+
+def cli() -> Iterator[str]:
+    yield from ("# Command line", "", NOTE, "")
+    yield "Global options may stand anywhere before `--`; `--json` works with every command."
+    yield from ("", "## Exit codes", "", "| code | meaning |", "|---|---|")
+    yield from (f"| {code.value} | {_MEANINGS[code]} |" for code in ExitCode)
+    root = get_command(build())
+    yield from _command("iris", root)
+
+
+_MEANINGS = {
+    ExitCode.OK: "done",
+    ExitCode.FAILED: "failed; for `wait` and `--wait`: the job failed",
+    ExitCode.USAGE: "the command or the job asks for something that can't be meant",
+    ExitCode.CONFIG: "`cluster.yaml` or a job file is wrong",
+    ExitCode.NOT_FOUND: "no such job, task or worker",
+    ExitCode.LOCKED: "another invocation holds the state directory; the message says who",
+    ExitCode.LOG_DAMAGED: "the event log can't be trusted as it is; nothing was written",
+    ExitCode.UNREACHABLE: "some workers did not answer",
+    ExitCode.KILLED: "the job was cancelled",
+    ExitCode.UNSCHEDULABLE: "the job can't be placed",
+    ExitCode.NOT_WRITABLE: "the state can't be written; nothing was dispatched",
+    ExitCode.INTERRUPTED: "interrupted; what is in the log stays true",
+}
+
+
+def _command(path: str, command: Any) -> Iterator[str]:
+    yield from ("", f"## `{path}`", "", inspect.cleandoc(command.help or ""), "")
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    options = [each for each in command.params if each.param_type_name == "option"]
+    words = " ".join(each.make_metavar(None) if _takes_context(each) else each.make_metavar() for each in arguments)
+    yield from ("```", f"{path} {words}".rstrip() + (" [OPTIONS]" if options else ""), "```")
+    rows = [each for each in options if "--help" not in each.opts and not getattr(each, "hidden", False)]
+    if rows:
+        yield from ("", "| option | |", "|---|---|")
+        yield from (f"| `{', '.join(each.opts)}` | {(each.help or '').replace('|', chr(92) + '|')} |" for each in rows)
+    for name, child in getattr(command, "commands", {}).items():
+        yield from _command(f"{path} {name}", child)
+
+
+def _takes_context(argument: Any) -> bool:
+    return "ctx" in inspect.signature(argument.make_metavar).parameters
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""Single tasks: which worker fits, and which of those that fit is the best."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from iris_cli.core.resources import Device
+from iris_cli.core.worker import Worker, WorkerCondition
+from tests.support.fleet import (
+    GIB,
+    busy,
+    change,
+    cycle,
+    host,
+    job,
+    kinds,
+    placed,
+    tainted,
+    tpu_slice,
+    training,
+    vm,
+    workers_of,
+)
+
+CPU, GPU, ANY_GPU, ANY_TPU = Device("cpu"), Device("gpu", "A100"), Device("gpu"), Device("tpu")
+
+
+@pytest.mark.parametrize(
+    ("device", "fits"),
+    [
+        (None, ["cpu", "gpu", "tpu"]),
+        (CPU, ["cpu", "gpu", "tpu"]),
+        (GPU, ["gpu"]),
+        (ANY_GPU, ["gpu"]),
+        (Device("gpu", "H100"), []),
+        (ANY_TPU, ["tpu"]),
+        (Device("tpu", "v4-8"), ["tpu"]),
+        (Device("tpu", "v4-32"), []),
+    ],
+    ids=str,
+)
+def test_a_device_must_be_of_the_same_type_and_of_the_variant_or_any(
+    device: Device | None, fits: list[str]
+) -> None:
+    fleet = {"cpu": host("w"), "gpu": host("w", gpus=1), "tpu": vm("w", "a", 0, "v4-8")}
+    asked = job("j", device=device)
+    assert [name for name, worker in fleet.items() if cycle([worker], asked).assignments] == fits
+
+
+@pytest.mark.parametrize(
+    ("worker", "asked"),
+    [
+        (host("w", cpu=3.999), job("j", cpu=4)),
+        (busy(host("w", cpu=16), cpu=12.5), job("j", cpu=4)),
+        (host("w", memory=4 * GIB - 1), job("j", memory=4 * GIB)),
+        (busy(host("w", memory=4 * GIB), memory=1), job("j", memory=4 * GIB)),
+        (host("w", gpus=3), job("j", device=Device("gpu", count=4))),
+        (busy(host("w", gpus=4), gpus=(2,)), job("j", device=Device("gpu", count=4))),
+        (training(vm("w", "a", 0, "v4-8")), job("j", device=ANY_TPU)),
+    ],
+    ids=["cpu", "cpu in use", "memory", "memory in use", "gpus", "gpus in use", "chips in use"],
+)
+def test_what_does_not_fit_waits(worker: Worker, asked: Any) -> None:
+    assert cycle([worker], asked).assignments == ()
+
+
+def test_fractions_of_a_core_add_up_exactly() -> None:
+    assert len(cycle([host("w", cpu=1)], job("j", cpu=0.1, replicas=11)).assignments) == 10
+
+
+def test_the_chips_of_a_vm_have_one_tenant_whatever_else_is_free() -> None:
+    result = cycle([vm("w", "a", 0, "v4-8")], job("a", device=ANY_TPU), job("b", device=ANY_TPU))
+    assert placed(result) == {"a/task-0": "w"}
+
+
+def test_cpu_work_runs_beside_the_tenant_of_the_chips() -> None:
+    assert placed(cycle([training(vm("w", "a", 0, "v4-8"))], job("j"))) == {"j/task-0": "w"}
+
+
+def test_gpus_are_handed_out_by_index_the_lowest_free_ones_first() -> None:
+    worker = busy(busy(host("w", gpus=6), gpus=(1,)), gpus=(3,))
+    result = cycle([worker], job("j", device=Device("gpu", count=2), replicas=3))
+    assert [each.gpus for each in result.assignments] == [(0, 2), (4, 5)]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"condition": WorkerCondition.UNPROBED},
+        {"condition": WorkerCondition.SUSPECT},
+        {"condition": WorkerCondition.LOST},
+        {"condition": WorkerCondition.AUTH_FAILED},
+        {"condition": WorkerCondition.UNTRUSTED},
+        {"draining": True},
+        {"quarantined": True},
+        {"unschedulable": True},
+        {"cooldown_until": 1000.5},
+    ],
+    ids=lambda state: "-".join(map(str, state.values())),
+)
+def test_a_worker_that_is_not_well_takes_nothing_new(state: dict[str, Any]) -> None:
+    result = cycle([replace(host("w"), **state)], job("j"), now=1000.0)
+    assert result.assignments == ()
+    assert kinds(result, "j", 0) == ["cooldown" if "cooldown_until" in state else "unhealthy"]
+
+
+def test_a_worker_with_an_unconfirmed_stop_takes_nothing_new() -> None:
+    result = cycle([host("w")], job("j"), unconfirmed_stops=["w"])
+    assert (result.assignments, kinds(result, "j", 0)) == ((), ["stopping"])
+
+
+@pytest.mark.parametrize(
+    ("cooldown_until", "serves"),
+    [(0.0, True), (1000.0, True), (1001.0, False), (1600.0, False), (1601.0, True)],
+)
+def test_a_cool_down_longer_than_the_longest_back_off_is_a_clock_that_was_wrong(
+    cooldown_until: float, serves: bool
+) -> None:
+    worker = replace(host("w"), cooldown_until=cooldown_until)
+    assert bool(cycle([worker], job("j"), now=1000.0).assignments) is serves
+
+
+# Taints
+
+
+@pytest.mark.parametrize("value", ["true", True, "false", 1], ids=repr)
+def test_a_taint_keeps_out_who_does_not_tolerate_it_whatever_its_value(value: Any) -> None:
+    worker = tainted(host("w"), value=value)
+    assert kinds(cycle([worker], job("j")), "j", 0) == ["taint"]
+    assert placed(cycle([worker], job("j", tolerations=("maintenance",)))) == {"j/task-0": "w"}
+
+
+def test_every_taint_must_be_tolerated() -> None:
+    worker = tainted(tainted(host("w")), "spot")
+    assert cycle([worker], job("j", tolerations=("spot",))).assignments == ()
+
+
+def test_a_toleration_attracts_nobody() -> None:
+    fleet = [tainted(host("b")), host("c")]
+    assert workers_of(cycle(fleet, job("j", tolerations=("maintenance",), cpu=16, replicas=2)), "j") == [
+        "b",
+        "c",
+    ]
+
+
+# Constraints
+
+
+def test_required_constraints_filter() -> None:
+    fleet = [host("a", region="us"), host("b", region="eu"), host("c")]
+    assert workers_of(cycle(fleet, job("j", "region=eu")), "j") == ["b"]
+
+
+def test_preferred_constraints_only_rank() -> None:
+    fleet = [host("a"), host("b", region="eu"), host("c", region="eu", pool="x")]
+    asked = job("j", "~region=eu", "~pool=x", cpu=16, replicas=4)
+    assert workers_of(cycle(fleet, asked), "j") == ["c", "b", "a"]
+
+
+def test_a_preference_outranks_keeping_slices_whole() -> None:
+    fleet = [host("z"), *tpu_slice("a", region="eu")]
+    assert workers_of(cycle(fleet, job("j", "~region=eu")), "j") == ["a-0"]
+
+
+@pytest.mark.parametrize("constraint", ["rank>=1", 'rank="2"', "rank=2.0", "rank in 3,x"])
+def test_a_constraint_that_fits_no_type_waits_alone(constraint: str) -> None:
+    fleet = [host("a", rank="2"), host("b", rank=0)] if ">" in constraint else [host("a", rank=2)]
+    result = cycle(fleet, job("odd", constraint), job("even"))
+    assert kinds(result, "odd", 0) == ["constraint"]
+    assert list(placed(result)) == ["even/task-0"]
+
+
+# Rank
+
+
+def test_cpu_work_prefers_hosts_without_accelerators() -> None:
+    fleet = [*tpu_slice("a"), host("b", gpus=1), host("z", cpu=2)]
+    assert workers_of(cycle(fleet, job("j", cpu=2)), "j") == ["z"]
+
+
+def test_cpu_work_prefers_slices_already_broken_into_then_hosts_that_break_none() -> None:
+    fleet = [*tpu_slice("a"), host("g", cpu=112, gpus=1), *change(tpu_slice("s"), 2, claims={})]
+    fleet[-1] = busy(fleet[-1])
+    result = cycle(fleet, job("j", cpu=112, replicas=8))
+    assert workers_of(result, "j") == ["s-0", "s-1", "s-2", "g", "a-0", "a-1", "a-2", "a-3"]
+
+
+def test_work_of_24_tasks_breaks_into_one_of_twenty_idle_slices() -> None:
+    fleet = [worker for number in range(20) for worker in tpu_slice(f"s{number:02}")]
+    spread = [worker for number in range(4) for worker in fleet if worker.id.endswith(f"-{number}")]
+    result = cycle(spread, job("j", cpu=16, replicas=24))
+    assert sorted(set(workers_of(result, "j"))) == ["s00-0", "s00-1", "s00-2", "s00-3"]
+
+
+def test_a_gang_that_holds_a_slice_makes_it_the_place_for_cpu_work() -> None:
+    fleet = [*tpu_slice("a"), *map(training, tpu_slice("b"))]
+    assert workers_of(cycle(fleet, job("j")), "j") == ["b-0"]
+
+
+def test_accelerator_work_leaves_whole_slices_of_several_vms_alone() -> None:
+    fleet = [*tpu_slice("a"), *change(tpu_slice("b"), 0, draining=True)]
+    fleet[-1] = training(fleet[-1])
+    assert workers_of(cycle(fleet, job("j", device=ANY_TPU, replicas=3)), "j") == ["b-1", "b-2", "a-0"]
+
+
+def test_among_equals_the_worker_id_decides_as_text() -> None:
+    fleet = [host(f"w-{number}") for number in (2, 10, 1)]
+    assert workers_of(cycle(fleet, job("j", cpu=16, replicas=3)), "j") == ["w-1", "w-10", "w-2"]

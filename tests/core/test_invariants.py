@@ -1,0 +1,201 @@
+"""Each breach, provoked by hand in a sound cluster, is found; and a sound cluster has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from iris_cli.core import (
+    Attempt,
+    AttemptId,
+    AttemptState,
+    AttributeValue,
+    Claim,
+    Cluster,
+    End,
+    EndReason,
+    JobId,
+    Task,
+    TaskId,
+    TaskState,
+    WorkerId,
+)
+from iris_cli.core.invariants import breaches
+from tests.support.lab import Lab
+
+GANG, ONE = JobId("gang"), JobId("one")
+RANK, SINGLE = TaskId(GANG, 0), TaskId(ONE, 0)
+A0, A1, W = WorkerId("a-0"), WorkerId("a-1"), WorkerId("w")
+
+
+@pytest.fixture(scope="module")
+def sound() -> Cluster:
+    """A gang and a single task, both running."""
+    lab = Lab().slice("a").slice("b").worker("w", cpu=2, gpus=2)
+    return lab.job("gang", tpu="v4-16").job("one", gpu="A100").schedule().reports("gang/* running").cluster
+
+
+def change(cluster: Cluster, task_id: TaskId, **changes: Any) -> None:
+    cluster.tasks[task_id] = replace(cluster.tasks[task_id], **changes)
+
+
+def change_attempt(cluster: Cluster, task_id: TaskId, **changes: Any) -> None:
+    attempts = cluster.tasks[task_id].attempts
+    change(cluster, task_id, attempts=(*attempts[:-1], replace(attempts[-1], **changes)))
+
+
+def change_worker(cluster: Cluster, worker: WorkerId, **changes: Any) -> None:
+    cluster.workers[worker] = replace(cluster.workers[worker], **changes)
+
+
+def claim_more(worker: WorkerId, claim: Claim) -> Callable[[Cluster], None]:
+    def breach(cluster: Cluster) -> None:
+        claims = {**cluster.workers[worker].claims, AttemptId(TaskId(ONE, 0), 5): claim}
+        change_worker(cluster, worker, claims=claims)
+
+    return breach
+
+
+def second_attempt(cluster: Cluster, **changes: Any) -> None:
+    first = cluster.tasks[SINGLE].attempts[0]
+    change(cluster, SINGLE, attempts=(first, replace(first, **{"number": 1, **changes})))
+
+
+def move(worker: WorkerId) -> Callable[[Cluster], None]:
+    """The first rank stands elsewhere."""
+
+    def breach(cluster: Cluster) -> None:
+        claims = dict(cluster.workers[A0].claims)
+        change_worker(cluster, A0, claims={})
+        change_worker(cluster, worker, claims={**cluster.workers[worker].claims, **claims})
+        change_attempt(cluster, RANK, worker=worker)
+
+    return breach
+
+
+def attribute(worker: WorkerId, key: str, value: str | int | None) -> Callable[[Cluster], None]:
+    def breach(cluster: Cluster) -> None:
+        attributes = {name: each for name, each in cluster.workers[worker].attributes.items() if name != key}
+        if value is not None:
+            attributes[key] = AttributeValue(value)
+        change_worker(cluster, worker, attributes=attributes)
+
+    return breach
+
+
+def forget_job(cluster: Cluster) -> None:
+    del cluster.jobs[ONE]
+
+
+def forget_task(cluster: Cluster) -> None:
+    del cluster.tasks[SINGLE]
+    change_worker(cluster, W, claims={})
+
+
+def forget_worker(cluster: Cluster) -> None:
+    del cluster.workers[W]
+
+
+def unplaced_rank(cluster: Cluster) -> None:
+    change(cluster, RANK, attempts=(), state=TaskState.PENDING)
+    change_worker(cluster, A0, claims={})
+
+
+ENDED: dict[str, Any] = {"state": AttemptState.ENDED, "end": End(reason=EndReason.OK), "ended_at": 1.0}
+
+BREACHES: list[tuple[Callable[[Cluster], None], str]] = [
+    (claim_more(W, Claim(cpu_millis=1001)), "w: 2001 of 2000 thousandths of a core are committed"),
+    (claim_more(W, Claim(memory=1 << 40)), "bytes of memory are committed"),
+    (claim_more(A0, Claim(chips=True)), "a-0: its chips have 2 tenants"),
+    (claim_more(W, Claim(gpus=(0,))), "w: GPU 0 is handed out 2 times"),
+    (claim_more(W, Claim(gpus=(2,))), "w: GPU 2 is handed out 1 times, of 2"),
+    (claim_more(W, Claim()), "w: claims of ['one/task-0/attempt-0', 'one/task-0/attempt-5']"),
+    (
+        lambda cluster: change_worker(cluster, W, claims={}),
+        "one/task-0/attempt-0: lives, but holds nothing of w",
+    ),
+    (forget_worker, "one/task-0/attempt-0: lives, but holds nothing of w"),
+    (lambda cluster: change_attempt(cluster, SINGLE, **ENDED), "live attempts []"),
+    (lambda cluster: second_attempt(cluster), "one/task-0: 2 live attempts"),
+    (lambda cluster: second_attempt(cluster, number=0, **ENDED), "one/task-0: attempt numbers [0, 0]"),
+    (
+        lambda cluster: change(cluster, SINGLE, state=TaskState.FAILED, end=End(reason=EndReason.OK)),
+        "one/task-0: FAILED with a live attempt that is ASSIGNED",
+    ),
+    (
+        lambda cluster: change(cluster, RANK, state=TaskState.PENDING),
+        "gang/task-0: PENDING with a live attempt that is RUNNING",
+    ),
+    (
+        lambda cluster: change(cluster, SINGLE, end=End(reason=EndReason.OK)),
+        "one/task-0: ASSIGNED, and its end is",
+    ),
+    (lambda cluster: change(cluster, SINGLE, attempts=()), "one/task-0: ASSIGNED without a live attempt"),
+    (
+        lambda cluster: change(cluster, SINGLE, attempts=(), state=TaskState.RUNNING),
+        "one/task-0: RUNNING without a live attempt",
+    ),
+    (forget_job, "one/task-0: its job does not exist"),
+    (forget_task, "one: one/task-0 do not exist"),
+    (
+        lambda cluster: cluster.jobs.update({ONE: replace(cluster.jobs[ONE], end=End(reason=EndReason.OK))}),
+        "one: has ended, but one/task-0 not",
+    ),
+    (unplaced_rank, "gang: 1 of 2 ranks are placed"),
+    (lambda cluster: change_attempt(cluster, RANK, round=5), "gang: 1 of 2 ranks are placed"),
+    (move(A1), "gang: two ranks share a worker"),
+    (move(WorkerId("b-0")), "gang: stands on b, a, not on 1 groups of tpu-name"),
+    (move(W), "gang: stands on no group, a, not on 1 groups of tpu-name"),
+    (attribute(A0, "tpu-name", "z"), "gang: stands on z, a, not on 1 groups of tpu-name"),
+    (attribute(A0, "tpu-vm-count", 4), "gang: 2 ranks on a-0, a-1, of a slice of 4 VMs"),
+]
+
+
+def test_a_sound_cluster_has_no_breaches(sound: Cluster) -> None:
+    assert breaches(sound) == []
+    assert breaches(Cluster()) == []
+
+
+@pytest.mark.parametrize(("breach", "words"), BREACHES, ids=[words[:40] for _, words in BREACHES])
+def test_a_breach_is_found(sound: Cluster, breach: Callable[[Cluster], None], words: str) -> None:
+    broken = sound.copy()
+    breach(broken)
+    found = breaches(broken)
+    assert any(words in each for each in found), found
+    assert breaches(sound) == []
+
+
+def test_two_slices_must_carry_equal_blocks() -> None:
+    lab = Lab().slice("a").slice("b").job("gang", tpu="v4-16", slices=2).schedule()
+    broken = lab.cluster.copy()
+    attribute(A0, "tpu-name", "b")(broken)
+    assert "gang: 1 ranks on a-1, of a slice of 2 VMs" in breaches(broken)
+    assert "gang: 3 ranks on a-0, b-0, b-1, of a slice of 2 VMs" in breaches(broken)
+
+
+def test_a_rank_that_ended_may_lose_its_host() -> None:
+    lab = Lab().slice("a").job("gang", tpu="v4-16").schedule().reports("gang/* running")
+    lab.reports("gang/task-0 exited 0").configure("a-0")
+    assert WorkerId("a-0") not in lab.cluster.workers
+    assert breaches(lab.cluster) == []
+
+
+def test_a_terminal_task_may_hold_what_is_being_stopped() -> None:
+    lab = Lab().worker("w").job("one").schedule().cancel("one")
+    assert [attempt.state for _, attempt in lab.cluster.live_attempts()] == [AttemptState.STOPPING]
+    assert breaches(lab.cluster) == []
+
+
+def test_what_breaks_at_once_is_reported_at_once(sound: Cluster) -> None:
+    broken = sound.copy()
+    claim_more(W, Claim(cpu_millis=1001))(broken)
+    unplaced_rank(broken)
+    assert len(breaches(broken)) >= 3
+
+
+def test_tables_built_by_hand_are_judged_alike() -> None:
+    task = Task(id=SINGLE, state=TaskState.RUNNING, attempts=(Attempt(number=1, worker=W, token="t"),))  # type: ignore[arg-type]  # the token doesn't matter
+    assert "one/task-0: its job does not exist" in breaches(Cluster(tasks={SINGLE: task}))

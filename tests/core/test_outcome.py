@@ -1,0 +1,52 @@
+"""What an exit record means, and how it is called."""
+
+from __future__ import annotations
+
+import pytest
+
+from iris_cli.core.outcome import EndReason, reason_of_exit, signal_name
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "cause", "reason"),
+    [
+        (0, "", EndReason.OK),
+        (1, "", EndReason.USER_ERROR),
+        (2, "", EndReason.USER_ERROR),
+        (127, "", EndReason.USER_ERROR),
+        (128, "", EndReason.USER_ERROR),
+        (137, "", EndReason.SIGNAL),
+        (143, "", EndReason.SIGNAL),
+        (255, "", EndReason.USER_ERROR),
+        (137, "oom", EndReason.OOM),
+        (143, "timeout", EndReason.TIMEOUT),
+        (0, "timeout", EndReason.TIMEOUT),
+        (1, "something else", EndReason.USER_ERROR),
+    ],
+)
+def test_the_reason_of_an_exit(exit_code: int, cause: str, reason: EndReason) -> None:
+    assert reason_of_exit(exit_code, cause) is reason
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "name"),
+    [
+        (None, None),
+        (0, None),
+        (9, None),
+        (128, None),
+        (129, "SIGHUP"),
+        (137, "SIGKILL"),
+        (143, "SIGTERM"),
+        (255, None),
+    ],
+)
+def test_the_signal_behind_an_exit_code(exit_code: int | None, name: str | None) -> None:
+    assert signal_name(exit_code) == name
+
+
+def test_the_reasons_have_their_published_names() -> None:
+    assert [reason.value for reason in EndReason] == (
+        "ok user_error timeout oom signal setup_failed worker_failed preempted dispatch_failed sibling "
+        "cancelled job_ended scheduling_timeout dependency_failed"
+    ).split()

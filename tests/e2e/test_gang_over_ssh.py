@@ -1,0 +1,194 @@
+"""The main job, on real SSH servers: a gang starts whole, ends whole, and tells what happened."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.site import Site
+
+pytestmark = pytest.mark.ssh
+
+TPU = ("--tpu", "v5litepod-16")
+
+
+def test_a_gang_runs_in_rank_order_with_its_environment_and_logs(slice_of_four: Site) -> None:
+    site = slice_of_four
+    script = 'echo "$IRIS_TASK_INDEX/$IRIS_NUM_TASKS $IRIS_WORKER_ID $MINE"; echo trouble >&2'
+    site.iris("launch", "--wait", "--name", "train", "-e", "MINE=a b", *TPU, "--", "sh", "-c", script)
+    job = site.job("train")
+    assert job["state"] == "SUCCEEDED"
+    logs = site.iris("logs", "train", "--no-fold", "--stream", "out").out.splitlines()
+    assert sorted(logs) == [f"[{rank}] {rank}/4 tpu-a-{rank} a b" for rank in range(4)]
+
+
+def test_the_failure_of_one_rank_takes_the_gang_down_and_is_named(slice_of_four: Site) -> None:
+    site = slice_of_four
+    script = 'if [ $IRIS_TASK_INDEX = 2 ]; then echo "loss is NaN" >&2; exit 3; fi; sleep 600'
+    ran = site.iris("launch", "--wait", "--name", "doomed", "--grace", "1s", *TPU, "--", "sh", "-c", script, code=1)
+    assert "doomed" in ran.out
+    site.until(lambda: not any_live(site))
+    ended = {event["task"]: event for event in site.events() if event["type"] == "TaskEnded"}
+    assert ended["doomed/task-2"]["state"] == "FAILED"
+    assert ended["doomed/task-2"]["end"]["exit_code"] == 3
+    for rank in (0, 1, 3):
+        end = ended[f"doomed/task-{rank}"]
+        assert end["state"] == "WORKER_FAILED"
+        assert end["end"]["error"] == "Coscheduled sibling doomed/task-2 failed"
+    assert sum(event["type"] == "AttemptStopped" for event in site.events()) == 3
+    shown = site.iris("status", "doomed").out
+    assert "doomed/task-2" in shown
+    assert "loss is NaN" in shown
+
+
+def test_assignments_of_a_gang_are_one_record_and_precede_every_start(slice_of_four: Site) -> None:
+    site = slice_of_four
+    site.iris("launch", "--wait", "--name", "train", *TPU, "--", "true")
+    records = [json.loads(line)["events"] for line in (site.state / "events.jsonl").read_text().splitlines()]
+    assigning = [
+        [event["task"] for event in record if event["type"] == "TaskAssigned"]
+        for record in records
+        if any(event["type"] == "TaskAssigned" for event in record)
+    ]
+    assert assigning == [[f"train/task-{rank}" for rank in range(4)]]
+
+
+def test_a_second_gang_waits_with_its_reason_and_runs_afterwards(slice_of_four: Site) -> None:
+    site = slice_of_four
+    gate = site.directory / "gate"
+    wait = f"while [ ! -e {gate} ]; do sleep 0.1; done"
+    site.iris("launch", "--name", "first", *TPU, "--", "sh", "-c", wait)
+    site.iris("launch", "--name", "second", *TPU, "--", "true")
+    assert site.job("second")["state"] == "PENDING"
+    assert "chips" in site.iris("why", "second", "--json").out
+    gate.touch()
+    site.iris("wait", "first", "second")
+
+
+def test_a_cpu_job_runs_beside_a_gang_and_is_kept_from_the_chips(slice_of_four: Site) -> None:
+    site = slice_of_four
+    gate = site.directory / "gate"
+    site.iris("launch", "--name", "gang", *TPU, "--", "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.1; done")
+    site.iris("launch", "--wait", "--name", "side", "--cpu", "0.1", "--", "sh", "-c", "echo [$JAX_PLATFORMS]")
+    assert "[cpu]" in site.iris("logs", "side").out
+    gate.touch()
+    site.iris("wait", "gang")
+
+
+def test_a_failed_gang_is_tried_again_as_a_whole(slice_of_four: Site) -> None:
+    site = slice_of_four
+    script = "[ $IRIS_ATTEMPT = 1 ] || [ $IRIS_TASK_INDEX != 1 ]"
+    site.iris(
+        "launch", "--wait", "--name", "again", "--max-retries-failure", "1", *TPU, "--", "sh", "-c", script
+    )
+    attempts = [(event["task"], event["attempt"]) for event in site.events() if event["type"] == "TaskAssigned"]
+    assert attempts == [(f"again/task-{rank}", number) for number in (0, 1) for rank in range(4)]
+
+
+def test_cancel_stops_every_process_of_a_gang(slice_of_four: Site) -> None:
+    site = slice_of_four
+    pids = site.directory / "pids"
+    pids.mkdir()
+    script = f"(setsid sleep 600 & echo $! >{pids}/stray-$IRIS_TASK_INDEX); echo $$ >{pids}/$IRIS_TASK_INDEX; sleep 600"
+    site.iris("launch", "--name", "long", *TPU, "--", "sh", "-c", script)
+    site.until(lambda: len(list(pids.iterdir())) == 8, cycles=False)
+    site.iris("cancel", "long", "--wait", "--reason", "enough")
+    assert site.job("long")["state"] == "KILLED"
+    for file in pids.iterdir():
+        assert not alive(int(file.read_text())), file.name
+
+
+def test_words_of_any_kind_arrive_byte_for_byte(slice_of_four: Site) -> None:
+    site = slice_of_four
+    hostile = ["", " ", "a b", "it's", '"', "$(touch /tmp/never)", "`id`", "\\", "ü€🚀", "a\nb", "-n", "*", "x" * 100_000]
+    out = site.directory / "received"
+    program = "import json, os, sys; json.dump([sys.argv[2:], os.environ['ODD']], open(sys.argv[1], 'w'))"
+    odd = "line one\nline 'two' \"$HOME\" `id` ü"
+    words = ("--", "python3", "-c", program, str(out), *hostile)
+    site.iris("launch", "--wait", "--name", "odd", "--cpu", "0.1", "-e", f"ODD={odd}", *words)
+    assert json.loads(out.read_text()) == [hostile, odd]
+
+
+def test_a_host_that_is_down_costs_the_gang_a_round_and_no_retry(slice_of_four: Site) -> None:
+    site = slice_of_four
+    site.iris("schedule", "--once")
+    site.hosts[3].stop()
+    site.iris("launch", "--name", "train", *TPU, "--", "true")
+    assert site.job("train")["state"] == "PENDING"
+    site.hosts[3].start()
+    site.until(lambda: site.job("train")["state"] == "SUCCEEDED")
+    ended = [event for event in site.events() if event["type"] == "GangRoundEnded"]
+    assert {event["reason"] for event in ended} <= {"dispatch_failed"}
+
+
+def test_a_changed_host_key_is_refused_until_the_operator_accepts_it(slice_of_four: Site) -> None:
+    site = slice_of_four
+    site.iris("schedule", "--once")
+    host = site.hosts[1]
+    old = host.fingerprint
+    host.stop()
+    host.new_host_key()
+    host.start()
+    ran = site.iris("worker", "probe", "tpu-a-1", code=7)
+    assert old in ran.out + ran.err
+    assert host.fingerprint in ran.out + ran.err
+    assert "--accept-key" in ran.err
+    site.iris("launch", "--name", "train", *TPU, "--", "true")
+    assert site.job("train")["state"] == "PENDING"
+    site.iris("worker", "probe", "--accept-key", "--yes", "tpu-a-1")
+    site.until(lambda: site.job("train")["state"] == "SUCCEEDED")
+
+
+def test_an_invocation_that_is_killed_leaves_nothing_that_one_cycle_cannot_mend(slice_of_four: Site) -> None:
+    site = slice_of_four
+    config = site.directory / "cluster.yaml"
+    config.write_text(config.read_text().replace("limits: {", "limits: {dispatch_lease: 1s, "))
+    site.iris("schedule", "--once")
+    count = site.directory / "starts"
+    count.mkdir()
+    for delay in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0):
+        name = f"job-{int(delay * 10)}"
+        script = f"mkdir {count}/{name}-$IRIS_TASK_INDEX"  # fails if it ever starts twice
+        site.iris("launch", "--no-schedule", "--name", name, *TPU, "--", "sh", "-c", script)
+        process = site.start("schedule", "--once")
+        time.sleep(delay)
+        process.kill()
+        process.communicate()
+    site.until(lambda: all_over(site))
+    assert {job["state"] for job in site.iris("status", "--json").json()["jobs"]} == {"SUCCEEDED"}
+    assert len(list(count.iterdir())) == 24
+
+
+def test_many_invocations_at_once_start_everything_once(slice_of_four: Site) -> None:
+    site = slice_of_four
+    count = site.directory / "starts"
+    count.mkdir()
+    script = f"mkdir {count}/$IRIS_JOB_ID-$IRIS_TASK_INDEX"
+    for number in range(3):
+        site.iris("launch", "--no-schedule", "--name", f"gang-{number}", *TPU, "--", "sh", "-c", script)
+    processes = [site.start("schedule", "--once") for _ in range(3)] + [site.start("watch", "--once")]
+    for process in processes:
+        process.communicate()
+        assert process.returncode == 0
+    site.until(lambda: all_over(site))
+    assert {job["state"] for job in site.iris("status", "--json").json()["jobs"]} == {"SUCCEEDED"}
+    assert len(list(count.iterdir())) == 12
+
+
+def any_live(site: Site) -> bool:
+    return any(worker["claims"] for worker in site.iris("workers", "--json").json()["workers"])
+
+
+def all_over(site: Site) -> bool:
+    jobs = site.iris("status", "--json").json()["jobs"]
+    return all(job["state"] in ("SUCCEEDED", "FAILED", "KILLED", "UNSCHEDULABLE") for job in jobs)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False

@@ -1,0 +1,172 @@
+"""Who may get at the state directory, and what is told when it isn't as it should be."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.events import WorkerDrained
+from iris_cli.core.ids import WorkerId
+from iris_cli.errors import ExitCode, NotWritableError
+from iris_cli.journal.salvage import salvage
+from iris_cli.journal.state_dir import StateDir
+from tests.journal.samples import NOON, filled, state_in
+
+DRAINED = [WorkerDrained(worker=WorkerId("v4a-0"))]
+FILES = ["events.jsonl", "HEAD", "lock", "lock.json"]
+NOBODY = 65534
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDir:
+    return filled(tmp_path / "state", 5)
+
+
+def refusal(state: StateDir) -> NotWritableError:
+    before = (state.path / "events.jsonl").read_bytes()
+    with pytest.raises(NotWritableError) as caught, state.locked("iris drain") as writer:
+        writer.append(DRAINED, at=NOON)
+    assert (state.path / "events.jsonl").read_bytes() == before
+    with pytest.raises(NotWritableError):
+        salvage(state.path, now=NOON, actor="me@laptop")
+    return caught.value
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o660, 0o606, 0o777])
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_others_can_read_or_write_is_refused_with_the_line_that_closes_it(
+    state: StateDir, name: str, mode: int
+) -> None:
+    (state.path / name).chmod(mode)
+    error = refusal(state)
+    assert error.hint == f"chmod 600 {state.path / name}"
+    assert error.exit_code == ExitCode.NOT_WRITABLE
+    view = state.read()
+    assert view.seq == 5
+    assert error.hint in view.warnings[0]
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o770, 0o777])
+def test_a_directory_that_others_can_enter_is_refused_with_the_line_that_closes_it(
+    state: StateDir, mode: int
+) -> None:
+    state.path.chmod(mode)
+    assert refusal(state).hint == f"chmod 700 {state.path}"
+
+
+def test_the_line_that_closes_names_everything_and_can_be_pasted(tmp_path: Path) -> None:
+    state = filled(tmp_path / "my state", 5)
+    state.path.chmod(0o777)
+    (state.path / "HEAD").chmod(0o666)
+    hint = refusal(state).hint
+    subprocess.run(["sh", "-c", hint], check=True)
+    with state.locked("iris drain") as writer:
+        assert writer.append(DRAINED, at=NOON).seq == 6
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_symbolic_link_in_the_place_of_a_file_is_refused(
+    state: StateDir, name: str, tmp_path: Path
+) -> None:
+    (state.path / name).rename(tmp_path / name)
+    (state.path / name).symlink_to(tmp_path / name)
+    assert f"{name} is a symbolic link" in refusal(state).message
+    with pytest.raises(NotWritableError, match="symbolic link"):
+        state.read()
+
+
+@pytest.mark.parametrize("name", ["HEAD.tmp", "events.jsonl.tmp"])
+def test_a_symbolic_link_in_the_place_of_a_draft_is_not_followed(
+    state: StateDir, name: str, tmp_path: Path
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (state.path / name).symlink_to(victim)
+    (state.path / "HEAD").unlink()  # so that the log is copied, too
+    with pytest.raises(NotWritableError), state.locked("iris drain"):
+        pass
+    assert victim.read_text() == "precious"
+
+
+def test_something_else_than_a_file_is_refused(state: StateDir) -> None:
+    (state.path / "HEAD").unlink()
+    os.mkfifo(state.path / "HEAD", 0o600)
+    assert "HEAD is not a regular file" in refusal(state).message
+
+
+def test_a_state_directory_may_be_reached_by_a_link(state: StateDir, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(state.path)
+    with state_in(tmp_path / "link").locked("iris drain") as writer:
+        assert writer.append(DRAINED, at=NOON).seq == 6
+
+
+def test_a_state_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").touch(0o600)
+    state = state_in(tmp_path / "state")
+    with pytest.raises(NotWritableError):
+        state.create("lab")
+    with pytest.raises(NotWritableError):
+        state.read()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("name", [".", *FILES])
+def test_what_belongs_to_another_user_is_refused(state: StateDir, name: str) -> None:
+    os.chown(state.path / name, NOBODY, NOBODY)
+    error = refusal(state)
+    assert f"belongs to another user (uid {NOBODY})" in error.message
+    assert "chown" in error.hint
+
+
+def in_a_child(state: StateDir, attempt: Callable[[StateDir], None]) -> bool:
+    """Whether `attempt` ends well in a process that no permission is waived for.
+
+    Root may write anywhere, so as root the child becomes somebody else, after going to where it needs no path.
+    """
+    if os.geteuid() == 0:
+        for path in (state.path, *state.path.iterdir()):
+            os.chown(path, NOBODY, NOBODY)
+    child = os.fork()
+    if child == 0:
+        try:
+            os.chdir(state.path.parent)
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+            attempt(state_in(Path(state.path.name)))
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_read_only_directory_can_be_read_and_is_refused_to_writers(state: StateDir) -> None:
+    def attempt(state: StateDir) -> None:
+        assert (state.read().seq, state.read().damage) == (5, None)
+        with pytest.raises(NotWritableError, match="state can't be written"), state.locked("iris drain"):
+            pass
+
+    state.path.parent.chmod(0o755)
+    state.path.chmod(0o500)
+    assert in_a_child(state, attempt)
+    state.path.chmod(0o700)
+
+
+def test_a_directory_that_is_closed_to_us_is_told_to_readers_too(state: StateDir) -> None:
+    def attempt(state: StateDir) -> None:
+        with pytest.raises(NotWritableError, match="Permission denied"):
+            state.read()
+        with pytest.raises(NotWritableError, match="Permission denied"), state.locked("iris drain"):
+            pass
+
+    state.path.parent.chmod(0o755)
+    state.path.chmod(0o000)
+    assert in_a_child(state, attempt)
+    state.path.chmod(0o700)

@@ -1,0 +1,57 @@
+"""Readers take no lock: what they see while others write is always a whole beginning of the log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from iris_cli.journal.record import encode_line
+from iris_cli.journal.state_dir import StateDir
+from iris_cli.journal.verify import verify
+from tests.journal.samples import STORY, filled, state_in
+from tests.journal.writer_process import start
+
+
+def test_half_an_append_is_not_seen_and_not_touched(tmp_path: Path) -> None:
+    state = filled(tmp_path / "state", 5)
+    log, whole = state.path / "events.jsonl", state.read()
+    line = encode_line(verify(state.path).sound_until, STORY[9], at=0.0, actor="me")
+    before = log.read_bytes()
+    for size in range(1, len(line)):
+        log.write_bytes(before + line[:size])
+        assert state.read() == whole
+        assert log.read_bytes() == before + line[:size]
+    log.write_bytes(before + line)
+    assert state.read().seq == 6
+    assert sorted(path.name for path in state.path.iterdir()) == ["HEAD", "events.jsonl", "lock", "lock.json"]
+
+
+def test_a_reader_follows_a_writer_and_never_sees_damage(tmp_path: Path) -> None:
+    state = state_in(tmp_path / "state")
+    state.create("lab")
+    seen = list(state.read().transactions)
+    with start(state.path, "append", "w") as writer:
+        try:
+            while len(seen) < 100:
+                view = state.read(after_seq=len(seen))
+                assert view.damage is None
+                seen += view.transactions
+                assert view.seq == len(seen)
+        finally:
+            writer.kill()
+    assert [each.seq for each in seen] == list(range(1, len(seen) + 1))
+    assert seen == list(state_in(state.path).read().transactions)[: len(seen)]
+
+
+def test_a_reader_during_recoveries_sees_no_damage(tmp_path: Path) -> None:
+    """Each recovery puts another file in the place of the log."""
+    state = filled(tmp_path / "state", 20)
+    reader = StateDir(state.path, now=lambda: 0.0, actor="me@laptop")
+    for _ in range(10):
+        seq = reader.read().seq
+        (state.path / "HEAD").unlink()
+        with (state.path / "events.jsonl").open("ab") as log:
+            log.write(b'{"seq"')
+        assert reader.read(after_seq=seq).damage is None
+        with state.locked("iris drain"):
+            assert reader.read(after_seq=seq).transactions == ()
+        assert reader.read(after_seq=seq).seq == 20

@@ -1,0 +1,183 @@
+"""Following logs: to the end, through retries and silences, nothing twice and nothing left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.observations import AttemptReport, RemoteState
+from iris_cli.ops.follow import Follower, Step
+from iris_cli.ops.logs import Query
+from tests.ops.world import World
+from tests.support.lab import Lab
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """A gang of two that runs; somebody else runs the cycles."""
+    lab = Lab().slice("a", "v4-16").job("train", tpu="v4-16", max_retries_failure=1)
+    world = World(lab.schedule().reports("train/* running"), tmp_path / "state")
+    with world.scheduler():
+        yield world
+
+
+def follow(
+    world: World, story: list[Callable[[], object]], what: str = "train", tail: int = 20
+) -> list[Step]:
+    """Every step while the story happens, one part of it between two looks."""
+    parts = iter(story)
+
+    def go_on() -> None:
+        next(parts, lambda: None)()
+        world.write()
+
+    world.clock.then = go_on
+    return list(Follower(world.session(), what, Query(tail=tail)).steps())
+
+
+def lines(steps: list[Step]) -> list[str]:
+    return [f"{line.rank}.{line.attempt.number} {line.text}" for step in steps for line in step.lines]
+
+
+def notes(steps: list[Step]) -> list[str]:
+    return [f"{task}: {text}" for step in steps for task, text in step.notes]
+
+
+def test_lines_come_as_they_are_written_until_the_end(world: World) -> None:
+    world.says("train/task-0", "old 1\nold 2\nnew")
+    steps = follow(
+        world,
+        [
+            lambda: world.says("train/task-0", " 1\n"),
+            lambda: world.says("train/task-1", "hello\n", "err"),
+            lambda: world.says("train/task-0", "last words"),
+            lambda: world.lab.reports("train/* exited 0"),
+        ],
+        tail=1,
+    )
+    assert lines(steps) == ["0.0 old 2", "0.0 new 1", "1.0 hello", "0.0 last words"]
+    assert notes(steps) == []
+
+
+def test_what_was_written_just_before_the_end_is_read(world: World) -> None:
+    def end() -> None:
+        world.says("train/task-0", "saved\n")
+        world.lab.reports("train/* exited 0")
+
+    assert lines(follow(world, [end])) == ["0.0 saved"]
+
+
+def test_a_job_that_is_over_shows_its_end_and_is_done(world: World) -> None:
+    world.says("train/task-0", "bye\n")
+    world.lab.reports("train/* exited 0")
+    world.write()
+    assert lines(follow(world, [])) == ["0.0 bye"]
+    assert world.clock.naps == 0
+
+
+def test_a_retried_gang_is_followed_into_its_next_round(world: World) -> None:
+    def fail() -> None:
+        world.says("train/task-1", "boom\n")
+        world.lab.reports("train/task-1 exited 1")
+
+    def again() -> None:
+        world.lab.schedule().reports("train/* running")
+        world.says("train/task-0", "first\nsecond\n")
+
+    steps = follow(
+        world,
+        [
+            fail,
+            lambda: world.lab.reports("train/task-0 stopped"),
+            again,
+            lambda: world.lab.reports("train/* exited 0"),
+        ],
+        tail=1,
+    )
+    assert lines(steps) == ["1.0 boom", "0.1 first", "0.1 second"]
+    assert notes(steps) == [f"train/task-{rank}: attempt 1 on worker a-{rank}" for rank in (0, 1)]
+
+
+def test_one_attempt_is_followed_to_its_own_end_only(world: World) -> None:
+    world.says("train/task-1", "boom\n")
+    steps = follow(world, [lambda: world.lab.reports("train/task-1 exited 1")], what="train/task-1/attempt-0")
+    assert lines(steps) == ["1.0 boom"]
+
+
+def test_a_silent_worker_is_named_once_and_its_lines_come_later(world: World) -> None:
+    def back() -> None:
+        world.hosts.silent.clear()
+
+    world.says("train/task-0", "a\n")
+    world.says("train/task-1", "b\n")
+    world.hosts.silent.add("a-1")
+    rest = [lambda: None] * 20
+    steps = follow(world, [*rest, back, *rest, lambda: world.lab.reports("train/* exited 0")])
+    assert lines(steps) == ["0.0 a", "1.0 b"]
+    assert notes(steps) == [
+        "train/task-1: no answer from worker a-1 (connect: no route); trying again",
+        "train/task-1: worker a-1 answers again",
+    ]
+
+
+def test_a_silent_worker_is_not_asked_at_every_look(world: World) -> None:
+    world.hosts.silent.add("a-1")
+    rest = [lambda: None] * 60
+    follow(world, [*rest, lambda: world.lab.reports("train/* exited 0")])
+    asked = [worker for worker, _ in world.hosts.asked]
+    assert asked.count("a-0") > 100
+    assert asked.count("a-1") < 10
+
+
+def test_an_end_on_a_silent_worker_is_told_from_the_log(world: World) -> None:
+    def end() -> None:
+        world.hosts.silent.add("a-1")
+        attempt = world.lab.attempt("train", 1)
+        said = AttemptReport(
+            token=attempt.token, state=RemoteState.EXITED, exit_code=0, log_tail="kept 1\nkept 2\n"
+        )
+        world.lab.answers(world.lab.answer_of("a-1", said)).reports("train/task-0 exited 0")
+        world.write()
+
+    follower = Follower(world.session(), "train", Query())
+    world.clock.then = end
+    steps = list(follower.steps())
+    assert lines(steps) == ["1.0 kept 1", "1.0 kept 2"]
+    assert notes(steps)[-1].endswith("these last lines are from the log")
+    assert follower.cut_short
+
+
+def test_what_was_shown_is_not_shown_again_from_the_log(world: World) -> None:
+    def end() -> None:
+        world.hosts.silent.add("a-0")
+        world.lab.reports("train/* exited 0")
+
+    world.says("train/task-0", "shown\n")
+    steps = follow(world, [end])
+    assert lines(steps) == ["0.0 shown"]
+    assert notes(steps)[-1].endswith("the end of its output is missing")
+
+
+def test_a_cancelled_job_on_a_silent_worker_does_not_hold_us(world: World) -> None:
+    world.hosts.silent.add("a-1")
+    steps = follow(
+        world,
+        [lambda: world.lab.cancel("train"), lambda: world.lab.reports("train/task-0 stopped")],
+    )
+    assert lines(steps) == []
+
+
+def test_what_waits_says_why_and_is_followed_once_it_runs(tmp_path: Path) -> None:
+    lab = Lab().job("side")
+    world = World(lab, tmp_path / "state")
+
+    def start() -> None:
+        lab.worker("w").schedule().reports("side/* running")
+        world.says("side/task-0", "hi\n")
+
+    with world.scheduler():
+        steps = follow(world, [start, lambda: lab.reports("side/* exited 0")], what="side")
+    assert lines(steps) == ["0.0 hi"]
+    assert notes(steps)[0].startswith("side/task-0: has not started: ")

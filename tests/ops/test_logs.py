@@ -1,0 +1,151 @@
+"""What tasks wrote, fetched once: of whom, how much, and what is said where there is nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.observations import AttemptReport, RemoteState
+from iris_cli.errors import NotFoundError, UsageError
+from iris_cli.ops.logs import Query, TaskLog, fetch
+from tests.ops.world import World
+from tests.support.lab import Lab
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A gang of two that runs."""
+    lab = Lab().slice("a", "v4-16").job("train", tpu="v4-16").schedule().reports("train/* running")
+    return World(lab, tmp_path / "state")
+
+
+def texts(log: TaskLog) -> list[str]:
+    return [line.text for line in log.lines]
+
+
+def test_every_rank_is_asked_once_for_each_stream(world: World) -> None:
+    world.says("train/task-0", "step 1\nstep 2\n")
+    world.says("train/task-1", "warning\n", "err")
+    logs = fetch(world.session(), "train", Query())
+    assert [texts(log) for log in logs] == [["step 1", "step 2"], ["warning"]]
+    assert sorted(world.hosts.asked) == [("a-0", "err"), ("a-0", "out"), ("a-1", "err"), ("a-1", "out")]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (Query(tail=1), ["out 2", "err 2"]),
+        (Query(tail=0), []),
+        (Query(tail=None), ["out 1", "out 2", "err 1", "err 2"]),
+        (Query(streams=("err",)), ["err 1", "err 2"]),
+    ],
+)
+def test_the_end_of_each_stream_is_shown(world: World, query: Query, expected: list[str]) -> None:
+    world.says("train/task-0", "out 1\nout 2\n")
+    world.says("train/task-0", "err 1\nerr 2\n", "err")
+    assert texts(fetch(world.session(), "train/task-0", query)[0]) == expected
+
+
+def test_an_unfinished_last_line_counts_as_a_line(world: World) -> None:
+    world.says("train/task-0", "one\ntwo\nthree")
+    assert texts(fetch(world.session(), "train/task-0", Query(tail=2))[0]) == ["two", "three"]
+
+
+def test_ranks_can_be_chosen(world: World) -> None:
+    assert [log.task.index for log in fetch(world.session(), "train", Query(ranks=(1,)))] == [1]
+    assert {worker for worker, _ in world.hosts.asked} == {"a-1"}
+
+
+@pytest.mark.parametrize(
+    ("what", "query", "error", "hint"),
+    [
+        ("trian", Query(), "no job or task 'trian'", "did you mean 'train'?"),
+        ("train/task-2", Query(), "no task 'train/task-2'", "the last one of train is task-1"),
+        ("eval/task-0", Query(), "no job or task 'eval'", "`iris status` lists the jobs"),
+        ("train", Query(ranks=(5,)), "train has no rank 5", "its ranks are 0 to 1"),
+        ("train", Query(attempt=3), "train has no attempt 3", "the last one is 0"),
+        ("train/task-0/attempt-1", Query(), "train/task-0/attempt-1 has no attempt 1", "the last one is 0"),
+    ],
+)
+def test_what_does_not_exist_is_named(world: World, what: str, query: Query, error: str, hint: str) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        fetch(world.session(), what, query)
+    assert (caught.value.message, caught.value.hint) == (error, hint)
+
+
+def test_an_attempt_is_not_named_twice(world: World) -> None:
+    with pytest.raises(UsageError, match="contradict"):
+        fetch(world.session(), "train/task-0/attempt-0", Query(attempt=1))
+
+
+def test_an_earlier_attempt_can_be_chosen(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("flaky", max_retries_failure=1).schedule().reports("flaky/* running")
+    lab.reports("flaky/* exited 1").schedule()
+    world = World(lab, tmp_path / "state")
+    world.says("flaky/task-0", "first\n", number=0)
+    world.says("flaky/task-0", "second\n")
+    session = world.session()
+    assert texts(fetch(session, "flaky", Query())[0]) == ["second"]
+    assert texts(fetch(session, "flaky", Query(attempt=0))[0]) == ["first"]
+    assert texts(fetch(session, "flaky/task-0/attempt-0", Query())[0]) == ["first"]
+
+
+def test_a_task_that_waits_says_why(tmp_path: Path) -> None:
+    lab = Lab().slice("a", "v4-16").job("train", tpu="v4-16").job("next", tpu="v4-16").schedule()
+    logs = fetch(World(lab, tmp_path / "state").session(), "next", Query())
+    assert [log.note.split(":")[0] for log in logs] == ["has not started"] * 2
+    assert "a" in logs[0].note.split(":", 1)[1]
+
+
+def test_a_task_that_never_ran_says_how_it_ended(tmp_path: Path) -> None:
+    lab = Lab().job("train", cpu=1.0).cancel("train", "wrong data")
+    assert "wrong data" in fetch(World(lab, tmp_path / "state").session(), "train", Query())[0].note
+
+
+def test_a_task_on_its_way_says_where_it_is(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("side").schedule()
+    note = fetch(World(lab, tmp_path / "state").session(), "side", Query())[0].note
+    assert note == "has not started: is being sent on worker w"
+
+
+def test_a_silent_worker_hides_only_its_own_ranks(world: World) -> None:
+    world.says("train/task-0", "alive\n")
+    world.hosts.silent.add("a-1")
+    heard, unheard = fetch(world.session(), "train", Query())
+    assert (texts(heard), heard.note, heard.silence) == (["alive"], "", None)
+    assert unheard.note == "no answer from worker a-1 (connect: no route)"
+    assert unheard.silence is not None
+
+
+def failed(tmp_path: Path) -> World:
+    """A task that failed; the log keeps the end of its output."""
+    lab = Lab().worker("w").job("side").schedule().reports("side/* running")
+    attempt = lab.attempt("side")
+    report = AttemptReport(
+        token=attempt.token, state=RemoteState.EXITED, exit_code=1, log_tail="Traceback\nValueError\n"
+    )
+    lab.answers(lab.answer_of("w", report))
+    return World(lab, tmp_path / "state")
+
+
+def test_the_log_keeps_the_end_for_when_the_worker_is_silent(tmp_path: Path) -> None:
+    world = failed(tmp_path)
+    world.hosts.silent.add("w")
+    log = fetch(world.session(), "side", Query())[0]
+    assert (texts(log), log.kept, log.silence is not None) == (["Traceback", "ValueError"], True, True)
+    assert log.note == "no answer from worker w (connect: no route); these last lines are from the log"
+
+
+def test_the_log_keeps_the_end_for_when_the_files_are_gone(tmp_path: Path) -> None:
+    log = fetch(failed(tmp_path).session(), "side", Query(tail=1))[0]
+    assert (texts(log), log.silence) == (["ValueError"], None)
+    assert log.note == "nothing is left on worker w; these last lines are from the log"
+
+
+def test_the_log_keeps_the_end_for_when_the_worker_was_forgotten(tmp_path: Path) -> None:
+    world = failed(tmp_path)
+    world.lab.forget_dead("w")
+    log = fetch(world.session(), "side", Query())[0]
+    assert (texts(log), world.hosts.asked) == (["Traceback", "ValueError"], [])
+    assert log.note.startswith("worker w is no longer part of the cluster")

@@ -1,0 +1,100 @@
+"""Waiting until jobs are over, and what the exit code then is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.ids import JobId
+from iris_cli.core.job import JobState
+from iris_cli.core.observations import AttemptReport, RemoteState, WorkerReport
+from iris_cli.errors import ExitCode
+from iris_cli.ops.wait import Waited, wait_for
+from tests.ops.world import World
+from tests.support.lab import Lab
+
+S, F, K, U, R = (
+    JobState.SUCCEEDED,
+    JobState.FAILED,
+    JobState.KILLED,
+    JobState.UNSCHEDULABLE,
+    JobState.RUNNING,
+)
+
+
+@pytest.mark.parametrize(
+    ("states", "code"),
+    [
+        ([S], 0),
+        ([S, S], 0),
+        ([F], 1),
+        ([K], 8),
+        ([U], 9),
+        ([S, K], 8),
+        ([K, U], 9),
+        ([U, F], 1),
+        ([S, K, U, F], 1),
+        ([R], 1),
+        ([S, R], 1),
+        ([K, R], 1),
+    ],
+)
+def test_the_worst_end_decides(states: list[JobState], code: int) -> None:
+    waited = Waited({JobId(f"job-{number}"): state for number, state in enumerate(states)})
+    assert waited.exit_code == code
+
+
+def test_it_waits_for_all_jobs(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("one").job("two").schedule().reports("one/* running", "two/* running")
+    world = World(lab, tmp_path / "state")
+    steps = iter(["one/* exited 0", "two/* exited 3"])
+
+    def go_on() -> None:
+        lab.reports(next(steps))
+        world.write()
+
+    world.clock.then = go_on
+    with world.scheduler():
+        waited = wait_for(world.session(), [JobId("one"), JobId("two")])
+    assert dict(waited.states) == {"one": S, "two": F}
+    assert waited.exit_code is ExitCode.FAILED
+
+
+def test_the_time_is_over_to_the_second(tmp_path: Path) -> None:
+    world = World(Lab().job("train"), tmp_path / "state")
+    with world.scheduler():
+        began = world.clock.time
+        waited = wait_for(world.session(), [JobId("train")], timeout=7.5)
+    assert world.clock.time - began == pytest.approx(7.5)
+    assert (waited.open, waited.exit_code) == (["train"], ExitCode.FAILED)
+
+
+def test_it_says_why_no_cycle_could_be_run(tmp_path: Path) -> None:
+    world = World(Lab().job("train"), tmp_path / "state")
+    with world.scheduler():
+        waited = wait_for(world.session(), [JobId("train")], timeout=1)
+    assert waited.trouble is not None
+    assert "iris schedule" in waited.trouble.message
+
+
+def test_it_looks_at_the_log_less_and_less_often(tmp_path: Path) -> None:
+    world = World(Lab().job("train"), tmp_path / "state")
+    with world.scheduler():
+        wait_for(world.session(), [JobId("train")], timeout=600)
+    assert world.clock.naps < 320
+
+
+def test_whoever_waits_runs_the_cycles_if_nobody_else_does(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("train").schedule().reports("train/* running")
+    world = World(lab, tmp_path / "state")
+    attempt = lab.attempt("train")
+    facts = lab.hosts[attempt.worker].facts
+    exited = AttemptReport(token=attempt.token, state=RemoteState.EXITED, exit_code=0)
+    world.answers("w")
+    world.hosts.polls["w"] = WorkerReport(
+        worker=facts.worker, boot_id=facts.boot_id, incarnation=facts.incarnation, attempts=(exited,)
+    )
+    session = world.session()
+    assert wait_for(session, [JobId("train")], timeout=600).states == {"train": S}
+    assert session.view().job_state(JobId("train")) is S

@@ -1,0 +1,120 @@
+"""Clusters to look at, and sessions that look at them: real logs in real state directories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from iris_cli.config.schema import ClusterConfig
+from iris_cli.core.constraints import Constraint, ConstraintOp
+from iris_cli.core.observations import AttemptReport, RemoteState
+from iris_cli.journal.file_store import FileStore
+from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops.session import Session
+from tests.support.lab import GIB, Lab
+
+if TYPE_CHECKING:
+    from iris_cli.remote.task_runner import TaskRunner
+
+CRASH = """step 4200 loss 2.31
+Traceback (most recent call last):
+  File "train.py", line 88, in <module>
+    main()
+ValueError: loss is nan
+"""
+
+
+@dataclass
+class StoppedClock:
+    """The time of the lab."""
+
+    at: float
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+def no_runner(_cluster_id: str) -> TaskRunner:
+    raise AssertionError("a reading command asked a worker")
+
+
+def session_of(lab: Lab, directory: Path, cycle_ago: float | None = 38.0) -> Session:
+    """A session on the lab's log, as written to a state directory; the last cycle ran `cycle_ago` seconds ago."""
+    directory.mkdir(mode=0o700)
+    store = FileStore(directory)
+    for transaction in lab.log:
+        actor = "me@laptop iris schedule"
+        store.append(transaction.seq - 1, transaction.events, at=transaction.at, actor=actor)
+    state = StateDir(directory, now=lambda: lab.now, actor="me@laptop")
+    if cycle_ago is not None:
+        state.write_heartbeat({"at": lab.now - cycle_ago})
+    config = ClusterConfig(path=directory / "cluster.yaml", limits=lab.limits)
+    return Session(state=state, config=config, make_runner=no_runner, clock=StoppedClock(lab.now))
+
+
+def empty() -> Lab:
+    return Lab()
+
+
+def busy() -> Lab:
+    """A gang runs, a CPU job is half done, another gang and a picky job wait, one host is ill."""
+    lab = Lab().slice("v5a", "v5litepod-16").slice("v5b", "v5litepod-16")
+    lab.worker("cpu-0").worker("cpu-1").worker("gpu-0", cpu=32, gpus=8)
+    lab.job("train", tpu="v5litepod-16", command=("python3", "train.py"), labels={"team": "vision"})
+    lab.job("prep", replicas=3, cpu=2.0, memory=4 * GIB).schedule()
+    lab.reports("train/* running", "prep/task-0 running", "prep/task-1 running").advance("20m")
+    lab.reports("prep/task-0 exited 0").silent("v5b-2").drain("cpu-1", "new disk").advance("5m")
+    lab.job("eval", tpu="v5litepod-16", slices=2, command=("python3", "eval.py"))
+    lab.job("big", cpu=64.0, constraints=(Constraint("pool", ConstraintOp.EQ, "large"),))
+    return lab.schedule().advance("4m")
+
+
+def failed_gang() -> Lab:
+    """Rank 2 crashed, its siblings are stopped, rank 3 not yet."""
+    lab = Lab().slice("v5a", "v5litepod-16")
+    lab.job("train", tpu="v5litepod-16", command=("python3", "train.py", "--lr", "1e-3")).schedule()
+    lab.reports("train/* running").advance("2h50m")
+    token = lab.attempt("train", 2).token
+    crash = AttemptReport(
+        token=token, state=RemoteState.EXITED, exit_code=137, started_ago=10200.0, log_tail=CRASH
+    )
+    lab.answers(lab.answer_of("v5a-2", crash)).advance("30s")
+    return lab.reports("train/task-0 stopped", "train/task-1 stopped").advance("42m")
+
+
+def retried_gang() -> Lab:
+    """One round failed and was charged; the second round runs."""
+    lab = Lab().slice("v5a", "v5litepod-16")
+    lab.job("train", tpu="v5litepod-16", max_retries_failure=2).schedule()
+    lab.reports("train/* running").advance("10m").reports("train/task-1 exited 1")
+    lab.reports(*(f"train/task-{rank} stopped" for rank in (0, 2, 3))).advance("1m").schedule()
+    return lab.reports("train/* running").advance("5m")
+
+
+def many_tasks() -> Lab:
+    """500 tasks on 40 hosts: some run, some ended well, two failed, most wait."""
+    lab = Lab()
+    for number in range(40):
+        lab.worker(f"cpu-{number}", cpu=4.0)
+    lab.job("sweep", replicas=500, max_task_failures=5).schedule()
+    lab.reports("sweep/* running").advance("7m")
+    lab.reports(*(f"sweep/task-{index} exited 0" for index in range(30)))
+    lab.reports("sweep/task-77 exited 1", "sweep/task-90 exited 139")
+    return lab.advance("3m").schedule().reports("sweep/* running").advance("1m")
+
+
+SCENES: dict[str, Callable[[], Lab]] = {
+    "empty": empty,
+    "busy": busy,
+    "failed_gang": failed_gang,
+    "retried_gang": retried_gang,
+    "many_tasks": many_tasks,
+}

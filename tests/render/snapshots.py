@@ -1,0 +1,47 @@
+"""Expected output beside the tests. IRIS_REWRITE=1 writes it anew: read the diff before it is committed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from iris_cli.render.console import Output
+
+EXPECTED = Path(__file__).parent / "expected"
+WIDTHS = (60, 100, 200)
+
+Show = Callable[[Output], None]
+
+
+class Screen:
+    """Shows a view on a pretended pipe of some width, and gives back what reached it."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._capsys = capsys
+        self._monkeypatch = monkeypatch
+
+    def text(self, show: Show, width: int = 100, output: Output | None = None) -> str:
+        self._monkeypatch.setenv("COLUMNS", str(width))
+        show(output or Output())
+        lines = self._capsys.readouterr().out.split("\n")
+        return "\n".join(line.rstrip() for line in lines)
+
+    def json(self, show: Show) -> str:
+        return self.text(show, output=Output(as_json=True))
+
+    def quiet(self, show: Show) -> str:
+        return self.text(show, output=Output(quiet=True))
+
+    def at_all_widths(self, show: Show) -> str:
+        return "\n".join(f"{'=' * 20} {width} columns\n{self.text(show, width)}" for width in WIDTHS)
+
+
+def check(name: str, shown: str) -> None:
+    """The output is exactly what the file says."""
+    path = EXPECTED / name
+    if "IRIS_REWRITE" in os.environ:
+        path.write_text(shown, encoding="utf-8")
+    assert shown == path.read_text(encoding="utf-8")

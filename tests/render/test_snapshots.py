@@ -1,0 +1,84 @@
+"""What people see, letter for letter. A change here is a change of the product: read the diff."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from iris_cli.ops import history, inventory, status, why
+from iris_cli.ops.session import Session
+from iris_cli.render.console import Output
+from iris_cli.render.history import show_history
+from iris_cli.render.status import show_cluster, show_job
+from iris_cli.render.why import show_why
+from iris_cli.render.workers import show_inventory, show_worker
+from tests.render.scenes import SCENES, session_of
+from tests.render.snapshots import Screen, check
+
+View = Callable[[Session, Output], None]
+
+
+def cluster(session: Session, output: Output) -> None:
+    show_cluster(output, status.cluster_status(session))
+
+
+def job(name: str, session: Session, output: Output) -> None:
+    show_job(output, status.job_status(session, name))
+
+
+def reason(name: str, session: Session, output: Output) -> None:
+    show_why(output, why.why(session, name))
+
+
+def events(name: str, session: Session, output: Output) -> None:
+    show_history(output, history.history(session, name, limit=25))
+
+
+def workers(session: Session, output: Output) -> None:
+    show_inventory(output, inventory.inventory(session))
+
+
+def worker(name: str, session: Session, output: Output) -> None:
+    show_worker(output, inventory.show(session, name))
+
+
+VIEWS: dict[str, tuple[str, View]] = {
+    **{f"status-{scene}": (scene, cluster) for scene in SCENES},
+    "job-running": ("busy", partial(job, "train")),
+    "job-half-done": ("busy", partial(job, "prep")),
+    "job-waiting": ("busy", partial(job, "eval")),
+    "job-failed": ("failed_gang", partial(job, "train")),
+    "job-retried": ("retried_gang", partial(job, "train")),
+    "job-many-tasks": ("many_tasks", partial(job, "sweep")),
+    "why-waiting-gang": ("busy", partial(reason, "eval")),
+    "why-too-large": ("busy", partial(reason, "big")),
+    "why-running": ("busy", partial(reason, "train")),
+    "why-half-done": ("busy", partial(reason, "prep")),
+    "why-failed": ("failed_gang", partial(reason, "train")),
+    "why-sibling": ("failed_gang", partial(reason, "train/task-0")),
+    "why-ill-worker": ("busy", partial(reason, "v5b-2")),
+    "why-many": ("many_tasks", partial(reason, "sweep")),
+    "history-all": ("failed_gang", partial(events, "")),
+    "history-task": ("retried_gang", partial(events, "train/task-1")),
+    "workers-empty": ("empty", workers),
+    "workers-busy": ("busy", workers),
+    "worker-busy": ("busy", partial(worker, "v5a-0")),
+    "worker-draining": ("busy", partial(worker, "cpu-1")),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_person_sees_this(name: str, tmp_path: Path, screen: Screen) -> None:
+    scene, view = VIEWS[name]
+    session = session_of(SCENES[scene](), tmp_path / "state")
+    check(f"{name}.txt", screen.at_all_widths(partial(view, session)))
+
+
+@pytest.mark.parametrize("name", [name for name in VIEWS if "many" not in name])
+def test_a_program_reads_this(name: str, tmp_path: Path, screen: Screen) -> None:
+    scene, view = VIEWS[name]
+    session = session_of(SCENES[scene](), tmp_path / "state")
+    check(f"{name}.json", screen.json(partial(view, session)))

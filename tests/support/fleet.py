@@ -1,0 +1,147 @@
+"""Workers and jobs in one line each, and one cycle over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from iris_cli.core.attributes import AttributeValue, RawValue
+from iris_cli.core.constraint_syntax import parse_constraint
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
+from iris_cli.core.job import CoschedulingConfig, Job
+from iris_cli.core.resources import Device, Resources
+from iris_cli.core.scheduling import SchedulingResult, find_assignments
+from iris_cli.core.task import Task
+from iris_cli.core.worker import Claim, Worker
+
+GIB = 1 << 30
+
+
+def host(name: str, cpu: float = 16, memory: int = 64 * GIB, gpus: int = 0, **attributes: RawValue) -> Worker:
+    """A host without chips; its GPUs are A100s."""
+    device: dict[str, RawValue] = {"device-type": "gpu", "device-variant": "A100"} if gpus else {}
+    found = {"device-type": "cpu", **device, **_named(attributes)}
+    return Worker(id=WorkerId(name), attributes=values(found), cpu=cpu, memory=memory, gpus=gpus)
+
+
+def vm(
+    name: str, slice_name: str, number: RawValue | None, tpu: str = "v4-32", **attributes: RawValue
+) -> Worker:
+    """One VM of a slice, 112 cores and four chips; `number` is its tpu-worker-id, None for a blank one."""
+    numbered: dict[str, RawValue] = {} if number is None else {"tpu-worker-id": number}
+    device: dict[str, RawValue] = {"device-type": "tpu", "device-variant": tpu, "tpu-name": slice_name}
+    found = values({**device, **numbered, **_named(attributes)})
+    return Worker(id=WorkerId(name), attributes=found, cpu=112, memory=400 * GIB, chips=4)
+
+
+def tpu_slice(name: str, tpu: str = "v4-32", vms: int = 4, **attributes: RawValue) -> list[Worker]:
+    """A slice, its VMs named `name-0`, `name-1`, ..."""
+    return [vm(f"{name}-{number}", name, number, tpu, **attributes) for number in range(vms)]
+
+
+def busy(
+    worker: Worker, by: str = "old", *, cpu: float = 1, gpus: tuple[int, ...] = (), memory: int = GIB
+) -> Worker:
+    """The worker with one more live attempt of the first task of job `by`, which takes no chips."""
+    return _claimed(worker, by, Claim(cpu_millis=round(cpu * 1000), memory=memory, gpus=gpus))
+
+
+def training(worker: Worker, by: str = "old") -> Worker:
+    """The worker with its chips taken by job `by`."""
+    return _claimed(worker, by, Claim(cpu_millis=1000, memory=GIB, chips=True))
+
+
+def change(workers: Sequence[Worker], number: int, **fields: Any) -> list[Worker]:
+    """The workers, one of them changed."""
+    return [replace(worker, **fields) if at == number else worker for at, worker in enumerate(workers)]
+
+
+def tainted(worker: Worker, taint: str = "maintenance", value: RawValue = "true") -> Worker:
+    """The worker with a taint."""
+    return replace(worker, attributes={**worker.attributes, f"taint:{taint}": AttributeValue(value)})
+
+
+def job(
+    name: str,
+    *constraints: str,
+    cpu: float = 1,
+    memory: int = GIB,
+    device: Device | None = None,
+    **fields: Any,
+) -> Job:
+    """A job of single tasks; constraints as they are typed on the command line."""
+    return Job(
+        id=JobId(name),
+        resources=Resources(cpu=cpu, memory=memory, device=device),
+        constraints=tuple(map(parse_constraint, constraints)),
+        **fields,
+    )
+
+
+def gang(
+    name: str,
+    *constraints: str,
+    replicas: int = 4,
+    tpu: str | None = "v4-32",
+    by: str = "tpu-name",
+    **fields: Any,
+) -> Job:
+    """A gang on TPU slices, or with `tpu=None` on any workers, such as those of a rack."""
+    device = Device("tpu", tpu) if tpu else fields.pop("device", None)
+    coscheduling = CoschedulingConfig(by)
+    return job(name, *constraints, device=device, replicas=replicas, coscheduling=coscheduling, **fields)
+
+
+def pending(jobs: Iterable[Job]) -> list[Task]:
+    """All tasks of the jobs, none of them placed yet."""
+    return [Task(id=task) for each in jobs for task in each.task_ids]
+
+
+def cycle(
+    workers: Iterable[Worker],
+    *jobs: Job,
+    now: float = 0.0,
+    tasks: Iterable[Task] | None = None,
+    **options: Any,
+) -> SchedulingResult:
+    """One cycle over all tasks of the jobs, or those given."""
+    known = {each.id: each for each in jobs}
+    waiting = pending(jobs) if tasks is None else tasks
+    return find_assignments(waiting, workers, known.get, now, **options)
+
+
+def placed(result: SchedulingResult) -> dict[str, str]:
+    """Who went where, in order of decision."""
+    return {str(each.task): each.worker for each in result.assignments}
+
+
+def workers_of(result: SchedulingResult, name: str) -> list[str]:
+    """Where the tasks of one job went, in order of decision."""
+    return [each.worker for each in result.assignments if each.task.job == name]
+
+
+def kinds(result: SchedulingResult, name: str, index: int | None = None) -> list[str]:
+    """Why a gang waits, or one task of another job."""
+    key = JobId(name) if index is None else TaskId(JobId(name), index)
+    return [reason.kind.value for reason in result.waiting.get(key, ())]
+
+
+def text_of(result: SchedulingResult, name: str, index: int | None = None) -> str:
+    """The first reason in words."""
+    key = JobId(name) if index is None else TaskId(JobId(name), index)
+    return str(result.waiting[key][0])
+
+
+def values(raw: dict[str, RawValue]) -> dict[str, AttributeValue]:
+    """Attributes from plain values."""
+    return {key: AttributeValue(value) for key, value in raw.items()}
+
+
+def _named(attributes: dict[str, RawValue]) -> dict[str, RawValue]:
+    return {key.replace("_", "-"): value for key, value in attributes.items()}
+
+
+def _claimed(worker: Worker, by: str, claim: Claim) -> Worker:
+    attempt = AttemptId(TaskId(JobId(by), len(worker.claims)), 0)
+    return replace(worker, claims={**worker.claims, attempt: claim})

@@ -1,0 +1,98 @@
+"""A whole site for end-to-end tests: real sshd processes, a `cluster.yaml` for them, and the `iris` command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.sshd import SshHost
+
+PATIENCE = 120.0
+"""Seconds until something that does not happen is a failure of the test."""
+
+
+@dataclass
+class Site:
+    """An operator's directory and the hosts it knows. Hosts are the members of slices, in order."""
+
+    directory: Path
+    hosts: Sequence[SshHost]
+    env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def state(self) -> Path:
+        return self.directory / "state"
+
+    def write_config(self, slices: Mapping[str, Sequence[SshHost]], *, tpu: str, extra: str = "") -> None:
+        """Describe slices by their hosts; the operator's known_hosts has all host keys."""
+        lines = ["cluster: {name: lab}", "ssh:", f"  key: {self.hosts[0].client_key}"]
+        lines += ["limits: {backoff_first: 1s, connect_timeout: 5s}", "slices:"]
+        for name, hosts in slices.items():
+            lines += [f"  - name: {name}", f"    type: {tpu}", "    hosts:"]
+            lines += [f"      - 127.0.0.1:{host.port}" for host in hosts]
+        (self.directory / "cluster.yaml").write_text("\n".join(lines) + "\n" + extra)
+        ssh = self.directory / ".ssh"
+        ssh.mkdir(mode=0o700, exist_ok=True)
+        (ssh / "known_hosts").write_text("".join(host.known_hosts_line + "\n" for host in self.hosts))
+
+    def iris(self, *words: str, code: int | None = 0, env: Mapping[str, str] | None = None) -> Ran:
+        """Run one command and check its exit code (None: any)."""
+        process = self.start(*words, env=env)
+        out, err = process.communicate(timeout=PATIENCE)
+        ran = Ran(words, process.returncode, out.decode(), err.decode())
+        assert code is None or ran.code == code, ran
+        return ran
+
+    def start(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """Start one command, to be ended by the caller."""
+        inherited = {name: value for name, value in os.environ.items() if name != "SSH_AUTH_SOCK"}
+        return subprocess.Popen(
+            [sys.executable, "-m", "iris_cli", *words],
+            cwd=self.directory,
+            env={**inherited, "HOME": str(self.directory), **self.env, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def job(self, job: str) -> dict[str, Any]:
+        """`iris status JOB --json`."""
+        return self.iris("status", job, "--json").json()
+
+    def until(self, happened: Callable[[], bool], *, cycles: bool = True) -> None:
+        """Run cycles until something has happened."""
+        deadline = time.monotonic() + PATIENCE
+        while not happened():
+            assert time.monotonic() < deadline, "it did not happen"
+            if cycles:
+                self.iris("schedule", "--once", "--quiet")
+            else:
+                time.sleep(0.05)
+
+    def events(self) -> list[dict[str, Any]]:
+        """Every event of the log, in order."""
+        lines = (self.state / "events.jsonl").read_text().splitlines()
+        return [event for line in lines for event in json.loads(line)["events"]]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command left behind."""
+
+    words: Sequence[str]
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> dict[str, Any]:
+        found = json.loads(self.out)
+        assert isinstance(found, dict)
+        assert found["schema_version"] == 1
+        return found
