@@ -37,20 +37,21 @@ def run(arguments: Sequence[str]) -> int:
         code = build()(args=words, prog_name="iris", standalone_mode=False)
         sys.stdout.flush()
         return int(code or ExitCode.OK)
+    except BrokenPipeError:
+        # Whoever read us has gone (`iris history | head`): nothing is wrong, and nobody is there to be told.
+        sys.stderr.close()
+        return ExitCode.OK
     except IrisError as error:
         return failures.report(error, verbose=verbose)
     except typer.Abort:
         return ExitCode.INTERRUPTED
     except typer.TyperException as error:
         return failures.report(UsageError(error.format_message(), hint=_help_of(error)), verbose=verbose)
+    except Exception as error:  # noqa: BLE001 - the last line of defence: no traceback unless asked for
+        return failures.report(failures.unexpected(error), verbose=verbose)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read us has gone (`iris history | head`): nothing is wrong, and nobody is there to be told.
-        sys.stderr.close()
-        return ExitCode.OK
-
 
 def build() -> typer.Typer:
     """The command tree. Modules of commands import what they need when they run."""

@@ -87,13 +87,13 @@ def demo(
 def _tour(iris: Context, cluster: LocalCluster) -> None:
     for words, command in _TOUR:
         if words:
-            iris.output.line(f"\n# {words}")
+            iris.output.line()
+            iris.output.line(f"# {words}")
         iris.output.line(f"$ iris {shlex.join(command)}")
         iris.output.flush()
         done = _run(cluster, command)
         if done.returncode:
             raise IrisError(f"the demo's command ended with {done.returncode}", hint="please report this")
-        iris.output.line()
 
 
 def _run(cluster: LocalCluster, command: tuple[str, ...]) -> subprocess.CompletedProcess[bytes]:

@@ -21,3 +21,11 @@ def report(error: IrisError, *, verbose: bool) -> ExitCode:
     for line in lines:
         sys.stderr.write(clean_line(line) + "\n")
     return error.exit_code
+
+
+def unexpected(error: Exception) -> IrisError:
+    """A fault of ours, in one line. What is in the log stays true; the command can be run again."""
+    return IrisError(
+        f"internal error: {type(error).__name__}: {error}",
+        hint="run it again with --verbose and report what it prints; iris doctor checks the state",
+    )

@@ -13,7 +13,6 @@ from iris_cli.errors import NotWritableError
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
-_SAFE = os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK = 1 << 20
 
 
@@ -36,10 +35,15 @@ class Disk:
 DISK = Disk()
 
 
+def open_safely(path: str | Path, flags: int) -> int:
+    """A descriptor of a file of ours, made if the flags say so; never through a symbolic link. Raises OSError."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
+
+
 @contextmanager
-def opened(path: Path, flags: int, mode: int = PRIVATE_FILE) -> Iterator[int]:
-    """A descriptor of `path`, which must not be a symbolic link. Raises OSError."""
-    fd = os.open(path, flags | _SAFE, mode)
+def opened(path: Path, flags: int) -> Iterator[int]:
+    """`open_safely`, and closed in the end."""
+    fd = open_safely(path, flags)
     try:
         yield fd
     finally:

@@ -11,12 +11,33 @@ from typing import BinaryIO
 
 from iris_cli.core.events import Event, Transaction
 from iris_cli.errors import LogDamagedError
-from iris_cli.journal.durable import DISK, Disk, not_writable, opened, refusing, sync_directory, write_all
+from iris_cli.journal.durable import (
+    DISK,
+    Disk,
+    not_writable,
+    open_safely,
+    opened,
+    refusing,
+    sync_directory,
+    write_all,
+)
 from iris_cli.journal.head import Head, read_head, write_head
 from iris_cli.journal.layout import LOG
-from iris_cli.journal.record import START, Position, Record, encode_line, end_of_line
+from iris_cli.journal.record import (
+    START,
+    BadLineError,
+    Header,
+    NewerLogError,
+    Position,
+    Record,
+    decode_line,
+    encode_line,
+    end_of_line,
+)
 from iris_cli.journal.scan import Fault, FaultKind, Scan
 from iris_cli.journal.store import Conflict, check_events
+
+_FIRST_LINE_LIMIT = 1 << 16  # bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +72,14 @@ class FileStore:
             raise LogDamagedError(f"{self._path}, {loaded.fault}")
         return iter(loaded.records)
 
+    def header(self) -> Header | None:
+        """What the first line says; None if there is none, or if only `load` can tell what it is. Raises OSError."""
+        try:
+            with open(self._path, "rb", opener=open_safely) as stream:
+                return decode_line(stream.readline(_FIRST_LINE_LIMIT)[:-1]).header
+        except (FileNotFoundError, BadLineError, NewerLogError):
+            return None
+
     def load(self, after_seq: int = 0) -> Loaded:
         """The records behind `after_seq`, and how reading ended.
 
@@ -59,14 +88,13 @@ class FileStore:
         """
         head = read_head(self._directory)  # before the log, which only grows
         try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with open(self._path, "rb", opener=open_safely) as stream:
+                return self._load(stream, head, after_seq)
         except FileNotFoundError:
             if after_seq:
                 raise self._replaced() from None
             self._end, self._file = START, None
             return Loaded(records=(), end=START, size=0, fault=None, head=head, head_fits=True)
-        with open(fd, "rb") as stream:
-            return self._load(stream, head, after_seq)
 
     def _load(self, stream: BinaryIO, head: Head | None, after_seq: int) -> Loaded:
         status = os.fstat(stream.fileno())

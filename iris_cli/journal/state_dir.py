@@ -121,6 +121,9 @@ class StateDir:
             self.path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
             if _NOT_YET_STATE.issuperset(os.listdir(self.path)):
                 self.path.chmod(PRIVATE_DIRECTORY)  # in a clone of the repository it is open to all
+            if (header := self._store.header()) is not None:
+                self._check_cluster(header, cluster_name)
+                return ()
         with self._open(command, timeout, accept_loss=accept_loss) as writer:
             self._check_cluster(writer.header, cluster_name)
             if writer.header is None:

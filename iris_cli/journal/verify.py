@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from iris_cli.errors import NotFoundError
-from iris_cli.journal.durable import not_readable
+from iris_cli.journal.durable import not_readable, open_safely
 from iris_cli.journal.head import Head, read_head
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.record import START, BadLineError, Header, NewerLogError, Position, decode_line
@@ -45,7 +45,7 @@ def verify(directory: Path) -> Verdict:
     log = directory / LOG
     try:
         head = read_head(directory)  # before the log, which only grows
-        with open(os.open(log, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as stream:
+        with open(log, "rb", opener=open_safely) as stream:
             return _verify(stream, os.fstat(stream.fileno()).st_size, head)
     except FileNotFoundError:
         raise NotFoundError(

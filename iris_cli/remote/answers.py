@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iris_cli.core.ids import Token, WorkerId
@@ -173,7 +173,7 @@ def _attempt(record: _Record) -> AttemptReport:
     if match is None or match[2] not in RemoteState.__members__:
         raise broken("the answer has a line that is about no attempt")
     state = RemoteState(match[2])
-    exit_code = _unless_missing(match[3], int)
+    exit_code = None if match[3] == "-" else int(match[3])
     cause = "" if match[4] == "-" else match[4]
     if not _fits(state, exit_code, cause):
         raise broken(f"the answer contradicts itself about an attempt that is {state}")
@@ -182,8 +182,8 @@ def _attempt(record: _Record) -> AttemptReport:
         state=state,
         exit_code=exit_code,
         cause=cause,
-        started_ago=_unless_missing(match[5], _seconds),
-        ended_ago=_unless_missing(match[6], _seconds),
+        started_ago=_seconds(match[5]),
+        ended_ago=_seconds(match[6]),
         output_bytes=int(match[7]),
         log_tail=record.data.decode("utf-8", "replace"),
     )
@@ -199,9 +199,5 @@ def _fits(state: RemoteState, exit_code: int | None, cause: str) -> bool:
     return exit_code is None and not cause
 
 
-def _seconds(hundredths: str) -> float:
-    return int(hundredths) / 100
-
-
-def _unless_missing[T](word: str, read: Callable[[str], T]) -> T | None:
-    return None if word == "-" else read(word)
+def _seconds(hundredths: str) -> float | None:
+    return None if hundredths == "-" else int(hundredths) / 100

@@ -20,6 +20,12 @@ from pathlib import Path
 from typing import IO, Any
 
 import paramiko
+from paramiko.common import (
+    AUTH_FAILED,
+    AUTH_SUCCESSFUL,
+    OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED,
+    OPEN_SUCCEEDED,
+)
 
 _LOOPBACK = "127.0.0.1"
 _METADATA_ROOT = "/computeMetadata/v1/"
@@ -62,11 +68,10 @@ class _Door(paramiko.ServerInterface):
         return "publickey"
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:  # noqa: ARG002 - paramiko's interface
-        known = key.get_base64() == self.host.client_key
-        return paramiko.AUTH_SUCCESSFUL if known else paramiko.AUTH_FAILED
+        return AUTH_SUCCESSFUL if key.get_base64() == self.host.client_key else AUTH_FAILED
 
     def check_channel_request(self, kind: str, chanid: int) -> int:  # noqa: ARG002 - paramiko's interface
-        return paramiko.OPEN_SUCCEEDED if kind == "session" else paramiko.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
+        return OPEN_SUCCEEDED if kind == "session" else OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
         threading.Thread(target=_execute, args=(self.host, channel, command), daemon=True).start()

@@ -76,10 +76,10 @@ def directory_word(remote_dir: str) -> str:
     if remote_dir.startswith("/"):
         return quote(remote_dir.rstrip("/") or "/")
     if first == "~":
-        return f'"$HOME"{quote(slash + rest) if rest else ""}'
+        return f'"${{HOME:?}}"{quote(slash + rest) if rest else ""}'
     if first.startswith("~") or not first:
         raise ValueError(f"remote_dir {remote_dir!r} is neither an absolute path nor one below ~")
-    return f'"$HOME"/{quote(first + slash + rest)}'
+    return f'"${{HOME:?}}"/{quote(first + slash + rest)}'
 
 
 def _head(paths: HostPaths) -> str:
@@ -93,7 +93,7 @@ def _shell(*names: str) -> str:
     """Files of the library without comments and indentation: fewer bytes to send, and to store."""
     lines = []
     for name in names:
-        text = resources.files("iris_cli.remote").joinpath("shell", f"{name}.sh").read_text("utf-8")
-        stripped = (line.strip() for line in text.splitlines())
+        source = resources.files("iris_cli") / "remote" / "shell" / f"{name}.sh"
+        stripped = (line.strip() for line in source.read_text("utf-8").splitlines())
         lines += [line for line in stripped if line and not line.startswith("#")]
     return "".join(f"{line}\n" for line in lines)

@@ -44,10 +44,11 @@ def _show(output: Output, finding: Finding, subject: str) -> None:
 
 
 def _summary(findings: list[Finding]) -> str:
-    failed, warned = _count(findings, Level.FAIL), _count(findings, Level.WARN)
-    if not failed and not warned:
+    words = {Level.FAIL: "failed", Level.WARN: "to look at", Level.OK: "fine"}
+    counts = {level: _count(findings, level) for level in words}
+    if not counts[Level.FAIL] and not counts[Level.WARN]:
         return "nothing is wrong"
-    return f"{failed} failed, {warned} to look at, {len(findings) - failed - warned} fine"
+    return ", ".join(f"{number} {words[level]}" for level, number in counts.items() if number)
 
 
 def _count(findings: list[Finding], level: Level) -> int:

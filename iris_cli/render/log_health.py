@@ -10,6 +10,7 @@ from iris_cli.journal.salvage import SalvageReport
 from iris_cli.journal.scan import Fault
 from iris_cli.journal.verify import Verdict
 from iris_cli.render.console import Output
+from iris_cli.render.tables import count
 
 
 def show_verdict(output: Output, log: Path, verdict: Verdict) -> None:
@@ -34,7 +35,7 @@ def show_verdict(output: Output, log: Path, verdict: Verdict) -> None:
         output.line(f"{log}: {fault}")
     if verdict.unfinished is not None:
         output.message(f"{log}: {verdict.unfinished}: the next command that writes sets it aside")
-    records = f"{verdict.records} transactions"
+    records = count(verdict.records, "transaction")
     if verdict.ok:
         output.line(f"{log}: {records}, all sound" + (f" (cluster {header.cluster_name})" if header else ""))
     else:
@@ -55,7 +56,7 @@ def show_salvage(output: Output, report: SalvageReport) -> None:
     elif report.old_log is None:
         output.line("the log is sound; nothing was changed")
     else:
-        output.line(f"kept {report.kept} transactions, gave up {report.lost} that stood behind the damage")
+        output.line(f"kept {count(report.kept, 'transaction')}, gave up {report.lost} that stood behind the damage")
         output.line(f"the old log is {report.old_log}")
 
 

@@ -30,7 +30,7 @@ def show_why(output: Output, why: Why) -> None:
 
         for message in why.messages:
             output.show(text(message, "bold red"))
-        for part in _parts(why):
+        for part in _parts(why, output.console.width):
             output.show(part)
 
 
@@ -40,12 +40,12 @@ def _in_short(why: Why) -> str:
     return next(iter((*refuses, *reasons, why.cause, *(place.worker for place in why.places))), why.state)
 
 
-def _parts(why: Why) -> Iterator[RenderableType]:
+def _parts(why: Why, width: int) -> Iterator[RenderableType]:
     from rich.text import Text
 
     from iris_cli.render.cluster_tables import cycle_words
     from iris_cli.render.job_tables import failure_card
-    from iris_cli.render.tables import state, table, text
+    from iris_cli.render.tables import NARROW, state, table, text
     from iris_cli.render.workers import worker_tables
 
     if why.worker is not None:
@@ -58,7 +58,8 @@ def _parts(why: Why) -> Iterator[RenderableType]:
         yield from _wait(why, wait)
     if why.places:
         yield text("")
-        yield table(("ON", "STATE", "TASK", "SINCE (UTC)", "FOR", "BUT"), _place_rows(why.places))
+        only = ("ON", "STATE", "TASK", "FOR", "BUT") if width < NARROW else ()
+        yield table(("ON", "STATE", "TASK", "SINCE (UTC)", "FOR", "BUT"), _place_rows(why.places), only=only)
     if why.failure is not None:
         yield text("")
         yield from failure_card(why.failure)

@@ -55,13 +55,13 @@ report() {
         [ "$state" != NOSTART ] || ! is_code "$end_code" || x_code=$end_code
         bytes_out=0 bytes_err=0
         eval "bytes_out=\${out_$token:-0} bytes_err=\${err_$token:-0}"
+        is_over=
+        case $state in EXITED | CANCELLED | NOSTART | LOST | STOPPED) is_over=1 ;; *) ended=- ;; esac
         ago "$began"
         began=$ago
         ago "$ended"
         line "A $token $state $x_code $x_cause $began $ago $((bytes_out + bytes_err))"
-        case $state in
-        EXITED | CANCELLED | NOSTART | LOST | STOPPED) [ ! -d "$token" ] || text "$(tails "$token")" ;;
-        esac
+        [ -z "$is_over" ] || [ ! -d "$token" ] || text "$(tails "$token")"
     done
 }
 

@@ -12,7 +12,6 @@ from iris_cli.core.worker import Worker, WorkerCondition
 from tests.support.fleet import (
     GIB,
     busy,
-    change,
     cycle,
     host,
     job,
@@ -182,8 +181,8 @@ def test_cpu_work_prefers_hosts_without_accelerators() -> None:
 
 
 def test_cpu_work_prefers_slices_already_broken_into_then_hosts_that_break_none() -> None:
-    fleet = [*tpu_slice("a"), host("g", cpu=112, gpus=1), *change(tpu_slice("s"), 2, claims={})]
-    fleet[-1] = busy(fleet[-1])
+    *broken, last = tpu_slice("s")
+    fleet = [*tpu_slice("a"), host("g", cpu=112, gpus=1), *broken, busy(last)]
     result = cycle(fleet, job("j", cpu=112, replicas=8))
     assert workers_of(result, "j") == ["s-0", "s-1", "s-2", "g", "a-0", "a-1", "a-2", "a-3"]
 
@@ -201,9 +200,9 @@ def test_a_gang_that_holds_a_slice_makes_it_the_place_for_cpu_work() -> None:
 
 
 def test_accelerator_work_leaves_whole_slices_of_several_vms_alone() -> None:
-    fleet = [*tpu_slice("a"), *change(tpu_slice("b"), 0, draining=True)]
-    fleet[-1] = training(fleet[-1])
-    assert workers_of(cycle(fleet, job("j", device=ANY_TPU, replicas=3)), "j") == ["b-1", "b-2", "a-0"]
+    *broken, last = tpu_slice("b", vms=3)
+    fleet = [*tpu_slice("a"), *broken, training(last)]
+    assert workers_of(cycle(fleet, job("j", device=ANY_TPU, replicas=3)), "j") == ["b-0", "b-1", "a-0"]
 
 
 def test_among_equals_the_worker_id_decides_as_text() -> None:

@@ -1,0 +1,189 @@
+"""A worker's word about one attempt, and who may say that it has not started."""
+
+from __future__ import annotations
+
+import pytest
+
+from iris_cli.core import AttemptState, EndReason, JobState, TaskState, Token
+from iris_cli.core.events import DispatchTakenOver
+from iris_cli.core.evolve import Draft
+from iris_cli.core.lifecycle import attempts
+from iris_cli.core.observations import AttemptReport, RemoteState
+from tests.support.lab import START, Lab
+
+NEVER_BACK_TO_WAITING = [
+    state.value.lower() for state in RemoteState if state not in (RemoteState.NOSTART, RemoteState.STOPPED)
+]
+
+
+def assigned() -> Lab:
+    return Lab().worker("w").job("train").schedule()
+
+
+def running() -> Lab:
+    return assigned().reports("train/* running")
+
+
+@pytest.mark.parametrize(
+    ("said", "attempt", "task"),
+    [
+        ("absent", "ASSIGNED", "ASSIGNED"),
+        ("preparing", "ASSIGNED", "ASSIGNED"),
+        ("prepared", "ASSIGNED", "ASSIGNED"),
+        ("launching 5s-ago", "ASSIGNED", "ASSIGNED"),
+        ("launching 11s-ago", "STOPPING", "ASSIGNED"),
+        ("running", "RUNNING", "RUNNING"),
+        ("orphaned", "RUNNING", "RUNNING"),
+        ("stopping", "ASSIGNED", "ASSIGNED"),
+        ("unkillable", "ASSIGNED", "ASSIGNED"),
+        ("exited 0", "ENDED", "SUCCEEDED"),
+        ("exited 1", "ENDED", "FAILED"),
+        ("nostart disk", "ENDED", "PENDING"),
+        ("nostart setup", "ENDED", "FAILED"),
+        ("lost", "ENDED", "PENDING"),
+        ("stopped", "ENDED", "PENDING"),
+        ("cancelled", "ENDED", "PENDING"),
+    ],
+)
+def test_what_is_said_of_an_assigned_attempt(said: str, attempt: str, task: str) -> None:
+    lab = assigned().reports(f"train/* {said}")
+    assert (lab.attempt("train").state, lab.task("train").state) == (attempt, task)
+
+
+@pytest.mark.parametrize(
+    ("said", "attempt", "task"),
+    [
+        ("absent", "STOPPING", "RUNNING"),
+        ("preparing", "RUNNING", "RUNNING"),
+        ("launching 1h-ago", "RUNNING", "RUNNING"),
+        ("running", "RUNNING", "RUNNING"),
+        ("orphaned", "RUNNING", "RUNNING"),
+        ("stopping", "RUNNING", "RUNNING"),
+        ("unkillable", "RUNNING", "RUNNING"),
+        ("exited 0", "ENDED", "SUCCEEDED"),
+        ("exited 137", "ENDED", "FAILED"),
+        ("nostart disk", "ENDED", "PENDING"),
+        ("lost", "ENDED", "PENDING"),
+        ("stopped", "ENDED", "PENDING"),
+    ],
+)
+def test_what_is_said_of_a_running_attempt(said: str, attempt: str, task: str) -> None:
+    lab = running().reports(f"train/* {said}")
+    assert (lab.attempt("train").state, lab.task("train").state) == (attempt, task)
+
+
+@pytest.mark.parametrize("said", NEVER_BACK_TO_WAITING)
+def test_what_is_said_of_an_attempt_that_is_being_stopped_does_not_bring_it_back(said: str) -> None:
+    words = f"{said} 0" if said == "exited" else said
+    lab = running().cancel("train").reports(f"train/* {words}")
+    assert lab.task("train").state is TaskState.KILLED
+    over = said in ("exited", "cancelled", "lost")
+    assert lab.attempt("train").state is (AttemptState.ENDED if over else AttemptState.STOPPING)
+
+
+def test_an_exit_that_was_never_seen_running_did_run() -> None:
+    lab = assigned().advance(30).reports("train/* exited 0 10s-ago")
+    attempt = lab.attempt("train")
+    assert attempt.end is not None
+    assert (attempt.acknowledged, attempt.started_at, attempt.end.at) == (True, START + 20, START + 20)
+
+
+def test_times_are_those_of_the_operator_whatever_the_clock_of_the_worker_says() -> None:
+    lab = assigned().advance(100).reports("train/* running 40s-ago")
+    assert lab.attempt("train").started_at == START + 60
+    end = lab.advance(100).reports("train/* exited 3 25s-ago").attempt("train").end
+    assert end is not None
+    assert (end.at, lab.attempt("train").ended_at) == (START + 175, START + 200)
+
+
+def test_the_last_lines_of_the_log_stay_with_the_attempt() -> None:
+    lab = running()
+    token = lab.attempt("train").token
+    said = AttemptReport(token=token, state=RemoteState.EXITED, exit_code=1, log_tail="Traceback ...")
+    lab.answers(lab.answer_of("w", said))
+    ends = lab.attempt("train").end, lab.task("train").end
+    assert [end.log_tail for end in ends if end] == ["Traceback ...", ""]
+
+
+def test_a_word_about_another_token_changes_nothing() -> None:
+    lab = running()
+    draft = Draft(lab.cluster, lab.now)
+    said = AttemptReport(token=Token("f" * 32), state=RemoteState.EXITED, exit_code=0)
+    attempts.reported(draft, lab.task("train").current_id, said, lab.limits)
+    assert draft.events == []
+
+
+def test_the_same_word_twice_changes_nothing_the_second_time() -> None:
+    for said in ("prepared", "running", "exited 0", "nostart disk", "lost", "stopped", "unkillable"):
+        lab = assigned().reports(f"train/* {said}")
+        assert lab.last != ()
+        assert lab.reports(f"train/task-0/attempt-0 {said}").last == (), said
+
+
+# Who may say "not started"
+
+
+@pytest.mark.parametrize(
+    ("age", "taken_over"), [(0.0, False), (59.9, False), (60.0, True), (-0.1, True), (1e6, True)]
+)
+def test_an_attempt_is_taken_over_when_its_lease_is_over_or_the_clock_went_wrong(
+    age: float, taken_over: bool
+) -> None:
+    lab = assigned().advance(age).schedule()
+    assert lab.attempt("train").taken_over is taken_over
+    assert any(isinstance(event, DispatchTakenOver) for event in lab.last) is taken_over
+    assert not any(isinstance(event, DispatchTakenOver) for event in lab.schedule().last)
+
+
+def test_an_attempt_that_was_acknowledged_needs_no_other_dispatcher() -> None:
+    assert not assigned().reports("train/* prepared").advance(1e6).schedule().attempt("train").taken_over
+
+
+@pytest.mark.parametrize("said", ["prepared", "running", "exited 0"])
+def test_not_sent_is_no_word_about_what_the_worker_has(said: str) -> None:
+    lab = assigned().reports(f"train/* {said}")
+    before = lab.task("train")
+    assert lab.not_sent("train/task-0/attempt-0").last == ()
+    assert lab.task("train") == before
+
+
+def test_after_a_take_over_not_sent_proves_nothing() -> None:
+    lab = assigned().advance(61).schedule()
+    assert lab.not_sent("train/*").last == ()
+    assert lab.attempt("train").live
+
+
+def test_what_was_never_sent_needs_no_stop() -> None:
+    lab = assigned().cancel("train").not_sent("train/task-0/attempt-0")
+    assert lab.attempt("train").state is AttemptState.ENDED
+    assert lab.task("train").state is TaskState.KILLED
+    assert list(lab.cluster.live_attempts()) == []
+
+
+# Jobs
+
+
+def test_a_cancelled_job_says_so_and_frees_nothing_by_saying_it() -> None:
+    lab = running().cancel("train", "wrong data")
+    end = lab.the_job("train").end
+    assert end is not None
+    assert (lab.state_of("train"), end.reason, end.error) == (
+        JobState.KILLED,
+        EndReason.CANCELLED,
+        "wrong data",
+    )
+    assert len(lab.the_worker("w").claims) == 1
+
+
+def test_a_plan_for_a_job_that_has_just_ended_is_not_carried_out() -> None:
+    """The deadline of one task ends its job; its other tasks and children must not be placed any more."""
+    lab = Lab().worker("w", cpu=2).job("sweep", replicas=2, scheduling_timeout=60.0, max_retries_failure=1)
+    lab.drain("w").job("sweep/child").uncordon("w")
+    lab.worker("busy", cpu=1)
+    with lab.transaction() as draft:
+        attempts.take_over(draft, lab.limits)
+    lab.schedule().reports("sweep/* exited 1")
+    lab.drain("w").drain("busy")
+    assert lab.the_job("sweep").end is None
+    lab.advance(61).uncordon("w").schedule()
+    assert lab.state_of("sweep/child") in (JobState.PENDING, JobState.RUNNING, JobState.KILLED)

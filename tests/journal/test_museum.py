@@ -1,0 +1,67 @@
+"""Logs of all formats that ever were: each must read for ever, and go on.
+
+A file in `museum/` is never changed. What a new event type, field or format looks like goes into a new file.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.events import AttemptEvent, Event, WorkerDrained
+from iris_cli.core.evolve import replay
+from iris_cli.core.ids import WorkerId
+from iris_cli.journal.codec import encode_event
+from iris_cli.journal.state_dir import StateDir
+from iris_cli.journal.verify import verify
+from tests.journal.samples import A0, NOON, STORY, state_in
+
+MUSEUM = Path(__file__).parent / "museum"
+LOGS = sorted(MUSEUM.glob("*.jsonl"))
+
+
+@pytest.fixture(params=LOGS, ids=lambda path: path.name)
+def exhibit(request: pytest.FixtureRequest, tmp_path: Path) -> StateDir:
+    state = state_in(tmp_path / "state")
+    state.path.mkdir(mode=0o700)
+    shutil.copyfile(request.param, state.path / "events.jsonl")
+    (state.path / "events.jsonl").chmod(0o600)
+    return state
+
+
+def test_an_old_log_is_read_whole_and_replayed(exhibit: StateDir) -> None:
+    assert verify(exhibit.path).ok
+    view = exhibit.read()
+    assert view.damage is None
+    cluster = replay(view.transactions)
+    assert (cluster.name, cluster.seq) == ("museum", view.seq)
+
+
+def test_an_old_log_goes_on(exhibit: StateDir) -> None:
+    seq = exhibit.read().seq
+    with exhibit.locked("iris drain") as writer:
+        assert writer.append([WorkerDrained(worker=WorkerId(A0))], at=NOON).seq == seq + 1
+    assert verify(exhibit.path).ok
+
+
+def test_format_1_says_what_it_said_when_it_was_written(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_bytes((MUSEUM / "format-1.jsonl").read_bytes())
+    transactions = state_in(tmp_path).read().transactions
+    assert tuple(each.events for each in transactions) == STORY
+    assert [each.at for each in transactions] == [NOON + index for index in range(len(STORY))]
+    assert transactions[0].actor == "me@laptop iris init"
+
+
+def test_format_1_is_still_what_is_written() -> None:
+    lines = (MUSEUM / "format-1.jsonl").read_text(encoding="ascii").splitlines()
+    for line, events in zip(lines, STORY, strict=True):
+        assert json.dumps([encode_event(event) for event in events], separators=(",", ":")) in line
+
+
+def test_every_type_of_event_stands_in_the_museum() -> None:
+    entries = [json.loads(line) for path in LOGS for line in path.read_text(encoding="ascii").splitlines()]
+    seen = {event["type"] for entry in entries for event in entry["events"]}
+    assert seen == Event.TYPES.keys() - {AttemptEvent.__name__}

@@ -1,0 +1,333 @@
+"""What a check-up finds, and what it says to type."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris_cli.config.schema import ClusterConfig, HostConfig
+from iris_cli.core.attributes import AttributeValue
+from iris_cli.core.connection import Connection
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.observations import ProbeReport, Silence, SilenceKind
+from iris_cli.core.worker import Worker
+from iris_cli.errors import ConfigError, ExitCode, IrisError
+from iris_cli.ops import doctor
+from iris_cli.ops.doctor import check_keys, examine
+from iris_cli.ops.findings import Finding, Level, exit_code, failure, fine, warning
+from iris_cli.ops.host_checks import answered, differences, shared_directories, unanswered
+from iris_cli.ops.session import Session
+from tests.ops.world import World
+from tests.support.lab import Lab
+
+GIB = 1 << 30
+W = WorkerId("v4a-0")
+AT = Connection(host="10.0.0.1", user="me", port=2222, key="/keys/id")
+WORKER = Worker(id=W, connection=AT, boot_id="boot", incarnation="life")
+HOST = HostConfig(
+    worker=W, connection=AT, attributes={"zone": AttributeValue("us-central2-b")}, cpu=4, memory=8 * GIB
+)
+REPORT = ProbeReport(
+    worker=W, boot_id="boot", incarnation="life", cpus=4, memory=8 * GIB, disk_free=50 * GIB, chips=4
+)
+
+
+@pytest.fixture(autouse=True)
+def no_ssh_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The operator's own SSH files are none of the tests' business."""
+    monkeypatch.setattr(doctor, "SSH_CONFIG", tmp_path / "no-such-config")
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+
+def seen(findings: list[Finding]) -> list[tuple[str, str]]:
+    return [(finding.level.value, finding.text) for finding in findings]
+
+
+def test_a_healthy_worker_is_told_in_one_line() -> None:
+    assert seen(answered(WORKER, HOST, REPORT, 0.0)) == [("ok", "answers: 4 cores, 8GiB, 4 chips")]
+
+
+@pytest.mark.parametrize(
+    ("changed", "skew", "refusal", "level", "text", "fix"),
+    [
+        ({"boot_id": "b2"}, 0, "", "warn", "was rebooted", "iris schedule --once"),
+        ({"incarnation": "x"}, 0, "", "fail", "its iris directory is another one", "--accept-key v4a-0"),
+        (
+            {"incarnation": "x", "boot_id": "b2"},
+            0,
+            "",
+            "fail",
+            "it may have been re-created",
+            "--accept-key v4a-0",
+        ),
+        ({}, 31, "", "warn", "31s ahead of ours", "timedatectl"),
+        ({}, -3600, "", "warn", "1h behind ours", "timedatectl"),
+        ({"disk_free": GIB - 1}, 0, "", "warn", "of disk are free", "~/.iris"),
+        ({"disk_free": 0}, 0, "", "warn", "only 0B of disk", "~/.iris"),
+        ({"warnings": ("processes end at logout",)}, 0, "", "warn", "processes end at logout", ""),
+        ({}, 0, "a network file system", "fail", "can't be used: a network file system", "iris worker probe"),
+        ({"cpus": 2}, 0, "", "warn", "says 4 cores, the host has 2", "cluster.yaml"),
+        ({"memory": 4 * GIB}, 0, "", "warn", "says 8GiB of memory, the host has 4GiB", "cluster.yaml"),
+    ],
+)
+def test_each_fault_of_a_worker_has_its_fix(
+    changed: dict[str, Any], skew: float, refusal: str, level: str, text: str, fix: str
+) -> None:
+    (finding,) = answered(WORKER, HOST, replace(REPORT, **changed), skew, refusal)
+    assert (finding.level, finding.subject) == (level, "worker v4a-0")
+    assert text in finding.text
+    assert fix in finding.fix
+
+
+def test_a_small_skew_of_the_clocks_is_no_fault() -> None:
+    assert seen(answered(WORKER, None, REPORT, 30.0))[0][0] == "ok"
+
+
+def test_a_worker_that_was_never_probed_has_no_identity_to_lose() -> None:
+    new = replace(WORKER, boot_id="", incarnation="")
+    assert seen(answered(new, HOST, REPORT, 0.0))[0][0] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({}, []),
+        ({"zone": "us-central2-b"}, []),
+        ({"zone": "us-west4-a"}, ["cluster.yaml says zone=us-central2-b, the host says zone=us-west4-a"]),
+        (
+            {"zone": "us-central2-b", "preemptible": "true"},
+            ["cluster.yaml says preemptible=false, the host says preemptible=true"],
+        ),
+    ],
+)
+def test_where_the_configuration_says_otherwise_is_shown(
+    metadata: dict[str, str], expected: list[str]
+) -> None:
+    host = replace(HOST, attributes={**HOST.attributes, "preemptible": AttributeValue("false")})
+    assert differences(host, replace(REPORT, metadata=tuple(metadata.items()))) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "fix"),
+    [
+        (SilenceKind.UNREACHABLE, "ssh -p 2222 -i /keys/id me@10.0.0.1 true"),
+        (SilenceKind.AUTH, "ssh -v -p 2222 -i /keys/id me@10.0.0.1 true"),
+        (SilenceKind.HOST_KEY, "iris worker probe --accept-key v4a-0"),
+        (SilenceKind.UNKNOWN_HOST, "iris worker probe --accept-key v4a-0"),
+        (SilenceKind.PROTOCOL, "login shell"),
+    ],
+)
+def test_each_silence_has_its_fix(kind: SilenceKind, fix: str) -> None:
+    finding = unanswered(WORKER, Silence(worker=W, kind=kind, step="connect", detail="no route"))
+    assert (finding.level, finding.code) == (Level.FAIL, ExitCode.UNREACHABLE)
+    assert finding.text == "no answer: connect: no route"
+    assert fix in finding.fix
+
+
+def test_the_transports_own_hint_wins() -> None:
+    silence = Silence(worker=W, kind=SilenceKind.AUTH, step="auth", detail="denied", hint="ssh-add x")
+    assert unanswered(WORKER, silence).fix == "ssh-add x"
+
+
+def test_two_workers_on_one_host_are_found() -> None:
+    twin = replace(REPORT, worker=WorkerId("v4a-1"))
+    other = replace(REPORT, worker=WorkerId("v4a-2"), incarnation="other")
+    (finding,) = shared_directories([REPORT, twin, other])
+    assert finding.text.startswith("is the same host as v4a-1")
+
+
+@pytest.mark.parametrize(
+    ("findings", "code"),
+    [
+        ([], 0),
+        ([fine("a", "b"), warning("a", "b")], 0),
+        ([failure("a", "b")], 1),
+        ([failure("w", "b", code=ExitCode.UNREACHABLE), failure("a", "b")], 7),
+        (
+            [failure("w", "b", code=ExitCode.UNREACHABLE), failure("log", "b", code=ExitCode.LOG_DAMAGED)],
+            6,
+        ),
+        ([failure("log", "b", code=ExitCode.LOG_DAMAGED), failure("c", "b", code=ExitCode.CONFIG)], 3),
+        ([failure("state", "b", code=ExitCode.LOCKED)], 1),
+    ],
+)
+def test_the_exit_code_says_what_to_put_right_first(findings: list[Finding], code: int) -> None:
+    assert exit_code(findings) == code
+
+
+# The whole examination
+
+
+def check(world: World, session: Session | None = None, *, offline: bool = False) -> list[Finding]:
+    used = session or world.session()
+    return list(examine(lambda: used.config, lambda _: used, offline=offline))
+
+
+def by_subject(findings: list[Finding], subject: str) -> list[Finding]:
+    return [finding for finding in findings if finding.subject == subject]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    world = World(Lab().worker("w").worker("x"), tmp_path / "state")
+    world.answers("w")
+    world.answers("x")
+    return world
+
+
+def with_key(session: Session, key: Path) -> Session:
+    hosts = [replace(host, connection=replace(host.connection, key=str(key))) for host in session.config.hosts]
+    session.config = replace(session.config, hosts=tuple(hosts))
+    return session
+
+
+def test_in_order_everything_is_looked_at_and_nothing_is_wrong(world: World, client_key: Path) -> None:
+    findings = check(world, with_key(world.session(), client_key))
+    assert [finding.subject for finding in findings] == [
+        *("config", "state", "log", "invariants", "keys", "worker w", "worker x", "cycles")
+    ]
+    assert exit_code(findings) == 0
+
+
+def test_offline_no_host_is_asked(world: World) -> None:
+    world.hosts.probes.clear()
+    assert by_subject(check(world, offline=True), "worker w") == []
+
+
+def test_a_check_up_changes_nothing(world: World) -> None:
+    session = world.session()
+    before = {path.name: path.read_bytes() for path in world.directory.iterdir()}
+    check(world, session)
+    assert {path.name: path.read_bytes() for path in world.directory.iterdir()} == before
+
+
+def test_the_clock_of_a_host_is_measured_against_ours(world: World) -> None:
+    world.answers("w", clock=world.clock.now() + 100)
+    (finding,) = by_subject(check(world), "worker w")
+    assert finding.text == "its clock is 1m40s ahead of ours"
+
+
+def test_attempts_that_the_log_never_saw_make_a_worker_unusable(world: World) -> None:
+    world.answers("w", tokens=("f" * 32,))
+    (finding,) = by_subject(check(world), "worker w")
+    assert finding.level is Level.FAIL
+    assert "that the log never saw" in finding.text
+
+
+def test_a_broken_configuration_does_not_hide_the_rest(world: World) -> None:
+    def broken() -> ClusterConfig:
+        raise ConfigError("bad", problems=("cluster.yaml:3: ssh: wrong", "cluster.yaml:9: too much"))
+
+    session = world.session()
+    session.config = ClusterConfig(path=world.directory)
+    findings = list(examine(broken, lambda _: session))
+    assert [finding.text for finding in by_subject(findings, "config")] == [
+        *("cluster.yaml:3: ssh: wrong", "cluster.yaml:9: too much")
+    ]
+    assert [finding.level for finding in by_subject(findings, "worker w")] == ["ok"]
+    assert exit_code(findings) is ExitCode.CONFIG
+
+
+def test_without_any_state_directory_the_check_up_ends_in_words() -> None:
+    def missing(*_: object) -> Any:
+        raise ConfigError("there is no cluster.yaml", hint="`iris init` makes one")
+
+    findings = list(examine(missing, missing))
+    assert [(finding.subject, finding.fix) for finding in findings] == [
+        *(("config", "`iris init` makes one"), ("state", "`iris init` makes one"))
+    ]
+
+
+def test_a_damaged_log_is_named_by_line_and_the_rest_goes_on(world: World) -> None:
+    session = world.session()
+    log = world.directory / "events.jsonl"
+    data = bytearray(log.read_bytes())
+    data[data.index(b"\n") + 30] ^= 1
+    log.write_bytes(data)
+    findings = check(world, session)
+    assert all(finding.level is Level.FAIL for finding in by_subject(findings, "log"))
+    assert by_subject(findings, "log")[0].text.startswith("line 2 ")
+    assert "iris log salvage" in by_subject(findings, "log")[0].fix
+    assert by_subject(findings, "cycles") != []
+    assert exit_code(findings) is ExitCode.LOG_DAMAGED
+
+
+def test_an_unfinished_last_line_is_only_worth_a_look(world: World) -> None:
+    session = world.session()
+    with (world.directory / "events.jsonl").open("ab") as log:
+        log.write(b'{"seq":')
+    assert [finding.level for finding in by_subject(check(world, session), "log")] == ["ok", "warn"]
+
+
+def test_an_open_state_directory_comes_with_its_chmod_line(world: World) -> None:
+    session = world.session()
+    world.directory.chmod(0o755)
+    (finding,) = by_subject(check(world, session), "state")
+    assert (finding.code, finding.fix) == (ExitCode.NOT_WRITABLE, f"chmod 700 {world.directory}")
+
+
+def test_before_the_first_command_nothing_is_wrong_but_the_hosts_wait(tmp_path: Path, world: World) -> None:
+    session = world.session()
+    fresh = replace(session, state=World(Lab(), tmp_path / "new")._state(), cluster=type(session.cluster)())
+    findings = check(world, fresh)
+    assert [finding.level for finding in by_subject(findings, "log")] == ["ok"]
+    assert by_subject(findings, "hosts")[0].fix.startswith("iris schedule --once")
+
+
+@pytest.mark.parametrize(("age", "job", "level"), [(60, True, "ok"), (3600, True, "warn"), (3600, False, "ok")])
+def test_a_dead_cron_matters_only_where_something_waits(
+    world: World, age: float, job: bool, level: str
+) -> None:
+    if job:
+        world.lab.job("train")
+    session = world.session()
+    session.state.write_heartbeat({"at": session.clock.now() - age})
+    (finding,) = by_subject(check(world, session, offline=True), "cycles")
+    assert finding.level == level
+    assert ("* * * * *" in finding.fix) == (level == "warn")
+
+
+def test_workers_that_take_nothing_are_named_with_the_way_back(world: World) -> None:
+    world.lab.drain("w", "disk is noisy")
+    (finding,) = by_subject(check(world, offline=True), "worker w")
+    assert (finding.text, finding.fix) == (
+        "draining: disk is noisy",
+        "iris worker uncordon w ends it",
+    )
+
+
+def test_an_error_on_the_way_to_the_hosts_is_a_finding(world: World) -> None:
+    session = world.session()
+
+    def unable(_: str) -> Any:
+        raise IrisError("no way out", hint="plug it in")
+
+    session.make_runner = unable
+    (finding,) = by_subject(check(world, session), "hosts")
+    assert (finding.text, finding.fix) == ("no way out", "plug it in")
+
+
+def test_a_key_that_others_can_read_is_refused(client_key: Path) -> None:
+    client_key.chmod(0o644)
+    (finding,) = check_keys([replace(AT, key=str(client_key))])
+    assert finding.level is Level.FAIL
+    assert "chmod" in finding.fix
+
+
+def test_a_key_that_is_missing_is_named(tmp_path: Path) -> None:
+    (finding,) = check_keys([replace(AT, key=str(tmp_path / "gone"))])
+    assert str(tmp_path / "gone") in finding.text
+
+
+@pytest.fixture
+def client_key(tmp_path: Path) -> Path:
+    from tests.support.sshd import write_key
+
+    path = tmp_path / "id_ed25519"
+    write_key(path)
+    os.chmod(path, 0o600)
+    return path
