@@ -53,6 +53,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write("interrupted\n")
         return ExitCode.INTERRUPTED
 
+
 def build() -> typer.Typer:
     """The command tree. Modules of commands import what they need when they run."""
     app = typer.Typer(

@@ -22,7 +22,9 @@ _SLICES = (
 )
 
 _HELLO = 'echo "rank $IRIS_TASK_INDEX of $IRIS_NUM_TASKS on $IRIS_WORKER_ID"; sleep 1'
-_DOOMED = 'echo "step 1"; sleep 6; if [ $IRIS_TASK_INDEX = 2 ]; then echo "loss is NaN" >&2; exit 3; fi; sleep 600'
+_DOOMED = (
+    'echo "step 1"; sleep 6; if [ $IRIS_TASK_INDEX = 2 ]; then echo "loss is NaN" >&2; exit 3; fi; sleep 600'
+)
 _BUSY = 'echo "training"; sleep 9; echo "done"'
 _SIDE = 'echo "evaluating on the CPU of $IRIS_WORKER_ID"; sleep 2'
 
@@ -40,9 +42,18 @@ _TOUR: tuple[tuple[str, tuple[str, ...]], ...] = (
         "Another gang. Its rank 2 will fail in a few seconds.",
         ("launch", "--name", "doomed", "--tpu", _TYPE, "--grace", "2s", "--", "sh", "-c", _DOOMED),
     ),
-    ("A third one takes the other slice,", ("launch", "--name", "busy", "--tpu", _TYPE, "--", "sh", "-c", _BUSY)),
-    ("a CPU job finds room beside them,", ("launch", "--name", "side", "--cpu", "0.5", "--", "sh", "-c", _SIDE)),
-    ("and a fourth gang has to wait. Why?", ("launch", "--name", "patient", "--tpu", _TYPE, "--", "sh", "-c", _HELLO)),
+    (
+        "A third one takes the other slice,",
+        ("launch", "--name", "busy", "--tpu", _TYPE, "--", "sh", "-c", _BUSY),
+    ),
+    (
+        "a CPU job finds room beside them,",
+        ("launch", "--name", "side", "--cpu", "0.5", "--", "sh", "-c", _SIDE),
+    ),
+    (
+        "and a fourth gang has to wait. Why?",
+        ("launch", "--name", "patient", "--tpu", _TYPE, "--", "sh", "-c", _HELLO),
+    ),
     ("", ("why", "patient")),
     (
         "Watch: rank 2 of doomed fails, its siblings are stopped, and patient gets a slice.",

@@ -30,7 +30,8 @@ def init(
         typer.Option(help="Name of the cluster; that of the directory if left out.", show_default=False),
     ] = None,
     host: Annotated[
-        list[str] | None, typer.Option(metavar="[USER@]HOST", help="A single host.", show_default=False)
+        list[str] | None,
+        typer.Option(metavar="[USER@]HOST[:PORT]", help="A single host.", show_default=False),
     ] = None,
     slices: Annotated[
         list[str] | None,

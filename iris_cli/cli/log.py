@@ -47,7 +47,10 @@ def salvage(
     ] = False,
 ) -> int:
     """Make a damaged log usable again. The old one is kept; says what would be lost before --yes."""
+    from iris_cli.journal.verify import verify as read
+
     iris: Context = context.obj
+    read(iris.state_path_in_use)  # says so if there is no log at all
     state = iris.state_of(None)
     damage = state.read().damage
     if damage is None:

@@ -22,17 +22,19 @@ from iris_cli.errors import ConfigError, NotWritableError, UsageError
 _KEYS = ("id_ed25519", "google_compute_engine", "id_ecdsa", "id_rsa")  # in ~/.ssh, the first one there is
 _USER = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}")
 _PLAIN = re.compile(r"[A-Za-z~/][A-Za-z0-9._/~-]*|[0-9]{1,3}(\.[0-9]{1,3}){3}")
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
 _RANGE = re.compile(r"\[([0-9]+)-[0-9]+\]")  # one host of it speaks for all
 _NOT_PLAIN = frozenset({"true", "false", "null", "yes", "no", "on", "off", "~"})
 
 
 @dataclass(frozen=True, slots=True)
 class NewHost:
-    """A single host; `user` is empty where the default is right."""
+    """A single host; `user` is empty and `port` 0 where the default is right."""
 
     worker: str
     host: str
     user: str = ""
+    port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +58,15 @@ class NewCluster:
 
 
 def read_host(text: str) -> NewHost:
-    """`[USER@]HOST`; the worker is named like the host. Raises UsageError."""
-    user, at, host = text.rpartition("@")
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", host).strip("-._")[:63]
-    if not host or not is_name(name) or (at and not _USER.fullmatch(user)):
-        raise UsageError(f"{clip(text)!r} is not a host", hint="say --host HOST or --host USER@HOST")
-    return NewHost(worker=name, host=host, user=user)
+    """`[USER@]HOST[:PORT]`; the worker is named like the host. Raises UsageError."""
+    user, at, place = text.rpartition("@")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", place).strip("-._")[:63]
+    if not is_name(name) or (at and not _USER.fullmatch(user)):
+        raise UsageError(f"{clip(text)!r} is not a host", hint="say --host HOST or --host USER@HOST:PORT")
+    host, _, port = place.partition(":")
+    if not _PORT.fullmatch(port):
+        return NewHost(worker=name, host=place, user=user)  # an IPv6 address, perhaps
+    return NewHost(worker=name, host=host, user=user, port=int(port))
 
 
 def read_slice(text: str) -> NewSlice:
@@ -199,7 +204,8 @@ def _workers(cluster: NewCluster) -> list[str]:
     lines = ["workers:                  # single hosts; cpu, memory and devices are found by the probe"]
     for each in cluster.hosts:
         user = f", user: {quoted(each.user)}" if each.user else ""
-        lines.append(f"  - {{id: {quoted(each.worker)}, host: {quoted(each.host)}{user}}}")
+        port = f", port: {each.port}" if each.port else ""
+        lines.append(f"  - {{id: {quoted(each.worker)}, host: {quoted(each.host)}{user}{port}}}")
     return lines
 
 

@@ -117,7 +117,9 @@ class LocalCluster:
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
-            raise IrisError("a local SSH server did not start", hint=f"try it by hand: {sys.executable} -m {_MODULE}")
+            raise IrisError(
+                "a local SSH server did not start", hint=f"try it by hand: {sys.executable} -m {_MODULE}"
+            )
         return int(json.loads(line)["port"])
 
     def _write(self, slices: Sequence[LocalSlice], ports: list[int], known: list[tuple[str, str]]) -> None:
@@ -130,9 +132,19 @@ class LocalCluster:
         )
         (state / "known_hosts").chmod(0o600)
         remaining = iter(ports)
-        lines = ["cluster: {name: demo}", "ssh:", f"  key: {json.dumps(str(self.root / 'id_ed25519'))}", "slices:"]
+        lines = [
+            "cluster: {name: demo}",
+            "ssh:",
+            f"  key: {json.dumps(str(self.root / 'id_ed25519'))}",
+            "slices:",
+        ]
         for each in slices:
-            lines += [f"  - name: {each.name}", f"    type: {each.type}", f"    zone: {each.zone}", "    hosts:"]
+            lines += [
+                f"  - name: {each.name}",
+                f"    type: {each.type}",
+                f"    zone: {each.zone}",
+                "    hosts:",
+            ]
             lines += [f"      - {{host: 127.0.0.1, port: {next(remaining)}}}" for _ in range(each.hosts)]
         self.config.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -11,13 +11,14 @@ from iris_cli.core.observations import Silence
 if TYPE_CHECKING:
     from iris_cli.remote.task_runner import LogChunk
 
+FIRST = 32 << 10  # bytes from the end that hold the last lines of most programs
 PIECE = 256 << 10  # bytes per call
 LONGEST = 64 << 10  # bytes of a line: a program that never ends its line must not fill our memory
 TURN = 4 << 20  # bytes that one file may take before the others have their turn
 FARTHEST = 16 << 20  # bytes to go back for the last lines
 
 Fetch = Callable[[int, int], "LogChunk | Silence"]
-"""Reads at most so many bytes (second) from an offset (first) of the file."""
+"""Reads at most so many bytes (second) from an offset (first); a negative one counts from the end."""
 
 
 @dataclass
@@ -80,17 +81,18 @@ class LogStream:
 
     def read_last(self, fetch: Fetch, count: int) -> Read:
         """The last `count` whole lines there are; reading goes on behind them."""
-        found = fetch(0, PIECE)
+        found = fetch(-FIRST, FIRST)
         if isinstance(found, Silence):
             return Read([], at_end=False, silence=found)
-        size, data = found.size, found.data
-        if len(data) < size:
-            seen = _last_bytes(fetch, size, count)
+        start, data = found.offset, found.data
+        if start + len(data) < found.size or (start and data.count(b"\n") <= count):
+            seen = _last_bytes(fetch, found.size, count)
             if isinstance(seen, Silence):
                 return Read([], at_end=False, silence=seen)
-            # It begins anywhere: what is left of a line there is none of the lines that are wanted.
-            data = seen.partition(b"\n")[2] if len(seen) < size and b"\n" in seen else seen
-        self.inode, self.offset = found.inode, size
+            start, data = seen
+        self.inode, self.offset = found.inode, start + len(data)
+        if start and b"\n" in data:
+            data = data.partition(b"\n")[2]  # it begins anywhere: what is left of a line there is none
         lines = self.cutter.feed(data)
         return Read(lines[max(0, len(lines) - count) :])
 
@@ -116,14 +118,20 @@ class LogStream:
         return Read(lines, at_end=False)
 
 
-def _last_bytes(fetch: Fetch, size: int, count: int) -> bytes | Silence:
-    """The end of a file of `size` bytes: so much that `count` whole lines are in it, within reason."""
-    window = PIECE
+def _last_bytes(fetch: Fetch, size: int, count: int) -> tuple[int, bytes] | Silence:
+    """The end of a file of `size` bytes: so much that `count` whole lines are in it, within reason.
+
+    With the offset at which it begins.
+    """
+    window = FIRST
     while True:
-        data = _range(fetch, max(0, size - window), size)
-        if isinstance(data, Silence) or data.count(b"\n") > count or window >= min(size, FARTHEST):
-            return data
         window *= 4
+        start = max(0, size - window)
+        data = _range(fetch, start, size)
+        if isinstance(data, Silence):
+            return data
+        if not start or data.count(b"\n") > count or window >= FARTHEST:
+            return start, data
 
 
 def _range(fetch: Fetch, start: int, end: int) -> bytes | Silence:

@@ -98,7 +98,7 @@ def cluster_status(
     view = look(session, at)
     workers = worker_rows(view)
     return ClusterStatus(
-        name=view.cluster.name,
+        name=view.cluster.name or session.config.name,
         at=view.now,
         past=view.cycle is None,
         cycle=view.cycle,

@@ -79,7 +79,7 @@ class Routes:
         self._config = _Config()
         if path is not None:
             with _blamed_on(path):
-                self._config.parse(_lines(path, path.parent))
+                self._config.parse(_lines(path, path.parent, "Host *"))
 
     def to(self, connection: Connection) -> tuple[Hop, ...]:
         """The servers to pass, in order, the worker itself last. Raises NoAnswer (LOCAL)."""
@@ -122,7 +122,7 @@ class Routes:
             label=jump.host,
             host=host,
             port=port,
-            user=jump.user or options.get("user") or getpass.getuser(),
+            user=jump.user or options.get("user") or _local_user(),
             key_name=options.get("hostkeyalias") or name_of(host.lower(), port),
             identities=tuple(Path(file).expanduser() for file in files),
             explicit=explicit,
@@ -131,6 +131,7 @@ class Routes:
         )
 
     def _lookup(self, host: str) -> SSHConfigDict:
+        _local_user()  # the library asks for it whatever the file says
         with _blamed_on(self._path):
             return self._config.lookup(host)
 
@@ -151,10 +152,10 @@ def misconfigured(
     return NoAnswer(SilenceKind.LOCAL, "configuration", detail, hint=hint, sent=False)
 
 
-def _lines(path: Path, base: Path, depth: int = 0) -> Iterator[str]:
+def _lines(path: Path, base: Path, block: str, depth: int = 0) -> Iterator[str]:
     """The lines of a file with its Includes, relative to `base`, in place: the library doesn't know them.
 
-    After an Include the enclosing Host or Match line is repeated, as what follows belongs to that again.
+    After an Include the enclosing Host or Match line, `block`, is repeated: what follows belongs to that again.
     """
     if depth > DEEPEST:
         raise ValueError(f"more than {DEEPEST} files that include each other")
@@ -165,14 +166,13 @@ def _lines(path: Path, base: Path, depth: int = 0) -> Iterator[str]:
         return
     if len(text) > LARGEST_FILE:
         raise ValueError("too large")
-    block = "Host *"
     for line in text.splitlines():
         directive = _DIRECTIVE.match(line)
         key = directive[1].lower() if directive else ""
         if directive and key == "include":
             for pattern in directive[2].replace('"', "").split():
                 for name in sorted(glob.glob(os.path.join(base, os.path.expanduser(pattern)))):
-                    yield from _lines(Path(name), base, depth + 1)
+                    yield from _lines(Path(name), base, block, depth + 1)
             yield block
             continue
         if key in ("host", "match"):
@@ -187,6 +187,13 @@ def _parse_jump(text: str) -> Jump:
     return Jump(
         match["v6"] or match["host"], match["user"] or "", _port(match["port"]) if match["port"] else 0
     )
+
+
+def _local_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:  # a container may run under a number that has no name
+        raise misconfigured("who runs this has no user name", hint="export USER=name") from error
 
 
 def _port(text: str) -> int:

@@ -11,7 +11,6 @@ from typing import Any
 
 import paramiko
 from paramiko.packet import Packetizer
-from paramiko.ssh_exception import IncompatiblePeer
 
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.host_keys import PresentedKey
@@ -93,7 +92,7 @@ class Link:
             transport.start_client()
             return PresentedKey.of(transport.get_remote_server_key().asbytes())
         except Exception as error:  # whatever a server can make the library stumble over
-            if not transport.remote_version and not isinstance(error, IncompatiblePeer):
+            if not transport.remote_version:
                 raise BannerMissing(str(error)) from error
             raise self._lost(call, error) from error
 

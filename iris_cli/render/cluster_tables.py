@@ -50,7 +50,7 @@ def _header(status: ClusterStatus) -> Text:
     workers = count(len(status.workers), "worker")
     if healthy != len(status.workers):
         workers += f", {healthy} taking work"
-    head = Text.assemble(text(status.name or "cluster", "bold"), "  ", workers, "  ")
+    head = Text.assemble(text(status.name, "bold"), "  ", workers, "  ")
     return head.append_text(cycle_words(status.cycle, status.past, status.at))
 
 

@@ -25,6 +25,9 @@ def _show_table(output: Output, history: History) -> None:
         output.show(text(message, "bold red"))
     if history.earlier:
         output.show(text(f"{count(history.earlier, 'earlier event')} not shown: --limit 0 shows all", "dim"))
+    if not history.entries:
+        output.show(text("nothing has happened yet", "dim"))
+        return
     narrow = output.console.width < NARROW
     only = ("TIME (UTC)", "WHAT") if narrow else ()
     output.show(table(("TIME (UTC)", "SEQ", "WHAT", "BY"), map(_cells, history.entries), only=only))

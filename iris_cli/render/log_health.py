@@ -56,7 +56,9 @@ def show_salvage(output: Output, report: SalvageReport) -> None:
     elif report.old_log is None:
         output.line("the log is sound; nothing was changed")
     else:
-        output.line(f"kept {count(report.kept, 'transaction')}, gave up {report.lost} that stood behind the damage")
+        output.line(
+            f"kept {count(report.kept, 'transaction')}, gave up {report.lost} that stood behind the damage"
+        )
         output.line(f"the old log is {report.old_log}")
 
 

@@ -82,11 +82,11 @@ def folded(rows: Iterable[T], name: Callable[[T], str], cells: Callable[[T], Row
 def facts(pairs: Iterable[tuple[str, str]]) -> Table:
     """What is known, one fact a line; facts without content are left out."""
     made = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
-    made.add_column(style="dim", no_wrap=True)
+    made.add_column(style="dim", overflow="fold")
     made.add_column(overflow="fold")
     for label, content in pairs:
         if content:
-            made.add_row(Text(label), text(content))
+            made.add_row(text(label), text(content))
     return made
 
 

@@ -175,15 +175,14 @@ def test_a_cancelled_job_says_so_and_frees_nothing_by_saying_it() -> None:
     assert len(lab.the_worker("w").claims) == 1
 
 
-def test_a_plan_for_a_job_that_has_just_ended_is_not_carried_out() -> None:
-    """The deadline of one task ends its job; its other tasks and children must not be placed any more."""
-    lab = Lab().worker("w", cpu=2).job("sweep", replicas=2, scheduling_timeout=60.0, max_retries_failure=1)
-    lab.drain("w").job("sweep/child").uncordon("w")
-    lab.worker("busy", cpu=1)
-    with lab.transaction() as draft:
-        attempts.take_over(draft, lab.limits)
-    lab.schedule().reports("sweep/* exited 1")
-    lab.drain("w").drain("busy")
-    assert lab.the_job("sweep").end is None
-    lab.advance(61).uncordon("w").schedule()
-    assert lab.state_of("sweep/child") in (JobState.PENDING, JobState.RUNNING, JobState.KILLED)
+def test_what_a_plan_places_of_a_job_that_ends_with_the_same_plan_is_not_placed() -> None:
+    """The deadline of one task ends its job; its other tasks and its children stay where they are."""
+    lab = Lab().worker("w", cpu=1).worker("w2", cpu=1).drain("w2")
+    lab.job("sweep", replicas=2, scheduling_timeout=60.0, max_retries_failure=1).schedule()
+    lab.job("sweep/child").reports("sweep/task-0 exited 1").advance(61).uncordon("w2")
+    planned = {str(assignment.task) for assignment in lab.plan().assignments}
+    assert planned == {"sweep/task-0", "sweep/child/task-0"}
+    lab.schedule()
+    assert lab.state_of("sweep") is JobState.UNSCHEDULABLE
+    assert lab.state_of("sweep/child") is JobState.KILLED
+    assert list(lab.cluster.live_attempts()) == []

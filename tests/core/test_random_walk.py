@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from iris_cli.core.worker import WorkerCondition
 from tests.support.lab import Lab
 from tests.support.reports import parse_report
 
-JOBS: dict[str, dict[str, object]] = {
+JOBS: dict[str, dict[str, Any]] = {
     "gang": {"tpu": "v4-16", "max_retries_failure": 1},
     "pair": {"tpu": "v4-16", "slices": 2, "max_retries_preemption": 2},
     "rack": {"replicas": 2, "group_by": "rack", "setup": "make"},

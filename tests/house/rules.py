@@ -170,7 +170,7 @@ def _is_set(node: ast.expr) -> bool:
     )
 
 
-def _name(node: ast.expr) -> str:
+def _name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
@@ -228,9 +228,11 @@ def bare_ignores(module: Module) -> Iterator[str]:
 
 def trusting_policies(module: Module) -> Iterator[str]:
     for node in ast.walk(module.tree):
-        named = isinstance(node, ast.Attribute) and node.attr or isinstance(node, ast.Name) and node.id
-        if named in ("AutoAddPolicy", "WarningPolicy"):
-            yield f"{module.name}:{node.lineno} {named} takes any host for the right one"  # type: ignore[attr-defined]  # names and attributes have lines
+        if isinstance(node, (ast.Attribute, ast.Name, ast.alias)):
+            named = node.attr if isinstance(node, ast.Attribute) else _name(node)
+            named = node.name if isinstance(node, ast.alias) else named
+            if named in ("AutoAddPolicy", "WarningPolicy"):
+                yield f"{module.name}:{node.lineno} {named} takes any host for the right one"
 
 
 def changed_tables(module: Module) -> Iterator[str]:

@@ -180,7 +180,9 @@ def world(tmp_path: Path) -> World:
 
 
 def with_key(session: Session, key: Path) -> Session:
-    hosts = [replace(host, connection=replace(host.connection, key=str(key))) for host in session.config.hosts]
+    hosts = [
+        replace(host, connection=replace(host.connection, key=str(key))) for host in session.config.hosts
+    ]
     session.config = replace(session.config, hosts=tuple(hosts))
     return session
 
@@ -278,7 +280,9 @@ def test_before_the_first_command_nothing_is_wrong_but_the_hosts_wait(tmp_path: 
     assert by_subject(findings, "hosts")[0].fix.startswith("iris schedule --once")
 
 
-@pytest.mark.parametrize(("age", "job", "level"), [(60, True, "ok"), (3600, True, "warn"), (3600, False, "ok")])
+@pytest.mark.parametrize(
+    ("age", "job", "level"), [(60, True, "ok"), (3600, True, "warn"), (3600, False, "ok")]
+)
 def test_a_dead_cron_matters_only_where_something_waits(
     world: World, age: float, job: bool, level: str
 ) -> None:

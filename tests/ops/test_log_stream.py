@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pytest
@@ -33,6 +33,8 @@ class RemoteFile:
         self.calls.append((offset, limit))
         if len(self.calls) > self.answers:
             return SILENCE
+        if offset < 0:
+            offset = max(0, len(self.data) + offset)
         data = self.data[offset : offset + min(limit, self.most)]
         return LogChunk(data=data, offset=offset, size=len(self.data), inode=self.inode)
 
@@ -40,6 +42,7 @@ class RemoteFile:
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same rules with small numbers: every branch is met with short texts."""
+    monkeypatch.setattr(log_stream, "FIRST", 8)
     monkeypatch.setattr(log_stream, "PIECE", 16)
     monkeypatch.setattr(log_stream, "TURN", 64)
     monkeypatch.setattr(log_stream, "FARTHEST", 256)
@@ -91,10 +94,23 @@ def test_the_last_lines_come_whole_whatever_the_size_of_the_file(lines_there: in
     assert (found.lines, found.at_end) == ([f"line {number}" for number in last], True)
 
 
-def test_a_short_file_takes_one_call() -> None:
-    file = RemoteFile(b"a\nb\n")
-    LogStream().read_last(file, 20)
-    assert file.calls == [(0, 16)]
+@pytest.mark.parametrize("size", [0, 4, 10_000])
+def test_the_last_short_lines_take_one_call(size: int) -> None:
+    file = RemoteFile(b"a\n" * size)
+    LogStream().read_last(file, 3)
+    assert file.calls == [(-8, 8)]
+
+
+def test_what_is_written_while_the_worker_answers_comes_once() -> None:
+    """The size was taken before the bytes: there may be more of them."""
+    file, stream = RemoteFile(b"one\ntwo\n"), LogStream()
+
+    def fetch(offset: int, limit: int) -> LogChunk | Silence:
+        seen = file(offset, limit)
+        return replace(seen, size=4) if isinstance(seen, LogChunk) else seen
+
+    found = stream.read_last(fetch, 5).lines
+    assert found + stream.read_on(file).lines == ["one", "two"]
 
 
 def test_a_file_without_line_ends_is_not_read_as_a_whole() -> None:

@@ -36,7 +36,8 @@ class Hosts:
         if target.worker in self.silent:
             return silence(target.worker)
         data = self.files.get((token, stream), b"")
-        return LogChunk(data=data[offset : offset + limit], offset=offset, size=len(data), inode=1)
+        start = offset if offset >= 0 else max(0, len(data) + offset)
+        return LogChunk(data=data[start : start + limit], offset=start, size=len(data), inode=1)
 
     def poll(self, target: Target, tokens: Sequence[Token]) -> WorkerReport | Silence:
         return self.polls.get(target.worker) or silence(target.worker)

@@ -135,10 +135,14 @@ def test_included_files_are_read_in_their_place(tmp_path: Path) -> None:
     (tmp_path / "conf.d").mkdir()
     (tmp_path / "conf.d" / "1").write_text("User inside-block\nHost w\n Port 1\n")
     (tmp_path / "conf.d" / "2").write_text("Host *\n Port 2\n")
+    (tmp_path / "conf.d" / "3").write_text("Include nested\nIdentityFile /nested\n")
+    (tmp_path / "nested").write_text("Host x\n Port 3\n")
     config = "Host w\n Include conf.d/* no-such-file\n HostName from-outer-block\n"
     one = hop(tmp_path, config)
     assert (one.user, one.port, one.host) == ("inside-block", 1, "from-outer-block")
-    assert way(tmp_path, config, host="x")[0].host == "x"
+    assert one.identities == (Path("/nested"),)
+    other = hop(tmp_path, config, host="x")
+    assert (other.host, other.port, other.identities) == ("x", 2, ())
 
 
 @pytest.mark.parametrize(
@@ -176,3 +180,13 @@ def test_a_file_that_can_not_be_read_is_named(tmp_path: Path, content: bytes) ->
         Routes(tmp_path / "config")
     assert str(tmp_path / "config") in caught.value.detail
     assert caught.value.kind is SilenceKind.LOCAL
+
+
+def test_a_local_user_without_a_name_has_to_be_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def getuser() -> str:
+        raise KeyError("uid not found: 4242")
+
+    monkeypatch.setattr("getpass.getuser", getuser)
+    with pytest.raises(NoAnswer) as caught:
+        Routes(None).to(Connection(host="w"))
+    assert caught.value.hint == "export USER=name"

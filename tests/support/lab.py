@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.connection import Connection
@@ -154,9 +155,10 @@ class Lab:
         self.hosts[worker] = Host(facts)
         return self.configure().probe(name)
 
-    def configure(self, *gone: str) -> Lab:
+    def configure(self, *gone: str, back: str = "") -> Lab:
         """Follow the configuration: all hosts of the lab but those that are gone, now or before."""
         self._gone.update(map(WorkerId, gone))
+        self._gone.discard(WorkerId(back))
         hosts = {worker: host.facts.connection for worker, host in self.hosts.items()}
         with self.transaction() as draft:
             workers.reconcile(draft, {worker: hosts[worker] for worker in hosts if worker not in self._gone})
@@ -194,9 +196,9 @@ class Lab:
 
     # Jobs
 
-    def job(self, name: str | None = None, request: JobRequest | None = None, **asked: object) -> Lab:
+    def job(self, name: str | None = None, request: JobRequest | None = None, **asked: Any) -> Lab:
         """Submit a job. `asked` are fields of JobRequest."""
-        request = replace(request or JobRequest(command=("true",)), name=name, **asked)  # type: ignore[arg-type]  # the tests' own business
+        request = replace(request or JobRequest(command=("true",)), name=name, **asked)
         with self.transaction() as draft:
             submit(draft, request, [worker.attributes for worker in draft.cluster.workers.values()])
         return self

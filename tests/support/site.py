@@ -63,8 +63,10 @@ class Site:
         )
 
     def job(self, job: str) -> dict[str, Any]:
-        """`iris status JOB --json`."""
-        return self.iris("status", job, "--json").json()
+        """The job's row in `iris status JOB --json`."""
+        found = self.iris("status", job, "--json").json()["job"]
+        assert isinstance(found, dict)
+        return found
 
     def until(self, happened: Callable[[], bool], *, cycles: bool = True) -> None:
         """Run cycles until something has happened."""

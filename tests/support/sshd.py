@@ -130,7 +130,7 @@ class SshHost:
             f"HostKey {self.host_key_path}",
             f"AuthorizedKeysFile {self.client_key}.pub",
             f"PidFile {self.directory / 'pid'}",
-            f"SetEnv {' '.join(f'{name}={value}' for name, value in env.items())}",
+            "SetEnv " + " ".join(f'"{name}={value}"' for name, value in env.items()),
             "UsePAM no",
             "UseDNS no",
             "StrictModes no",

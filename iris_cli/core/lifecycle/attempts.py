@@ -105,7 +105,7 @@ def _settle_task(draft: Draft, task_id: TaskId, end: End) -> None:
     task = draft.cluster.tasks[task_id]
     job = draft.cluster.jobs[task.job]
     if job.is_gang or task.state.terminal:
-        return
+        return None
     if end.reason is EndReason.OK:
         state = TaskState.SUCCEEDED
     elif _may_retry(job, task, end.reason):

@@ -24,13 +24,19 @@ from iris_cli.core.worker import Worker
 
 _FEW = 3
 
-_PHRASES = {
-    ReasonKind.UNHEALTHY: "take nothing new",
-    ReasonKind.COOLDOWN: "are cooling down",
-    ReasonKind.CHIPS: "have their chips in use",
-    ReasonKind.STOPPING: "wait until a stop there is confirmed",
-    ReasonKind.RESERVED: "are kept for a gang that has waited long",
-    ReasonKind.BEHIND: "went to others ahead of it in this cycle",
+_PHRASES = {  # of several workers, and of one
+    ReasonKind.UNHEALTHY: ("take nothing new", "takes nothing new"),
+    ReasonKind.COOLDOWN: ("are cooling down", "is cooling down"),
+    ReasonKind.CHIPS: ("have their chips in use", "has its chips in use"),
+    ReasonKind.STOPPING: ("wait until a stop is confirmed", "waits until a stop is confirmed"),
+    ReasonKind.RESERVED: (
+        "are kept for a gang that has waited long",
+        "is kept for a gang that has waited long",
+    ),
+    ReasonKind.BEHIND: (
+        "went to others ahead of it in this cycle",
+        "went to others ahead of it in this cycle",
+    ),
 }
 
 
@@ -130,12 +136,15 @@ def too_large(kind: ReasonKind, need: int, largest: int) -> str:
 def unavailable(context: SchedulingContext, requirement: Requirement, refusal: Refusal, serving: int) -> str:
     """`2 of 3 slices have workers that take nothing new (v4a-2: draining)`; `serving` counts them all."""
     kind, refused, lacking, _ = refusal
-    phrase = _PHRASES.get(kind) or f"have less than {_needed(requirement, kind)} free"
-    whose = "have workers that " if requirement.shape else ""
+    shape = requirement.shape
+    short = f"less than {_needed(requirement, kind)} free" if kind not in _PHRASES else ""
+    several, one = _PHRASES.get(kind, (f"have {short}", f"has {short}"))
+    if serving == 1:
+        text = f"the only {unit(shape)} {f'has workers that {several}' if shape else one}"
+    else:
+        text = f"{refused} of {units(shape, serving)} {'have workers that ' if shape else ''}{several}"
     detail = _detail(context, kind, lacking)
-    return f"{refused} of {units(requirement.shape, serving)} {whose}{phrase}" + (
-        f" ({detail})" if detail else ""
-    )
+    return f"{text} ({detail})" if detail else text
 
 
 def holders(context: SchedulingContext, lacking: int) -> Iterator[JobId]:

@@ -1,7 +1,7 @@
 # What the names below a/<token>/ say. Nothing here writes. The working directory is <root>/a.
 #
 # A directory a/<token>/ holds, beside the files of the protocol:
-#   x.pending ready.pending launch.pending begin.pending end.pending stop.idle timeout.pending
+#   x.pending ready.pending launch.pending begin.pending end.pending stop.idle timeout.pending setup-timeout.pending
 #       made empty beforehand: each is renamed at most once to what it stands for, so that recording the end
 #       of an attempt needs no disk space. A rename has one winner: whoever finds the old name gone has lost.
 #   launch.<t> begin.<t> end.<t>.<code>     uptimes in hundredths of a second
@@ -10,7 +10,7 @@
 #   setup.pid        like `pid`, of the set-up; made by `ln`: it is the set-up's start token too
 #   ready            set up: waits for `go`
 #   stop.run.<since>.<grace>.<pid>.<start>, then stop.done or stop.stuck.<since>.<grace>      (see stop.sh)
-#   timeout          the time limit was reached
+#   timeout          the time limit was reached; timeout.off: the task ended before. setup-timeout likewise
 
 # names TOKEN -> what the names in its directory say:
 # $x (EXITED CANCELLED NOSTART, or empty) $x_code $x_cause $launched $began $ended $end_code $stop $ready $going $set_up
@@ -129,7 +129,7 @@ state_by_names() {
         state=PREPARED
     else
         state=PREPARING
-        [ -z "$set_up" ] || writer_of "$1" setup.pid
+        if [ -n "$set_up" ] || [ ! -e "$1/run" ]; then writer_of "$1" setup.pid; fi
     fi
 }
 

@@ -12,7 +12,7 @@ tombstone() {
 # cancel TOKEN: from now on no wrapper gets past its test of `cancel`. False if it can't be set.
 cancel() {
     [ -e "$1/cancel" ] || printf '' 2>/dev/null >"$1/cancel"
-    [ -e "$1/cancel" ] || ln "${spare:-../spare}" "$1/cancel" 2>/dev/null
+    [ -e "$1/cancel" ] || ln "$spare" "$1/cancel" 2>/dev/null
     [ -e "$1/cancel" ]
 }
 
@@ -25,5 +25,5 @@ refuse() {
     rm -f "$1/env" "$1"/n.*/env
     mv "$1/x.pending" "$1/x.$2" 2>/dev/null && return
     for name in "$1"/x.*; do [ -e "$name" ] && return; done
-    ln "${spare:-../spare}" "$1/x.$2" 2>/dev/null
+    ln "$spare" "$1/x.$2" 2>/dev/null
 }

@@ -8,7 +8,9 @@
 # - No comment line inside quotes: comment lines and indentation are cut off before the library is sent.
 #
 # Set by the caller beforehand: iris_proc iris_dev iris_sys iris_mounts, normally /proc /dev /sys
-# /proc/self/mounts.
+# /proc/self/mounts. What is looked at before it is set must not come from the session's environment:
+
+search_works= boot_time= defaults= started= no_room= chips_deadline= watchdog= kills_before= cautions= spare=../spare
 
 # nap: a short pause, a whole second where `sleep` knows no fractions.
 nap() { sleep "${1:-0.05}" 2>/dev/null || sleep 1; }
@@ -24,12 +26,12 @@ detach() {
     exec "$@"
 }
 
-# is_number TEXT: whether it is a number that arithmetic can take.
+# is_number TEXT: whether it is a number that arithmetic can take (it would read 010 as eight, and fail at 08).
 is_number() {
-    case $1 in '' | *[!0-9]* | ?????????????*) return 1 ;; esac
+    case $1 in '' | *[!0-9]* | 0?* | ?????????????*) return 1 ;; esac
 }
 
-# centis TEXT -> $centis: 1234.56 as 123456, without leading zeros (they would make it octal).
+# centis TEXT -> $centis: 1234.56 as 123456, without leading zeros.
 centis() {
     centis=${1%.*}${1#*.}
     while :; do

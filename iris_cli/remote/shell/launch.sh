@@ -40,6 +40,8 @@ prepare() {
     else
         mv "$1/ready.pending" "$1/ready" 2>/dev/null
     fi
+    # A stop that came meanwhile has looked for secrets already.
+    [ ! -e "$1/cancel" ] || rm -f "$1/env" "$1"/n.*/env
 }
 
 # no_room TOKEN -> $no_room: not even its directory can be made. Say NOSTART only if a tombstone keeps it from starting
@@ -56,7 +58,7 @@ write_attempt() {
     # Those that are there already are as good as new ones.
     mkdir "$new" work output outbox inbox endpoints 2>/dev/null
     [ -d "$new" ] && [ -d work ] || exit 1
-    for name in x launch begin end timeout ready; do
+    for name in x launch begin end timeout setup-timeout ready; do
         make_pending "$name" "$name.pending" || exit 1
     done
     make_pending stop stop.idle || exit 1

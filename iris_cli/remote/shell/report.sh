@@ -94,7 +94,10 @@ sizes() {
 
 # size_line MODE LINKS UID GID SIZE MONTH DAY TIME NAME: a line of `ls -ldn`.
 size_line() {
-    case $1 in -*) is_number "$5" && eval "${9##*/}_${9%/*}=$5" ;; esac
+    # Only our own names: what a link of the task points to is in these lines, too.
+    case $1$9 in -*/out | -*/err) ;; *) return ;; esac
+    case ${9%/*} in *[!0-9a-f]*) return ;; esac
+    is_number "$5" && eval "${9##*/}_${9%/*}=$5"
 }
 
 # tails TOKEN: the end of what it has written: 4 KiB in all, of which `out` has one at least. `err` is last: it says why.

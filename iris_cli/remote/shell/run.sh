@@ -33,14 +33,14 @@ run_start() {
     . ./env
     rm -f env
     . ./cmd
-    watch "$time_limit"
+    watch "$time_limit" timeout
     oom_kills
     kills_before=$oom_kills
     now
     mv begin.pending "begin.$now" 2>/dev/null
     # shellcheck disable=SC2154 # task_env and task_cmd come from the files
     (umask "$mask" && cd work && task_env "$dir" && task_cmd) </dev/null >>out 2>>err
-    ended_with $?
+    ended_with $? timeout
     [ -n "$cancelled" ] || sweep
     record "$end"
 }
@@ -56,16 +56,16 @@ run_setup() {
     if [ -e cancel ] || [ ! -e x.pending ]; then record cancelled && return; fi
     [ -r env ] && [ -r setup ] || { record nostart.disk && return; }
     . ./env
-    watch "$setup_limit"
+    watch "$setup_limit" setup-timeout
     shell=$(command -v sh)
     # The path of the shell is found before the task's PATH counts.
     (umask "$mask" && cd work && task_env "$dir" && exec "$shell" ../setup) </dev/null >>out 2>>err
     code=$?
-    if [ "$code" = 0 ] && [ ! -e timeout ] && [ -e stop.idle ]; then
+    if [ "$code" = 0 ] && [ -e stop.idle ] && in_time setup-timeout; then
         sweep
-        [ -e timeout ] || [ -e cancel ] || { mv ready.pending ready 2>/dev/null && return; }
+        [ -e cancel ] || { mv ready.pending ready 2>/dev/null && return; }
     fi
-    ended_with "$code"
+    ended_with "$code" setup-timeout
     if [ -n "$cancelled" ] || [ -e cancel ]; then record cancelled && return; fi
     sweep
     record nostart.setup
@@ -76,21 +76,24 @@ write_pid() {
     start_of $$ && [ -n "$boot" ] && printf '%s %s %s\n' $$ "$start" "$boot" 2>/dev/null >"$1"
 }
 
-# ended_with CODE -> $end, the name of the exit record, and $cancelled: whether a stop had begun before. A stop claims
-# stop.idle, and a time limit renames timeout.pending, before the first signal: what they ended is told apart.
+# ended_with CODE LIMIT -> $end, the name of the exit record, and $cancelled: whether a stop had begun before. A stop
+# takes stop.idle, and the watchdog LIMIT.pending, before the first signal: so what they ended is told apart.
 ended_with() {
     end=$1 cancelled=
     now
     mv end.pending "end.$now.$1" 2>/dev/null
     if [ ! -e stop.idle ]; then
         cancelled=1 end=cancelled
-    elif [ -e timeout ]; then
+    elif ! in_time "$2"; then
         end=$1.timeout
     elif [ "$1" = 137 ]; then
         oom_kills
         [ "${oom_kills:-0}" -le "${kills_before:-0}" ] || end=$1.oom
     fi
 }
+
+# in_time LIMIT: whether what just ended was faster than its watchdog.
+in_time() { [ -z "$watchdog" ] || [ -e "$1.off" ] || mv "$1.pending" "$1.off" 2>/dev/null; }
 
 # record NAME: the end of the attempt, once. Needs no disk space, and never fails.
 record() {
@@ -115,29 +118,30 @@ sweep() {
 
 when_to_kill() { :; }
 
-# watch LIMIT -> $watchdog: start the watchdog. It is no process of the attempt: neither the marker nor the session.
+# watch HUNDREDTHS LIMIT -> $watchdog: start the watchdog. It is no process of the attempt: it has neither the marker nor
+# the session.
 watch() {
     watchdog=
     [ "$1" -gt 0 ] || return 0
     (
         unset IRIS_ATTEMPT_TOKEN
-        detach sh "$dir/run" limit "$1" "$$" "$start"
+        detach sh "$dir/run" limit "$1" "$2" "$$" "$start"
     ) </dev/null >/dev/null 2>&1 &
     watchdog=$!
 }
 
-# The watchdog: after LIMIT, end the task of wrapper PID START, which records why. It ends when there is nothing left to
-# watch, within ten seconds.
+# The watchdog: in time, end what wrapper PID START runs; the wrapper records why. It ends within ten seconds when there is
+# nothing left to watch.
 run_limit() {
     now
     deadline=$((now + $1))
     while [ "$now" -lt "$deadline" ]; do
-        is_alive "$2" "$3" && [ -e x.pending ] && [ -e stop.idle ] || return
+        is_alive "$3" "$4" && [ -e "$2.pending" ] && [ -e stop.idle ] || return
         left=$(((deadline - now) / 100))
         if [ "$left" -ge 10 ]; then sleep 10; elif [ "$left" -ge 1 ]; then sleep "$left"; else nap; fi
         now
     done
-    is_alive "$2" "$3" && mv timeout.pending timeout 2>/dev/null || return
+    is_alive "$3" "$4" && mv "$2.pending" "$2" 2>/dev/null || return
     kill_at=$((now + grace))
     reap "$token" keep "$$"
 }

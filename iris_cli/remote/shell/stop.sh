@@ -102,7 +102,7 @@ await_stops() {
     for each; do
         while [ -d "$each" ] && [ ! -e "$each/stop.done" ] && [ "$now" -lt "$until_when" ]; do
             names "$each"
-            [ -z "$x" ] || [ "$stop" != stop.idle ] || break
+            case $stop in '' | stop.idle) [ -z "$x" ] || break ;; esac
             nap 0.02
             now
         done

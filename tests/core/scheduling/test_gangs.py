@@ -65,10 +65,10 @@ def test_a_gang_is_never_spread_over_two_groups() -> None:
 
 
 def test_two_gangs_never_share_a_vm() -> None:
-    result = cycle([*tpu_slice("a"), *tpu_slice("b")], gang("one"), gang("two"), gang("three"))
-    assert workers_of(result, "one") == WHOLE
-    assert workers_of(result, "two") == ["b-0", "b-1", "b-2", "b-3"]
-    assert list(result.waiting) == ["three"]
+    result = cycle([*tpu_slice("a"), *tpu_slice("b")], gang("1"), gang("2"), gang("3"))
+    assert workers_of(result, "1") == WHOLE
+    assert workers_of(result, "2") == ["b-0", "b-1", "b-2", "b-3"]
+    assert list(result.waiting) == ["3"]
 
 
 def test_a_single_tpu_task_takes_its_vm_from_every_gang() -> None:

@@ -1,0 +1,230 @@
+"""Why something waits: typed, in a fixed vocabulary, with need and have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from iris_cli.core.ids import JobId, TaskId
+from iris_cli.core.job import Job
+from iris_cli.core.resources import Device
+from iris_cli.core.scheduling import Reason, ReasonKind
+from iris_cli.core.worker import Worker, WorkerCondition
+from tests.support.fleet import (
+    GIB,
+    busy,
+    change,
+    cycle,
+    gang,
+    host,
+    job,
+    tainted,
+    text_of,
+    tpu_slice,
+    training,
+)
+
+SUSPECT = {"condition": WorkerCondition.SUSPECT}
+
+
+def reasons(fleet: list[Worker], asked: Job, **options: Any) -> tuple[Reason, ...]:
+    result = cycle(fleet, asked, **options)
+    return result.waiting[asked.id if asked.is_gang else TaskId(asked.id, 0)]
+
+
+def test_the_vocabulary_is_fixed_and_so_is_its_order() -> None:
+    assert " ".join(ReasonKind) == (
+        "invalid no_such_device constraint taint group_shape unhealthy cooldown chips gpus memory cpu "
+        "secret after stopping reserved behind"
+    )
+
+
+ONE_WORKER: list[tuple[list[Worker], Job, str]] = [
+    ([], job("j"), "no_such_device: there are no workers"),
+    (
+        [host("w")],
+        job("j", device=Device("tpu", "v4-64")),
+        "no_such_device: no worker has v4-64: will never run (there are: cpu)",
+    ),
+    ([host("w", region="us")], job("j", "region=eu"), "constraint: no worker satisfies region=eu"),
+    (
+        [host("w", region="us")],
+        job("j", "region=us", "pool", "zone=a"),
+        "constraint: no worker satisfies pool, zone=a",
+    ),
+    (
+        [host("w", rank="7")],
+        job("j", "rank=7"),
+        "constraint: no worker satisfies rank=7 (rank: the worker has text '7', the constraint integer 7)",
+    ),
+    ([tainted(host("w"))], job("j"), "taint: every worker that serves otherwise is tainted: maintenance"),
+    ([replace(host("w"), **SUSPECT)], job("j"), "unhealthy: the only worker takes nothing new (w: suspect)"),
+    (
+        [replace(host("w"), unschedulable=True, reason="no worker id")],
+        job("j"),
+        "unhealthy: the only worker takes nothing new (w: no worker id)",
+    ),
+    (
+        [replace(host("w"), cooldown_until=1015.0)],
+        job("j"),
+        "cooldown: the only worker is cooling down (w for another 15s)",
+    ),
+    (
+        [training(tpu_slice("a")[0], "train-7")],
+        job("j", device=Device("tpu")),
+        "chips: the only worker has its chips in use (held by train-7)",
+    ),
+    (
+        [busy(host("w", gpus=2), gpus=(0,))],
+        job("j", device=Device("gpu", count=2)),
+        "gpus: the only worker has less than 2 GPUs free (held by old)",
+    ),
+    (
+        [busy(host("w"), memory=60 * GIB)],
+        job("j", memory=8 * GIB),
+        "memory: the only worker has less than 8GiB of memory free (held by old)",
+    ),
+    ([busy(host("w"), cpu=15.5)], job("j"), "cpu: the only worker has less than 1 core free (held by old)"),
+    (
+        [host("w")],
+        job("j", cpu=200),
+        "cpu: no worker that serves has 200 cores (the largest has 16 cores): will never run",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("fleet", "asked", "text"), ONE_WORKER, ids=[each[2].split(" (")[0] for each in ONE_WORKER]
+)
+def test_the_reason_of_a_single_task_in_words(fleet: list[Worker], asked: Job, text: str) -> None:
+    assert [str(reason) for reason in reasons(fleet, asked, now=1000.0)] == [text]
+
+
+GROUPS: list[tuple[list[Worker], Job, str]] = [
+    (
+        [training(worker, "train-7") for worker in tpu_slice("a")],
+        gang("g"),
+        "chips: the only slice has workers that have their chips in use (held by train-7)",
+    ),
+    (
+        [host("a", rack="r"), host("b", rack="r")],
+        gang("g", tpu=None, by="rack"),
+        "group_shape: no rack group has 4 workers (largest: r with 2)",
+    ),
+    (tpu_slice("a", vms=2), gang("g"), "group_shape: no tpu-name group has 4 workers (largest: a with 2)"),
+    (
+        [*tpu_slice("a")[:3], replace(host("w"), attributes=tpu_slice("a")[1].attributes)],
+        gang("g"),
+        "group_shape: no tpu-name group is a whole slice of 4 workers (a has workers numbered 0, 1, 1, 2)",
+    ),
+    (
+        tpu_slice("a", tpu_vm_count=8),
+        gang("g"),
+        "group_shape: no tpu-name group is a whole slice of 4 workers (a has 4 of 8 workers)",
+    ),
+    (
+        [host("a")],
+        gang("g", tpu=None, by="rack"),
+        "group_shape: no worker that serves has the attribute rack",
+    ),
+    (
+        tpu_slice("a"),
+        gang("g", replicas=8, slices=2),
+        "group_shape: it needs 2 slices, and only 1 could serve",
+    ),
+    (
+        tpu_slice("a"),
+        gang("g", tpu="v5p-8"),
+        "no_such_device: no worker has v5p-8: will never run (there are: v4-32, tpu)",
+    ),
+    (
+        change(tpu_slice("a"), 2, attributes=tainted(tpu_slice("a")[2]).attributes),
+        gang("g"),
+        "taint: every slice that serves otherwise is tainted: maintenance",
+    ),
+    (
+        tpu_slice("a"),
+        gang("g", "tpu-worker-id<3"),
+        "constraint: no slice satisfies tpu-worker-id<3",
+    ),
+    (
+        [*change(tpu_slice("a"), 2, draining=True), *change(tpu_slice("b"), 2, quarantined=True)],
+        gang("g"),
+        "unhealthy: 2 of 2 slices have workers that take nothing new (a-2: draining)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fleet", "asked", "text"), GROUPS, ids=[each[2].split(" (")[0] for each in GROUPS])
+def test_the_reason_of_a_gang_in_words(fleet: list[Worker], asked: Job, text: str) -> None:
+    assert [str(reason) for reason in reasons(fleet, asked)] == [text]
+
+
+def test_a_worker_counts_under_the_first_kind_that_speaks_against_it() -> None:
+    everything = replace(busy(tainted(host("w")), cpu=16), draining=True)
+    assert [reason.kind for reason in reasons([everything], job("j", "region=eu"))] == ["constraint"]
+    assert [reason.kind for reason in reasons([everything], job("j"))] == ["taint"]
+    assert [reason.kind for reason in reasons([everything], job("j", tolerations=("maintenance",)))] == [
+        "unhealthy"
+    ]
+
+
+def test_who_is_right_but_busy_is_the_reason_not_who_is_wrong() -> None:
+    fleet = [busy(host("a", region="eu"), cpu=16), host("b", region="us"), tainted(host("c", region="eu"))]
+    assert [reason.kind for reason in reasons(fleet, job("j", "region=eu"))] == ["cpu"]
+
+
+def test_several_reasons_stand_in_order_of_precedence_with_their_counts() -> None:
+    fleet = [
+        busy(host("a"), cpu=16),
+        replace(host("b"), **SUSPECT),
+        busy(host("c"), cpu=16),
+        busy(host("d"), memory=64 * GIB),
+    ]
+    assert [(reason.kind, reason.refused) for reason in reasons(fleet, job("j"))] == [
+        ("unhealthy", 1),
+        ("memory", 1),
+        ("cpu", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("worker", "asked", "need", "have"),
+    [
+        (busy(host("w"), cpu=13.5), job("j", cpu=4), 4000, 2500),
+        (busy(host("w"), memory=60 * GIB), job("j", memory=8 * GIB), 8 * GIB, 4 * GIB),
+        (busy(host("w", gpus=4), gpus=(1,)), job("j", device=Device("gpu", count=4)), 4, 3),
+        (busy(host("w", cpu=2), cpu=4), job("j"), 1000, 0),
+    ],
+    ids=["cores in thousandths", "bytes", "gpus", "a worker that shrank has nothing"],
+)
+def test_a_refusal_has_need_and_have(worker: Worker, asked: Job, need: int, have: int) -> None:
+    (reason,) = reasons([worker], asked)
+    assert (reason.need, reason.have) == (need, have)
+
+
+def test_a_gangs_refusal_has_the_workers_it_needs_and_those_of_the_nearest_group() -> None:
+    first, second, *others = tpu_slice("a")
+    fleet = [training(first), training(second), *others, *map(training, tpu_slice("b"))]
+    (reason,) = reasons(fleet, gang("g"))
+    assert (reason.kind, reason.need, reason.have, reason.refused) == ("chips", 4, 2, 2)
+
+
+def test_what_went_to_others_in_this_cycle_is_behind() -> None:
+    result = cycle([host("w")], job("a", cpu=16), job("b", cpu=16))
+    assert text_of(result, "b", 0) == "behind: the only worker went to others ahead of it in this cycle"
+
+
+def test_tasks_that_wait_for_the_same_have_the_same_reason() -> None:
+    waiting = cycle([host("w", cpu=1)], job("j", replicas=3)).waiting
+    first, second = (waiting[TaskId(JobId("j"), index)] for index in (1, 2))
+    assert first is second
+
+
+def test_nothing_that_was_placed_waits() -> None:
+    waiting = cycle([host("w")], job("j")).waiting
+    assert (len(waiting), list(waiting)) == (0, [])
+    with pytest.raises(KeyError):
+        waiting[TaskId(JobId("j"), 0)]

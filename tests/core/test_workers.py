@@ -1,0 +1,296 @@
+"""Workers that are silent, refuse, answer again, or are no longer who they were."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from iris_cli.core import AttemptState, AttributeValue, EndReason, TaskState, WorkerId
+from iris_cli.core.events import WorkerConditionChanged
+from iris_cli.core.lifecycle.workers import cooling
+from iris_cli.core.limits import Limits
+from iris_cli.core.observations import SilenceKind
+from iris_cli.core.worker import Worker, WorkerCondition
+from tests.support.lab import START, Lab
+
+W = WorkerId("w")
+KINDS = {kind.value: kind for kind in SilenceKind}
+
+
+def one() -> Lab:
+    return Lab().worker("w")
+
+
+def busy() -> Lab:
+    return one().job("train").schedule().reports("train/* running")
+
+
+# Silence
+
+
+@pytest.mark.parametrize(
+    ("kind", "condition"),
+    [
+        ("unreachable", "suspect"),
+        ("timeout", "suspect"),
+        ("protocol", "suspect"),
+        ("local", "suspect"),
+        ("unknown_host", "suspect"),
+        ("auth", "auth_failed"),
+        ("host_key", "untrusted"),
+    ],
+)
+def test_the_first_failed_poll(kind: str, condition: str) -> None:
+    lab = busy().silent("w", kind=KINDS[kind])
+    worker = lab.the_worker("w")
+    assert (worker.condition, worker.failed_polls, worker.cooldown_until) == (condition, 1, START + 10)
+    assert [type(event) for event in lab.last] == [WorkerConditionChanged]
+
+
+@pytest.mark.parametrize("kind", list(SilenceKind))
+def test_no_kind_of_silence_ends_or_charges_anything(kind: SilenceKind) -> None:
+    lab = busy()
+    before = lab.task("train")
+    for _ in range(10):
+        lab.advance("1h").silent("w", kind=kind).schedule()
+    assert lab.task("train") == before
+
+
+@pytest.mark.parametrize(
+    ("kinds", "minutes", "condition"),
+    [
+        (["timeout"] * 2, 30, "suspect"),
+        (["timeout"] * 3, 10, "lost"),
+        (["timeout"] * 3, 9, "suspect"),
+        (["unreachable", "timeout", "timeout"], 10, "lost"),
+        (["timeout", "timeout", "auth"], 30, "auth_failed"),
+        (["timeout", "timeout", "protocol"], 30, "suspect"),
+        (["host_key", "timeout", "timeout"], 30, "untrusted"),
+    ],
+)
+def test_when_a_worker_is_lost(kinds: list[str], minutes: float, condition: str) -> None:
+    lab = one()
+    for kind in kinds[:-1]:
+        lab.silent("w", kind=KINDS[kind])
+    assert lab.advance(minutes * 60).silent("w", kind=KINDS[kinds[-1]]).the_worker("w").condition == condition
+
+
+def test_a_lost_worker_stays_lost_until_it_answers() -> None:
+    lab = one().silent("w").silent("w").advance("11m").silent("w").silent("w", kind=SilenceKind.PROTOCOL)
+    assert lab.the_worker("w").condition is WorkerCondition.LOST
+    worker = lab.answers(lab.answer_of("w")).the_worker("w")
+    assert (worker.condition, worker.failed_polls, worker.cooldown_until) == (WorkerCondition.HEALTHY, 0, 0.0)
+    assert worker.silent_since is None
+
+
+def test_a_healthy_answer_is_no_event() -> None:
+    lab = one()
+    assert lab.answers(lab.answer_of("w")).last == ()
+
+
+@pytest.mark.parametrize(
+    ("until", "is_cooling"),
+    [(0.0, False), (99.0, False), (100.0, False), (101.0, True), (700.0, True), (701.0, False)],
+)
+def test_a_wait_longer_than_the_longest_back_off_counts_as_over(until: float, is_cooling: bool) -> None:
+    assert cooling(Worker(id=W, cooldown_until=until), 100.0, Limits()) is is_cooling
+
+
+def test_the_back_off_doubles_up_to_its_maximum() -> None:
+    limits = Limits()
+    assert [limits.backoff(failures) for failures in (1, 2, 3, 6, 7, 8, 10_000)] == [
+        10,
+        20,
+        40,
+        320,
+        600,
+        600,
+        600,
+    ]
+
+
+# Refusals
+
+
+def test_three_refusals_in_a_row_of_any_jobs_quarantine_a_worker() -> None:
+    lab = one().job("a").job("b").job("c").schedule()
+    lab.reports("a/* nostart disk").reports("b/* nostart chips")
+    assert not lab.the_worker("w").quarantined
+    lab.reports("c/* nostart port")
+    worker = lab.the_worker("w")
+    assert (worker.quarantined, worker.condition) == (True, WorkerCondition.HEALTHY)
+    assert (
+        worker.quarantine_reason
+        == "refused 3 launches in a row, the last one: the worker refused to start it: port"
+    )
+
+
+def test_a_failed_set_up_is_no_refusal_of_the_worker() -> None:
+    lab = one().job("a", setup="make").schedule().reports("a/* nostart setup")
+    assert (lab.the_worker("w").refusals, lab.the_worker("w").cooldown_until) == (0, 0.0)
+
+
+def test_being_out_of_reach_is_never_a_quarantine() -> None:
+    lab = one().job("a")
+    for _ in range(10):
+        lab.schedule().not_sent("a/*").silent("w", kind=SilenceKind.AUTH).advance("1h").probe("w")
+    assert not lab.the_worker("w").quarantined
+
+
+@pytest.mark.parametrize(("seconds", "lifted"), [(3599.0, False), (3600.0, True), (-1.0, True)])
+def test_a_clean_probe_an_hour_later_lifts_a_quarantine(seconds: float, lifted: bool) -> None:
+    lab = (
+        one()
+        .job("a")
+        .job("b")
+        .job("c")
+        .schedule()
+        .reports("a/* nostart disk", "b/* nostart disk", "c/* nostart disk")
+    )
+    worker = lab.advance(seconds).probe("w").the_worker("w")
+    assert worker.quarantined is not lifted
+    assert worker.refusals == (0 if lifted else 3)
+
+
+def test_no_probe_lifts_a_quarantine_while_something_there_can_not_be_killed() -> None:
+    lab = busy().cancel("train").reports("train/* unkillable").advance("2h").probe("w")
+    assert lab.the_worker("w").quarantined
+    assert lab.reports("train/* stopped").probe("w").the_worker("w").quarantined is False
+
+
+def test_a_drained_worker_stays_drained_when_its_quarantine_ends() -> None:
+    lab = (
+        busy()
+        .drain("w")
+        .cancel("train")
+        .reports("train/* unkillable", "train/* stopped")
+        .advance("2h")
+        .probe("w")
+    )
+    assert (lab.the_worker("w").draining, lab.the_worker("w").quarantined) == (True, False)
+
+
+# Identity
+
+
+def test_a_reboot_ends_what_ran_and_gives_back_what_had_not_started() -> None:
+    lab = busy().job("next").job("last").schedule().reports("last/* running").cancel("train")
+    lab.hosts[W].reboot()
+    lab.answers(lab.answer_of("w"))
+    assert list(lab.cluster.live_attempts()) == []
+    assert [lab.task(job).state.value for job in ("train", "next", "last")] == [
+        "KILLED",
+        "PENDING",
+        "PENDING",
+    ]
+    assert [lab.task(job).preemptions for job in ("next", "last")] == [0, 1]
+    assert lab.the_worker("w").boot_id == "boot-2"
+
+
+def test_reports_in_the_answer_after_a_reboot_are_of_the_old_boot_and_weigh_nothing() -> None:
+    lab = busy()
+    lab.hosts[W].reboot()
+    lab.reports("train/* running")
+    assert lab.task("train").state is TaskState.PENDING
+
+
+def test_a_new_boot_and_a_new_incarnation_are_doubtful_until_the_operator_says_so() -> None:
+    lab = busy()
+    lab.hosts[W].reboot()
+    lab.hosts[W].wipe()
+    lab.answers(lab.answer_of("w")).probe("w")
+    assert lab.the_worker("w").condition is WorkerCondition.UNTRUSTED
+    assert lab.attempt("train").live
+    lab.probe("w", trusted=True)
+    assert lab.the_worker("w").condition is WorkerCondition.HEALTHY
+    assert lab.task("train").state is TaskState.PENDING
+
+
+def test_a_wiped_home_stops_what_runs_and_what_may_run_before_it_is_released() -> None:
+    lab = busy().job("next").schedule()
+    lab.hosts[W].wipe()
+    lab.answers(lab.answer_of("w"))
+    assert [attempt.state for _, attempt in lab.cluster.live_attempts()] == [
+        AttemptState.RUNNING,
+        AttemptState.ASSIGNED,
+    ]
+    lab.probe("w")
+    stops = [attempt.stop.reason for _, attempt in lab.cluster.live_attempts() if attempt.stop]
+    assert stops == [EndReason.WORKER_FAILED, EndReason.DISPATCH_FAILED]
+    lab.reports("train/* stopped", "next/* stopped")
+    assert [(lab.task(job).state.value, lab.task(job).preemptions) for job in ("train", "next")] == [
+        ("PENDING", 1),
+        ("PENDING", 0),
+    ]
+
+
+def test_a_wiped_home_under_a_gang_is_to_blame_for_its_round() -> None:
+    lab = Lab().slice("a").job("train", tpu="v4-16").schedule().reports("train/* running")
+    lab.hosts[WorkerId("a-1")].wipe()
+    lab.probe("a-1").reports("train/task-0 exited 1")
+    assert lab.the_job("train").settled_rounds == 0
+    lab.reports("train/task-1 stopped")
+    assert (lab.the_job("train").preempted_rounds, lab.the_job("train").failed_rounds) == (1, 0)
+
+
+@pytest.mark.parametrize(("key", "value"), [("tpu-name", "b"), ("tpu-worker-id", 1), ("tpu-name", None)])
+def test_a_host_that_became_another_member_or_another_slice_is_doubtful(
+    key: str, value: str | int | None
+) -> None:
+    lab = Lab().slice("a")
+    host = lab.hosts[WorkerId("a-0")]
+    attributes = {name: each for name, each in host.facts.attributes.items() if name != key}
+    if value is not None:
+        attributes[key] = AttributeValue(value)
+    host.facts = replace(host.facts, attributes=attributes)
+    lab.probe("a-0")
+    assert lab.the_worker("a-0").condition is WorkerCondition.UNTRUSTED
+    assert lab.the_worker("a-0").reason.startswith(f"its {key} was ")
+    host.facts = replace(host.facts, declared="the operator wrote something else")
+    assert lab.probe("a-0").the_worker("a-0").condition is WorkerCondition.HEALTHY
+    assert lab.the_worker("a-0").attributes.get(key) == attributes.get(key)
+
+
+def test_an_answer_of_a_worker_that_was_never_probed_makes_it_no_healthy_one() -> None:
+    lab = one()
+    lab.forget_dead("w").configure()
+    assert lab.answers(lab.answer_of("w")).last == ()
+    assert lab.the_worker("w").condition is WorkerCondition.UNPROBED
+
+
+def test_a_probe_that_found_nothing_new_is_no_event() -> None:
+    assert one().taint("w", "spot").probe("w").last == ()
+
+
+def test_the_reason_why_a_worker_can_not_be_used_outlives_a_silence() -> None:
+    lab = one()
+    lab.hosts[W].facts = replace(lab.hosts[W].facts, refusal="it is the same host as v")
+    lab.probe("w").silent("w").answers(lab.answer_of("w"))
+    assert (lab.the_worker("w").unschedulable, lab.the_worker("w").reason) == (
+        True,
+        "it is the same host as v",
+    )
+    lab.hosts[W].facts = replace(lab.hosts[W].facts, refusal="")
+    assert (lab.probe("w").the_worker("w").unschedulable, lab.the_worker("w").reason) == (False, "")
+
+
+# Configuration
+
+
+def test_a_host_that_comes_back_into_the_configuration_is_taken_back() -> None:
+    lab = busy().configure("w")
+    assert lab.the_worker("w").draining
+    assert not lab.configure(back="w").the_worker("w").draining
+
+
+def test_a_drain_by_hand_is_not_lifted_by_the_configuration() -> None:
+    lab = busy().drain("w", "new disk").configure("w")
+    assert lab.configure(back="w").the_worker("w").draining
+
+
+def test_a_dead_worker_that_is_still_configured_begins_anew() -> None:
+    lab = busy().forget_dead("w").configure()
+    assert lab.the_worker("w").condition is WorkerCondition.UNPROBED
+    assert lab.task("train").state is TaskState.PENDING
+    assert lab.schedule().last == ()

@@ -1,0 +1,147 @@
+"""Whatever users, workers and files say is data: it neither moves the cursor nor turns into markup."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import unicodedata
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from iris_cli.config.schema import ClusterConfig
+from iris_cli.core import events as ev
+from iris_cli.core.connection import Connection
+from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintOp
+from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
+from iris_cli.core.job import Job
+from iris_cli.core.outcome import End, EndReason
+from iris_cli.core.task import TaskState
+from iris_cli.core.worker import WorkerCondition
+from iris_cli.journal.file_store import FileStore
+from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops import history, inventory, status, why
+from iris_cli.ops.session import Session
+from iris_cli.render.console import Output
+from iris_cli.render.history import show_history
+from iris_cli.render.plans import show_plan
+from iris_cli.render.status import show_cluster, show_job
+from iris_cli.render.why import show_why
+from iris_cli.render.workers import show_inventory, show_worker
+from tests.render.scenes import StoppedClock, no_runner
+from tests.render.snapshots import Screen
+
+NOW = 1_800_000_000.0
+WORKER, IDLE = WorkerId("w-0"), WorkerId("w-1")
+JOB, WAITING = JobId("job"), JobId("waiting")
+TASK = TaskId(JOB, 0)
+
+ESCAPES = "\x1b[31mred\x1b[0m \x1b]8;;http://evil\x07link\x9b2J \x07\x08\x0c\x85\u202e\u2028\ud800\x7f"
+MARKUP = "[/] [bold]x[/bold] [link=http://evil]y[/link] :boom: \\[ [/red]"
+
+
+def log_of(text: str) -> Iterator[ev.Event]:
+    """Events that carry the text wherever the log lets them."""
+    connection = Connection(host=text, user=text, key=text, proxy_jump=text, remote_dir=text)
+    yield ev.ClusterCreated(name=text)
+    for worker in (WORKER, IDLE):
+        yield ev.WorkerRegistered(worker=worker, connection=connection)
+        yield ev.WorkerUpdated(
+            worker=worker,
+            connection=connection,
+            attributes={text: AttributeValue(text), "device-variant": AttributeValue(text)},
+            cpu=4.0,
+            memory=1 << 33,
+            boot_id=text,
+            incarnation=text,
+        )
+    healthy = WorkerCondition.HEALTHY
+    yield ev.WorkerConditionChanged(worker=WORKER, condition=healthy)
+    yield ev.WorkerConditionChanged(worker=IDLE, condition=WorkerCondition.SUSPECT, reason=text)
+    yield ev.WorkerQuarantined(worker=IDLE, reason=text)
+    yield ev.WorkerDrained(worker=IDLE, reason=text)
+    yield ev.JobSubmitted(
+        job=Job(id=JOB, command=(text, text), labels={text: text}, setup=text, secrets=(text,))
+    )
+    wanted = Constraint(text, ConstraintOp.NE, text)
+    yield ev.JobSubmitted(job=Job(id=WAITING, command=(text,), constraints=(wanted,)))
+    yield ev.TaskAssigned(task=TASK, attempt=0, worker=WORKER, token=Token("0" * 32))
+    yield ev.TaskRunning(task=TASK, attempt=0, started_at=NOW)
+    end = End(reason=EndReason.WORKER_FAILED, at=NOW, exit_code=1, error=text, log_tail=text)
+    yield ev.AttemptEnded(task=TASK, attempt=0, end=end)
+    yield ev.TaskEnded(task=TASK, state=TaskState.FAILED, end=end)
+    yield ev.JobEnded(job=JOB, end=End(reason=EndReason.USER_ERROR, at=NOW, trigger=TASK, error=text))
+    yield ev.JobCancelled(job=WAITING, reason=text)
+
+
+def session_on(text: str, directory: Path) -> Session:
+    directory.mkdir(mode=0o700)
+    events = list(log_of(text))[:-1]  # a cancelled job would not wait
+    FileStore(directory).append(0, events, at=NOW, actor=text)
+    state = StateDir(directory, now=lambda: NOW, actor="me@laptop")
+    config = ClusterConfig(path=directory / "cluster.yaml")
+    return Session(state=state, config=config, make_runner=no_runner, clock=StoppedClock(NOW + 60))
+
+
+def plan_of(session: Session, output: Output) -> None:
+    look = status.look(session)
+    show_plan(output, look.plan, look.cluster)
+
+
+SHOWS: dict[str, Callable[[Session, Output], None]] = {
+    "status": lambda session, output: show_cluster(output, status.cluster_status(session)),
+    "failed job": lambda session, output: show_job(output, status.job_status(session, JOB)),
+    "waiting job": lambda session, output: show_job(output, status.job_status(session, WAITING)),
+    "why": lambda session, output: show_why(output, why.why(session, WAITING)),
+    "why failed": lambda session, output: show_why(output, why.why(session, JOB)),
+    "why worker": lambda session, output: show_why(output, why.why(session, IDLE)),
+    "history": lambda session, output: show_history(output, history.history(session)),
+    "workers": lambda session, output: show_inventory(output, inventory.inventory(session)),
+    "worker": lambda session, output: show_worker(output, inventory.show(session, IDLE)),
+    "plan": plan_of,
+}
+
+
+@given(text=st.text(min_size=1, max_size=60))
+@example(text=ESCAPES)
+@example(text=MARKUP)
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
+)
+def test_no_control_character_but_the_newline_reaches_the_output(text: str, screen: Screen) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        session = session_on(text, Path(directory) / "state")
+        for name, show in SHOWS.items():
+            for output in (Output(), Output(quiet=True), Output(as_json=True)):
+                shown = screen.text(lambda out, show=show: show(session, out), width=80, output=output)
+                assert {each for each in shown if unicodedata.category(each) in ("Cc", "Cf", "Cs")} <= {
+                    "\n"
+                }, name
+                assert not output.as_json or json.loads(shown)["schema_version"] == 1
+
+
+@pytest.mark.parametrize("name", SHOWS)
+def test_markup_is_shown_as_it_was_written(name: str, tmp_path: Path, screen: Screen) -> None:
+    session = session_on(MARKUP, tmp_path / "state")
+    shown = screen.text(lambda output: SHOWS[name](session, output), width=2000)
+    assert "[/] [bold]x[/bold] [link=http://evil]y[/link] :boom:" in shown
+
+
+def test_colours_are_no_way_in_for_escapes(
+    tmp_path: Path, screen: Screen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal the only escapes are those that set a colour or a style."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    session = session_on(ESCAPES, tmp_path / "state")
+    for show in SHOWS.values():
+        shown = screen.text(lambda output, show=show: show(session, output))
+        for piece in shown.split("\x1b")[1:]:
+            assert piece[0] == "["
+            assert piece[1:].lstrip("0123456789;")[0] == "m"
