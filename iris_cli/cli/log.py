@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import getpass
 import socket
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, LogDamagedError
+
+if TYPE_CHECKING:
+    from iris_cli.journal.verify import Verdict
 
 _EXAMPLES = """Examples:
 
@@ -47,15 +50,18 @@ def salvage(
     ] = False,
 ) -> int:
     """Make a damaged log usable again. The old one is kept; says what would be lost before --yes."""
+    from iris_cli.journal.scan import FaultKind
     from iris_cli.journal.verify import verify as read
 
     iris: Context = context.obj
-    read(iris.state_path_in_use)  # says so if there is no log at all
+    verdict = read(iris.state_path_in_use)  # says so if there is no log at all
     state = iris.state_of(None)
     damage = state.read().damage
     if damage is None:
         iris.output.message("the log is sound; there is nothing to do")
         return ExitCode.OK
+    if any(fault.kind is FaultKind.NEWER for fault in verdict.findings):
+        raise damage.error()
     if damage.forgivable:
         if not accept_loss:
             raise LogDamagedError(
@@ -65,18 +71,16 @@ def salvage(
         with state.locked("iris log salvage", accept_loss=True) as writer:
             _tell_accepted(iris, writer.messages, writer.seq)
         return ExitCode.OK
-    return _cut(iris, yes=yes)
+    return _cut(iris, verdict, yes=yes)
 
 
-def _cut(iris: Context, *, yes: bool) -> int:
+def _cut(iris: Context, verdict: Verdict, *, yes: bool) -> int:
     from iris_cli.journal.layout import LOG
     from iris_cli.journal.salvage import salvage as cut
-    from iris_cli.journal.verify import verify as read
     from iris_cli.render.log_health import show_salvage, show_verdict
 
     directory = iris.state_path_in_use
     if not yes:
-        verdict = read(directory)
         show_verdict(iris.output, directory / LOG, verdict)
         lost = verdict.records - verdict.sound_until.line
         raise LogDamagedError(

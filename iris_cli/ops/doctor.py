@@ -184,7 +184,9 @@ def check_cycle(cycle: CycleAge, cluster: Cluster, cron: str) -> Finding:
 
 def _ask_hosts(session: Session, cluster: Cluster) -> Iterator[Finding]:
     if cluster.seq == 0:
-        yield warning("hosts", "not asked, for there is no event log yet", "iris schedule --once probes them")
+        yield warning(
+            "hosts", "not asked, for there is no event log to go by", "iris schedule --once begins one"
+        )
         return
     try:
         yield from check_hosts(session, cluster)

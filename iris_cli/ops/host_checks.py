@@ -15,7 +15,7 @@ from iris_cli.core.units import format_duration, format_memory
 from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.errors import ExitCode
 from iris_cli.ops.facts import facts_of
-from iris_cli.ops.findings import Finding, failure, fine, warning
+from iris_cli.ops.findings import Finding, Level, failure, fine, warning
 from iris_cli.ops.session import Session
 
 MOST_SKEW = 30.0  # seconds between a worker's clock and ours
@@ -72,7 +72,7 @@ def answered(
             warning(f"worker {worker.id}", text, "correct cluster.yaml if the host is right")
             for text in differences(host, report)
         ]
-    if any(finding.level != "ok" for finding in findings):
+    if any(finding.level is not Level.OK for finding in findings):
         return findings
     cores = f"{report.cpus} cores, {format_memory(report.memory)}"
     chips = f", {report.chips} chips" if report.chips else ""

@@ -10,6 +10,7 @@ from iris_cli.core.connection import Connection
 from iris_cli.core.constraints import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
+    TAINT_KEY_PREFIX,
     TPU_NAME_ATTRIBUTE_KEY,
     TPU_TOPOLOGY_ATTRIBUTE_KEY,
     TPU_VM_COUNT_ATTRIBUTE_KEY,
@@ -33,6 +34,7 @@ class WorkerRow:
     """One worker in one line. `cpu` in cores, `memory` in bytes; `*_free` is what no live attempt holds.
 
     `status` is one word; `refuses` says in sentences why the worker takes nothing new, empty if it does.
+    Only jobs that tolerate its `taints` are placed there.
     """
 
     id: WorkerId
@@ -41,6 +43,7 @@ class WorkerRow:
     device: str
     status: str
     refuses: tuple[str, ...]
+    taints: tuple[str, ...]
     cpu: float
     cpu_free: float
     memory: int
@@ -88,7 +91,7 @@ class WorkerDetails:
     reason: str
     claims: tuple[ClaimRow, ...]
     attributes: Mapping[str, AttributeValue]
-    taints: tuple[str, ...]
+    taints_by_hand: tuple[str, ...]
     connection: Connection
     boot_id: str
     incarnation: str
@@ -134,7 +137,7 @@ def worker_details(view: View, worker: Worker) -> WorkerDetails:
         reason=worker.reason,
         claims=tuple(_claims(view.cluster, worker)),
         attributes=dict(sorted(worker.attributes.items())),
-        taints=worker.taints,
+        taints_by_hand=worker.taints,
         connection=worker.connection,
         boot_id=worker.boot_id,
         incarnation=worker.incarnation,
@@ -164,6 +167,11 @@ def worker_row(view: View, worker: Worker) -> WorkerRow:
         device=_device(worker),
         status=_status(view, worker),
         refuses=tuple(refusals(view, worker)),
+        taints=tuple(
+            key.removeprefix(TAINT_KEY_PREFIX)
+            for key in worker.attributes
+            if key.startswith(TAINT_KEY_PREFIX)
+        ),
         cpu=worker.cpu,
         cpu_free=left.cpu_millis / 1000,
         memory=worker.memory,

@@ -9,15 +9,17 @@ import sys
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.ids import TaskId
-from iris_cli.ops.follow import Step
 from iris_cli.ops.log_reading import BOTH, LogLine
 from iris_cli.ops.logs import TaskLog
 from iris_cli.render.clean import clean_line
 from iris_cli.render.console import SCHEMA_VERSION, Output
 from iris_cli.render.fold import fold
+
+if TYPE_CHECKING:
+    from iris_cli.ops.follow import Step
 
 _COLORS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 _SGR = re.compile(r"\x1b\[[0-9;:]*m")  # colours of the program: left out rather than made visible

@@ -60,7 +60,7 @@ def _cells(details: WorkerDetails) -> tuple[str, ...]:
         memory(row),
         row.status,
         fold(row.jobs),
-        "; ".join(row.refuses),
+        "; ".join((*row.refuses, *(f"tainted: {taint}" for taint in row.taints))),
     )
 
 
@@ -107,7 +107,8 @@ def _facts(details: WorkerDetails) -> list[tuple[str, str]]:
         ("failed polls", str(details.failed_polls or "")),
         ("left alone until", _utc(clock_time(details.cooldown_until_at))),
         ("quarantined", _utc(clock_time(details.quarantined_at))),
-        ("taints by hand", ", ".join(details.taints)),
+        ("taints", ", ".join(row.taints)),
+        ("taints by hand", ", ".join(details.taints_by_hand)),
         ("attributes", ", ".join(f"{key}={value}" for key, value in details.attributes.items())),
         ("connection", _connection(details)),
         ("boot id", details.boot_id),

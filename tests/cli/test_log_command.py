@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -109,3 +110,15 @@ def test_accepting_a_loss_does_not_accept_damage(log: Path) -> None:
     damaged = log.read_bytes()
     assert run(["log", "salvage", "--accept-loss"]) == 6
     assert log.read_bytes() == damaged
+
+
+def test_a_log_of_a_newer_program_is_no_case_for_salvage(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = log.read_bytes().splitlines(keepends=True)
+    body = lines[-1].rsplit(b',"crc":"', 1)[0].replace(b'"type":"', b'"type":"New')
+    log.write_bytes(b"".join(lines[:-1]) + body + b',"crc":"%08x"}\n' % crc32(body))
+    newer = log.read_bytes()
+    assert run(["log", "salvage", "--yes"]) == 6
+    assert "too new" in capsys.readouterr().err
+    assert log.read_bytes() == newer

@@ -6,6 +6,7 @@ import json
 import tempfile
 import unicodedata
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from iris_cli.journal.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops import history, inventory, status, why
 from iris_cli.ops.session import Session
+from iris_cli.ops.view import look
 from iris_cli.render.console import Output
 from iris_cli.render.history import show_history
 from iris_cli.render.plans import show_plan
@@ -87,8 +89,8 @@ def session_on(text: str, directory: Path) -> Session:
 
 
 def plan_of(session: Session, output: Output) -> None:
-    look = status.look(session)
-    show_plan(output, look.plan, look.cluster)
+    seen = look(session)
+    show_plan(output, seen.plan, seen.cluster)
 
 
 SHOWS: dict[str, Callable[[Session, Output], None]] = {
@@ -119,7 +121,7 @@ def test_no_control_character_but_the_newline_reaches_the_output(text: str, scre
         session = session_on(text, Path(directory) / "state")
         for name, show in SHOWS.items():
             for output in (Output(), Output(quiet=True), Output(as_json=True)):
-                shown = screen.text(lambda out, show=show: show(session, out), width=80, output=output)
+                shown = screen.text(partial(show, session), width=80, output=output)
                 assert {each for each in shown if unicodedata.category(each) in ("Cc", "Cf", "Cs")} <= {
                     "\n"
                 }, name
@@ -141,7 +143,7 @@ def test_colours_are_no_way_in_for_escapes(
     monkeypatch.delenv("NO_COLOR", raising=False)
     session = session_on(ESCAPES, tmp_path / "state")
     for show in SHOWS.values():
-        shown = screen.text(lambda output, show=show: show(session, output))
+        shown = screen.text(partial(show, session))
         for piece in shown.split("\x1b")[1:]:
             assert piece[0] == "["
             assert piece[1:].lstrip("0123456789;")[0] == "m"

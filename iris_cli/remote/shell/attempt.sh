@@ -129,7 +129,12 @@ state_by_names() {
         state=PREPARED
     else
         state=PREPARING
-        if [ -n "$set_up" ] || [ ! -e "$1/run" ]; then writer_of "$1" setup.pid; fi
+        if [ -n "$set_up" ]; then
+            writer_of "$1" setup.pid
+        elif [ ! -e "$1/run" ]; then
+            # Half prepared; or emptied under its processes, and then it must not be prepared again.
+            is_gone "$1" || state=ORPHANED
+        fi
     fi
 }
 
@@ -141,9 +146,11 @@ writer_of() {
         dead="$2 $pid $pid_start"
         return 1
     fi
-    state=ORPHANED
+    if is_gone "$1"; then state=LOST; else state=ORPHANED; fi
+}
+
+# is_gone TOKEN: whether no process of it is left. Without a proof of that, something is.
+is_gone() {
     self_pid
-    # Without a proof that nothing is left, something is.
-    look "$1" "" "" "$self" && [ -z "$found" ] && state=LOST
-    return 0
+    look "$1" "" "" "$self" && [ -z "$found" ]
 }

@@ -13,15 +13,17 @@
 
 # prepare TOKEN EXCLUSIVE CMD ENV SETUP SETTINGS: texts of the files, and of the settings in `run`.
 prepare() {
-    if ! mkdir "$1" 2>/dev/null && [ ! -d "$1" ]; then
-        [ -e "$1" ] || no_room "$1"
-        return
-    fi
-    state_of "$1"
-    [ "$state" = PREPARING ] && [ -z "$set_up" ] || return
-    if [ -e "$1/cancel" ]; then
-        refuse "$1" cancelled # whoever cancelled it may have died before saying so
-        return
+    if ! mkdir "$1" 2>/dev/null; then
+        if [ ! -d "$1" ]; then
+            [ -e "$1" ] || no_room "$1"
+            return
+        fi
+        state_of "$1"
+        [ "$state" = PREPARING ] && [ -z "$set_up" ] || return
+        if [ -e "$1/cancel" ]; then
+            refuse "$1" cancelled # whoever cancelled it may have died before saying so
+            return
+        fi
     fi
     if [ "$2" = 1 ] && chips_held "$1"; then
         refuse "$1" nostart.chips

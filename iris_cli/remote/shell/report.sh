@@ -46,13 +46,14 @@ report() {
     now
     for token; do
         if [ -n "$missing" ]; then no_names; state=ABSENT; else state_of "$token"; fi
-        case " $no_room " in *" $token "*)
-            state=NOSTART
-            x_cause=disk
-            ;;
+        case " $no_room " in *" $token "*) state=NOSTART x_cause=disk ;; esac
+        # One line off the grammar would cost the whole answer, whatever is found in one directory.
+        case $state in
+        EXITED) ;;
+        NOSTART) if is_code "$end_code"; then x_code=$end_code; fi ;;
+        *) x_code=- x_cause=- ;;
         esac
         [ "$state" != LAUNCHING ] || began=$launched
-        [ "$state" != NOSTART ] || ! is_code "$end_code" || x_code=$end_code
         bytes_out=0 bytes_err=0
         eval "bytes_out=\${out_$token:-0} bytes_err=\${err_$token:-0}"
         is_over=

@@ -41,7 +41,7 @@ run_start() {
     # shellcheck disable=SC2154 # task_env and task_cmd come from the files
     (umask "$mask" && cd work && task_env "$dir" && task_cmd) </dev/null >>out 2>>err
     ended_with $? timeout
-    [ -n "$cancelled" ] || sweep
+    sweep
     record "$end"
 }
 
@@ -66,9 +66,8 @@ run_setup() {
         [ -e cancel ] || { mv ready.pending ready 2>/dev/null && return; }
     fi
     ended_with "$code" setup-timeout
-    if [ -n "$cancelled" ] || [ -e cancel ]; then record cancelled && return; fi
     sweep
-    record nostart.setup
+    if [ -e cancel ]; then record cancelled; else record nostart.setup; fi
 }
 
 # write_pid FILE: who we are.
@@ -76,14 +75,14 @@ write_pid() {
     start_of $$ && [ -n "$boot" ] && printf '%s %s %s\n' $$ "$start" "$boot" 2>/dev/null >"$1"
 }
 
-# ended_with CODE LIMIT -> $end, the name of the exit record, and $cancelled: whether a stop had begun before. A stop
-# takes stop.idle, and the watchdog LIMIT.pending, before the first signal: so what they ended is told apart.
+# ended_with CODE LIMIT -> $end, the name of the exit record. A stop takes stop.idle, and the watchdog LIMIT.pending, before
+# the first signal: so what they ended is told apart from what ended by itself.
 ended_with() {
-    end=$1 cancelled=
+    end=$1
     now
     mv end.pending "end.$now.$1" 2>/dev/null
     if [ ! -e stop.idle ]; then
-        cancelled=1 end=cancelled
+        end=cancelled
     elif ! in_time "$2"; then
         end=$1.timeout
     elif [ "$1" = 137 ]; then
@@ -103,15 +102,16 @@ record() {
 }
 
 # sweep: end what the task has left behind, so that whoever comes next finds the chips free. If something can't
-# be ended the attempt goes on: its end would release what that holds. A stop does the same, so leave it to that.
+# be ended the attempt goes on: its end would release what that holds. A stop does the same, so it is left to that.
 sweep() {
+    [ -e stop.idle ] || return 0
     until (
         self_pid
         now
         kill_at=$((now + grace))
         reap "$token" keep "$self $watchdog"
     ); do
-        [ -e stop.idle ] || return
+        [ -e stop.idle ] || return 0
         nap
     done
 }

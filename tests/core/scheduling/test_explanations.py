@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from iris_cli.core.constraint_syntax import parse_constraint
-from iris_cli.core.ids import JobId, TaskId
+from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.resources import Device
 from iris_cli.core.scheduling import ConstraintCount, Explanation, NearMiss, ReasonKind
@@ -18,6 +19,10 @@ from tests.support.fleet import GIB, busy, change, cycle, gang, host, job, taint
 def explain(fleet: list[Worker], asked: Job) -> Explanation:
     waiting = cycle(fleet, asked, now=1000.0, gang_reserve_after=0.0).waiting
     return waiting.explain(asked.id if asked.is_gang else TaskId(asked.id, 0))
+
+
+def near(name: str, kind: ReasonKind, *lacking: str) -> NearMiss:
+    return NearMiss(name=name, kind=kind, lacking=tuple(map(WorkerId, lacking)))
 
 
 def test_each_constraint_is_counted_among_those_with_the_device() -> None:
@@ -57,14 +62,15 @@ def test_groups_are_counted_measured_and_the_nearest_miss_comes_first() -> None:
     found = explain([*broken, *map(training, tpu_slice("b")), *half, *tpu_slice("d", vms=2)], gang("g"))
     assert (found.group_by, found.groups_found, found.largest) == ("tpu-name", 4, ("a", 4))
     assert found.near_misses == (
-        NearMiss(name="slice c", kind=ReasonKind.CHIPS, lacking=("c-2", "c-3")),
-        NearMiss(name="slice b", kind=ReasonKind.CHIPS, lacking=("b-0", "b-1", "b-2", "b-3")),
-        NearMiss(name="slice a", kind=ReasonKind.UNHEALTHY, lacking=("a-1",)),
-        NearMiss(name="slice d", kind=ReasonKind.GROUP_SHAPE, lacking=("d-0", "d-1")),
+        near("slice c", ReasonKind.CHIPS, "c-2", "c-3"),
+        near("slice b", ReasonKind.CHIPS, "b-0", "b-1", "b-2", "b-3"),
+        near("slice a", ReasonKind.UNHEALTHY, "a-1"),
+        near("slice d", ReasonKind.GROUP_SHAPE, "d-0", "d-1"),
     )
 
 
-EU, US = {"region": "eu"}, {"region": "us"}
+EU: dict[str, Any] = {"region": "eu"}
+US: dict[str, Any] = {"region": "us"}
 CHANGES: list[tuple[str, list[Worker], Job]] = [
     (
         "drop region=eu: slice b fits",

@@ -26,7 +26,7 @@ from tests.support.fleet import (
     training,
 )
 
-SUSPECT = {"condition": WorkerCondition.SUSPECT}
+SUSPECT: dict[str, Any] = {"condition": WorkerCondition.SUSPECT}
 
 
 def reasons(fleet: list[Worker], asked: Job, **options: Any) -> tuple[Reason, ...]:

@@ -46,7 +46,7 @@ def test_who_comes_later_is_passed_over_and_told_so() -> None:
     [(LONG - 0.001, {}), (1e9, {"gang_reserve_after": 0.0})],
     ids=["too early", "switched off"],
 )
-def test_nothing_is_reserved(now: float, options: dict[str, float]) -> None:
+def test_nothing_is_reserved(now: float, options: dict[str, Any]) -> None:
     result = cycle(half_busy("a"), gang("train"), ONE_CHIP_TASK, now=now, **options)
     assert workers_of(result, "single") == ["a-2"]
     assert result.reservations == {}

@@ -1,0 +1,162 @@
+"""The commands that only read: no lock, no network, and an exit code that says what is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from iris_cli.cli import app
+from iris_cli.errors import ExitCode
+from tests.render.scenes import busy, session_of
+
+Iris = Callable[..., int]
+
+READING = [
+    ("status",),
+    ("status", "train"),
+    ("status", "train", "--all"),
+    ("status", "--at", "1h"),
+    ("why", "eval"),
+    ("why", "train/task-0"),
+    ("why", "v5b-2"),
+    ("history",),
+    ("history", "train", "--limit", "2"),
+    ("workers",),
+    ("worker", "show", "cpu-0"),
+]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A cluster whose log is that of the busy lab, with nobody to ask: its hosts are not there."""
+    session_of(busy(), tmp_path / "state")
+    path = tmp_path / "cluster.yaml"
+    path.write_text("cluster: {name: lab}\nworkers: [{id: cpu-0, host: nowhere.invalid}]\n")
+    return path
+
+
+@pytest.fixture
+def iris(config: Path) -> Iris:
+    return lambda *words: app.run(["--config", str(config), *words])
+
+
+@pytest.mark.parametrize("words", READING, ids=" ".join)
+def test_reading_leaves_the_state_directory_as_it_was(
+    words: tuple[str, ...], iris: Iris, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = config.parent / "state"
+    before = {path.name: path.read_bytes() for path in state.iterdir()}
+    assert iris(*words) == ExitCode.OK
+    assert {path.name: path.read_bytes() for path in state.iterdir()} == before
+    shown = capsys.readouterr()
+    assert shown.out
+    assert shown.err == ""
+
+
+@pytest.mark.parametrize("words", READING, ids=" ".join)
+def test_json_is_alone_on_stdout(
+    words: tuple[str, ...], iris: Iris, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert iris(*words, "--json") == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["schema_version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (("status",), ["train", "prep", "eval", "big"]),
+        (("status", "--state", "running"), ["train", "prep"]),
+        (("status", "--label", "team=vision"), ["train"]),
+        (("status", "prep"), ["prep/task-0", "prep/task-1", "prep/task-2"]),
+        (("worker", "show", "cpu-0"), ["cpu-0"]),
+        (("why", "cpu-1"), ["draining: new disk"]),
+    ],
+)
+def test_quiet_output_is_one_name_a_line(
+    words: tuple[str, ...], lines: list[str], iris: Iris, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert iris(*words, "--quiet") == ExitCode.OK
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("status", "trian"), ExitCode.NOT_FOUND, "hint: did you mean 'train'?"),
+        (("why", "trian"), ExitCode.NOT_FOUND, "hint: did you mean 'train'?"),
+        (("history", "trian"), ExitCode.NOT_FOUND, "hint: did you mean 'train'?"),
+        (("worker", "show", "cpu-7"), ExitCode.NOT_FOUND, "hint: did you mean"),
+        (("status", "--at", "soon"), ExitCode.USAGE, "error: 'soon' is not a time"),
+        (("status", "--state", "lost"), ExitCode.USAGE, "error: 'lost' is not a job state"),
+        (
+            ("status", "train", "--state", "running"),
+            ExitCode.USAGE,
+            "hint: leave them out: iris status train",
+        ),
+        (("status", "--watch"), ExitCode.USAGE, "error: --watch needs a terminal"),
+        (("history", "--limit", "-1"), ExitCode.USAGE, "--limit"),
+    ],
+)
+def test_what_can_not_be_answered_ends_with_its_own_code_and_a_hint(
+    words: tuple[str, ...], code: ExitCode, said: str, iris: Iris, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert iris(*words) == code
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert shown.out == ""
+
+
+def test_a_damaged_log_is_shown_up_to_the_damage_with_a_banner(
+    iris: Iris, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = config.parent / "state" / "events.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    lines[-2] = lines[-2].replace(b'"at"', b'"xx"')
+    log.write_bytes(b"".join(lines))
+    assert iris("status") == ExitCode.OK
+    assert "is damaged" in capsys.readouterr().out.splitlines()[0]
+    assert iris("status", "--json") == ExitCode.OK
+    assert "is damaged" in json.loads(capsys.readouterr().out)["messages"][0]
+
+
+def test_a_cluster_without_a_log_is_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("cluster: {name: lab}\nworkers: [{id: cpu-0, host: nowhere.invalid}]\n")
+    for command in ("status", "history", "workers"):
+        assert app.run(["--config", str(path), command]) == ExitCode.OK
+    assert "iris schedule --once" in capsys.readouterr().out
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "unwanted"),
+    [
+        (("status", "--json"), {"paramiko", "filelock", "rich"}),
+        (("status", "train", "--json"), {"paramiko", "filelock", "rich"}),
+        (("status", "--quiet"), {"paramiko", "filelock", "rich"}),
+        (("status",), {"paramiko", "filelock"}),
+        (("why", "eval"), {"paramiko", "filelock"}),
+        (("history",), {"paramiko", "filelock"}),
+        (("workers",), {"paramiko", "filelock"}),
+    ],
+)
+def test_slow_imports_stay_away_from_commands_that_do_not_need_them(
+    words: tuple[str, ...], unwanted: set[str], config: Path
+) -> None:
+    program = (
+        "import sys; from iris_cli.cli import app; code = app.run(sys.argv[1:]);"
+        "sys.stderr.write(' '.join(sys.modules)); sys.exit(code)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, "--config", str(config), *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert unwanted.isdisjoint(ran.stderr.split())

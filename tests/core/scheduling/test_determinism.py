@@ -1,0 +1,75 @@
+"""The same input gives the same output: in another process, with another hash seed, and twice."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from iris_cli.core.scheduling import SchedulingResult
+from iris_cli.core.worker import Worker
+from tests.support.fleet import busy, cycle, gang, host, job, tainted, tpu_slice, training
+
+ROOT = Path(__file__).parents[3]
+MODULE = "tests.core.scheduling.test_determinism"
+
+
+def everything() -> SchedulingResult:
+    """A cycle in which every part of the scheduler has something to choose."""
+    fleet: list[Worker] = [
+        *(
+            worker
+            for letter in "abcdef"
+            for worker in tpu_slice(letter, region="us" if letter < "d" else "eu")
+        ),
+        *map(training, tpu_slice("x")),
+        *(busy(host(f"w{number}", rack=number % 3, pool="p"), f"old{number}") for number in range(9)),
+        *(host(f"t{number}", rack=str(number % 3), gpus=4) for number in range(9)),
+        tainted(host("spot"), "spot"),
+        tainted(host("dirty"), "maintenance"),
+    ]
+    queue = [
+        gang("eu", "~region=eu"),
+        gang("two", replicas=8, slices=2),
+        gang("never", "region=asia"),
+        *(gang(f"late{number}") for number in range(4)),
+        *(gang(f"rack{number}", tpu=None, by="rack", replicas=2, cpu=9) for number in range(8)),
+        job("many", "~pool=p", cpu=3, replicas=40),
+        job("tolerant", "!pool", tolerations=("spot",), cpu=16, replicas=60),
+    ]
+    return cycle(fleet, *queue, now=1000.0)
+
+
+def report(result: SchedulingResult) -> str:
+    lines = [f"{each.task} {each.worker} {each.gpus}" for each in result.assignments]
+    for key, reasons in result.waiting.items():
+        explanation = result.waiting.explain(key)
+        lines.append(f"{key} {[str(reason) for reason in reasons]} {explanation}")
+    lines += [f"{job_id} keeps {names}" for job_id, names in result.reservations.items()]
+    return "\n".join(lines)
+
+
+def in_another_process(seed: str) -> str:
+    script = f"from {MODULE} import everything, report; print(report(everything()))"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout.rstrip("\n")
+
+
+def test_the_hash_seed_changes_nothing() -> None:
+    here = report(everything())
+    assert len(here.splitlines()) > 50
+    for seed in ("0", "1", "4242"):
+        assert in_another_process(seed) == here
+
+
+def test_a_second_cycle_over_the_same_input_decides_the_same() -> None:
+    assert everything() == everything()

@@ -1,0 +1,79 @@
+"""`iris demo` is the main job in one command, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PATIENCE = 180
+
+
+def iris(*words: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "iris_cli", *words],
+        env={**os.environ, "TMPDIR": str(directory), "HOME": str(directory)},
+        cwd=directory,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def mentioning(text: str) -> list[str]:
+    """Command lines of the processes that mention `text`."""
+    shown = subprocess.run(["ps", "-A", "-ww", "-o", "command="], capture_output=True, text=True, check=True)
+    return [line for line in shown.stdout.splitlines() if text in line]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    directory = tmp_path_factory.mktemp("demo")
+    ran = iris("demo", directory=directory)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout, directory
+
+
+def test_the_demo_shows_the_whole_story(demo: tuple[str, Path]) -> None:
+    told = demo[0]
+    for step in (
+        "$ iris launch --wait --name hello --tpu v5litepod-16",
+        "rank 3 of 4 on ",
+        "$ iris why patient",
+        "slice east frees when job doomed ends",
+        "doomed/task-2/attempt-0 ended: exit 3",
+        "doomed/task-1/attempt-0 stopped",
+        "rank 2 failed first: exit 3",
+        "loss is NaN",
+        "job patient succeeded",
+    ):
+        assert step in told
+
+
+def test_the_demo_leaves_no_file_and_no_process(demo: tuple[str, Path]) -> None:
+    directory = demo[1]
+    assert list(directory.iterdir()) == []
+    assert mentioning(str(directory)) == []
+
+
+def test_a_kept_demo_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
+    root = tmp_path / "lab"
+    ran = iris("demo", "--keep", "--dir", str(root), directory=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert f"iris demo --stop --dir {root}" in ran.stdout
+    try:
+        config = ("--config", str(root / "cluster.yaml"))
+        again = iris(*config, "launch", "--wait", "--cpu", "0.1", "--", "true", directory=tmp_path)
+        assert again.returncode == 0, again.stderr
+        pids = json.loads((root / "hosts.json").read_text())
+    finally:
+        stopped = iris("demo", "--stop", "--dir", str(root), directory=tmp_path)
+    assert stopped.stdout.strip() == "ended 8 hosts"
+    assert len(pids) == 8
+    assert not root.exists()

@@ -1,0 +1,111 @@
+"""Hosts that hang, that are many, that stand behind others, that nobody vouches for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.relay import Fault, relay
+from tests.support.site import Site
+from tests.support.sshd import SshHost
+
+pytestmark = pytest.mark.ssh
+
+TPU = ("--tpu", "v5litepod-16")
+Lab = Callable[..., list[SshHost]]
+
+
+def test_a_host_that_accepts_and_hangs_delays_nobody_and_loses_nothing(ssh_lab: Lab, tmp_path: Path) -> None:
+    hosts = ssh_lab(8)
+    site = Site(tmp_path, hosts)
+    site.write_config({"well": hosts[:4], "sick": hosts[4:]}, tpu="v5litepod-16")
+    site.iris("schedule", "--once")
+    with relay(hosts[5].port, Fault(hang=True)) as hung:
+        config = tmp_path / "cluster.yaml"
+        through = config.read_text().replace(f"127.0.0.1:{hosts[5].port}", f"127.0.0.1:{hung.port}")
+        config.write_text(through)
+        known = tmp_path / ".ssh" / "known_hosts"
+        known.write_text(known.read_text() + f"[127.0.0.1]:{hung.port} {hosts[5].public_host_key}\n")
+        site.iris("launch", "--name", "a", *TPU, "--", "true")
+        site.until(lambda: site.job("a")["state"] == "SUCCEEDED")
+        silent = next(each for each in workers(site) if each["id"] == "sick-1")
+        assert silent["condition"] != "healthy"
+        hung.fault = Fault()
+        site.until(lambda: next(each for each in workers(site) if each["id"] == "sick-1")["condition"] == "healthy")
+
+
+def test_sixty_four_hosts_at_once(ssh_lab: Lab, tmp_path: Path) -> None:
+    hosts = ssh_lab(64)
+    site = Site(tmp_path, hosts)
+    site.write_config({"big": hosts}, tpu="v5litepod-256")
+    ran = site.iris("launch", "--wait", "--tpu", "v5litepod-256", "--name", "big", "--", "sh", "-c", "echo $IRIS_TASK_INDEX")
+    assert not ran.err.count("no answer")
+    lines = site.iris("logs", "big", "--no-fold").out.splitlines()
+    assert sorted(lines) == sorted(f"[{rank}] {rank}" for rank in range(64))
+
+
+def test_hosts_behind_a_jump_host_by_their_names_in_ssh_config(ssh_lab: Lab, tmp_path: Path) -> None:
+    bastion, *hosts = ssh_lab(5)
+    site = Site(tmp_path, hosts)
+    site.write_config({"far": hosts}, tpu="v5litepod-16")
+    config = tmp_path / "cluster.yaml"
+    text = config.read_text()
+    blocks = [f"Host bastion\n  HostName 127.0.0.1\n  Port {bastion.port}\n  IdentityFile {bastion.client_key}\n"]
+    for index, host in enumerate(hosts):
+        text = text.replace(f"127.0.0.1:{host.port}", f"far-w-{index}")
+        blocks.append(f"Host far-w-{index}\n  HostName 127.0.0.1\n  Port {host.port}\n  ProxyJump bastion\n")
+    config.write_text(text)
+    (tmp_path / ".ssh" / "config").write_text("".join(blocks))
+    known = tmp_path / ".ssh" / "known_hosts"
+    known.write_text(known.read_text() + bastion.known_hosts_line + "\n")
+    site.iris("launch", "--wait", *TPU, "--", "true")
+    assert bastion.log().count("Accepted publickey") >= 4
+
+
+def test_an_unknown_host_key_is_refused_with_what_to_type(ssh_lab: Lab, tmp_path: Path) -> None:
+    hosts = ssh_lab(1)
+    site = Site(tmp_path, hosts)
+    site.write_config({"one": hosts}, tpu="v5litepod-4")
+    (tmp_path / ".ssh" / "known_hosts").write_text("")
+    ran = site.iris("worker", "probe", code=7)
+    assert "hint:" in ran.err
+    assert "--accept-key" in ran.err
+    config = tmp_path / "cluster.yaml"
+    config.write_text(config.read_text().replace("ssh:\n", "ssh:\n  known_hosts: accept-new\n"))
+    site.iris("worker", "probe")
+    assert hosts[0].public_host_key.split()[1] in (site.state / "known_hosts").read_text()
+
+
+def test_accept_new_takes_a_first_key_and_never_a_second(ssh_lab: Lab, tmp_path: Path) -> None:
+    host = ssh_lab(1)[0]
+    site = Site(tmp_path, [host])
+    site.write_config({"one": [host]}, tpu="v5litepod-4")
+    (tmp_path / ".ssh" / "known_hosts").write_text("")
+    config = tmp_path / "cluster.yaml"
+    config.write_text(config.read_text().replace("ssh:\n", "ssh:\n  known_hosts: accept-new\n"))
+    site.iris("worker", "probe")
+    host.stop()
+    host.new_host_key()
+    host.start()
+    ran = site.iris("worker", "probe", code=7)
+    assert host.fingerprint in ran.out + ran.err
+    assert workers(site)[0]["condition"] == "untrusted"
+
+
+def test_a_missing_key_file_is_said_before_anything_is_sent(ssh_lab: Lab, tmp_path: Path) -> None:
+    host = ssh_lab(1)[0]
+    site = Site(tmp_path, [host])
+    site.write_config({"one": [host]}, tpu="v5litepod-4")
+    config = tmp_path / "cluster.yaml"
+    config.write_text(config.read_text().replace(str(host.client_key), str(tmp_path / "nowhere")))
+    ran = site.iris("worker", "probe", code=7)
+    assert "nowhere" in ran.out + ran.err
+    assert "hint:" in ran.err
+
+
+def workers(site: Site) -> list[dict[str, object]]:
+    found = site.iris("workers", "--json").json()["workers"]
+    assert isinstance(found, list)
+    return found

@@ -1,0 +1,45 @@
+"""Workers on this machine, in each shell that a real one may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.local_transport import SHELLS, tools_of
+from tests.support.worker_host import WorkerHost
+
+MakeHost = Callable[..., WorkerHost]
+
+
+@pytest.fixture
+def make_host(tmp_path: Path) -> Iterator[MakeHost]:
+    """Makes workers; those of one test with the same name share a home."""
+    made: list[WorkerHost] = []
+
+    def make(shell: str = "dash", *, name: str = "host", tools: Path | None = None, **fields: object) -> WorkerHost:
+        tools = tools or tools_of(shell, tmp_path / f"tools-{shell}")
+        host = WorkerHost(tmp_path / name, tools, **fields)  # type: ignore[arg-type]  # tests may set any field
+        made.append(host)
+        return host
+
+    yield make
+    for host in made:
+        host.clean_up()
+
+
+@pytest.fixture(params=SHELLS)
+def host(request: pytest.FixtureRequest, make_host: MakeHost) -> WorkerHost:
+    """A probed worker, once in each shell."""
+    made = make_host(request.param)
+    made.probe()
+    return made
+
+
+@pytest.fixture
+def dash_host(make_host: MakeHost) -> WorkerHost:
+    """A probed worker with dash, for what doesn't depend on the shell."""
+    made = make_host("dash")
+    made.probe()
+    return made

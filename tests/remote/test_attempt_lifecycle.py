@@ -1,0 +1,232 @@
+"""One attempt on a worker: prepared, started, watched, ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.observations import RemoteState, WorkerReport
+from tests.remote.conftest import MakeHost
+from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in, until
+
+COUNT_TO_TWO = ("sh", "-c", 'echo $$ >>"$0"; sleep 1000 & echo $! >>"$0"; wait')
+
+
+@pytest.mark.parametrize("code", [0, 1, 3, 77, 126, 255])
+def test_the_exit_code_is_reported_as_it_is(dash_host: WorkerHost, code: int) -> None:
+    report = dash_host.ended("sh", "-c", f"exit {code}")
+    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, code, "")
+
+
+def test_an_attempt_runs_and_ends_in_every_shell(host: WorkerHost) -> None:
+    report = host.ended("sh", "-c", "echo to out; echo to err >&2; exit 3")
+    assert (report.state, report.exit_code) == (RemoteState.EXITED, 3)
+    assert report.log_tail == "to out\nto err\n"
+    assert report.output_bytes == len("to out\nto err\n")
+    assert report.started_ago is not None
+    assert report.ended_ago is not None
+    assert 0 <= report.ended_ago <= report.started_ago < 60
+
+
+@pytest.mark.parametrize(("name", "code"), [("TERM", 143), ("KILL", 137), ("SEGV", 139)])
+def test_a_signal_is_reported_as_shells_do(host: WorkerHost, name: str, code: int) -> None:
+    report = host.ended("sh", "-c", f"kill -s {name} $$")
+    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, code, "")
+
+
+def test_a_program_that_is_not_there_exits_with_127_and_says_so(host: WorkerHost) -> None:
+    report = host.ended("no-such-program-anywhere")
+    assert (report.state, report.exit_code) == (RemoteState.EXITED, 127)
+    assert "no-such-program-anywhere" in report.log_tail
+
+
+def test_what_is_prepared_waits_for_go(host: WorkerHost, tmp_path: Path) -> None:
+    request = host.request("touch", str(tmp_path / "ran"))
+    (report,) = host.prepare(request)
+    assert report.state is RemoteState.PREPARED
+    assert host.state(request.token) is RemoteState.PREPARED
+    assert not marked(request.token)
+    assert (host.attempt_dir(request.token) / "env").stat().st_mode & 0o777 == 0o600
+    assert not (tmp_path / "ran").exists()
+
+    host.go(request.token)
+    assert host.wait(request.token).state is RemoteState.EXITED
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_token_that_was_never_seen_is_absent_and_go_does_nothing_to_it(host: WorkerHost) -> None:
+    request = host.request("true")
+    assert host.state(request.token) is RemoteState.ABSENT
+    (report,) = host.go(request.token)
+    assert report.state is RemoteState.ABSENT
+    assert not host.attempt_dir(request.token).exists()
+
+
+def test_the_environment_file_is_gone_once_the_command_runs(host: WorkerHost) -> None:
+    token = host.running("sleep", "1000", env={"SECRET": "canary"})
+    assert not (host.attempt_dir(token) / "env").exists()
+    host.stopped(token)
+    holders = [path for path in host.root.rglob("*") if path.is_file() and b"canary" in path.read_bytes()]
+    assert holders == []
+
+
+def test_the_worker_says_running_since_when(host: WorkerHost) -> None:
+    token = host.running("sleep", "1000")
+    (report,) = host.poll(token)
+    assert report.state is RemoteState.RUNNING
+    assert report.started_ago is not None
+    assert report.ended_ago is None
+    assert report.log_tail == ""
+
+
+def test_one_poll_tells_of_all_attempts_in_any_state(host: WorkerHost) -> None:
+    running = host.running("sleep", "1000")
+    ended = host.launch("true")
+    host.wait(ended)
+    prepared = host.request("true")
+    host.prepare(prepared)
+    absent = host.request("true")
+    states = {each.token: each.state for each in host.poll(running, ended, prepared.token, absent.token)}
+    assert states == {
+        running: RemoteState.RUNNING,
+        ended: RemoteState.EXITED,
+        prepared.token: RemoteState.PREPARED,
+        absent.token: RemoteState.ABSENT,
+    }
+
+
+def test_what_a_task_leaves_behind_ends_with_it(host: WorkerHost, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    report = host.ended("sh", "-c", 'sleep 1000 & echo $! >>"$0"; setsid sleep 1000 & echo $! >>"$0"', str(pids))
+    assert report.state is RemoteState.EXITED
+    assert len(pids_in(pids)) == 2
+    assert not any(is_alive(pid) for pid in pids_in(pids))
+
+
+def test_a_task_that_signals_its_whole_group_still_gets_its_exit_recorded(host: WorkerHost) -> None:
+    report = host.ended("sh", "-c", "trap 'exit 9' TERM; kill -s TERM 0; sleep 1000")
+    assert (report.state, report.exit_code) == (RemoteState.EXITED, 9)
+
+
+def test_a_wrapper_that_was_killed_leaves_an_orphan_and_the_orphans_end_leaves_nothing(
+    host: WorkerHost, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    token = host.running(*COUNT_TO_TWO, str(pids))
+    until(lambda: len(pids_in(pids)) == 2)
+    kill(host.wrapper(token))
+    assert host.wait(token, {RemoteState.ORPHANED}).state is RemoteState.ORPHANED
+    for pid in marked(token):
+        kill(pid)
+    report = host.wait(token, {RemoteState.LOST})
+    assert report.exit_code is None
+
+
+def test_everything_killed_at_once_is_lost_never_success(host: WorkerHost) -> None:
+    token = host.running("sleep", "1000")
+    wrapper = host.wrapper(token)
+    os.kill(wrapper, signal.SIGSTOP)  # or it would see its task end, and record that
+    for pid in [*marked(token) - {wrapper}, wrapper]:
+        kill(pid)
+    assert host.wait(token, {RemoteState.LOST}).state is RemoteState.LOST
+
+
+@pytest.mark.parametrize("record", ["x.00", "x.256", "x.-1", "x.0.better", "x.", "x.nostart.mood", "x.zero"])
+def test_an_exit_record_that_is_none_of_ours_counts_for_nothing(dash_host: WorkerHost, record: str) -> None:
+    token = dash_host.launch("true")
+    dash_host.wait(token)
+    directory = dash_host.attempt_dir(token)
+    (directory / "x.0").rename(directory / record)
+    assert dash_host.state(token) is RemoteState.LOST
+
+
+@pytest.mark.parametrize("text", ["", "x", "1 2", "0 0 {boot}", "-1 5 {boot}", "9" * 20 + " 1 {boot}", "1 2 {boot} 3"])
+def test_a_pid_file_that_was_edited_is_a_dead_wrappers(dash_host: WorkerHost, text: str) -> None:
+    token = dash_host.running("sleep", "1000")
+    (dash_host.attempt_dir(token) / "pid").write_text(text.format(boot=dash_host.boot_id))
+    assert dash_host.state(token) is RemoteState.ORPHANED
+    assert dash_host.stopped(token).state is RemoteState.STOPPED
+    assert not marked(token)
+
+
+@pytest.mark.parametrize("name", ["end.08.1", "begin.099", "launch.x", "end.5", "stop.run.08.09.x", "stop.stuck.", "end.7.999"])
+def test_odd_names_in_one_attempt_do_not_silence_the_worker(dash_host: WorkerHost, name: str) -> None:
+    odd, healthy = dash_host.running("sleep", "1000"), dash_host.running("sleep", "1000")
+    (dash_host.attempt_dir(odd) / name).touch()
+    assert dash_host.poll(odd, healthy)[1].state is RemoteState.RUNNING
+
+
+def test_two_ends_contradict_each_other(dash_host: WorkerHost) -> None:
+    token = dash_host.launch("true")
+    dash_host.wait(token)
+    (dash_host.attempt_dir(token) / "x.1").touch()
+    assert dash_host.state(token) is RemoteState.LOST
+
+
+def test_a_pipe_or_a_link_in_place_of_the_output_holds_nobody_up(dash_host: WorkerHost) -> None:
+    token = dash_host.launch("sh", "-c", "rm ../out ../err; mkfifo ../out; ln -s /etc/passwd ../err")
+    report = dash_host.wait(token)
+    assert (report.state, report.exit_code, report.log_tail) == (RemoteState.EXITED, 0, "")
+    assert dash_host.output(token, "out") == b""
+    assert dash_host.output(token, "err") == b""
+
+
+def test_the_end_of_both_outputs_is_reported_and_stderr_comes_last(host: WorkerHost) -> None:
+    report = host.ended(
+        "sh", "-c", "i=0; while [ $i -lt 2000 ]; do echo out $i; echo err $i >&2; i=$((i + 1)); done; exit 1"
+    )
+    assert report.log_tail.endswith("err 1999\n")
+    assert "out 1999\n" in report.log_tail
+    assert 3500 < len(report.log_tail) <= 4096
+    assert report.output_bytes == len("".join(f"out {i}\nerr {i}\n" for i in range(2000)))
+
+
+def test_quiet_stderr_leaves_the_room_to_stdout(host: WorkerHost) -> None:
+    report = host.ended("sh", "-c", "i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i + 1)); done")
+    assert len(report.log_tail) == 4096
+
+
+def test_another_boot_or_incarnation_is_refused_and_nothing_is_done(host: WorkerHost) -> None:
+    request = host.request("true")
+    for boot_id, incarnation in [("other-boot", host.incarnation), (host.boot_id, "0" * 32), ("", "")]:
+        answer = host.runner.prepare(host.target, [request], boot_id=boot_id, incarnation=incarnation, go=True)
+        assert isinstance(answer, WorkerReport)
+        assert answer.attempts == ()
+        assert (answer.boot_id, answer.incarnation) == (host.boot_id, host.incarnation)
+    assert not host.attempt_dir(request.token).exists()
+    host.prepare(request)
+    answer = host.runner.go(host.target, [request.token], boot_id="other-boot", incarnation=host.incarnation)
+    assert isinstance(answer, WorkerReport)
+    assert answer.attempts == ()
+    assert host.state(request.token) is RemoteState.PREPARED
+
+
+def test_what_belongs_to_an_older_boot_is_lost_unless_its_end_was_recorded(dash_host: WorkerHost) -> None:
+    running = dash_host.running("sleep", "1000")
+    ended = dash_host.launch("sh", "-c", "exit 4")
+    dash_host.wait(ended)
+    prepared = dash_host.request("true")
+    dash_host.prepare(prepared)
+    for token, name in [(running, "pid"), (ended, "pid"), (prepared.token, "run")]:
+        path = dash_host.attempt_dir(token) / name
+        path.write_text(path.read_text().replace(dash_host.boot_id, "an-older-boot", 1))
+    report = {each.token: each for each in dash_host.poll(running, ended, prepared.token)}
+    assert report[running].state is RemoteState.LOST
+    assert report[prepared.token].state is RemoteState.LOST
+    assert (report[ended].state, report[ended].exit_code) == (RemoteState.EXITED, 4)
+    assert report[ended].ended_ago is None
+    dash_host.go(prepared.token)
+    assert not marked(prepared.token)
+
+
+def test_a_worker_that_was_never_probed_knows_no_attempt(make_host: MakeHost) -> None:
+    fresh = make_host()
+    request = fresh.request("true")
+    answer = fresh.runner.poll(fresh.target, [request.token])
+    assert isinstance(answer, WorkerReport)
+    assert answer.incarnation == ""
+    assert [report.state for report in answer.attempts] == [RemoteState.ABSENT]
+    assert list(fresh.transport.home.iterdir()) == []

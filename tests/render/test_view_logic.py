@@ -1,0 +1,366 @@
+"""What the views work out from the log: ages, reasons, causes, and what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.events import AttemptEvent, Event, Transaction
+from iris_cli.core.ids import JobId, TaskId, WorkerId
+from iris_cli.core.job import Job, JobRequest, JobState
+from iris_cli.core.outcome import EndReason
+from iris_cli.core.resources import Resources
+from iris_cli.core.scheduling import plan
+from iris_cli.core.task import Task
+from iris_cli.errors import NotFoundError, UsageError
+from iris_cli.ops.causes import exit_words
+from iris_cli.ops.event_words import event_words
+from iris_cli.ops.history import history
+from iris_cli.ops.inventory import inventory
+from iris_cli.ops.status import cluster_status, job_status
+from iris_cli.ops.view import cycle_age, look, parse_moment, until
+from iris_cli.ops.why import why
+from tests.render.scenes import SCENES, busy, failed_gang, many_tasks, retried_gang, session_of
+from tests.support.lab import START, Lab
+from tests.support.reports import parse_report
+
+# Times
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2h", START - 7200),
+        ("90s", START - 90),
+        ("0", START),
+        ("2027-01-15T07:30:00Z", START - 1800),
+        ("2027-01-15T07:30", START - 1800),
+        ("2027-01-15 09:00:00+02:00", START - 3600),
+        ("2027-01-15", START - 8 * 3600),
+        ("20270115", START - 8 * 3600),
+    ],
+)
+def test_a_moment_is_an_iso_time_in_utc_or_an_age(text: str, moment: float) -> None:
+    assert parse_moment(text, START) == moment
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-2h", "2027-13-01", "nan", "9" * 400])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_moment(text, START)
+
+
+@pytest.mark.parametrize(
+    ("heartbeat", "age", "stale"),
+    [
+        (None, None, True),
+        ({}, None, True),
+        ({"at": "yesterday"}, None, True),
+        ({"at": True}, None, True),
+        ({"at": float("inf")}, None, True),
+        ({"at": START - 38}, 38.0, False),
+        ({"at": START - 300}, 300.0, False),
+        ({"at": START - 301}, 301.0, True),
+        ({"at": START + 3600}, 0.0, False),
+    ],
+)
+def test_cron_seems_dead_when_the_last_cycle_is_older_than_five_minutes(
+    heartbeat: dict[str, object] | None, age: float | None, stale: bool
+) -> None:
+    seen = cycle_age(heartbeat, START)
+    assert (seen.age, seen.stale) == (age, stale)
+
+
+@pytest.mark.parametrize(
+    ("times", "moment", "seen"),
+    [
+        ([10, 20, 30], 25, [10, 20]),
+        ([10, 20, 30], 30, [10, 20, 30]),
+        ([10, 20, 30], 5, []),
+        ([10, 99, 20, 30], 25, [10, 99, 20]),
+        ([10, 20, 15, 30], 17, [10, 20, 15]),
+    ],
+)
+def test_the_past_ends_with_the_last_transaction_that_was_in_time(
+    times: list[float], moment: float, seen: list[float]
+) -> None:
+    log = [Transaction(seq=seq, at=at, actor="", events=()) for seq, at in enumerate(times, 1)]
+    assert [each.at for each in until(log, moment)] == seen
+
+
+def test_status_at_a_time_shows_the_cluster_as_it_was_then(tmp_path: Path) -> None:
+    session = session_of(failed_gang(), tmp_path / "state")
+    then = job_status(session, "train", at="2027-01-15T09:00Z")
+    now = job_status(session, "train")
+    assert (then.past, then.job.state, then.job.age) == (True, JobState.RUNNING, 3600.0)
+    assert (now.past, now.job.state) == (False, JobState.FAILED)
+    assert cluster_status(session, at="2027-01-15T07:59").jobs == ()
+
+
+def test_a_clock_that_stepped_back_makes_no_negative_duration(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("job", cpu=1.0).schedule().reports("job/* running").advance(-3600)
+    row = job_status(session_of(lab, tmp_path / "state"), "job")
+    assert (row.job.age, row.job.duration, row.tasks[0].duration) == (0.0, 0.0, 0.0)
+
+
+# Jobs
+
+
+def test_the_card_of_a_failed_gang_names_the_rank_that_failed_first(tmp_path: Path) -> None:
+    seen = job_status(session_of(failed_gang(), tmp_path / "state"), "train")
+    assert seen.failure is not None
+    assert seen.failure.headline == "rank 2 failed first"
+    assert seen.failure.cause == "exit 137 (SIGKILL or exit 137)"
+    assert seen.failure.worker == "v5a-2"
+    assert seen.failure.log_lines[-1] == "ValueError: loss is nan"
+    assert seen.next == "iris logs train/task-2"
+    assert {task.attempts[0].reason for task in seen.tasks} == {EndReason.SIGNAL, EndReason.SIBLING}
+
+
+def test_a_card_shows_only_the_last_lines_of_a_long_log(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("job").schedule().reports("job/* running")
+    report = lab.answer_of("w")
+    long = "".join(f"line {number}\n" for number in range(1000))
+    ended = replace(parse_report(lab.attempt("job").token, "exited 1"), log_tail=long)
+    lab.answers(replace(report, attempts=(ended,)))
+    card = job_status(session_of(lab, tmp_path / "state"), "job").failure
+    assert card is not None
+    assert card.log_lines == tuple(f"line {number}" for number in range(980, 1000))
+    assert card.headline == "failed"
+
+
+@pytest.mark.parametrize(
+    ("lab", "job", "command"),
+    [
+        (busy, "train", "iris logs train --follow"),
+        (busy, "eval", "iris why eval"),
+        (failed_gang, "train", "iris logs train/task-2"),
+        (lambda: Lab().worker("w").job("job").cancel("job"), "job", "iris history job"),
+        (
+            lambda: Lab().worker("w").job("job").schedule().reports("job/* exited 0"),
+            "job",
+            "iris logs job",
+        ),
+    ],
+)
+def test_the_next_command_fits_the_state(
+    lab: Callable[[], Lab], job: str, command: str, tmp_path: Path
+) -> None:
+    assert job_status(session_of(lab(), tmp_path / "state"), job).next == command
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (None, ""),
+        (0, "0"),
+        (1, "1"),
+        (128, "128"),
+        (137, "137 (SIGKILL or exit 137)"),
+        (143, "143 (SIGTERM or exit 143)"),
+        (255, "255"),
+    ],
+)
+def test_an_exit_code_above_128_is_a_signal_or_an_exit_status(code: int | None, words: str) -> None:
+    assert exit_words(code) == words
+
+
+@pytest.mark.parametrize(
+    ("labels", "states", "jobs"),
+    [
+        ([], [], ["train", "prep", "eval", "big"]),
+        (["team=vision"], [], ["train"]),
+        (["team"], [], ["train"]),
+        (["team=speech"], [], []),
+        ([], ["pending"], ["eval", "big"]),
+        ([], ["pending", "RUNNING"], ["train", "prep", "eval", "big"]),
+        (["team=vision"], ["pending"], []),
+    ],
+)
+def test_jobs_are_chosen_by_label_and_state(
+    labels: list[str], states: list[str], jobs: list[str], tmp_path: Path
+) -> None:
+    seen = cluster_status(session_of(busy(), tmp_path / "state"), labels=labels, states=states)
+    assert [job.id for job in seen.jobs] == jobs
+
+
+@pytest.mark.parametrize(("labels", "states"), [(["=x"], []), ([], ["lost"])])
+def test_a_filter_that_can_not_be_meant_is_refused(
+    labels: list[str], states: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError):
+        cluster_status(session_of(busy(), tmp_path / "state"), labels=labels, states=states)
+
+
+# Workers
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_worker_refuses_exactly_when_the_scheduler_gives_it_nothing(scene: str, tmp_path: Path) -> None:
+    lab = SCENES[scene]()
+    small = Job(id=JobId("small"), resources=Resources(cpu=0.001, memory=1))
+    task = Task(id=TaskId(small.id, 0))
+    for details in inventory(session_of(lab, tmp_path / "state")).workers:
+        row = details.worker
+        if row.cpu_free < 0.001:
+            continue
+        alone = lab.cluster.copy()
+        alone.workers = {row.id: alone.workers[row.id]}
+        alone.jobs[small.id], alone.tasks[task.id] = small, task
+        placed = plan(alone, lab.now).assignments
+        assert (task.id in {each.task for each in placed}) == (row.refuses == ()), row
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "words"),
+    [
+        (lambda lab: lab, "healthy", ""),
+        (lambda lab: lab.silent("w"), "suspect", "suspect for 0s: connect: unreachable"),
+        (lambda lab: lab.drain("w", "new disk"), "draining", "draining: new disk"),
+        (
+            lambda lab: lab.job("j").schedule().reports("j/* nostart disk"),
+            "cooling",
+            "cooling down for another 10s",
+        ),
+        (
+            lambda lab: lab.job("j").schedule().reports("j/* running").cancel("j"),
+            "stopping",
+            "the stop of j/task-0/attempt-0 is not confirmed yet",
+        ),
+    ],
+)
+def test_a_worker_says_why_it_takes_nothing(
+    change: Callable[[Lab], Lab], status: str, words: str, tmp_path: Path
+) -> None:
+    (details,) = inventory(session_of(change(Lab().worker("w")), tmp_path / "state")).workers
+    assert details.worker.status == status
+    assert " ".join(details.worker.refuses).startswith(words)
+    assert bool(details.worker.refuses) == bool(words)
+
+
+def test_a_slice_counts_free_busy_and_unusable_workers(tmp_path: Path) -> None:
+    by_name = {each.name: each for each in cluster_status(session_of(busy(), tmp_path / "state")).slices}
+    assert [(each.free, each.busy, each.unusable, each.status) for each in by_name.values()] == [
+        (0, 4, 0, "healthy"),
+        (3, 0, 1, "1 suspect"),
+    ]
+    assert by_name["v5a"].type == "v5litepod-16 (16 chips, 4 VMs)"
+    assert by_name["v5a"].jobs == ("train",)
+
+
+# Why
+
+
+def test_why_tells_the_reasons_that_a_cycle_computes_now(tmp_path: Path) -> None:
+    lab = busy()
+    session = session_of(lab, tmp_path / "state")
+    (wait,) = why(session, "eval").waits
+    assert wait.explanation == plan(lab.cluster, lab.now).explain(JobId("eval"))
+    assert len(wait.tasks) == 8
+
+
+def test_why_groups_the_tasks_that_wait_for_the_same(tmp_path: Path) -> None:
+    answer = why(session_of(many_tasks(), tmp_path / "state"), "sweep")
+    assert [len(wait.tasks) for wait in answer.waits] == [308]
+    assert len(answer.places) == 160
+
+
+def test_why_says_where_what_fits_by_now_will_go(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("job")
+    (wait,) = why(session_of(lab, tmp_path / "state"), "job").waits
+    assert (wait.prospect, wait.will_go_to) == ("fits now: the next cycle places it", (WorkerId("w"),))
+
+
+@pytest.mark.parametrize(
+    ("asked", "then", "prospect"),
+    [
+        (
+            JobRequest(command=("true",), scheduling_timeout=60.0),
+            "2m",
+            "its scheduling_timeout is over: the next cycle ends it",
+        ),
+        (
+            JobRequest(command=("true",), after=("first",)),
+            "0s",
+            "what it waits for (first) did not succeed: the next cycle ends it",
+        ),
+    ],
+)
+def test_why_says_when_the_next_cycle_will_give_up(
+    asked: JobRequest, then: str, prospect: str, tmp_path: Path
+) -> None:
+    lab = Lab().worker("w").job("first").cancel("first").job("job", asked).advance(then)
+    (wait,) = why(session_of(lab, tmp_path / "state"), "job").waits
+    assert wait.prospect == prospect
+
+
+def test_why_doubts_a_placement_on_a_silent_worker(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("job").schedule().reports("job/* running").silent("w").advance("3m")
+    (place,) = why(session_of(lab, tmp_path / "state"), "job/task-0").places
+    assert place.doubt == "suspect for 3m: connect: unreachable"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("trian", "did you mean 'train'?"),
+        ("v5a-9", "did you mean 'v5a-3'?"),
+        ("train/task-9", "its last one is train/task-3"),
+        ("\x1b[2J", "`iris status` lists the jobs, `iris workers` the workers"),
+    ],
+)
+def test_a_name_that_is_nowhere_gets_the_nearest_one(name: str, hint: str, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        why(session_of(busy(), tmp_path / "state"), name)
+    assert caught.value.hint == hint
+
+
+# History
+
+
+def test_history_of_a_worker_tells_what_happened_to_the_attempts_there(tmp_path: Path) -> None:
+    session = session_of(retried_gang(), tmp_path / "state")
+    texts = [entry.text for entry in history(session, "v5a-1").entries]
+    assert "train/task-1/attempt-0 ended: exit 1" in texts
+    assert "train/task-1/attempt-1 runs" in texts
+    assert not any("v5a-0" in text or "task-0" in text for text in texts)
+
+
+def test_history_keeps_the_newest_and_counts_the_rest(tmp_path: Path) -> None:
+    session = session_of(retried_gang(), tmp_path / "state")
+    everything = history(session)
+    some = history(session, limit=3)
+    assert some.entries == everything.entries[-3:]
+    assert some.earlier == len(everything.entries) - 3
+    assert everything.earlier == 0
+
+
+def test_history_knows_what_the_cluster_has_forgotten(tmp_path: Path) -> None:
+    lab = Lab().worker("gone").worker("stays").configure("gone")
+    session = session_of(lab, tmp_path / "state")
+    assert "gone" not in look(session).cluster.workers
+    assert history(session, "gone").entries[-1].text.startswith("worker gone forgotten")
+
+
+def test_history_of_a_name_that_never_was_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        history(session_of(retried_gang(), tmp_path / "state"), "trian")
+    assert caught.value.hint == "did you mean 'train'?"
+
+
+def test_every_kind_of_event_has_its_words() -> None:
+    from iris_cli.ops import event_words as words
+
+    kinds = {kind for kind in Event.TYPES.values() if kind is not AttemptEvent}
+    assert kinds == set(words._WORDS)
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_the_words_of_an_event_are_one_line(scene: str) -> None:
+    for transaction in SCENES[scene]().log:
+        for event in transaction.events:
+            assert event_words(event)
+            assert "\n" not in event_words(event)

@@ -1,0 +1,212 @@
+"""A worker on this machine: the real library in a real shell with real processes, in a home below tmp_path."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from iris_cli.core.connection import Connection
+from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core.observations import AttemptReport, ProbeReport, RemoteState, Silence, WorkerReport
+from iris_cli.remote.task_runner import LaunchRequest, LogChunk, TaskRunner
+from iris_cli.remote.transport import Target
+from iris_cli.remote.worker_script import HostPaths
+from tests.support.local_transport import LocalTransport
+
+PATIENCE = 60.0
+"""Seconds until something that should happen is a failure of the test."""
+
+FINAL = frozenset(
+    {RemoteState.EXITED, RemoteState.CANCELLED, RemoteState.NOSTART, RemoteState.STOPPED, RemoteState.LOST}
+)
+
+
+@dataclass(eq=False)
+class WorkerHost:
+    """One worker with one shell. `reached` by tests through the same calls as the product uses."""
+
+    directory: Path
+    tools: Path
+    env: dict[str, str] = field(default_factory=dict)
+    paths: HostPaths = field(default_factory=HostPaths)
+    remote_dir: str = "~/.iris"
+    tokens: list[Token] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.transport = LocalTransport(self.directory / "home", self.tools, self.env)
+        self.runner = TaskRunner(self.transport, "c1", paths=self.paths)
+        self.target = Target(
+            worker=WorkerId("w0"), connection=Connection(host="here", remote_dir=self.remote_dir)
+        )
+
+    @property
+    def root(self) -> Path:
+        return self.directory / "home/.iris/c1/w0"
+
+    def attempt_dir(self, token: Token) -> Path:
+        return self.root / "a" / token
+
+    def probe(self) -> ProbeReport:
+        answer = self.runner.probe(self.target)
+        assert isinstance(answer, ProbeReport), answer
+        self.boot_id, self.incarnation = answer.boot_id, answer.incarnation
+        return answer
+
+    def request(self, *argv: str, **settings: object) -> LaunchRequest:
+        token = Token(secrets.token_hex(16))
+        self.tokens.append(token)
+        return LaunchRequest(**{"token": token, "argv": argv, "env": {}} | settings)  # type: ignore[arg-type]  # tests may name any field
+
+    def prepare(self, *requests: LaunchRequest, go: bool = False) -> tuple[AttemptReport, ...]:
+        return reports(
+            self.runner.prepare(
+                self.target, requests, boot_id=self.boot_id, incarnation=self.incarnation, go=go
+            )
+        )
+
+    def go(self, *tokens: Token) -> tuple[AttemptReport, ...]:
+        return reports(
+            self.runner.go(self.target, tokens, boot_id=self.boot_id, incarnation=self.incarnation)
+        )
+
+    def launch(self, *argv: str, **settings: object) -> Token:
+        """Start one attempt. Its state is whatever the worker says."""
+        request = self.request(*argv, **settings)
+        self.prepare(request, go=True)
+        return request.token
+
+    def running(self, *argv: str, **settings: object) -> Token:
+        """Start one attempt and wait until its command runs."""
+        token = self.launch(*argv, **settings)
+        self.wait(token, {RemoteState.RUNNING})
+        return token
+
+    def poll(self, *tokens: Token) -> tuple[AttemptReport, ...]:
+        return reports(self.runner.poll(self.target, tokens))
+
+    def state(self, token: Token) -> RemoteState:
+        return self.poll(token)[0].state
+
+    def stop(self, token: Token, grace: float = 5.0) -> AttemptReport:
+        return reports(self.runner.stop(self.target, [(token, grace)]))[0]
+
+    def stopped(self, token: Token, grace: float = 5.0) -> AttemptReport:
+        """Stop one attempt and wait until that is proven, or it had ended before."""
+        self.stop(token, grace)
+        return self.wait(token, {RemoteState.STOPPED, RemoteState.EXITED, RemoteState.NOSTART})
+
+    def wait(self, token: Token, states: Iterable[RemoteState] = FINAL) -> AttemptReport:
+        """Poll until the attempt is in one of the states."""
+        wanted, last = set(states), None
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            last = self.poll(token)[0]
+            if last.state in wanted:
+                return last
+            time.sleep(0.02)
+        raise AssertionError(f"waited for {wanted}, but it is {last}")
+
+    def ended(self, *argv: str, **settings: object) -> AttemptReport:
+        """Run one attempt to its end."""
+        return self.wait(self.launch(*argv, **settings))
+
+    def output(self, token: Token, stream: str = "out") -> bytes:
+        """All that it has written, through the product's own call."""
+        data = b""
+        while True:
+            chunk = self.runner.logs(self.target, token, stream=stream, offset=len(data), limit=1 << 18)
+            assert isinstance(chunk, LogChunk), chunk
+            data += chunk.data
+            if len(data) >= chunk.size:
+                return data
+
+    def wrapper(self, token: Token) -> int:
+        """The process id in the file `pid`."""
+        return int((self.attempt_dir(token) / "pid").read_text().split()[0])
+
+    def clean_up(self) -> None:
+        """End whatever a test may have left behind."""
+        for token in self.tokens:
+            for pid in marked(token):
+                kill(pid)
+
+
+def reports(answer: WorkerReport | Silence) -> tuple[AttemptReport, ...]:
+    assert isinstance(answer, WorkerReport), answer
+    return answer.attempts
+
+
+def marked(token: Token) -> set[int]:
+    """The live processes that carry an attempt's marker. Found without any of the product's code."""
+    needle = f"IRIS_ATTEMPT_TOKEN={token}".encode()
+    found = set()
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                environ = Path("/proc", entry, "environ").read_bytes()
+            except OSError:
+                continue
+            if needle in environ.split(b"\0"):
+                found.add(int(entry))
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs: one that has ended but was not waited for does not."""
+    try:
+        text = Path("/proc", str(pid), "stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return text.rpartition(") ")[2][0] not in "ZX"
+
+
+def start_ticks(pid: int) -> str:
+    return Path("/proc", str(pid), "stat").read_text(errors="replace").rpartition(") ")[2].split()[19]
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, if it is still there."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for something; the time-out is a safety net only."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def pids_in(path: Path) -> list[int]:
+    """The process ids that a task wrote to a file, one per line; the last line may not be there in full yet."""
+    return [int(line) for line in re.findall(r"(\d+)\n", path.read_text())] if path.exists() else []
+
+
+def at_once(actions: Sequence[Callable[[], object]]) -> list[BaseException]:
+    """Run all of them at the same moment, each in its thread. Returns what they raised."""
+    barrier = threading.Barrier(len(actions))
+    failures: list[BaseException] = []
+
+    def act(action: Callable[[], object]) -> None:
+        try:
+            barrier.wait(PATIENCE)
+            action()
+        except BaseException as error:  # noqa: BLE001,RUF100 - handed to the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=act, args=(action,)) for action in actions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(2 * PATIENCE)
+    return failures
