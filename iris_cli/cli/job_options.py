@@ -90,7 +90,7 @@ def request(options: Mapping[str, Any], command: tuple[str, ...]) -> JobRequest:
         memory=_read(parse_memory, options, "memory"),
         constraints=_constraints(options),
         tolerate=_tuple(options["tolerate"]),
-        env=_environment(options["env"], options["env_file"]),
+        env=_environment(options["env"], options["env_file"] and Path(options["env_file"])),
         secrets=_tuple(options["secret"]),
         env_preset=_read(_one_of(EnvPreset), options, "env_preset"),
         priority=_read(_one_of(Priority), options, "priority"),

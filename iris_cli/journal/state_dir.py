@@ -169,10 +169,7 @@ class StateDir:
             if damage is not None and not (accept_loss and damage.forgivable):
                 raise damage.error()
             self._check_cluster(loaded.end.header, self._cluster_name)
-            messages = repair(self.path, loaded, self._disk, self._now())
-            if messages:
-                self._store.load(loaded.end.seq)  # it may be another file now
-            return loaded, messages
+            return loaded, repair(self.path, loaded, self._disk, self._now())
 
     def _check_cluster(self, header: Header | None, expected: str | None) -> None:
         if header is not None and expected is not None and header.cluster_name != expected:

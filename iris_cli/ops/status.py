@@ -199,7 +199,7 @@ def _why(view: View, job: Job) -> str:
     if job.end is not None:
         return job_cause(job, culprit_of(view.cluster, job))
     words = list(dict.fromkeys(waiting_words(view, job).values()))
-    return words[0] + (f" (and {len(words) - 1} other reasons)" if len(words) > 1 else "") if words else ""
+    return words[0] + (f" (and {len(words) - 1} more)" if len(words) > 1 else "") if words else ""
 
 
 def _counts(tasks: Sequence[Task]) -> dict[TaskState, int]:

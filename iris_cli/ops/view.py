@@ -68,6 +68,10 @@ class View:
         """Where the next cycle would place the pending tasks that fit by now."""
         return {each.task: each.worker for each in self.plan.assignments}
 
+    @cached_property
+    def _late(self) -> frozenset[TaskId]:
+        return frozenset(self.plan.timed_out_tasks)
+
     def prospect(self, job: Job, task: TaskId) -> str:
         """What a pending task waits for, or what the next cycle would do with it, in a few words."""
         reasons = self.waiting.get(job.id if job.is_gang else task)
@@ -75,7 +79,7 @@ class View:
             return str(reasons[0])
         if task in self.goes_to:
             return "fits now: the next cycle places it"
-        if task in self.plan.timed_out_tasks:
+        if task in self._late:
             return "its scheduling_timeout is over: the next cycle ends it"
         return f"what it waits for ({', '.join(job.after)}) did not succeed: the next cycle ends it"
 

@@ -52,14 +52,15 @@ class _Record:
 
 
 def worker_report(
-    frame: Frame, worker: WorkerId, tokens: Sequence[Token], *, boot_id: str = "", incarnation: str = ""
+    frame: Frame, worker: WorkerId, tokens: Sequence[Token], expected: tuple[str, str] | None = None
 ) -> WorkerReport:
     """The answer about exactly these tokens. Raises NoAnswer.
 
-    With `boot_id` and `incarnation` it was only for that host since that boot: another one says nothing else.
+    With an expected boot id and incarnation it was only for that host since that boot: another one says
+    nothing else.
     """
     clock, uptime, records = _records(frame, LONGEST_TAIL)
-    refused = boot_id and (frame.boot_id, frame.incarnation) != (boot_id, incarnation)
+    refused = expected is not None and (frame.boot_id, frame.incarnation) != expected
     attempts = tuple(_attempt(record) for record in records)
     if sorted(attempt.token for attempt in attempts) != ([] if refused else sorted(tokens)):
         raise broken("the answer is not about the attempts that were asked for")

@@ -112,9 +112,8 @@ class TaskRunner:
         """
         tokens = _unique([token for token, _ in stops])
         steps = [
-            'if [ -n "$missing" ]; then mkdir -p "$root/a" 2>/dev/null; cd "$root/a" 2>/dev/null && missing=; fi',
+            'make_root && cd "$root/a" && missing=',
             'if [ -z "$missing" ]; then',
-            "[ -e ../spare ] || printf '' 2>/dev/null >>../spare",
             *(f"stop {token} {hundredths(grace)}" for token, grace in dict(stops).items()),
             f"await_stops {' '.join(tokens)}",
             "fi",
@@ -162,7 +161,7 @@ class TaskRunner:
         ]
         try:
             frame = self._ask(target, name, call, room=_ROOM_PER_ATTEMPT * len(tokens), patience=patience)
-            return worker_report(frame, target.worker, tokens, boot_id=boot_id, incarnation=incarnation)
+            return worker_report(frame, target.worker, tokens, (boot_id, incarnation))
         except NoAnswer as silence:
             return silence.silence(target.worker)
 

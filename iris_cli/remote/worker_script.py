@@ -23,7 +23,7 @@ class HostPaths:
 _PROCESSES = ("host", "attempt", "tree")
 _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
-        "probe": ("host", "report", "probe"),
+        "probe": ("host", "fence", "report", "probe"),
         "prepare": ("launch", "report"),
         "go": ("launch", "report"),
         "poll": (*_PROCESSES, "report"),

@@ -38,9 +38,10 @@ def _show(output: Output, finding: Finding, subject: str) -> None:
     from iris_cli.render.clean import clean_line
 
     mark = (f"{finding.level:<4}", _STYLES[finding.level])
-    output.show(Text.assemble(mark, clean_line(f"  {subject}: {finding.text}")))
+    # Lines are not broken: what is to be typed must be copied whole.
+    output.console.print(Text.assemble(mark, clean_line(f"  {subject}: {finding.text}")), soft_wrap=True)
     if finding.fix:
-        output.show(Text(clean_line(f"      fix: {finding.fix}")))
+        output.console.print(Text(clean_line(f"      fix: {finding.fix}")), soft_wrap=True)
 
 
 def _summary(findings: list[Finding]) -> str:

@@ -10,6 +10,8 @@ from iris_cli.render.as_json import plain
 from iris_cli.render.console import Output
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from iris_cli.core.cluster import Cluster
     from iris_cli.core.scheduling import Assignment, Plan, Reason
 
@@ -60,19 +62,22 @@ def _show_tables(
     from iris_cli.render.fold import fold
     from iris_cli.render.tables import folded, table, text
 
+    parts: list[RenderableType] = []
     if placed:
-        output.show(table(("TASK", "WOULD RUN ON", "GPUS"), _placed_rows(placed)))
+        parts.append(table(("TASK", "WOULD RUN ON", "GPUS"), _placed_rows(placed)))
     if waiting:
         rows = folded(
             [(_name(cluster, key), reason) for key, reasons in waiting.items() for reason in reasons],
             lambda pair: pair[0],
             lambda pair: (str(pair[1]),),
         )
-        output.show(table(("WOULD WAIT", "WHY"), rows))
+        parts.append(table(("WOULD WAIT", "WHY"), rows))
     if ended:
-        output.show(text(f"too late or in vain: {fold(map(str, ended))}", "red"))
-    if not (placed or waiting or ended):
-        output.show(text("nothing waits", "dim"))
+        parts.append(text(f"too late or in vain: {fold(map(str, ended))}", "red"))
+    for number, part in enumerate(parts or [text("nothing waits", "dim")]):
+        if number:
+            output.line()
+        output.show(part)
 
 
 def _name(cluster: Cluster, key: TaskId | JobId) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -160,3 +163,23 @@ def test_slow_imports_stay_away_from_commands_that_do_not_need_them(
         check=True,
     )
     assert unwanted.isdisjoint(ran.stderr.split())
+
+
+def test_watch_shows_the_view_again_and_again_until_it_is_interrupted(config: Path) -> None:
+    main, terminal = pty.openpty()
+    command = [sys.executable, "-m", "iris_cli", "--config", str(config), "status", "--watch"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+    with subprocess.Popen(
+        command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment
+    ) as watching:
+        os.close(terminal)
+        try:
+            shown = b""
+            while shown.count(b"v5a-[0-3]") < 2:
+                shown += os.read(main, 65536)
+            watching.send_signal(signal.SIGINT)
+            assert watching.wait(timeout=60) == ExitCode.INTERRUPTED
+        finally:
+            watching.kill()
+            os.close(main)
+    assert b"\x1b[?1049h" in shown  # the second screen: what stood on the first one stays

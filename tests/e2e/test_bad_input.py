@@ -21,6 +21,7 @@ workers:
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     (tmp_path / "cluster.yaml").write_text(CONFIG)
+    (tmp_path / "big.env").write_text("BIG=" + "x" * 131_072)
     made = Site(tmp_path, [])
     made.iris("launch", "--no-schedule", "--name", "there", "--", "true")
     return made
@@ -38,14 +39,13 @@ def site(tmp_path: Path) -> Site:
         (["launch", "--name", "there", "--", "true"], 2, "there is a job there already", "--name"),
         (["launch", "--tpu", "v5litepod-17x", "--", "true"], 2, "not a TPU type", "did you mean"),
         (["launch", "--tpu", "v4-64", "--", "true"], 9, "no worker has v4-64", "--force"),
-        (["launch", "--tpu", "v5e-16", "--replicas", "3", "--", "true"], 2, "it takes 4", "--replicas"),
-        (["launch", "--gpu", "a100", "--", "true"], 9, "a100", "--force"),
+        (["launch", "--tpu", "v5e-16", "--replicas", "3", "--", "true"], 2, "it takes a multiple of 4", "--replicas"),
         (["launch", "-c", "region~~x", "--", "true"], 2, "region~~x", "key=value"),
         (["launch", "-c", "tpu-worker-id>=abc", "--", "true"], 2, "tpu-worker-id>=abc", "key>=1"),
         (["launch", "-c", "zone=a", "-c", "zone=b", "--", "true"], 2, "zone", "drop one"),
         (["launch", "-e", "1X=y", "--", "true"], 2, "'1X'", "letters"),
-        (["launch", "-e", "IRIS_JOB_ID=y", "--", "true"], 2, "IRIS_JOB_ID", "another"),
-        (["launch", "-e", "BIG=" + "x" * 131_072, "--", "true"], 2, "BIG", "file"),
+        (["launch", "-e", "IRIS_JOB_ID=y", "--", "true"], 2, "IRIS_JOB_ID", "choose a name"),
+        (["launch", "--env-file", "big.env", "--", "true"], 2, "BIG", "file"),
         (["launch", "--memory", "much", "--", "true"], 2, "--memory", "512MiB"),
         (["launch", "--timeout", "soon", "--", "true"], 2, "--timeout", "90s"),
         (["launch", "--priority", "urgent", "--", "true"], 2, "urgent", ""),

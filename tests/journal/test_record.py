@@ -144,6 +144,7 @@ HEAD = '{"seq":41,"prev":"5f1c0a9e","at":"2026-11-20T14:03:09.120Z","actor":"me"
     [
         ',"events":[{"type":"TaskRunning","task":"a/task-0","attempt":0,"started_at":NaN}]',
         ',"events":[{"type":"TaskRunning","task":"a/task-0","attempt":0,"started_at":-Infinity}]',
+        ',"events":[{"type":"MoonPhaseChanged","ignorable":true,"phase":NaN}]',
         ',"events":[{"type":"TaskRunning","task":"a/task-0","attempt":0,"started_at":1e999}]',
         ',"events":[{"type":"TaskRunning","task":"a/task-0","attempt":' + "9" * 5000 + ',"started_at":1}]',
         ',"events":[{"type":"WorkerDrained","worker":"a","worker":"b"}]',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,22 @@ def test_what_was_written_just_before_the_end_is_read(world: World) -> None:
         world.lab.reports("train/* exited 0")
 
     assert lines(follow(world, [end])) == ["0.0 saved"]
+
+
+def test_what_is_written_between_our_reading_and_the_end_is_read(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("side").schedule().reports("side/* running")
+    world = World(lab, tmp_path / "state")
+    readings = count()
+
+    def end() -> None:
+        if next(readings) == 3:
+            world.says("side/task-0", "last words\n")
+            lab.reports("side/* exited 0")
+            world.write()
+
+    world.hosts.afterwards = end
+    with world.scheduler():
+        assert lines(follow(world, [], what="side")) == ["0.0 last words"]
 
 
 def test_a_job_that_is_over_shows_its_end_and_is_done(world: World) -> None:

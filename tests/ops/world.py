@@ -28,6 +28,7 @@ class Hosts:
     probes: dict[str, ProbeReport] = field(default_factory=dict)
     polls: dict[str, WorkerReport] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)  # worker and stream
+    afterwards: Callable[[], None] = lambda: None  # what happens when a piece of a log has been read
 
     def logs(
         self, target: Target, token: Token, *, stream: str, offset: int, limit: int
@@ -37,6 +38,7 @@ class Hosts:
             return silence(target.worker)
         data = self.files.get((token, stream), b"")
         start = offset if offset >= 0 else max(0, len(data) + offset)
+        self.afterwards()
         return LogChunk(data=data[start : start + limit], offset=start, size=len(data), inode=1)
 
     def poll(self, target: Target, tokens: Sequence[Token]) -> WorkerReport | Silence:

@@ -111,8 +111,18 @@ def many_tasks() -> Lab:
     return lab.advance("3m").schedule().reports("sweep/* running").advance("1m")
 
 
+def about_to_start() -> Lab:
+    """Nothing is placed yet: a gang and GPU tasks fit, one job is too late, one waits for another."""
+    lab = Lab().slice("v5a", "v5litepod-16").worker("gpu-0", cpu=8, gpus=4)
+    lab.job("train", tpu="v5litepod-16").job("infer", gpu="A100:2", replicas=3)
+    lab.job("late", cpu=500.0, scheduling_timeout=60.0).job("report", after=("train",))
+    lab.job("sweep", replicas=40, constraints=(Constraint("zone", ConstraintOp.EXISTS),))
+    return lab.advance("5m")
+
+
 SCENES: dict[str, Callable[[], Lab]] = {
     "empty": empty,
+    "about_to_start": about_to_start,
     "busy": busy,
     "failed_gang": failed_gang,
     "retried_gang": retried_gang,

@@ -111,7 +111,7 @@ SHOWS: dict[str, Callable[[Session, Output], None]] = {
 @example(text=ESCAPES)
 @example(text=MARKUP)
 @settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     derandomize=True,

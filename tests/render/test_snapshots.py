@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from iris_cli.core.ids import JobId
 from iris_cli.ops import history, inventory, status, why
 from iris_cli.ops.session import Session
+from iris_cli.ops.view import look
 from iris_cli.render.console import Output
 from iris_cli.render.history import show_history
+from iris_cli.render.plans import show_plan
 from iris_cli.render.status import show_cluster, show_job
 from iris_cli.render.why import show_why
 from iris_cli.render.workers import show_inventory, show_worker
@@ -45,6 +48,11 @@ def worker(name: str, session: Session, output: Output) -> None:
     show_worker(output, inventory.show(session, name))
 
 
+def plan(name: str, session: Session, output: Output) -> None:
+    seen = look(session)
+    show_plan(output, seen.plan, seen.cluster, JobId(name) if name else None)
+
+
 VIEWS: dict[str, tuple[str, View]] = {
     **{f"status-{scene}": (scene, cluster) for scene in SCENES},
     "job-running": ("busy", partial(job, "train")),
@@ -63,6 +71,9 @@ VIEWS: dict[str, tuple[str, View]] = {
     "why-many": ("many_tasks", partial(reason, "sweep")),
     "history-all": ("failed_gang", partial(events, "")),
     "history-task": ("retried_gang", partial(events, "train/task-1")),
+    "plan-all": ("about_to_start", partial(plan, "")),
+    "plan-of-a-job": ("about_to_start", partial(plan, "infer")),
+    "plan-nothing": ("empty", partial(plan, "")),
     "workers-empty": ("empty", workers),
     "workers-busy": ("busy", workers),
     "worker-busy": ("busy", partial(worker, "v5a-0")),

@@ -183,8 +183,8 @@ def _check_offered(device: Device, fleet: Fleet) -> None:
     offered = []
     for attributes in fleet:
         kind = attributes.get(DEVICE_TYPE_ATTRIBUTE_KEY)
-        if kind is None:
-            return  # a host that was never probed may turn out to be anything
+        if kind is None and not _is_multi_host(device):
+            return  # a host that was never probed may turn out to be anything but a slice of several
         if kind == AttributeValue(device.kind):
             offered.append(str(attributes.get(DEVICE_VARIANT_ATTRIBUTE_KEY, AttributeValue(AUTO)).value))
     variants = list(dict.fromkeys(offered))
@@ -195,6 +195,11 @@ def _check_offered(device: Device, fleet: Fleet) -> None:
         f"no worker has {wanted}: the job would never run",
         hint=_offer(wanted, variants) + "; --force queues it anyway",
     )
+
+
+def _is_multi_host(device: Device) -> bool:
+    known = lookup(device.variant)
+    return known is not None and known.vms > 1
 
 
 def _offer(wanted: str, variants: list[str]) -> str:

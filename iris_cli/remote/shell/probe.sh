@@ -4,8 +4,12 @@
 # probe REMOTE_DIR CLUSTER WORKER
 probe() {
     root=$1/$2/$3
-    if ! on_network_disk "$1" && make_root; then
-        take_incarnation
+    if ! on_network_disk "$1"; then
+        if make_root; then
+            take_incarnation
+        else
+            refusal "can't write below $root; is the disk full, or set remote_dir to another directory"
+        fi
     fi
     can_search || refusal "grep on this host can't search the environment of processes: install GNU grep or a newer busybox"
     command -v base64 >/dev/null 2>&1 || command -v openssl >/dev/null 2>&1 ||
@@ -67,29 +71,17 @@ on_network_disk() {
     esac
 }
 
-make_root() {
-    if mkdir -p "$root/a" 2>/dev/null && chmod 700 "$root" "$root/a" && [ -w "$root/a" ]; then
-        [ -e "$root/spare" ] || printf '' 2>/dev/null >>"$root/spare"
-        [ ! -e "$root/spare" ] || return 0
-    fi
-    refusal "can't write below $root; is the disk full, or set remote_dir to another directory"
-    return 1
-}
-
 # take_incarnation -> $incarnation. Written beside, linked once: two probes at a time agree on one.
 take_incarnation() {
+    read_incarnation
     [ "$incarnation" = - ] || return 0
     random
     [ ! -e "$root/incarnation" ] || mv "$root/incarnation" "$root/incarnation.$nonce" 2>/dev/null
     printf '%s\n' "$random" 2>/dev/null >"$root/new.$nonce"
     ln "$root/new.$nonce" "$root/incarnation" 2>/dev/null
     rm -f "$root/new.$nonce"
-    read -r incarnation 2>/dev/null <"$root/incarnation"
-    case $incarnation in *[!0-9a-f]*) incarnation=- ;; esac
-    if [ ${#incarnation} -ne 32 ]; then
-        incarnation=-
-        refusal "can't write $root/incarnation; is the disk full, or without hard links"
-    fi
+    read_incarnation
+    [ "$incarnation" != - ] || refusal "can't write $root/incarnation; is the disk full, or without hard links"
 }
 
 # random -> $random: 32 hexadecimal digits.

@@ -11,12 +11,18 @@ open_frame() {
     count=0
     boot_id
     case $boot in '' | *[!A-Za-z0-9._-]*) boot=- ;; esac
+    missing=
+    read_incarnation
+    # Whose attempts were removed doesn't know what it has started: it is a new one.
+    cd "$root/a" 2>/dev/null || missing=1 incarnation=-
+}
+
+# read_incarnation -> $incarnation, `-` if there is none.
+read_incarnation() {
     incarnation=-
     [ -f "$root/incarnation" ] && read -r incarnation 2>/dev/null <"$root/incarnation"
     case $incarnation in *[!0-9a-f]*) incarnation=- ;; esac
     [ ${#incarnation} -eq 32 ] || incarnation=-
-    missing=
-    cd "$root/a" 2>/dev/null || missing=1
 }
 
 begin_frame() {
@@ -28,7 +34,7 @@ begin_frame() {
 end_frame() { printf 'IRIS1 %s END %s\n' "$nonce" "$count"; }
 
 # expect BOOT INCARNATION: whether this is the host, since the boot, that the caller means.
-expect() { [ "$boot" = "$1" ] && [ "$incarnation" = "$2" ] && [ -z "$missing" ]; }
+expect() { [ "$boot" = "$1" ] && [ "$incarnation" = "$2" ]; }
 
 line() {
     printf '%s\n' "$1"

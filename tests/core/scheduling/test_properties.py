@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.job import Job
 from iris_cli.core.resources import device_compatible
 from iris_cli.core.scheduling import SchedulingResult
 from iris_cli.core.worker import Worker
 from tests.support.fleet import cycle, host, pending, tpu_slice
+from tests.support.literal_scheduler import LiteralScheduler
 from tests.support.random_fleet import fleets, jobs, queues
 
 NOW = 1000.0
@@ -22,6 +26,16 @@ def workers_by_job(result: SchedulingResult) -> dict[str, list[str]]:
     for each in result.assignments:
         found.setdefault(each.task.job, []).append(each.worker)
     return found
+
+
+@settings(max_examples=300)
+@given(fleets(), queues())
+def test_the_rules_read_literally_decide_the_same(fleet: list[Worker], queue: list[Job]) -> None:
+    literal = LiteralScheduler(fleet, NOW)
+    literal.place(queue)
+    result = cycle(fleet, *queue, now=NOW)
+    assert [(str(each.task), each.worker, each.gpus) for each in result.assignments] == literal.placements
+    assert result.reservations == literal.reservations
 
 
 @given(fleets(), queues(), st.randoms(use_true_random=False))
@@ -141,6 +155,36 @@ def test_one_more_free_worker_never_makes_the_first_job_unplaceable(
     more = tpu_slice("new") if is_slice else [host("new", region="us", rack="us")]
     after = cycle([*fleet, *more], first, now=NOW)
     assert len(after.assignments) >= len(before.assignments)
+
+
+def with_change(change: str, fleet: list[Worker], asked: Job) -> tuple[list[Worker], Job]:
+    """The fleet and the job after the change that was proposed."""
+    if dropped := re.match(r"drop (.+): ", change):
+        rest = [each for each in asked.constraints if format_constraint(each) != dropped[1]]
+        return fleet, replace(asked, constraints=tuple(rest))
+    if tolerated := re.match(r"tolerate (.+): ", change):
+        return fleet, replace(asked, tolerations=(*asked.tolerations, tolerated[1]))
+    if ended := re.search(r"frees when job (.+) ends$", change):
+        return [without(worker, ended[1]) for worker in fleet], asked
+    mended = re.search(r"after `iris worker uncordon (.+)`$", change)
+    assert mended, change
+    return [replace(each, draining=False) if each.id == mended[1] else each for each in fleet], asked
+
+
+def without(worker: Worker, name: str) -> Worker:
+    claims = {attempt: claim for attempt, claim in worker.claims.items() if attempt.task.job != name}
+    return replace(worker, claims=claims)
+
+
+@given(fleets(), jobs(0))
+def test_the_single_change_does_what_it_promises(fleet: list[Worker], asked: Job) -> None:
+    before = cycle(fleet, asked, now=NOW)
+    for key in before.waiting:
+        change = before.waiting.explain(key).change
+        if change:
+            changed_fleet, changed_job = with_change(change, fleet, asked)
+            after = cycle(changed_fleet, changed_job, now=NOW)
+            assert len(after.assignments) > len(before.assignments)
 
 
 @given(fleets(), queues(), jobs(99))
