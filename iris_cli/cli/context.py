@@ -83,6 +83,7 @@ class Context:
             clock=self.clock,
             command=command,
             lock_timeout=LOCK_TIMEOUT if self.lock_timeout is None else self.lock_timeout,
+            tell=self.output.message,
         )
 
     def _runner(self, cluster_id: str) -> TaskRunner:

@@ -40,7 +40,8 @@ class Session:
     command: str = "iris"  # what the log and the lock say of us
     lock_timeout: float = LOCK_TIMEOUT
     cluster: Cluster = field(default_factory=Cluster)  # as of the last transaction or view
-    messages: list[str] = field(default_factory=list)  # what the operator should hear of the log's health
+    messages: list[str] = field(default_factory=list)  # what a reader should hear of the log's health
+    tell: Callable[[str], None] = lambda _: None  # says at once what a writer repaired
     _begun: bool = False
     _header: Header | None = None
 
@@ -75,10 +76,12 @@ class Session:
         The first transaction of a new cluster makes its state directory. Nothing is committed if the block raises.
         Raises LockedError, LogDamagedError, NotWritableError, ConfigError.
         """
-        if self.cluster.seq == 0:
-            self._say(self.state.create(self.config.name, command=self.command, timeout=self._patience()))
+        if self._header is None:
+            self.view()  # most of the log is read before the lock is asked for
+        if self._header is None:
+            self._tell(self.state.create(self.config.name, command=self.command, timeout=self._patience()))
         with self.state.locked(self.command, self._patience(), after_seq=self.cluster.seq) as writer:
-            self._say(writer.messages)
+            self._tell(writer.messages)
             self._header = writer.header
             self.cluster = replay(writer.transactions, self.cluster)
             draft = Draft(self.cluster, self.clock.now())
@@ -95,6 +98,10 @@ class Session:
 
     def _say(self, messages: Iterable[str]) -> None:
         self.messages += [message for message in messages if message not in self.messages]
+
+    def _tell(self, messages: Iterable[str]) -> None:
+        for message in messages:
+            self.tell(message)
 
     def target(self, worker: Worker) -> Target:
         """The way to a worker: the configuration's while it is there, else the one in the log."""

@@ -10,6 +10,8 @@ from iris_cli.core.ids import JobId, TaskId, WorkerId, clip
 from iris_cli.core.job import Job, JobState, Priority
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Task, TaskState
+from iris_cli.core.topology import describe
+from iris_cli.core.units import format_memory
 from iris_cli.errors import UsageError
 from iris_cli.ops.causes import job_cause
 from iris_cli.ops.inventory import SliceRow, WorkerRow, slice_rows, worker_rows
@@ -168,9 +170,6 @@ def job_row(view: View, job: Job) -> JobRow:
 
 def needs_words(job: Job) -> str:
     """What one task needs: `v5litepod-16, 1 core, 1GiB`."""
-    from iris_cli.core.topology import describe
-    from iris_cli.core.units import format_memory
-
     resources = job.resources
     device = resources.device
     parts = [

@@ -145,3 +145,13 @@ def test_every_command_explains_itself(site: Site) -> None:
         "launch status schedule watch cancel logs wait why history workers worker init config doctor log demo"
     ).split():
         assert "iris" in site.iris(command, "--help").out
+
+
+def test_a_torn_last_line_is_repaired_with_a_word(site: Site) -> None:
+    log = site.state / "events.jsonl"
+    whole = log.read_bytes()
+    log.write_bytes(whole + b'{"seq":99,"prev')
+    ran = site.iris("launch", "--no-schedule", "--name", "next", "--", "true")
+    assert "torn" in ran.err
+    assert log.read_bytes().startswith(whole)
+    assert b'"seq":99' not in log.read_bytes()

@@ -139,12 +139,9 @@ def test_following_gives_each_line_once(before: bytes, later: list[bytes], tail:
 
     everything = LineCutter()
     there = everything.feed(file.data) + everything.rest()
-    new = LineCutter()
-    begun_before = before.rpartition(b"\n")[2]
-    least = new.feed(begun_before + b"".join(later)) + new.rest()
     if len(before) <= 256:  # beyond that the first line may be the end of a cut one
         assert found == there[len(there) - len(found) :]
-    assert len(found) >= len(least)
+    assert len(found) >= b"".join(later).count(b"\n")
 
 
 def test_a_file_that_was_replaced_is_read_from_its_beginning() -> None:

@@ -71,17 +71,24 @@ on_network_disk() {
     esac
 }
 
-# take_incarnation -> $incarnation. Written beside, linked once: two probes at a time agree on one.
+# take_incarnation -> $incarnation. Written beside, linked once: probes at the same time agree on one. A damaged one is not
+# replaced: whoever does that can't know that nobody else has just done it.
 take_incarnation() {
     read_incarnation
     [ "$incarnation" = - ] || return 0
     random
-    [ ! -e "$root/incarnation" ] || mv "$root/incarnation" "$root/incarnation.$nonce" 2>/dev/null
-    printf '%s\n' "$random" 2>/dev/null >"$root/new.$nonce"
-    ln "$root/new.$nonce" "$root/incarnation" 2>/dev/null
+    written=
+    printf '%s\n' "$random" 2>/dev/null >"$root/new.$nonce" && read -r written <"$root/new.$nonce"
+    [ ${#written} -ne 32 ] || ln "$root/new.$nonce" "$root/incarnation" 2>/dev/null
     rm -f "$root/new.$nonce"
     read_incarnation
-    [ "$incarnation" != - ] || refusal "can't write $root/incarnation; is the disk full, or without hard links"
+    if [ "$incarnation" != - ]; then
+        return
+    elif [ -e "$root/incarnation" ]; then
+        refusal "$root/incarnation is damaged; remove it on the worker"
+    else
+        refusal "can't write $root/incarnation; is the disk full, or without hard links"
+    fi
 }
 
 # random -> $random: 32 hexadecimal digits.

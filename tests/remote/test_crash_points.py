@@ -1,0 +1,136 @@
+"""A caller, a wrapper or a stopper may be killed before or after each command it runs. The next one goes on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.ids import Token
+from iris_cli.core.observations import RemoteState
+from iris_cli.remote.task_runner import LaunchRequest
+from tests.remote.conftest import MakeHost
+from tests.support.bombs import Bomb
+from tests.support.worker_host import FINAL, PATIENCE, WorkerHost, marked, pids_in
+
+MOMENTS = ("before", "after")
+LAST = 60
+"""More commands than any of these calls runs; the test ends early when a bomb has not gone off."""
+
+STAY = ("sh", "-c", 'echo $$ >>"$0"; exec sleep 1000')
+
+
+@pytest.fixture(params=["dash", "bash"])
+def armed(request: pytest.FixtureRequest, make_host: MakeHost, tmp_path: Path) -> tuple[WorkerHost, Bomb]:
+    bomb = Bomb(tmp_path / "bomb", request.param)
+    host = make_host(tools=bomb.tools)
+    host.probe()
+    return host, bomb
+
+
+def send(host: WorkerHost, request: LaunchRequest) -> None:
+    """A launch whose caller may be killed: there may be no answer."""
+    host.runner.prepare(host.target, [request], boot_id=host.boot_id, incarnation=host.incarnation, go=True)
+    host.runner.go(host.target, [request.token], boot_id=host.boot_id, incarnation=host.incarnation)
+
+
+def settle(host: WorkerHost, request: LaunchRequest) -> RemoteState:
+    """Send the launch again until the attempt is beyond it, or nothing moves for a while."""
+    state = RemoteState.ABSENT
+    for _ in range(200):
+        send(host, request)
+        state = host.state(request.token)
+        if state in FINAL | {RemoteState.RUNNING, RemoteState.ORPHANED}:
+            break
+        if state is RemoteState.LAUNCHING and not marked(request.token):
+            break  # the wrapper was killed after it had won `go`: only a stop ends that
+        time.sleep(0.02)
+    return state
+
+
+def fence(host: WorkerHost, token: Token) -> RemoteState:
+    """Stop it, again and again as every cycle does."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        state = host.stop(token, grace=0).state
+        if state in FINAL - {RemoteState.LOST}:
+            return state
+    raise AssertionError(f"never fenced: {state}")
+
+
+@pytest.mark.parametrize("setup", ["", "true"])
+@pytest.mark.parametrize("when", MOMENTS)
+def test_a_launch_that_was_cut_anywhere_is_finished_by_the_next_one(
+    armed: tuple[WorkerHost, Bomb], tmp_path: Path, when: str, setup: str
+) -> None:
+    host, bomb = armed
+    outcomes = []
+    for at in range(1, LAST):
+        starts = tmp_path / f"starts-{at}"
+        request = host.request(*STAY, str(starts), setup=setup, env={"SECRET": "canary"})
+        bomb.set(when, at)
+        send(host, request)
+        went_off = bomb.count >= at
+        bomb.defuse()
+        outcomes.append(settle(host, request))
+        assert len(pids_in(starts)) <= 1
+        assert fence(host, request.token) is not RemoteState.EXITED
+        assert not marked(request.token), (when, at)
+        settle(host, request)
+        assert not marked(request.token), (when, at)
+        assert len(pids_in(starts)) <= 1
+        if not went_off:
+            break
+    else:
+        raise AssertionError("the calls run more commands than this test knows")
+    killed_in_the_wrapper = {RemoteState.LAUNCHING, RemoteState.LOST, RemoteState.ORPHANED, RemoteState.NOSTART}
+    assert set(outcomes) <= {RemoteState.RUNNING} | killed_in_the_wrapper
+    assert outcomes[-1] is RemoteState.RUNNING
+    assert outcomes.count(RemoteState.RUNNING) > len(outcomes) // 2, outcomes
+
+
+@pytest.mark.parametrize("when", MOMENTS)
+def test_a_stop_that_was_cut_anywhere_is_finished_by_the_next_one(
+    armed: tuple[WorkerHost, Bomb], tmp_path: Path, when: str
+) -> None:
+    host, bomb = armed
+    for at in range(1, LAST):
+        request = host.request(*STAY, str(tmp_path / f"starts-{at}"))
+        settle(host, request)
+        bomb.set(when, at)
+        host.runner.stop(host.target, [(request.token, 0.0)])
+        went_off = bomb.count >= at
+        bomb.defuse()
+        state = host.state(request.token)
+        assert state is not RemoteState.STOPPED or not marked(request.token), (when, at)
+        assert fence(host, request.token) is RemoteState.STOPPED
+        assert not marked(request.token), (when, at)
+        settle(host, request)
+        assert not marked(request.token), (when, at)
+        if not went_off:
+            return
+    raise AssertionError("a stop runs more commands than this test knows")
+
+
+@pytest.mark.parametrize("when", MOMENTS)
+def test_an_end_that_was_cut_anywhere_is_never_a_success_that_was_none(
+    armed: tuple[WorkerHost, Bomb], tmp_path: Path, when: str
+) -> None:
+    """The wrapper is killed while it records the end of a task that fails."""
+    host, bomb = armed
+    for at in range(1, LAST):
+        gate = tmp_path / f"gate-{at}"
+        request = host.request("sh", "-c", 'while [ ! -e "$0" ]; do :; done; exit 3', str(gate))
+        assert settle(host, request) is RemoteState.RUNNING
+        bomb.set(when, at)
+        gate.touch()
+        report = host.wait(request.token, FINAL)
+        went_off = bomb.count >= at
+        bomb.defuse()
+        assert (report.state, report.exit_code) in [(RemoteState.EXITED, 3), (RemoteState.LOST, None)]
+        assert not marked(request.token)
+        if not went_off:
+            assert report.state is RemoteState.EXITED
+            return
+    raise AssertionError("the end takes more commands than this test knows")

@@ -1,0 +1,103 @@
+"""Many callers at once: at most one start for each token, ever."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from iris_cli.core.observations import RemoteState
+from tests.remote.conftest import MakeHost
+from tests.support.local_transport import SHELLS
+from tests.support.worker_host import FINAL, WorkerHost, at_once, marked, pids_in, until
+
+TELL = ("sh", "-c", 'echo $$ >>"$0"')
+STAY = ("sh", "-c", 'echo $$ >>"$0"; sleep 1000')
+
+
+def mixed_hosts(make_host: MakeHost) -> list[WorkerHost]:
+    """The same worker, reached by shells of every kind."""
+    hosts = [make_host(shell) for shell in SHELLS]
+    for host in hosts:
+        host.probe()
+    return hosts
+
+
+def test_twenty_launches_of_one_token_start_it_once(make_host: MakeHost, tmp_path: Path) -> None:
+    hosts = mixed_hosts(make_host)
+    for number in range(5):
+        starts = tmp_path / f"starts-{number}"
+        request = hosts[0].request(*TELL, str(starts), env={"SECRET": "canary"})
+        calls = [lambda host=hosts[index % 3]: host.prepare(request, go=True) for index in range(20)]
+        assert at_once(calls) == []
+        assert hosts[0].wait(request.token).state is RemoteState.EXITED
+        assert len(pids_in(starts)) == 1
+        directory = hosts[0].attempt_dir(request.token)
+        assert not (directory / "env").exists()
+        assert list(directory.glob("n.*")) == []
+
+
+def test_prepares_and_gos_in_any_order_start_it_once(make_host: MakeHost, tmp_path: Path) -> None:
+    hosts = mixed_hosts(make_host)
+    for number in range(5):
+        starts = tmp_path / f"starts-{number}"
+        request = hosts[0].request(*TELL, str(starts), setup=f"echo $$ >>{starts}-setup")
+        calls = [
+            (lambda host=hosts[index % 3]: host.prepare(request))
+            if index % 2
+            else (lambda host=hosts[index % 3]: host.go(request.token))
+            for index in range(12)
+        ]
+        assert at_once(calls) == []
+        hosts[0].wait(request.token, FINAL | {RemoteState.PREPARED, RemoteState.RUNNING})
+        assert at_once(calls) == []
+        assert hosts[0].wait(request.token).state is RemoteState.EXITED
+        assert len(pids_in(starts)) == 1
+        assert len(pids_in(Path(f"{starts}-setup"))) == 1
+
+
+def test_first_probes_agree_on_one_incarnation(make_host: MakeHost) -> None:
+    hosts = [make_host(SHELLS[index % 3], name="host") for index in range(12)]
+    assert at_once([host.probe for host in hosts]) == []
+    assert len({host.incarnation for host in hosts}) == 1
+    assert hosts[0].incarnation
+
+
+def test_stops_and_launches_race_and_nothing_is_left_or_starts_later(make_host: MakeHost, tmp_path: Path) -> None:
+    """200 tokens, stopped before, while and after they are launched, in calls of many tokens each."""
+    hosts = mixed_hosts(make_host)
+    chance = random.Random(7)
+    requests = [hosts[0].request(*STAY, str(tmp_path / f"starts-{number}")) for number in range(200)]
+    groups = [requests[start : start + 25] for start in range(0, 200, 25)]
+    calls = []
+    for index, group in enumerate(groups):
+        shuffled = chance.sample(group, len(group))
+        stops = [(request.token, 0.0) for request in shuffled]
+        launcher, stopper = hosts[index % 3], hosts[(index + 1) % 3]
+        calls.append(lambda host=launcher, group=group: host.prepare(*group, go=True))
+        calls.append(lambda host=stopper, stops=stops: host.runner.stop(host.target, stops))
+    assert at_once(calls) == []
+    tokens = [request.token for request in requests]
+
+    def all_are_fenced() -> bool:
+        return {report.state for report in hosts[0].poll(*tokens)} == {RemoteState.STOPPED}
+
+    until(all_are_fenced)
+    assert [token for token in tokens if marked(token)] == []
+    before = {token: (tmp_path / f"starts-{index}").exists() for index, token in enumerate(tokens)}
+    assert at_once([lambda host=host: host.prepare(*requests, go=True) for host in hosts]) == []
+    assert at_once([lambda host=host: host.go(*tokens) for host in hosts]) == []
+    assert {report.state for report in hosts[0].poll(*tokens)} == {RemoteState.STOPPED}
+    assert [token for token in tokens if marked(token)] == []
+    assert before == {token: (tmp_path / f"starts-{index}").exists() for index, token in enumerate(tokens)}
+    for index in range(200):
+        assert len(pids_in(tmp_path / f"starts-{index}")) <= 1
+
+
+def test_many_stops_of_one_token_end_it_once_and_agree(make_host: MakeHost) -> None:
+    hosts = mixed_hosts(make_host)
+    token = hosts[0].running("sh", "-c", "trap 'sleep 0.2; exit 0' TERM; while :; do sleep 0.05; done")
+    assert at_once([lambda host=hosts[index % 3]: host.stop(token, grace=1_000) for index in range(12)]) == []
+    assert hosts[0].wait(token, {RemoteState.STOPPED})
+    assert not marked(token)
+    assert [path.name for path in hosts[0].attempt_dir(token).glob("stop.*")] == ["stop.done"]
+    assert [path.name for path in hosts[0].attempt_dir(token).glob("x.*")] == ["x.cancelled"]
