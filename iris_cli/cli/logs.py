@@ -90,12 +90,16 @@ def _follow(
     follower = Follower(session, what, query, schedule=schedule)
     printer = LogPrinter(iris.output, prefixed=follower.tasks > 1, folded=folded)
     told: set[str] = set()
-    for step in follower.steps():
-        for message in session.messages:
-            if message not in told:
-                told.add(message)
-                iris.output.message(message)
-        printer.step(step)
+    try:
+        for step in follower.steps():
+            for message in session.messages:
+                if message not in told:
+                    told.add(message)
+                    iris.output.message(message)
+            printer.step(step)
+    except KeyboardInterrupt:
+        iris.output.message(f"stopped following; {what} goes on: iris logs {what} --follow")
+        raise
     return ExitCode.UNREACHABLE if follower.cut_short else ExitCode.OK
 
 

@@ -73,9 +73,9 @@ class Follower:
                 yield Step(notes=notes)
             # Who was silent comes last: waiting for it again must not hold up the lines of the others.
             for silent in (False, True):
-                step = self._read(cluster, silent=silent)
-                if step.lines or step.notes:
-                    yield step
+                for step in self._read(cluster, silent=silent):
+                    if step.lines or step.notes:
+                        yield step
             if all(self._is_over(cluster.tasks[task]) for task in self._followed):
                 return
             self._session.clock.sleep(POLL_EVERY)
@@ -96,7 +96,8 @@ class Follower:
             notes.append((task_id, f"attempt {number} on worker {task.attempts[number].worker}"))
         return notes
 
-    def _read(self, cluster: Cluster, *, silent: bool) -> Step:
+    def _read(self, cluster: Cluster, *, silent: bool) -> Iterator[Step]:
+        """One turn of everybody who is due; a step for each batch, so that a slow worker delays nobody."""
         now = self._session.clock.monotonic()
         due = {
             followed.reading.id: followed
@@ -106,15 +107,17 @@ class Follower:
             and now >= followed.ask_after
             and silent == bool(followed.failures)
         }
-        step = Step()
         gone = [each for each in due.values() if each.reading.attempt.worker not in cluster.workers]
         asked = [each.reading for each in due.values() if each not in gone]
+        step = Step()
         for followed in gone:
             self._finish(cluster, followed, step)
+        yield step
         for batch in read(self._session, cluster, asked):
-            for reading in batch:
+            step = Step()
+            for reading in sorted(batch, key=lambda each: each.id):
                 self._take(cluster, due[reading.id], step)
-        return step
+            yield step
 
     def _take(self, cluster: Cluster, followed: _Followed, step: Step) -> None:
         """What one turn of one attempt brought."""

@@ -114,8 +114,6 @@ def write_config(path: Path, cluster: NewCluster, *, force: bool = False) -> Clu
     Raises ConfigError, before anything is written, if it would not be valid; UsageError for a file that is
     there already, unless `force`; NotWritableError.
     """
-    if not force and os.path.lexists(path):
-        raise UsageError(f"{path} is there already", hint="--force writes a new one in its place")
     text = compose(cluster)
     _check(text)
     try:

@@ -25,6 +25,12 @@ def document(view: Any) -> dict[str, Any]:
     }
 
 
+def flattened(view: Any, row: str) -> dict[str, Any]:
+    """The same with the fields of its row beside its own, which win: `.state`, not `.job.state`."""
+    entry = document(view)
+    return {**entry.pop(row), **entry}
+
+
 def _field(name: str, value: Any) -> Any:
     is_time = name == "at" or name.endswith("_at")
     return _time(value) if is_time and isinstance(value, int | float) else plain(value)

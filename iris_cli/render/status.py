@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iris_cli.ops.status import ClusterStatus, JobStatus
-from iris_cli.render.as_json import document
+from iris_cli.render.as_json import document, flattened
 from iris_cli.render.console import Output
 
 
@@ -23,7 +23,7 @@ def show_cluster(output: Output, status: ClusterStatus, *, everything: bool = Fa
 def show_job(output: Output, status: JobStatus, *, everything: bool = False) -> None:
     """One job; `everything`: a line for every task and attempt."""
     if output.as_json:
-        output.document(document(status))
+        output.document(flattened(status, "job"))
     elif output.quiet:
         for task in status.tasks:
             output.line(str(task.id))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from iris_cli.core.units import format_memory
 from iris_cli.ops.inventory import Inventory, WorkerDetails, WorkerRow
-from iris_cli.render.as_json import document
+from iris_cli.render.as_json import document, flattened
 from iris_cli.render.console import Output
 
 if TYPE_CHECKING:
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def show_inventory(output: Output, inventory: Inventory) -> None:
     """Every worker in one line."""
     if output.as_json:
-        output.document(document(inventory))
+        workers = [flattened(each, "worker") for each in inventory.workers]
+        output.document({**document(inventory), "workers": workers})
     elif output.quiet:
         for each in inventory.workers:
             output.line(each.worker.id)
@@ -27,7 +28,7 @@ def show_inventory(output: Output, inventory: Inventory) -> None:
 def show_worker(output: Output, details: WorkerDetails) -> None:
     """One worker with all that is known of it."""
     if output.as_json:
-        output.document(document(details))
+        output.document(flattened(details, "worker"))
     elif output.quiet:
         output.line(details.worker.id)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -44,6 +45,10 @@ def lines(steps: list[Step]) -> list[str]:
 
 def notes(steps: list[Step]) -> list[str]:
     return [f"{task}: {text}" for step in steps for task, text in step.notes]
+
+
+def exited(world: World, rank: int) -> AttemptReport:
+    return AttemptReport(token=world.lab.attempt("train", rank).token, state=RemoteState.EXITED, exit_code=0)
 
 
 def test_lines_come_as_they_are_written_until_the_end(world: World) -> None:
@@ -151,10 +156,7 @@ def test_a_silent_worker_is_not_asked_at_every_look(world: World) -> None:
 def test_an_end_on_a_silent_worker_is_told_from_the_log(world: World) -> None:
     def end() -> None:
         world.hosts.silent.add("a-1")
-        attempt = world.lab.attempt("train", 1)
-        said = AttemptReport(
-            token=attempt.token, state=RemoteState.EXITED, exit_code=0, log_tail="kept 1\nkept 2\n"
-        )
+        said = replace(exited(world, 1), log_tail="kept 1\nkept 2\n")
         world.lab.answers(world.lab.answer_of("a-1", said)).reports("train/task-0 exited 0")
         world.write()
 
@@ -169,7 +171,8 @@ def test_an_end_on_a_silent_worker_is_told_from_the_log(world: World) -> None:
 def test_what_was_shown_is_not_shown_again_from_the_log(world: World) -> None:
     def end() -> None:
         world.hosts.silent.add("a-0")
-        world.lab.reports("train/* exited 0")
+        said = replace(exited(world, 0), log_tail="shown\n")
+        world.lab.answers(world.lab.answer_of("a-0", said)).reports("train/task-1 exited 0")
 
     world.says("train/task-0", "shown\n")
     steps = follow(world, [end])

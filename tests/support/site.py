@@ -63,10 +63,8 @@ class Site:
         )
 
     def job(self, job: str) -> dict[str, Any]:
-        """The job's row in `iris status JOB --json`."""
-        found = self.iris("status", job, "--json").json()["job"]
-        assert isinstance(found, dict)
-        return found
+        """`iris status JOB --json`."""
+        return self.iris("status", job, "--json").json()
 
     def until(self, happened: Callable[[], bool], *, cycles: bool = True) -> None:
         """Run cycles until something has happened."""
