@@ -48,6 +48,11 @@ class Context:
         named = self.state_path or os.environ.get("IRIS_STATE_DIR")
         return Path(named) if named else self.config_file.parent / "state"
 
+    @property
+    def actor(self) -> str:
+        """Who we are, for the log and the lock."""
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+
     @cached_property
     def clock(self) -> Clock:
         return SystemClock()
@@ -61,8 +66,9 @@ class Context:
         """The state directory, without the configuration if there is none to be had."""
         from iris_cli.journal.state_dir import StateDir
 
-        actor = f"{getpass.getuser()}@{socket.gethostname()}"
-        return StateDir(self.state_path_in_use, now=self.clock.now, actor=actor, cluster_name=cluster_name)
+        return StateDir(
+            self.state_path_in_use, now=self.clock.now, actor=self.actor, cluster_name=cluster_name
+        )
 
     @cached_property
     def transport(self) -> SshTransport:

@@ -15,6 +15,7 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, IrisError
 from iris_cli.ops.local_cluster import LocalCluster, LocalSlice
 
+_KEPT = ".iris-demo"
 _TYPE = "v5litepod-16"
 _SLICES = (
     LocalSlice(name="west", type=_TYPE, zone="us-west4-a", hosts=4),
@@ -79,17 +80,19 @@ def demo(
     """Run the main job of iris on a cluster of local SSH hosts. Needs no account and no root."""
     iris: Context = context.obj
     if stop:
-        ended = LocalCluster(directory or Path(".iris-demo")).stop()
-        iris.output.line(f"ended {ended} hosts")
+        kept = LocalCluster((directory or Path(_KEPT)).absolute())
+        _end_jobs(kept)
+        iris.output.line(f"ended {kept.stop()} hosts")
         return ExitCode.OK
-    root = directory or (Path(".iris-demo") if keep else Path(tempfile.mkdtemp(prefix="iris-demo-")))
+    root = directory or (Path(_KEPT) if keep else Path(tempfile.mkdtemp(prefix="iris-demo-")))
     cluster = LocalCluster(root.absolute(), keep=keep)
     try:
         cluster.start(_SLICES)
         _tour(iris, cluster)
     finally:
         if not keep:
-            _end(iris, cluster)
+            _end_jobs(cluster)
+            cluster.close()
     if keep:
         _invite(iris, cluster)
     return ExitCode.OK
@@ -112,18 +115,13 @@ def _run(cluster: LocalCluster, command: tuple[str, ...]) -> subprocess.Complete
     return subprocess.run(program, stdin=subprocess.DEVNULL, check=False)  # noqa: S603 - our own interpreter and module
 
 
-def _end(iris: Context, cluster: LocalCluster) -> None:
-    """Stop what still runs (after Ctrl-C), then the hosts, then remove their directory."""
-    iris.output.flush()
-    from iris_cli.cli.context import Context as Fresh
-
-    there = Fresh(config_path=cluster.config)
+def _end_jobs(cluster: LocalCluster) -> None:
+    """Stop what still runs, after Ctrl-C or at the end of a kept cluster: hosts leave their tasks behind."""
     if cluster.config.is_file():
-        view = there.session("iris demo").view()
+        view = Context(config_path=cluster.config).session("iris demo").view()
         left = [job.id for job in view.jobs.values() if view.live_of(job.id)]
         if left:
-            _run(cluster, ("--quiet", "cancel", "--wait", *left))
-    cluster.close()
+            _run(cluster, ("--quiet", "cancel", "--wait", "--reason", "the demo ends", *left))
 
 
 def _invite(iris: Context, cluster: LocalCluster) -> None:

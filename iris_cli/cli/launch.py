@@ -88,7 +88,10 @@ def launch(
     if dry_run:
         return _show_plan(iris, wanted)
     session = iris.session("iris launch")
-    launched = _submit(iris, session, wanted, schedule=not no_schedule)
+    # With --wait the last word is how it ended: one document, not two.
+    launched = _submit(
+        iris, session, wanted, schedule=not no_schedule, tell=not (iris.output.as_json and (wait or follow))
+    )
     return _stay(iris, session, launched, wait=wait, follow=follow)
 
 
@@ -107,7 +110,7 @@ def _request(context: typer.Context, words: list[str]) -> JobRequest:
     return over(said, load_job_file(Path(words[0])))
 
 
-def _submit(iris: Context, session: Session, wanted: JobRequest, *, schedule: bool) -> JobId:
+def _submit(iris: Context, session: Session, wanted: JobRequest, *, schedule: bool, tell: bool) -> JobId:
     from iris_cli.ops import cycle
     from iris_cli.ops.launch import launch as submit
     from iris_cli.render import launched
@@ -118,7 +121,8 @@ def _submit(iris: Context, session: Session, wanted: JobRequest, *, schedule: bo
         iris.output.line(job_id)
         iris.output.flush()
     result = cycle.run(session) if schedule else None
-    launched.show(iris.output, session.cluster, job_id, result)
+    if tell:
+        launched.show(iris.output, session.cluster, job_id, result)
     return job_id
 
 

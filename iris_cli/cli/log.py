@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -88,7 +86,7 @@ def _cut(iris: Context, verdict: Verdict, *, yes: bool) -> int:
             f"{lost} behind the damage",
             hint="make a copy of the state directory if in doubt, then: iris log salvage --yes",
         )
-    report = cut(directory, now=iris.clock.now(), actor=f"{getpass.getuser()}@{socket.gethostname()}")
+    report = cut(directory, now=iris.clock.now(), actor=iris.actor)
     show_salvage(iris.output, report)
     return ExitCode.OK
 

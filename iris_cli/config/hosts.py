@@ -149,14 +149,15 @@ def slice_hosts(above: Connection) -> Callable[[Place], list[tuple[Connection, P
 
 def _ways(place: Place, above: Connection) -> list[Connection]:
     if not isinstance(place.node.value, dict):
-        return [_with_port(name, above) for name in _expanded(place)]
+        return [with_port(name, above) for name in _expanded(place)]
     with section(place) as entry:
         names = entry.need("host", _expanded, [])
         settings = _ssh_keys(entry, above)
     return [replace(settings, host=name) for name in names]
 
 
-def _with_port(name: str, above: Connection) -> Connection:
+def with_port(name: str, above: Connection) -> Connection:
+    """The way to a host that is written with or without a port. Raises UsageError."""
     match = _HOST_AND_PORT.fullmatch(name)
     if match is None:  # an IPv6 address has colons too, but more than one
         return replace(above, host=name)

@@ -18,6 +18,7 @@ from iris_cli.config.hosts import (
     remote_dir,
     slice_hosts,
     ssh_block,
+    with_port,
 )
 from iris_cli.config.job_file import argv, cores, duration, gpu_device, job_fields, size, tpu_type
 from iris_cli.config.problems import Report
@@ -167,12 +168,12 @@ def _worker(place: Place, above: Inherited) -> list[_Entry]:
     """One host that stands alone, or none if it is wrong. A TPU there is a slice of one VM, named like it."""
     with section(place) as entry:
         name = entry.need("id", matching(_NAME, "a worker id", "use letters, digits and . _ -"), "")
-        host = entry.need("host", host_name, "")
         settings = inherit(entry, above)
+        connection = entry.need("host", lambda each: with_port(host_name(each), settings.connection), NOWHERE)
         attributes = attributes_of(entry)
         device = _device(entry)
         cpu, memory = entry.get("cpu", cores), entry.get("memory", size)
-    if not (name and host):
+    if not (name and connection.host):
         return []
     is_tpu = device is not None and device.kind == "tpu"
     made = HostConfig(

@@ -143,8 +143,7 @@ class FileStore:
 
     def _is_at_end_of(self, fd: int) -> bool:
         status = os.fstat(fd)
-        same_file = self._file == (status.st_dev, status.st_ino) or status.st_size == 0
-        return same_file and status.st_size == self._end.offset
+        return self._file == (status.st_dev, status.st_ino) and self._end.offset == status.st_size
 
     def _catch_up(self) -> None:
         fault = self.load(self._end.seq).fault

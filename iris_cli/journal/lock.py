@@ -66,10 +66,8 @@ def hold_lock(directory: Path, holder: Holder, timeout: float) -> Iterator[HeldL
     except OSError as error:
         raise _unlockable(path, error) from error
     try:
-        held = HeldLock(path, descriptors[-1])
-        held.check()
         with signed_by(directory, holder):
-            yield held
+            yield HeldLock(path, descriptors[-1])
     finally:
         lock.release()
 

@@ -59,7 +59,7 @@ def damage_of(log: Path, loaded: Loaded) -> Damage | None:
 
 _UPGRADE = "install that iris, or name another directory with --state-dir"
 _SALVAGE = "`iris log verify` lists what is wrong, `iris log salvage` saves what can be read"
-_ACCEPT = "put the newer copy back, or go on without what is lost: --accept-loss"
+_ACCEPT = "put the newer copy back, or go on without what is lost: iris log salvage --accept-loss"
 
 
 def _committed(head: Head) -> str:

@@ -279,6 +279,11 @@ def test_hosts_of_a_slice_may_have_ports_and_ssh_keys_of_their_own(load: Load) -
     ]
 
 
+def test_a_single_worker_may_have_a_port_too(load: Load) -> None:
+    config = load("workers:\n  - {id: a, host: '10.0.0.1:2201'}\n")
+    assert (config.hosts[0].connection.host, config.hosts[0].connection.port) == ("10.0.0.1", 2201)
+
+
 def test_a_port_that_cannot_be_is_a_problem(load: Load) -> None:
     with pytest.raises(ConfigError) as caught:
         load("slices:\n  - {name: a, type: v4-8, hosts: ['10.0.0.1:70000']}\n")

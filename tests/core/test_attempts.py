@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_cli.core import AttemptState, EndReason, JobState, TaskState, Token
+from iris_cli.core import AttemptId, AttemptState, EndReason, JobState, TaskState, Token
 from iris_cli.core.events import DispatchTakenOver
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import attempts
@@ -111,6 +111,26 @@ def test_a_word_about_another_token_changes_nothing() -> None:
     said = AttemptReport(token=Token("f" * 32), state=RemoteState.EXITED, exit_code=0)
     attempts.reported(draft, lab.task("train").current_id, said, lab.limits)
     assert draft.events == []
+
+
+@pytest.mark.parametrize("state", list(RemoteState))
+def test_a_word_about_an_attempt_that_is_over_changes_nothing(state: RemoteState) -> None:
+    lab = running().reports("train/* lost").schedule()
+    draft = Draft(lab.cluster, lab.now)
+    said = AttemptReport(token=lab.attempt("train", number=0).token, state=state, exit_code=0)
+    attempts.reported(draft, AttemptId(lab.task("train").id, 0), said, lab.limits)
+    assert draft.events == []
+
+
+@pytest.mark.parametrize(("age", "stopped"), [(600.0, False), (660.0, False), (661.0, True)])
+def test_a_set_up_that_hangs_is_left_to_its_worker_for_a_while(age: float, stopped: bool) -> None:
+    lab = Lab().worker("w").job("train", setup="make", setup_timeout=600.0).schedule().advance(age)
+    assert (lab.reports("train/* preparing").attempt("train").stop is not None) is stopped
+
+
+def test_a_set_up_without_a_time_limit_may_take_for_ever() -> None:
+    lab = Lab().worker("w").job("train", setup="make", setup_timeout=0.0).schedule().advance(1e6)
+    assert lab.reports("train/* preparing").attempt("train").stop is None
 
 
 def test_the_same_word_twice_changes_nothing_the_second_time() -> None:

@@ -55,6 +55,12 @@ def gang() -> Lab:
     return Lab().slice("a").job("train", tpu="v4-16").schedule()
 
 
+def stopping_gang() -> Lab:
+    """Its second rank failed: the first one is to be tried again, and isn't stopped yet."""
+    lab = Lab().slice("a").job("train", tpu="v4-16", max_retries_failure=1).schedule()
+    return lab.reports("train/* running").reports("train/task-1 exited 1")
+
+
 @pytest.mark.parametrize(
     ("lab", "event"),
     [
@@ -67,6 +73,7 @@ def gang() -> Lab:
         (running, assigned(number=1)),
         (running, assigned(number=0)),
         (over, assigned(number=1)),
+        (stopping_gang, assigned(number=1, worker="a-0")),
         (pending, ev.TaskDispatched(task=TASK, attempt=0)),
         (running, ev.TaskDispatched(task=TASK, attempt=-1)),
         (over, ev.TaskDispatched(task=TASK, attempt=0)),

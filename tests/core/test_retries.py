@@ -134,9 +134,25 @@ def test_a_round_that_lost_a_host_is_charged_as_that(said: str) -> None:
     lab = gang(max_retries_preemption=1).reports("train/* running").reports(f"train/task-1 {said}")
     job = lab.the_job("train")
     assert (job.failed_rounds, job.preempted_rounds) == (0, 1)
+    assert lab.state_of("train") is JobState.RUNNING
     go_again(lab).reports("train/* running").reports(f"train/task-0 {said}")
     assert lab.task("train", 0).state is TaskState.WORKER_FAILED
     assert lab.state_of("train") is JobState.FAILED
+
+
+def test_the_host_that_was_lost_is_to_blame_and_not_its_siblings() -> None:
+    lab = gang(max_retries_preemption=0).reports("train/* running").reports("train/task-1 lost")
+    end = lab.the_job("train").end
+    assert end is not None
+    assert (end.reason, str(end.trigger)) == (EndReason.WORKER_FAILED, "train/task-1")
+
+
+def test_a_round_that_failed_in_dispatch_is_over_at_once_whoever_is_silent() -> None:
+    lab = Lab().slice("a", "v4-32").job("train", tpu="v4-32").schedule()
+    lab.silent("a-2").not_sent("train/task-1")
+    assert lab.the_job("train").settled_rounds == 1
+    assert {task.state for task in lab.cluster.tasks.values()} == {TaskState.PENDING}
+    assert [attempt.state.value for _, attempt in lab.cluster.live_attempts()] == ["STOPPING"] * 3
 
 
 def test_rounds_that_never_began_are_charged_to_nobody() -> None:
@@ -154,6 +170,7 @@ def test_ten_refused_rounds_in_a_row_end_a_gang() -> None:
         lab.reports("train/* nostart disk").uncordon("a-0").uncordon("a-1").schedule()
     lab.reports("train/task-0 prepared", "train/task-1 nostart disk")
     assert lab.state_of("train") is JobState.FAILED
+    assert {task.refusals for task in lab.cluster.tasks.values()} == {0}
     assert [lab.task("train", index).state for index in (0, 1)] == [TaskState.WORKER_FAILED, TaskState.FAILED]
 
 

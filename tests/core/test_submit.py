@@ -176,8 +176,10 @@ def test_a_device_that_nobody_could_offer_is_refused_unless_forced() -> None:
     assert asked(tpu="v4-64", force=True).replicas == 8
 
 
-def test_a_host_that_was_never_probed_may_turn_out_to_be_anything() -> None:
-    assert asked([*FLEET, {}], tpu="v4-64").replicas == 8
+def test_a_host_that_was_never_probed_may_turn_out_to_be_anything_but_a_slice_of_several() -> None:
+    assert asked([*FLEET, {}], tpu="v5litepod-8").replicas == 1
+    assert asked([*FLEET, {}], gpu="H100").replicas == 1
+    assert isinstance(refusal([*FLEET, {}], tpu="v4-64"), UnschedulableError)
 
 
 def test_the_device_in_one_spelling() -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from iris_cli.core import AttemptState, AttributeValue, EndReason, TaskState, WorkerId
 from iris_cli.core.events import WorkerConditionChanged
+from iris_cli.core.evolve import Draft
+from iris_cli.core.lifecycle import identity
 from iris_cli.core.lifecycle.workers import cooling
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import SilenceKind
@@ -126,6 +128,13 @@ def test_three_refusals_in_a_row_of_any_jobs_quarantine_a_worker() -> None:
     )
 
 
+def test_a_start_of_any_job_begins_the_row_of_refusals_anew() -> None:
+    lab = one().job("a").job("b").job("c").schedule().reports("a/* nostart disk").reports("b/* nostart disk")
+    assert lab.the_worker("w").refusals == 2
+    assert lab.reports("c/* prepared").the_worker("w").refusals == 2
+    assert lab.reports("c/* running").the_worker("w").refusals == 0
+
+
 def test_a_failed_set_up_is_no_refusal_of_the_worker() -> None:
     lab = one().job("a", setup="make").schedule().reports("a/* nostart setup")
     assert (lab.the_worker("w").refusals, lab.the_worker("w").cooldown_until) == (0, 0.0)
@@ -191,6 +200,7 @@ def test_a_reboot_ends_what_ran_and_gives_back_what_had_not_started() -> None:
 def test_reports_in_the_answer_after_a_reboot_are_of_the_old_boot_and_weigh_nothing() -> None:
     lab = busy()
     lab.hosts[W].reboot()
+    assert not identity.answered(Draft(lab.cluster, lab.now), lab.answer_of("w"), lab.limits)
     lab.reports("train/* running")
     assert lab.task("train").state is TaskState.PENDING
 
@@ -226,9 +236,10 @@ def test_a_wiped_home_stops_what_runs_and_what_may_run_before_it_is_released() -
 
 
 def test_a_wiped_home_under_a_gang_is_to_blame_for_its_round() -> None:
-    lab = Lab().slice("a").job("train", tpu="v4-16").schedule().reports("train/* running")
+    lab = Lab().slice("a").job("train", tpu="v4-16").schedule().reports("train/* running 60s-ago")
     lab.hosts[WorkerId("a-1")].wipe()
-    lab.probe("a-1").reports("train/task-0 exited 1")
+    lab.probe("a-1").reports("train/task-0 exited 1 5s-ago")
+    assert lab.attempt("train", 0).end is not None
     assert lab.the_job("train").settled_rounds == 0
     lab.reports("train/task-1 stopped")
     assert (lab.the_job("train").preempted_rounds, lab.the_job("train").failed_rounds) == (1, 0)

@@ -71,9 +71,23 @@ def test_a_kept_demo_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
         config = ("--config", str(root / "cluster.yaml"))
         again = iris(*config, "launch", "--wait", "--cpu", "0.1", "--", "true", directory=tmp_path)
         assert again.returncode == 0, again.stderr
+        left = iris(
+            *config,
+            "launch",
+            "--name",
+            "left",
+            "--tpu",
+            "v5litepod-16",
+            "--",
+            "sleep",
+            "600",
+            directory=tmp_path,
+        )
+        assert left.returncode == 0, left.stderr
         pids = json.loads((root / "hosts.json").read_text())
     finally:
         stopped = iris("demo", "--stop", "--dir", str(root), directory=tmp_path)
-    assert stopped.stdout.strip() == "ended 8 hosts"
+    assert stopped.stdout.splitlines() == ["cancelled left", "ended 8 hosts"]
     assert len(pids) == 8
     assert not root.exists()
+    assert mentioning(str(tmp_path)) == []

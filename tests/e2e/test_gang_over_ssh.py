@@ -28,7 +28,9 @@ def test_a_gang_runs_in_rank_order_with_its_environment_and_logs(slice_of_four: 
 def test_the_failure_of_one_rank_takes_the_gang_down_and_is_named(slice_of_four: Site) -> None:
     site = slice_of_four
     script = 'if [ $IRIS_TASK_INDEX = 2 ]; then echo "loss is NaN" >&2; exit 3; fi; sleep 600'
-    ran = site.iris("launch", "--wait", "--name", "doomed", "--grace", "1s", *TPU, "--", "sh", "-c", script, code=1)
+    ran = site.iris(
+        "launch", "--wait", "--name", "doomed", "--grace", "1s", *TPU, "--", "sh", "-c", script, code=1
+    )
     assert "doomed" in ran.out
     site.until(lambda: not any_live(site))
     ended = {event["task"]: event for event in site.events() if event["type"] == "TaskEnded"}
@@ -71,7 +73,9 @@ def test_a_second_gang_waits_with_its_reason_and_runs_afterwards(slice_of_four: 
 def test_a_cpu_job_runs_beside_a_gang_and_is_kept_from_the_chips(slice_of_four: Site) -> None:
     site = slice_of_four
     gate = site.directory / "gate"
-    site.iris("launch", "--name", "gang", *TPU, "--", "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.1; done")
+    site.iris(
+        "launch", "--name", "gang", *TPU, "--", "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.1; done"
+    )
     site.iris("launch", "--wait", "--name", "side", "--cpu", "0.1", "--", "sh", "-c", "echo [$JAX_PLATFORMS]")
     assert "[cpu]" in site.iris("logs", "side").out
     gate.touch()
@@ -84,7 +88,9 @@ def test_a_failed_gang_is_tried_again_as_a_whole(slice_of_four: Site) -> None:
     site.iris(
         "launch", "--wait", "--name", "again", "--max-retries-failure", "1", *TPU, "--", "sh", "-c", script
     )
-    attempts = [(event["task"], event["attempt"]) for event in site.events() if event["type"] == "TaskAssigned"]
+    attempts = [
+        (event["task"], event["attempt"]) for event in site.events() if event["type"] == "TaskAssigned"
+    ]
     assert attempts == [(f"again/task-{rank}", number) for number in (0, 1) for rank in range(4)]
 
 
@@ -103,7 +109,21 @@ def test_cancel_stops_every_process_of_a_gang(slice_of_four: Site) -> None:
 
 def test_words_of_any_kind_arrive_byte_for_byte(slice_of_four: Site) -> None:
     site = slice_of_four
-    hostile = ["", " ", "a b", "it's", '"', "$(touch /tmp/never)", "`id`", "\\", "ü€🚀", "a\nb", "-n", "*", "x" * 100_000]
+    hostile = [
+        "",
+        " ",
+        "a b",
+        "it's",
+        '"',
+        "$(touch /tmp/never)",
+        "`id`",
+        "\\",
+        "ü€🚀",
+        "a\nb",
+        "-n",
+        "*",
+        "x" * 100_000,
+    ]
     out = site.directory / "received"
     program = "import json, os, sys; json.dump([sys.argv[2:], os.environ['ODD']], open(sys.argv[1], 'w'))"
     odd = "line one\nline 'two' \"$HOME\" `id` ü"

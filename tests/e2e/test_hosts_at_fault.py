@@ -39,7 +39,18 @@ def test_sixty_four_hosts_at_once(ssh_lab: Lab, tmp_path: Path) -> None:
     hosts = ssh_lab(64)
     site = Site(tmp_path, hosts)
     site.write_config({"big": hosts}, tpu="v5litepod-256")
-    ran = site.iris("launch", "--wait", "--tpu", "v5litepod-256", "--name", "big", "--", "sh", "-c", "echo $IRIS_TASK_INDEX")
+    ran = site.iris(
+        "launch",
+        "--wait",
+        "--tpu",
+        "v5litepod-256",
+        "--name",
+        "big",
+        "--",
+        "sh",
+        "-c",
+        "echo $IRIS_TASK_INDEX",
+    )
     assert not ran.err.count("no answer")
     lines = site.iris("logs", "big", "--no-fold").out.splitlines()
     assert sorted(lines) == sorted(f"[{rank}] {rank}" for rank in range(64))
@@ -51,7 +62,9 @@ def test_hosts_behind_a_jump_host_by_their_names_in_ssh_config(ssh_lab: Lab, tmp
     site.write_config({"far": hosts}, tpu="v5litepod-16")
     config = tmp_path / "cluster.yaml"
     text = config.read_text()
-    blocks = [f"Host bastion\n  HostName 127.0.0.1\n  Port {bastion.port}\n  IdentityFile {bastion.client_key}\n"]
+    blocks = [
+        f"Host bastion\n  HostName 127.0.0.1\n  Port {bastion.port}\n  IdentityFile {bastion.client_key}\n"
+    ]
     for index, host in enumerate(hosts):
         text = text.replace(f"127.0.0.1:{host.port}", f"far-w-{index}")
         blocks.append(f"Host far-w-{index}\n  HostName 127.0.0.1\n  Port {host.port}\n  ProxyJump bastion\n")

@@ -25,8 +25,17 @@ def test_every_rank_prints_the_same_sum(slice_of_four: Site, preset: str) -> Non
     site = slice_of_four
     rack(site, site.hosts)
     gang = ("--group-by", "rack", "--replicas", "4", "--cpu", "0.2", "--env-preset", preset)
-    quiet = ("-e", "JAX_PLATFORMS=cpu", "-e", "XLA_FLAGS=--xla_cpu_multi_thread_eigen=false", "--timeout", "100s")
-    ran = site.iris("launch", "--wait", *gang, *quiet, "--name", "sum", "--", sys.executable, str(PROGRAM), code=None)
+    quiet = (
+        "-e",
+        "JAX_PLATFORMS=cpu",
+        "-e",
+        "XLA_FLAGS=--xla_cpu_multi_thread_eigen=false",
+        "--timeout",
+        "100s",
+    )
+    ran = site.iris(
+        "launch", "--wait", *gang, *quiet, "--name", "sum", "--", sys.executable, str(PROGRAM), code=None
+    )
     logs = site.iris("logs", "sum", "--no-fold", "--tail", "all").out
     assert ran.code == 0, logs
     printed = sorted(line for line in logs.splitlines() if "sum =" in line)
