@@ -47,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
         return ExitCode.INTERRUPTED
     except typer.TyperException as error:
         return failures.report(UsageError(error.format_message(), hint=_help_of(error)), verbose=verbose)
-    except Exception as error:  # noqa: BLE001 - the last line of defence: no traceback unless asked for
+    except Exception as error:
         return failures.report(failures.unexpected(error), verbose=verbose)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

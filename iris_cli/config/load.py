@@ -178,7 +178,7 @@ def _worker(place: Place, above: Inherited) -> list[_Entry]:
     is_tpu = device is not None and device.kind == "tpu"
     made = HostConfig(
         worker=parse_worker_id(name),
-        connection=replace(settings.connection, host=host),
+        connection=connection,
         attributes={**attributes, **_device_attributes(name, device)},
         cpu=cpu,
         memory=memory,

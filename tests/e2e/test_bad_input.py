@@ -151,9 +151,7 @@ def test_global_options_may_stand_anywhere(site: Site) -> None:
 
 
 def test_every_command_explains_itself(site: Site) -> None:
-    for command in (
-        "launch status schedule watch cancel logs wait why history workers worker init config doctor log demo"
-    ).split():
+    for command in ["launch", "status", "schedule", "watch", "cancel", "logs", "wait", "why", "history", "workers", "worker", "init", "config", "doctor", "log", "demo"]:
         assert "iris" in site.iris(command, "--help").out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def test_every_rank_prints_the_same_sum(slice_of_four: Site, preset: str) -> Non
     assert printed == [f"[{rank}] rank {rank} of 4: sum = 10.0" for rank in range(4)]
 
 
-def rack(site: Site, hosts: list[SshHost]) -> None:
+def rack(site: Site, hosts: Sequence[SshHost]) -> None:
     """The same hosts, as ordinary machines of one rack."""
     config = site.directory / "cluster.yaml"
     lines = config.read_text().partition("slices:")[0] + "workers:\n"
