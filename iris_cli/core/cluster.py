@@ -59,7 +59,7 @@ class Cluster:
         return [
             (AttemptId(task.id, attempt.number), attempt)
             for task in self.tasks_of(job)
-            for attempt in task.attempts[-2:]
+            for attempt in task.attempts[-1:]
             if attempt.live
         ]
 

@@ -122,6 +122,7 @@ def test_a_failed_round_is_charged_once_to_the_job(said: str, reason: EndReason)
     job = lab.the_job("train")
     assert (job.failed_rounds, job.preempted_rounds, job.refused_rounds) == (1, 0, 0)
     assert {task.state for task in lab.cluster.tasks.values()} == {TaskState.PENDING}
+    assert {task.failures for task in lab.cluster.tasks.values()} == {0}
     go_again(lab).reports(f"train/task-1 {said}")
     end = lab.the_job("train").end
     assert lab.state_of("train") is JobState.FAILED
@@ -134,6 +135,7 @@ def test_a_round_that_lost_a_host_is_charged_as_that(said: str) -> None:
     lab = gang(max_retries_preemption=1).reports("train/* running").reports(f"train/task-1 {said}")
     job = lab.the_job("train")
     assert (job.failed_rounds, job.preempted_rounds) == (0, 1)
+    assert {task.preemptions for task in lab.cluster.tasks.values()} == {0}
     assert lab.state_of("train") is JobState.RUNNING
     go_again(lab).reports("train/* running").reports(f"train/task-0 {said}")
     assert lab.task("train", 0).state is TaskState.WORKER_FAILED

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from iris_cli.cli.app import COMMANDS, SETUP_COMMANDS
 from tests.support.site import Site
 
 CONFIG = """\
@@ -151,7 +152,7 @@ def test_global_options_may_stand_anywhere(site: Site) -> None:
 
 
 def test_every_command_explains_itself(site: Site) -> None:
-    for command in ["launch", "status", "schedule", "watch", "cancel", "logs", "wait", "why", "history", "workers", "worker", "init", "config", "doctor", "log", "demo"]:
+    for command in (*COMMANDS, *SETUP_COMMANDS):
         assert "iris" in site.iris(command, "--help").out
 
 
