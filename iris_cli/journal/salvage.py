@@ -36,8 +36,8 @@ def salvage(
 ) -> SalvageReport:
     """Let the log end before its first damage, and keep all of the old one as `events.jsonl.damaged-<time>`.
 
-    Raises LockedError, NotWritableError, NotFoundError, and LogDamagedError for a log that is not damaged but
-    too new.
+    Raises LockedError, NotWritableError, NotFoundError, and LogDamagedError for a log that is not damaged, but
+    too new or another cluster's.
     """
     from iris_cli.journal.lock import hold_lock  # filelock is slow to import
 
@@ -50,9 +50,9 @@ def salvage(
         kept = verdict.sound_until.line
         for fault in verdict.findings:
             if fault.kind is FaultKind.NEWER:
-                raise LogDamagedError(
-                    f"{log} is too new, {fault}", hint="install that iris: nothing is damaged"
-                )
+                raise LogDamagedError(f"{log} is too new, {fault}", hint="install that iris")
+            if fault.kind is FaultKind.FOREIGN:
+                raise LogDamagedError(f"{log}: {fault.what}", hint="put the log back that belongs here")
         if verdict.ok:
             return SalvageReport(kept=kept, lost=0, findings=(), old_log=None)
         old_log = unused(directory / (DAMAGED_PREFIX + file_stamp(now)))

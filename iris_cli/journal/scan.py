@@ -23,6 +23,7 @@ class FaultKind(StrEnum):
     TORN = "torn"  # unfinished or damaged, and nothing valid behind it: it may never have happened
     DAMAGED = "damaged"
     NEWER = "newer"  # good, but written by a newer program
+    FOREIGN = "foreign"  # good, but HEAD is that of another log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,12 +104,13 @@ def _next_good(stream: BinaryIO, size: int, end: Position, findings: list[Fault]
 
 def _findings_of_head(head: Head, end: Position, crc_at_head: str) -> list[Fault]:
     """What contradicts HEAD. `crc_at_head` is that of the line that HEAD names, '' if it can't be read."""
+    kind = FaultKind.DAMAGED
     if end.header is not None and end.header.cluster_id != head.cluster_id:
-        what = "HEAD belongs to the log of another cluster"
+        kind, what = FaultKind.FOREIGN, "HEAD belongs to the log of another cluster"
     elif head.seq > end.seq:
         what = f"it was committed, says HEAD, but the log ends at seq {end.seq}"
     elif crc_at_head not in ("", head.crc):
         what = "HEAD names another line than this one"
     else:
         return []
-    return [Fault(kind=FaultKind.DAMAGED, line=end.line, offset=end.offset, seq=head.seq, what=what)]
+    return [Fault(kind=kind, line=end.line, offset=end.offset, seq=head.seq, what=what)]

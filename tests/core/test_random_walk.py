@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iris_cli.core.cluster import Cluster
@@ -116,7 +116,8 @@ def on_worker(name: str, what: str) -> Step:
             lab.uncordon(name)
         elif what == "forget":
             lab.forget_dead(name).configure()
-        lab.answers(lab.answer_of(name)) if worker in lab.cluster.workers else None
+        if worker in lab.cluster.workers:
+            lab.answers(lab.answer_of(name))
 
     return step
 
@@ -159,11 +160,12 @@ def nothing_came_back(before: Cluster, after: Cluster) -> None:
         assert after.job_state(job.id).terminal == (job.end is not None)
 
 
-def heal(lab: Lab) -> None:
-    """Every host is back as itself, and from now on does what it is asked."""
+def heal(lab: Lab, *, reboot: bool = False) -> None:
+    """Every host is back, after a reboot or as it was, and from now on does what it is asked."""
     lab.advance(4000).configure()
     for name in WORKERS:
-        lab.hosts[WorkerId(name)].reboot()
+        if reboot:
+            lab.hosts[WorkerId(name)].reboot()
         lab.probe(name, trusted=True).uncordon(name)
     for _ in range(12):
         lab.schedule()
@@ -176,16 +178,16 @@ def heal(lab: Lab) -> None:
         lab.advance(11 * 60)
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.lists(steps, min_size=30, max_size=80))
-def test_whatever_is_seen_the_books_stay_sound_and_every_job_ends(walk: list[Step]) -> None:
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(steps, min_size=30, max_size=80), st.booleans())
+def test_whatever_is_seen_the_books_stay_sound_and_every_job_ends(walk: list[Step], reboot: bool) -> None:
     lab = new_lab()
     for step in walk:
         before = lab.cluster
         step(lab)
         nothing_came_back(before, lab.cluster)
     assert lab.replayed() == lab.cluster
-    heal(lab)
+    heal(lab, reboot=reboot)
     assert {job: lab.state_of(job) for job in lab.cluster.jobs if not lab.state_of(job).terminal} == {}
     assert list(lab.cluster.live_attempts()) == []
     assert all(worker.condition is WorkerCondition.HEALTHY for worker in lab.cluster.workers.values())

@@ -14,6 +14,7 @@ from iris_cli.journal.salvage import salvage
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import Verdict, verify
 from tests.journal.samples import NOON, filled, state_in
+from tests.journal.test_record import sealed
 
 COUNT = 20
 DRAINED = [WorkerDrained(worker=WorkerId("v4a-0"))]
@@ -149,9 +150,15 @@ def test_salvage_accepts_that_committed_lines_are_missing(state: StateDir) -> No
         assert writer.seq == COUNT - 2
 
 
-def test_a_log_that_is_too_new_is_not_cut_by_salvage(state: StateDir) -> None:
-    from tests.journal.test_record import sealed
+def test_the_log_of_another_cluster_is_not_made_ours_by_salvage(state: StateDir, tmp_path: Path) -> None:
+    other = lines(filled(tmp_path / "other", COUNT + 5))
+    spoil(state, other)
+    with pytest.raises(LogDamagedError, match="another cluster"):
+        salvage(state.path, now=NOON, actor="me@laptop")
+    assert lines(state) == other
 
+
+def test_a_log_that_is_too_new_is_not_cut_by_salvage(state: StateDir) -> None:
     prev = json.loads(lines(state)[-1])["crc"]
     entry = {"seq": COUNT + 1, "prev": prev, "at": "2026-11-21T12:00:00.000Z", "actor": "me"}
     strange = sealed(json.dumps(entry | {"events": [{"type": "MoonPhaseChanged"}]})[:-1]) + b"\n"

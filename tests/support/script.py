@@ -10,7 +10,6 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobRequest, Priority
-from iris_cli.core.limits import Limits
 from iris_cli.core.observations import SilenceKind
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import IrisError
@@ -151,13 +150,10 @@ class Script:
     def do_not_sent(self, names: str) -> None:
         self.lab.not_sent(names)
 
-    # Time, limits, and looking at things
+    # Time, and looking at things
 
     def do_advance(self, duration: str) -> None:
         self.lab.advance(duration)
-
-    def do_limit(self, *words: str) -> None:
-        self.lab.limits = Limits(**{key: float(value) for key, value in (word.split("=") for word in words)})  # type: ignore[arg-type]  # whole numbers compare alike
 
     def do_status(self, job: str) -> list[str]:
         lines = [f"{job} {self.lab.state_of(job)}"]

@@ -50,7 +50,6 @@ def selection(requirement: Requirement) -> list[Stage]:
 def availability(context: SchedulingContext, requirement: Requirement) -> list[Stage]:
     """What keeps a worker that is right from serving now. Who passes all of these fits."""
     need, fleet = requirement.need, context.fleet
-    room = context.with_room(need)
     return [
         (ReasonKind.UNHEALTHY, fleet.healthy),
         (ReasonKind.COOLDOWN, fleet.rested),
@@ -59,8 +58,8 @@ def availability(context: SchedulingContext, requirement: Requirement) -> list[S
         (ReasonKind.MEMORY, context.memory.at_start[need.memory]),
         (ReasonKind.CPU, context.cpu.at_start[need.cpu_millis]),
         (ReasonKind.STOPPING, fleet.settled),
-        (ReasonKind.RESERVED, context.open | ~room),
-        (ReasonKind.BEHIND, room),
+        (ReasonKind.RESERVED, context.open),
+        (ReasonKind.BEHIND, context.with_room(need)),
     ]
 
 

@@ -152,5 +152,5 @@ writer_of() {
 # is_gone TOKEN: whether no process of it is left. Without a proof of that, something is.
 is_gone() {
     self_pid
-    look "$1" "" "" "$self" && [ -z "$found" ]
+    look "$1" "" "" "$self" "" && [ -z "$found" ]
 }

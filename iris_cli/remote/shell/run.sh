@@ -109,7 +109,7 @@ sweep() {
         self_pid
         now
         kill_at=$((now + grace))
-        reap "$token" keep "$self $watchdog"
+        reap "$token" keep "$self" "$watchdog"
     ); do
         [ -e stop.idle ] || return 0
         nap
@@ -118,7 +118,7 @@ sweep() {
 
 when_to_kill() { :; }
 
-# watch HUNDREDTHS LIMIT -> $watchdog: start the watchdog. It is no process of the attempt: it has neither the marker nor
+# watch HUNDREDTHS LIMIT -> $watchdog, as pid:start: start the watchdog. It is no process of the attempt: it has neither the marker nor
 # the session.
 watch() {
     watchdog=
@@ -127,7 +127,8 @@ watch() {
         unset IRIS_ATTEMPT_TOKEN
         detach sh "$dir/run" limit "$1" "$2" "$$" "$start"
     ) </dev/null >/dev/null 2>&1 &
-    watchdog=$!
+    watchdog=
+    start_of $! && watchdog=$!:$start
 }
 
 # The watchdog: in time, end what wrapper PID START runs; the wrapper records why. It ends within ten seconds when there is
@@ -143,7 +144,7 @@ run_limit() {
     done
     is_alive "$3" "$4" && mv "$2.pending" "$2" 2>/dev/null || return
     kill_at=$((now + grace))
-    reap "$token" keep "$$"
+    reap "$token" keep $$ ""
 }
 
 # oom_kills -> $oom_kills: how often the kernel has killed in our cgroup for want of memory; empty if it doesn't say.

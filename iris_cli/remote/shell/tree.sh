@@ -5,15 +5,15 @@
 # the leader of that session, and as long as it is there no other session can have its number; once it is gone,
 # the number proves nothing. So stopping spares the wrapper until nothing else is left.
 
-# look TOKEN LEADERS SEEN SPARED -> $found: the attempt's processes as pid:start. LEADERS: wrappers as pid:start;
-# SEEN: processes that belonged to it before; SPARED: process ids that are left out with all their children.
-# False if that can't be told.
+# look TOKEN LEADERS SEEN SELF SPARED -> $found: the attempt's processes as pid:start. LEADERS: its wrappers; SEEN: processes
+# that belonged to it before; SPARED: those that are left out with all their children (all as pid:start), and so is
+# SELF, a process id. False if that can't be told, as when the table doesn't even show SELF.
 look() {
     found=
     can_search && marks=$(marked "$1") || return 1
     # shellcheck disable=SC2086
     marks=$(set -f && printf '%s ' $marks)
-    found=$(processes | LC_ALL=C awk -v marks="$marks" -v leaders="$2" -v seen="$3" -v spared="$4" '
+    found=$(processes | LC_ALL=C awk -v marks="$marks" -v leaders="$2" -v seen="$3" -v self="$4" -v spared="$5" '
         /^\// {
             pid = text = $0
             sub(/\/stat:.*/, "", pid)
@@ -28,6 +28,11 @@ look() {
             start[$1] = $5 "_" $6 "_" $7 "_" $8 "_" $9
         }
         function is_dead(pid) { return state[pid] ~ /^[ZXx]/ && threads[pid] <= 1 }
+        function known(process,    colon, pid) {
+            colon = index(process, ":")
+            pid = substr(process, 1, colon - 1)
+            return (pid in start) && start[pid] == substr(process, colon + 1) ? pid : 0
+        }
         function spread(set,    pid, more) {
             do {
                 more = 0
@@ -42,9 +47,10 @@ look() {
                 state[pid] = field[1]; parent[pid] = field[2]; session[pid] = field[4]
                 threads[pid] = field[18]; start[pid] = field[20]
             }
+            if (!complete || !(self in start)) exit 1
+            away[self] = 1
             split(spared, word, " ")
-            for (i in word) { away[word[i]] = 1; if (!(word[i] in start)) complete = 0 }
-            if (!complete) exit 1
+            for (i in word) if (pid = known(word[i])) away[pid] = 1
             n = split(marks, word, " ")
             for (i = 1; i <= n; i++) {
                 sub(/\/[^\/]*$/, "", word[i])
@@ -52,14 +58,9 @@ look() {
                 if (word[i] in start) ours[word[i]] = 1
             }
             split(leaders " " seen, word, " ")
-            for (i in word) {
-                split(word[i], each, ":")
-                known = index(word[i], ":")
-                pid = substr(word[i], 1, known - 1)
-                if ((pid in start) && start[pid] == substr(word[i], known + 1)) {
-                    ours[pid] = 1
-                    if (index(" " leaders " ", " " word[i] " ") && session[pid] == pid) led[pid] = 1
-                }
+            for (i in word) if (pid = known(word[i])) {
+                ours[pid] = 1
+                if (index(" " leaders " ", " " word[i] " ") && session[pid] == pid) led[pid] = 1
             }
             for (pid in start) if (session[pid] in led) ours[pid] = 1
             spread(ours)
@@ -86,7 +87,7 @@ signal() {
     done
 }
 
-# reap TOKEN WRAPPER SPARED: end everything of the attempt in the working directory: TERM once for each process,
+# reap TOKEN WRAPPER SELF SPARED: end everything of the attempt in the working directory: TERM once for each process,
 # KILL from the uptime $kill_at on, until two looks in a row find nothing. False if something withstands that
 # for ten seconds. `when_to_kill` sets $kill_at. WRAPPER `keep` leaves the wrapper alone; `last` ends it as well,
 # by itself if it can (it has an end to record), once nothing else is left.
@@ -96,7 +97,7 @@ reap() {
         leaders
         now
         when_to_kill
-        if ! look "$1" "$leaders" "$seen" "$3"; then
+        if ! look "$1" "$leaders" "$seen" "$3" "$4"; then
             quiet=0 others=unknown
         else
             seen=$found

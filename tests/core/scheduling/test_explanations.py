@@ -121,6 +121,16 @@ CHANGES: list[tuple[str, list[Worker], Job]] = [
     ),
     ("", [*map(training, tpu_slice("a")), *map(training, tpu_slice("b"))], gang("g", replicas=8, slices=2)),
     (
+        "",
+        [
+            busy(host("a", rack="r"), "big", cpu=16),
+            busy(replace(host("b", rack="r"), draining=True), "big", cpu=16),
+            busy(host("c", rack="r"), "other", cpu=16),
+            host("d", rack="r"),
+        ],
+        gang("g", tpu=None, by="rack", replicas=3),
+    ),
+    (
         "rack group r frees when job big ends",
         [host("a", rack="r"), busy(host("b", rack="r"), "big", cpu=16), host("c")],
         gang("g", tpu=None, by="rack", replicas=2),
@@ -131,6 +141,14 @@ CHANGES: list[tuple[str, list[Worker], Job]] = [
 @pytest.mark.parametrize(("change", "fleet", "asked"), CHANGES, ids=range(len(CHANGES)))
 def test_the_single_change_that_would_place_it(change: str, fleet: list[Worker], asked: Job) -> None:
     assert explain(fleet, asked).change == change
+
+
+def test_a_job_that_ends_settles_no_stop_of_another() -> None:
+    first, second, *others = tpu_slice("a")
+    fleet = [training(first, "train-7"), busy(second, "stopping"), *others]
+    result = cycle(fleet, gang("g"), unconfirmed_stops=[second.id])
+    assert result.waiting.explain(JobId("g")).change == ""
+    assert cycle(fleet, gang("g")).waiting.explain(JobId("g")).change == "slice a frees when job train-7 ends"
 
 
 def test_what_waits_for_nothing_that_workers_have_is_explained_by_its_reason_alone() -> None:
@@ -146,10 +164,11 @@ def test_what_waits_for_nothing_that_workers_have_is_explained_by_its_reason_alo
         ([*map(training, tpu_slice("a")), *tpu_slice("b")], gang("g"), "chose b: a busy"),
         ([*change(tpu_slice("a"), 2, draining=True), *tpu_slice("b")], gang("g"), "chose b: a draining"),
         (tpu_slice("a"), gang("g"), "chose a"),
+        ([*tpu_slice("a"), *map(training, tpu_slice("b"))], gang("g"), "chose a"),
         ([busy(host("a"), cpu=16), host("b")], job("g"), "chose b: a busy"),
         ([host("a", region="us"), host("b", region="eu")], job("g", "region=eu"), "chose b"),
     ],
-    ids=["busy slice", "draining slice", "the first", "busy worker", "never a candidate"],
+    ids=["busy slice", "draining slice", "the only", "the first", "busy worker", "never a candidate"],
 )
 def test_a_placement_has_a_reason_too(fleet: list[Worker], asked: Job, words: str) -> None:
     result = cycle(fleet, asked)

@@ -85,6 +85,24 @@ def test_only_a_group_that_lacks_nothing_but_busy_capacity_is_kept(fields: dict[
     assert workers_of(result, "single") == ["a-2"]
 
 
+def test_who_found_room_before_the_gang_finds_none_after_it() -> None:
+    early, late = (job(name, cpu=9, order=at, submitted_at=LONG) for name, at in (("early", 0), ("late", 9)))
+    result = cycle(
+        [training(worker) for worker in tpu_slice("a")], early, gang("train", order=5), late, now=LONG
+    )
+    assert workers_of(result, "early") == ["a-0"]
+    assert kinds(result, "late", 0) == ["reserved"]
+
+
+def test_a_later_gang_takes_only_what_is_not_kept() -> None:
+    free, *others = (host(f"w{number}", rack="r") for number in range(4))
+    fleet = [free, *(busy(worker, cpu=8) for worker in others)]
+    fleet[3] = busy(fleet[3], cpu=0)
+    first = gang("first", tpu=None, by="rack", replicas=3, cpu=16)
+    second = gang("second", tpu=None, by="rack", replicas=1, cpu=4, order=1)
+    assert workers_of(cycle(fleet, first, second, now=LONG), "second") == ["w3"]
+
+
 def test_two_gangs_keep_two_groups_and_a_third_finds_none() -> None:
     fleet = [*half_busy("a"), *half_busy("b")]
     gangs = [gang(f"g{number}", order=number) for number in range(3)]

@@ -122,6 +122,11 @@ def test_a_cool_down_longer_than_the_longest_back_off_is_a_clock_that_was_wrong(
     assert bool(cycle([worker], job("j"), now=1000.0).assignments) is serves
 
 
+def test_a_worker_that_reports_no_device_has_its_cpu() -> None:
+    worker = replace(host("w"), attributes={})
+    assert placed(cycle([worker], job("j"), job("gpu", device=ANY_GPU))) == {"j/task-0": "w"}
+
+
 # Taints
 
 
@@ -172,6 +177,14 @@ def test_a_constraint_that_fits_no_type_waits_alone(constraint: str) -> None:
     assert list(placed(result)) == ["even/task-0"]
 
 
+@pytest.mark.parametrize(
+    ("fits", "waits"), [("rank=1", "rank=1.0"), ("~rank=2", "rank=2"), ("rank=1", 'rank="1"')]
+)
+def test_jobs_that_ask_for_nearly_the_same_are_kept_apart(fits: str, waits: str) -> None:
+    result = cycle([host("w", rank=1)], job("fits", fits), job("waits", waits))
+    assert list(placed(result)) == ["fits/task-0"]
+
+
 # Rank
 
 
@@ -197,6 +210,18 @@ def test_work_of_24_tasks_breaks_into_one_of_twenty_idle_slices() -> None:
 def test_a_gang_that_holds_a_slice_makes_it_the_place_for_cpu_work() -> None:
     fleet = [*tpu_slice("a"), *map(training, tpu_slice("b"))]
     assert workers_of(cycle(fleet, job("j")), "j") == ["b-0"]
+
+
+def test_a_slice_that_was_broken_into_in_this_cycle_counts_from_then_on() -> None:
+    first, *others = tpu_slice("b")
+    fleet = [*tpu_slice("a"), busy(first), *others]
+    anywhere = [job(f"j{number}", cpu=9, order=number) for number in (0, 2)]
+    in_a = job("in-a", "tpu-name=a", order=1)
+    assert placed(cycle(fleet, *anywhere, in_a)) == {
+        "j0/task-0": "b-0",
+        "in-a/task-0": "a-0",
+        "j2/task-0": "a-0",
+    }
 
 
 def test_accelerator_work_leaves_whole_slices_of_several_vms_alone() -> None:
