@@ -92,7 +92,7 @@ ended_with() {
 }
 
 # in_time LIMIT: whether what just ended was faster than its watchdog.
-in_time() { [ -z "$watchdog" ] || [ -e "$1.off" ] || mv "$1.pending" "$1.off" 2>/dev/null; }
+in_time() { [ -e "$1.off" ] || mv "$1.pending" "$1.off" 2>/dev/null || [ ! -e "$1" ]; }
 
 # record NAME: the end of the attempt, once. Needs no disk space, and never fails.
 record() {
