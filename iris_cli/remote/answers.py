@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.observations import AttemptReport, ProbeReport, RemoteState, WorkerReport
 from iris_cli.remote.frames import Frame, broken
@@ -129,14 +130,14 @@ def _metadata(said: dict[str, str]) -> tuple[tuple[str, str], ...]:
     fallbacks = {
         "accelerator-type": "ACCELERATOR_TYPE",
         "agent-worker-number": "WORKER_ID",
-        "tpu-name": "NODE_ID",
-        "zone": "ZONE",
+        TPU_NAME_ATTRIBUTE_KEY: "NODE_ID",
+        ZONE_ATTRIBUTE_KEY: "ZONE",
     }
     found = {key: tpu_env.get(name, "") for key, name in fallbacks.items()}
     found |= {key: text for key, text in said.items() if text}
-    found["zone"] = found["zone"].rpartition("/")[2]  # projects/1/zones/us-central2-b
-    if "preemptible" in found:
-        found["preemptible"] = found["preemptible"].lower()
+    found[ZONE_ATTRIBUTE_KEY] = found[ZONE_ATTRIBUTE_KEY].rpartition("/")[2]  # projects/1/zones/us-central2-b
+    if PREEMPTIBLE_ATTRIBUTE_KEY in found:
+        found[PREEMPTIBLE_ATTRIBUTE_KEY] = found[PREEMPTIBLE_ATTRIBUTE_KEY].lower()
     return tuple(sorted((key, text) for key, text in found.items() if text))
 
 
