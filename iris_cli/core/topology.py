@@ -12,6 +12,7 @@ from functools import cache
 from math import prod
 
 from iris_cli.core.nearest import did_you_mean, nearest
+from iris_cli.core.units import count
 from iris_cli.errors import UsageError
 
 __all__ = ["Topology", "canonical_type", "describe", "known_types", "lookup", "nearest"]
@@ -79,9 +80,9 @@ def known_types() -> tuple[str, ...]:
 def describe(accelerator_type: str, vms: int | None = None) -> str:
     """`v4-32 (16 chips, 4 VMs)`; `vms` is the count of the slice itself where that is known."""
     known = lookup(accelerator_type)
-    chips = _count(known.chips, "chip") if known else "chips unknown"
+    chips = count(known.chips, "chip") if known else "chips unknown"
     vm_count = vms if vms is not None else known.vms if known else None
-    return f"{accelerator_type} ({chips}, {'VMs unknown' if vm_count is None else _count(vm_count, 'VM')})"
+    return f"{accelerator_type} ({chips}, {'VMs unknown' if vm_count is None else count(vm_count, 'VM')})"
 
 
 @cache
@@ -99,7 +100,3 @@ def _entry(family: str, arrangement: str) -> Topology:
     size = chips if family in _NAMED_BY_CHIPS else 2 * chips
     topology = arrangement if "x" in arrangement else ""
     return Topology(f"{family}-{size}", family, chips, chips // per_vm, per_vm, topology)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -20,6 +20,11 @@ _DURATION_PART = re.compile(r"([0-9.]+)(ms|s|m|h|d)")
 _MOST_SECONDS = 1e10
 
 
+def count(number: int, noun: str) -> str:
+    """`1 task`, `3 tasks`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def parse_memory(value: str | int) -> int:
     """Bytes from `512MiB`, `8GB`, `1.5TiB`, or a bare number of bytes (1 MiB or more). Raises UsageError."""
     text = str(value).strip()

@@ -9,12 +9,12 @@ from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.connection import Connection
 from iris_cli.core.invariants import breaches
-from iris_cli.core.units import format_duration
+from iris_cli.core.units import count, format_duration
 from iris_cli.errors import ConfigError, ExitCode, IrisError, NotFoundError
 from iris_cli.journal.access import check_writable, network_file_system
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import verify
-from iris_cli.ops.findings import Finding, count, failed_by, failure, fine, warning
+from iris_cli.ops.findings import Finding, failed_by, failure, fine, warning
 from iris_cli.ops.host_checks import all_workers, check_hosts
 from iris_cli.ops.session import Session
 from iris_cli.ops.view import CycleAge, cycle_age

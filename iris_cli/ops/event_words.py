@@ -102,6 +102,12 @@ def _task_requeued(event: ev.TaskRequeued) -> str:
     return f"{event.task} waits for another attempt ({event.reason.replace('_', ' ')})"
 
 
+def _worker_quarantined(event: ev.WorkerQuarantined) -> str:
+    if event.lifted:
+        return f"quarantine of worker {event.worker} lifted{_because(event.reason)}"
+    return f"worker {event.worker} quarantined{_because(event.reason)}"
+
+
 def _worker_tainted(event: ev.WorkerTainted) -> str:
     return f"worker {event.worker} {'lost' if event.removed else 'got'} the taint {event.taint}"
 
@@ -111,7 +117,7 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.WorkerRegistered: lambda event: f"worker {event.worker} registered ({event.connection.host})",
     ev.WorkerUpdated: _worker_updated,
     ev.WorkerConditionChanged: _worker_condition_changed,
-    ev.WorkerQuarantined: lambda event: f"worker {event.worker} quarantined{_because(event.reason)}",
+    ev.WorkerQuarantined: _worker_quarantined,
     ev.WorkerTainted: _worker_tainted,
     ev.WorkerDrained: lambda event: f"worker {event.worker} drains{_because(event.reason)}",
     ev.WorkerUncordoned: lambda event: f"worker {event.worker} may take work again",

@@ -59,7 +59,3 @@ def exit_code(findings: Iterable[Finding]) -> ExitCode:
         return ExitCode.OK
     return next((code for code in _FIRST if code in codes), ExitCode.FAILED)
 
-
-def count(number: int, noun: str) -> str:
-    """`1 job`, `2 jobs`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from iris_cli.core.units import count
 from iris_cli.ops.inventory import SliceRow, WorkerRow
 from iris_cli.ops.status import ClusterStatus, JobRow
 from iris_cli.ops.view import CycleAge
 from iris_cli.render.fold import fold
-from iris_cli.render.tables import NARROW, Row, clock_time, count, duration, folded, table, text
+from iris_cli.render.tables import NARROW, Row, clock_time, duration, folded, table, text
 from iris_cli.render.workers import cores, memory
 
 MOST_OPEN = 50

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from iris_cli.config.schema import ClusterConfig
+from iris_cli.core.units import count
 from iris_cli.errors import ConfigError
 from iris_cli.render.console import Output
-from iris_cli.render.tables import count
 
 
 def show_valid(output: Output, config: ClusterConfig) -> None:

@@ -19,7 +19,8 @@ def show_history(output: Output, history: History) -> None:
 
 
 def _show_table(output: Output, history: History) -> None:
-    from iris_cli.render.tables import NARROW, count, table, text
+    from iris_cli.core.units import count
+    from iris_cli.render.tables import NARROW, table, text
 
     for message in history.messages:
         output.show(text(message, "bold red"))

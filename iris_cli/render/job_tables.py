@@ -11,6 +11,7 @@ from rich.text import Text
 
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.task import TaskState
+from iris_cli.core.units import count
 from iris_cli.ops.status import JobStatus
 from iris_cli.ops.task_rows import AttemptRow, FailureCard, TaskRow
 from iris_cli.render.cluster_tables import banner, cycle_words, where
@@ -20,7 +21,6 @@ from iris_cli.render.tables import (
     Row,
     block,
     clock_time,
-    count,
     duration,
     facts,
     state,

@@ -6,11 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from iris_cli.core.units import count
 from iris_cli.journal.salvage import SalvageReport
 from iris_cli.journal.scan import Fault
 from iris_cli.journal.verify import Verdict
 from iris_cli.render.console import Output
-from iris_cli.render.tables import count
 
 
 def show_verdict(output: Output, log: Path, verdict: Verdict) -> None:

@@ -119,7 +119,3 @@ def duration(seconds: float | None) -> str:
     """`2h10m`; '' for what never began."""
     return "" if seconds is None else format_duration(seconds)
 
-
-def count(number: int, noun: str) -> str:
-    """`1 task`, `3 tasks`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

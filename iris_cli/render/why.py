@@ -82,8 +82,8 @@ def _wait(why: Why, wait: Wait) -> Iterator[RenderableType]:
 def _findings(found: Explanation) -> Iterator[tuple[str, str]]:
     """What lies behind the reasons, in numbers and names."""
     from iris_cli.core.constraint_syntax import format_constraint
+    from iris_cli.core.units import count
     from iris_cli.render.fold import fold
-    from iris_cli.render.tables import count
 
     if found.workers:
         yield "right device", f"{found.equipped} of {count(found.workers, 'worker')}"

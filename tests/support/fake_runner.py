@@ -1,0 +1,297 @@
+"""Workers in memory that obey the worker protocol, and a site of them with its log on disk.
+
+    site = Site(tmp_path, "w0", "w1")
+    site.launch("train", replicas=2)
+    site.cycle()
+    site.hosts["w0"].of("train").state = RemoteState.LOST
+
+Each `session()` is an invocation of its own. What happens meanwhile goes into `Host.meanwhile`: it runs when the
+answer of a call is made, but hasn't arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+from iris_cli.config.schema import ClusterConfig, HostConfig
+from iris_cli.core.attributes import AttributeValue
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.connection import Connection
+from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
+from iris_cli.core.invariants import breaches
+from iris_cli.core.job import JobRequest, JobState
+from iris_cli.core.observations import (
+    AttemptReport,
+    ProbeReport,
+    RemoteState,
+    Silence,
+    SilenceKind,
+    WorkerReport,
+)
+from iris_cli.core.task import Attempt, Task
+from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops import cycle
+from iris_cli.ops.launch import launch
+from iris_cli.ops.session import Session
+from iris_cli.remote.task_runner import LaunchRequest, TaskRunner
+from iris_cli.remote.transport import Target
+
+S = RemoteState
+_OVER = (S.EXITED, S.CANCELLED, S.NOSTART, S.LOST, S.STOPPED)
+
+
+@dataclass
+class Entry:
+    """One attempt's directory, or its tombstone."""
+
+    state: RemoteState
+    name: str = ""  # of the task
+    exit_code: int | None = None
+    cause: str = ""
+    ended_at: float | None = None
+    half: bool = False  # the call that prepared it was cut off
+    starts: int = 0
+
+
+@dataclass
+class Host:
+    """One machine: what it holds, and what goes wrong there."""
+
+    name: str
+    now: Callable[[], float]
+    boot_id: str = "boot-1"
+    incarnation: str = ""
+    tokens: dict[Token, Entry] = field(default_factory=dict)
+    silence: SilenceKind | None = None
+    sent: bool = False  # whether what is not answered was sent nevertheless
+    refuses: str = ""  # the cause
+    unkillable: bool = False
+    network_disk: bool = False
+    cut: str = ""  # the next `prepare` ends after this step: made, prepared
+    meanwhile: dict[str, Callable[[], None]] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+
+    def of(self, task: str) -> Entry:
+        """The newest attempt here of a task, or of the first task of a job."""
+        names = (task, f"{task}/task-0")
+        return [entry for entry in self.tokens.values() if entry.name in names][-1]
+
+    def exits(self, task: str, code: int = 0) -> None:
+        entry = self.of(task)
+        entry.state, entry.exit_code, entry.ended_at = S.EXITED, code, self.now()
+
+    def reboot(self) -> None:
+        self.boot_id += "+"
+        for entry in self.tokens.values():
+            entry.state = entry.state if entry.state in _OVER else S.LOST
+
+    @property
+    def running(self) -> list[str]:
+        return [entry.name for entry in self.tokens.values() if entry.state is S.RUNNING]
+
+    def start(self, entry: Entry) -> None:
+        entry.state = S.RUNNING
+        entry.starts += 1
+
+    def report(self, tokens: Sequence[Token]) -> WorkerReport:
+        return WorkerReport(
+            worker=WorkerId(self.name),
+            boot_id=self.boot_id,
+            incarnation=self.incarnation,
+            attempts=tuple(self._report(token) for token in tokens),
+        )
+
+    def _report(self, token: Token) -> AttemptReport:
+        entry = self.tokens.get(token, Entry(S.ABSENT))
+        ago = None if entry.ended_at is None else self.now() - entry.ended_at
+        return AttemptReport(
+            token=token, state=entry.state, exit_code=entry.exit_code, cause=entry.cause, ended_ago=ago
+        )
+
+
+@dataclass
+class FakeRunner:
+    """The calls of the worker protocol, on hosts in memory."""
+
+    hosts: dict[str, Host]
+
+    def probe(self, target: Target, *, first_contact: bool = False) -> ProbeReport | Silence:
+        host = self.hosts[target.worker]
+        host.incarnation = host.incarnation or f"{host.name}-life"
+        answer = ProbeReport(
+            worker=target.worker,
+            boot_id=host.boot_id,
+            incarnation=host.incarnation,
+            cpus=4,
+            memory=8 << 30,
+            disk_free=100 << 30,
+            tokens=tuple(host.tokens),
+            warnings=("refused: network file system",) if host.network_disk else (),
+        )
+        return self._answer(host, "probe", answer)
+
+    def poll(self, target: Target, tokens: Sequence[Token]) -> WorkerReport | Silence:
+        host = self.hosts[target.worker]
+        return self._answer(host, "poll", host.report(tokens))
+
+    def prepare(
+        self, target: Target, requests: Sequence[LaunchRequest], *, boot_id: str, incarnation: str, go: bool
+    ) -> WorkerReport | Silence:
+        host = self.hosts[target.worker]
+        if host.silence is not None and not host.sent:
+            return self._answer(host, "prepare", host.report(()))
+        if (boot_id, incarnation) != (host.boot_id, host.incarnation):
+            return self._answer(host, "prepare", host.report(()))
+        cut, host.cut = host.cut, ""
+        for request in requests:
+            self._prepare(host, request, cut)
+        tokens = [request.token for request in requests]
+        if cut:
+            return _silence(host, SilenceKind.TIMEOUT, sent=True)
+        if go:
+            self._go(host, tokens)
+        return self._answer(host, "prepare", host.report(tokens))
+
+    def go(
+        self, target: Target, tokens: Sequence[Token], *, boot_id: str, incarnation: str
+    ) -> WorkerReport | Silence:
+        host = self.hosts[target.worker]
+        if (boot_id, incarnation) != (host.boot_id, host.incarnation):
+            return self._answer(host, "go", host.report(()))
+        if host.silence is None or host.sent:
+            self._go(host, tokens)
+        return self._answer(host, "go", host.report(tokens))
+
+    def stop(self, target: Target, stops: Sequence[tuple[Token, float]]) -> WorkerReport | Silence:
+        host = self.hosts[target.worker]
+        if host.silence is None:
+            for token, _ in stops:
+                entry = host.tokens.setdefault(token, Entry(S.STOPPED))
+                if entry.state not in _OVER:
+                    entry.state = S.UNKILLABLE if host.unkillable else S.STOPPED
+        return self._answer(host, "stop", host.report([token for token, _ in stops]))
+
+    def _prepare(self, host: Host, request: LaunchRequest, cut: str) -> None:
+        entry = host.tokens.setdefault(request.token, Entry(S.PREPARING, half=True))
+        if entry.state is not S.PREPARING or not entry.half:
+            return
+        entry.name = request.env["IRIS_TASK_ID"]
+        if cut == "made":
+            return
+        entry.half = False
+        if host.refuses:
+            entry.state, entry.cause = S.NOSTART, host.refuses
+        elif not request.setup:
+            entry.state = S.PREPARED
+
+    def _go(self, host: Host, tokens: Sequence[Token]) -> None:
+        for token in tokens:
+            if host.tokens[token].state is S.PREPARED:
+                host.start(host.tokens[token])
+
+    def _answer(self, host: Host, call: str, answer: Any) -> Any:
+        host.calls.append(call)
+        if host.silence is not None:
+            answer = _silence(host, host.silence, sent=host.sent)
+        host.meanwhile.pop(call, lambda: None)()
+        return answer
+
+
+def _silence(host: Host, kind: SilenceKind, *, sent: bool) -> Silence:
+    return Silence(worker=WorkerId(host.name), kind=kind, step="connect", detail=kind.value, sent=sent)
+
+
+@dataclass
+class Clock:
+    time: float = 1_800_000_000.0
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+class Site:
+    """Hosts, a state directory and a clock; all hosts are in one `rack`."""
+
+    def __init__(self, path: Path, *names: str) -> None:
+        self.clock = Clock()
+        self.hosts = {name: Host(name, self.clock.now) for name in names}
+        self.configured = list(names)
+        self._path = path
+        self._number = count(1)
+
+    def session(self) -> Session:
+        hosts = tuple(
+            HostConfig(
+                worker=WorkerId(name),
+                connection=Connection(host=name),
+                attributes={"rack": AttributeValue("r")},
+            )
+            for name in self.configured
+        )
+        return Session(
+            state=StateDir(self._path / "state", now=self.clock.now, actor="me@laptop"),
+            config=ClusterConfig(path=self._path / "cluster.yaml", name="site", hosts=hosts),
+            make_runner=lambda _: cast("TaskRunner", FakeRunner(self.hosts)),
+            clock=self.clock,
+            command="iris test",
+        )
+
+    def launch(self, name: str, **asked: Any) -> None:
+        """Submit a job; nothing is dispatched before the next cycle."""
+        launch(self.session(), JobRequest(name=name, command=("true",), **asked))
+
+    def gang(self, name: str, replicas: int, **asked: Any) -> None:
+        self.launch(name, replicas=replicas, group_by="rack", cpu=3.0, **asked)
+
+    def cycle(self, seconds: float = 0.0) -> Cluster:
+        """One cycle of an invocation of its own, `seconds` from now; the books must be sound afterwards."""
+        self.clock.time += seconds
+        session = self.session()
+        cycle.run(session)
+        assert breaches(session.cluster) == []
+        return session.cluster
+
+    def crash(self, during: str, on: str) -> None:
+        """A cycle whose process is killed when the answer of a call arrives from one host."""
+
+        def die() -> None:
+            raise KeyboardInterrupt
+
+        self.hosts[on].meanwhile[during] = die
+        try:
+            self.cycle()
+        except KeyboardInterrupt:
+            return
+        raise AssertionError(f"no {during} on {on}")
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.session().view()
+
+    def state_of(self, job: str) -> JobState:
+        return self.cluster.job_state(JobId(job))
+
+    def task(self, job: str, index: int = 0) -> Task:
+        return self.cluster.tasks[TaskId(JobId(job), index)]
+
+    def attempt(self, job: str, index: int = 0) -> Attempt:
+        return self.task(job, index).attempts[-1]
+
+    def run(self, cycles: int = 8, every: float = 15.0) -> None:
+        """Cycles with healthy hosts: set-ups come to their end."""
+        for _ in range(cycles):
+            self.cycle(every)
+            for host in self.hosts.values():
+                for entry in host.tokens.values():
+                    if entry.state is S.PREPARING and not entry.half:
+                        entry.state = S.PREPARED
