@@ -9,6 +9,7 @@ from iris_cli.core.constraints import AttributeValue
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobRequest
+from iris_cli.core.lifecycle.near_misses import near_misses
 from iris_cli.core.lifecycle.submit import over, submit
 from iris_cli.core.scheduling import Plan
 from iris_cli.ops import cycle
@@ -18,7 +19,12 @@ from iris_cli.ops.session import Session
 def launch(session: Session, request: JobRequest) -> JobId:
     """Commit the job. It is in the log when this returns, and nothing has been sent anywhere."""
     with session.transaction() as draft:
-        return submit(draft, over(request, session.config.defaults.job), fleet(session, draft.cluster))
+        there = fleet(session, draft.cluster)
+        job = submit(draft, over(request, session.config.defaults.job), there)
+        slips = list(near_misses(draft.cluster.jobs[job].constraints, there))
+    for slip in slips:
+        session.tell(f"warning: {slip}")
+    return job
 
 
 def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, Cluster, JobId | None]:

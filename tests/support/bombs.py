@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.local_transport import tools_of
 
-COMMANDS = ("mkdir", "ln", "link", "mv", "rm", "rmdir", "env", "setsid", "sleep", "grep", "xargs", "awk", "umask", "date", "ls")
+COMMANDS = ("awk", "date", "env", "grep", "link", "ln", "ls", "mkdir", "mv", "rm", "rmdir", "setsid", "sleep", "xargs")
 
 SHIM = """#!{dash}
 printf x >>{directory}/count
@@ -24,20 +24,13 @@ exec {command} "$@"
 class Bomb:
     """Tools for the front of PATH. The bomb goes off at the n-th command that is run since it was set."""
 
-    def __init__(self, directory: Path, shell: str) -> None:
-        directory.mkdir()
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.tools = tools_of("dash" if shell == "busybox" else shell, directory / "tools")
-        if shell == "busybox":  # its ash would run its own commands instead of ours
-            (self.tools / "sh").unlink()
-            (self.tools / "sh").write_text('#!/bin/dash\nexec busybox ash "$@"\n')
-            (self.tools / "sh").chmod(0o755)
+        self.tools = tools_of("dash", directory / "tools")
         for name in COMMANDS:
-            path = shutil.which(name)
-            if path is not None and (self.tools / name).is_symlink() is False:
-                shim = SHIM.format(dash=shutil.which("dash"), directory=directory, command=path)
-                (self.tools / name).write_text(shim)
-                (self.tools / name).chmod(0o755)
+            shim = SHIM.format(dash=shutil.which("dash"), directory=directory, command=shutil.which(name))
+            (self.tools / name).write_text(shim)
+            (self.tools / name).chmod(0o755)
         self.defuse()
 
     def set(self, when: str, at: int) -> None:
