@@ -28,7 +28,7 @@ FLEET = [
         ("region=US-West4", ["no worker has region 'US-West4'; did you mean 'us-west4'?"]),
         ("region in us-west4,us-est1", ["no worker has region 'us-est1'; did you mean 'us-east1'?"]),
         ("regoin=us-west4", ["no worker has an attribute 'regoin'; did you mean 'region'?"]),
-        ("tpu-worker-id='1'", ["no worker has tpu-worker-id '1'; did you mean '1'?"]),
+        ("tpu-worker-id='1'", ["no worker has tpu-worker-id '1'; did you mean the integer 1?"]),
         ("region=us-west4", []),
         ("region=moon", []),
         ("!regoin", []),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 from iris_cli.core.events import (
@@ -16,7 +17,7 @@ from iris_cli.core.events import (
     WorkerQuarantined,
 )
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import AttemptId, TaskId
+from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.core.job import Job
 from iris_cli.core.lifecycle import jobs, workers
 from iris_cli.core.limits import Limits
@@ -50,9 +51,8 @@ def reported(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits:
         error = "the attempt vanished: no process, no exit record"
         end = End(reason=EndReason.WORKER_FAILED, at=draft.at, error=error, log_tail=report.log_tail)
         ended(draft, attempt_id, end)
-    elif report.state is RemoteState.ABSENT and attempt.state is AttemptState.RUNNING:
-        # Its directory is gone, its processes need not be: fence it, then it is released.
-        jobs.stop(draft, attempt_id, EndReason.WORKER_FAILED)
+    elif report.state is RemoteState.ABSENT and attempt.acknowledged:
+        _directory_gone(draft, attempt_id, attempt)
     elif report.state in _FENCED:
         _fenced(draft, attempt_id, report)
     elif report.state is RemoteState.UNKILLABLE:
@@ -80,6 +80,24 @@ def take_over(draft: Draft, limits: Limits) -> None:
     ]
     for attempt_id in stale:
         draft.record(DispatchTakenOver(task=attempt_id.task, attempt=attempt_id.number))
+
+
+def give_back(draft: Draft, unable: Container[JobId]) -> list[JobId]:
+    """Fence what was taken over but can't be started from here, so that it waits without holding anything.
+
+    Returns the jobs that this is about.
+    """
+    held = [
+        attempt_id
+        for attempt_id, attempt in draft.cluster.live_attempts()
+        if attempt_id.task.job in unable
+        and attempt.state is AttemptState.ASSIGNED
+        and attempt.taken_over
+        and not attempt.acknowledged
+    ]
+    for attempt_id in held:
+        jobs.stop(draft, attempt_id, EndReason.DISPATCH_FAILED)
+    return [attempt_id.task.job for attempt_id in held]
 
 
 def ended(draft: Draft, attempt_id: AttemptId, end: End) -> None:
@@ -182,6 +200,13 @@ def _not_started(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
         draft.record(TaskEnded(task=task.id, state=TaskState.FAILED, end=end))
         jobs.settle(draft, task.job)
     return None
+
+
+def _directory_gone(draft: Draft, attempt_id: AttemptId, attempt: Attempt) -> None:
+    """What has been there isn't, but its processes may be: it is fenced, never launched into a new directory."""
+    if attempt.stop is None:
+        started = attempt.started_at is not None
+        jobs.stop(draft, attempt_id, EndReason.WORKER_FAILED if started else EndReason.DISPATCH_FAILED)
 
 
 def _fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:

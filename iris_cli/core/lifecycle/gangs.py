@@ -34,7 +34,7 @@ def settle(draft: Draft, job_id: JobId, limits: Limits, unheard: Container[Worke
     if all(attempt.end is not None and attempt.end.reason is EndReason.OK for _, attempt in members):
         return _succeed(draft, members)
     evidence = sorted(
-        ((task, attempt.end) for task, attempt in members if attempt.end and _spoils(attempt.end.reason)),
+        ((task, end) for task, attempt in members if (end := _spoiling_end(attempt)) is not None),
         key=_weight,
     )
     doomed = [task for task, attempt in members if attempt.stop and _spoils(attempt.stop.reason)]
@@ -74,6 +74,16 @@ def _spoils(reason: EndReason) -> bool:
     return reason is not EndReason.OK and reason not in _CONSEQUENCES
 
 
+def _spoiling_end(attempt: Attempt) -> End | None:
+    """How an attempt spoiled its round, if it did. Its siblings have been stopped for it: so it did even if it
+    ended well before the stop that was ordered for its own fault.
+    """
+    end, stop = attempt.end, attempt.stop
+    if end is None or _spoils(end.reason):
+        return end
+    return replace(end, reason=stop.reason) if stop is not None and _spoils(stop.reason) else None
+
+
 def _weight(item: tuple[Task, End]) -> tuple[int, float, int]:
     """A lost host outranks exit codes, for peers die with exit 1 when a host vanishes; then the earliest end."""
     task, end = item
@@ -91,18 +101,19 @@ def _evidence_may_come(
     """Whether something may still be learned that weighs more than what is known."""
     if worst.reason is EndReason.DISPATCH_FAILED:
         return False  # nothing is charged: no need to know more
+    if any(attempt.live and attempt.worker in unheard for _, attempt in members):
+        return True  # however long ago the last poll was: this one will be over soon
     recorded = [
         attempt.ended_at
         for _, attempt in members
-        if attempt.ended_at is not None and attempt.end and _spoils(attempt.end.reason)
+        if attempt.ended_at is not None and _spoiling_end(attempt) is not None
     ]
     if not 0 <= draft.at - min(recorded) < limits.settle_seconds:
         return False  # a clock that stepped back must not hold a verdict for ever
     return any(
         attempt.live
         and (
-            attempt.worker in unheard
-            or _silent(draft.cluster, attempt)
+            _silent(draft.cluster, attempt)
             or (attempt.stop is not None and attempt.stop.reason in INFRASTRUCTURE)
         )
         for _, attempt in members

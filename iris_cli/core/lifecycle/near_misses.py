@@ -29,6 +29,12 @@ def near_misses(
         elif constraint.op in _WANTED:
             values = known[constraint.key]
             for wanted in constraint.operands:
-                meant = did_you_mean(str(wanted.value), [str(value.value) for value in values])
-                if wanted not in values and meant:
-                    yield f"no worker has {constraint.key} {clip(str(wanted.value))!r}; {meant}"
+                if wanted not in values and (meant := _meant(wanted, values)):
+                    yield f"no worker has {constraint.key} {clip(repr(wanted.value))}; {meant}"
+
+
+def _meant(wanted: AttributeValue, values: Iterable[AttributeValue]) -> str:
+    alike = [value for value in values if str(value.value) == str(wanted.value)]
+    if alike:
+        return f"did you mean the {alike[0].type_word} {alike[0].value!r}?"
+    return did_you_mean(str(wanted.value), [str(value.value) for value in values])

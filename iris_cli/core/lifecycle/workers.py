@@ -102,13 +102,22 @@ def requalified(draft: Draft, worker_id: WorkerId, limits: Limits) -> None:
     """A probe went well: a quarantine that is old enough ends, unless something there still can't be killed."""
     worker = draft.cluster.workers[worker_id]
     stuck = any(attempt.state is AttemptState.STOPPING for _, attempt in draft.cluster.live_on(worker_id))
-    served = not 0 <= draft.at - worker.quarantined_at < limits.quarantine_retry
-    if worker.quarantined and served and not stuck and not worker.unschedulable:
+    if quarantine_served(worker, draft.at, limits) and not stuck and not worker.unschedulable:
         draft.record(WorkerQuarantined(worker=worker_id, reason="", lifted=True))
 
 
+def quarantine_served(worker: Worker, now: float, limits: Limits) -> bool:
+    """Whether a quarantine is old enough to be lifted. One that began in the future is: a clock was wrong."""
+    return worker.quarantined and not 0 <= now - worker.quarantined_at < limits.quarantine_retry
+
+
+def left_alone(worker: Worker, now: float, limits: Limits) -> bool:
+    """Whether to ask a worker nothing now. One that answers is asked, even while it is given nothing new."""
+    return worker.condition is not WorkerCondition.HEALTHY and cooling(worker, now, limits)
+
+
 def cooling(worker: Worker, now: float, limits: Limits) -> bool:
-    """Whether the worker is to be left alone now. A wait longer than the longest back-off counts as over."""
+    """Whether the worker takes nothing new for a while. A wait longer than the longest back-off counts as over."""
     return 0 < worker.cooldown_until - now <= limits.backoff_max
 
 
