@@ -36,17 +36,19 @@ def run(session: Session, *, schedule: bool = True) -> CycleResult:
     with session.transaction() as draft:
         workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
         attempts.take_over(draft, session.limits)
+        unable = attempts.give_back(draft, jobs_without_secrets(draft.cluster))
+        observe.settle(draft, dict.fromkeys(unable), session.limits)
     cluster = session.cluster
     asked = observe.questions(session, cluster, session.clock.now())
     unheard = {question.worker for question in asked}
     heard: set[WorkerId] = set()
-    dispatcher = Dispatcher(session)
+    dispatcher = Dispatcher(session, unheard)
     result.asked = len(asked)
     for batch in observe.ask(session, cluster, asked):
-        answered = {seen.worker for seen in batch}
+        answered = {answer.seen.worker for answer in batch}
         unheard -= answered
         heard |= answered
-        result.silent += [seen for seen in batch if isinstance(seen, Silence)]
+        result.silent += [answer.seen for answer in batch if isinstance(answer.seen, Silence)]
         with session.transaction() as draft:
             dispatcher.states |= observe.weigh(session, draft, batch, unheard)
         dispatcher.act(only=heard)

@@ -20,8 +20,8 @@ class MissingSecretError(Exception):
 
 
 def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) -> LaunchRequest:
-    """Raises MissingSecretError."""
-    from iris_cli.remote.task_runner import LaunchRequest
+    """Raises MissingSecretError; ValueError for what no shell could be given."""
+    from iris_cli.remote.launch_request import LaunchRequest, command_text, environment_text
 
     place = place_of(cluster, attempt_id)
     missing = missing_secrets(place.job)
@@ -29,7 +29,7 @@ def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) ->
         raise MissingSecretError(", ".join(missing))
     host = session.hosts.get(place.worker.id)
     default_env = host.env if host is not None else {}
-    return LaunchRequest(
+    request = LaunchRequest(
         token=place.attempt.token,
         argv=place.job.command,
         env=environment(place, default_env, {name: os.environ[name] for name in place.job.secrets}),
@@ -39,11 +39,18 @@ def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) ->
         grace=place.job.grace,
         exclusive=place.on_tpu,
     )
+    command_text(request), environment_text(request)
+    return request
 
 
 def missing_secrets(job: Job) -> list[str]:
-    """The secrets of a job that can't be resolved here and now."""
-    return [name for name in job.secrets if name not in os.environ]
+    """The secrets of a job that can't be resolved here and now, to something that can be sent."""
+    return [name for name in job.secrets if not _is_text(os.environ.get(name))]
+
+
+def _is_text(value: str | None) -> bool:
+    """Whether it is there, and was UTF-8: bytes that weren't are surrogates here."""
+    return value is not None and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
 def jobs_without_secrets(cluster: Cluster) -> dict[JobId, list[str]]:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts, gangs, identity, jobs, workers
 from iris_cli.core.limits import Limits
-from iris_cli.core.observations import ProbeReport, RemoteState, Silence, WorkerReport
+from iris_cli.core.observations import (
+    AttemptReport,
+    ProbeReport,
+    RemoteState,
+    Silence,
+    SilenceKind,
+    WorkerReport,
+)
 from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.ops.facts import facts_of
 from iris_cli.ops.session import Session
@@ -19,14 +26,36 @@ Seen = WorkerReport | ProbeReport | Silence
 States = dict[Token, RemoteState]
 """What workers said last about each token."""
 
+_OVER = frozenset(
+    {
+        RemoteState.EXITED,
+        RemoteState.CANCELLED,
+        RemoteState.NOSTART,
+        RemoteState.LOST,
+        RemoteState.STOPPED,
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One worker to ask: a probe, or a poll of its live attempts."""
+    """One worker to ask: for a probe, for how its live attempts are, or for both."""
 
     worker: WorkerId
     probe: bool
     tokens: tuple[Token, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was seen of a worker, at what time, and the state of the cluster in which it was asked.
+
+    It may lie around for long before it is weighed: others hold the lock, or this process was stopped.
+    """
+
+    seen: Seen
+    at: float
+    asked: Cluster
 
 
 def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
@@ -36,49 +65,91 @@ def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
     """
     asked = []
     for worker in cluster.workers.values():
-        if workers.cooling(worker, now, session.limits):
+        if workers.left_alone(worker, now, session.limits):
             continue
         tokens = tuple(attempt.token for _, attempt in cluster.live_on(worker.id))
-        if _needs_probe(session, worker, now):
-            asked.append(Question(worker.id, probe=True))
-        elif tokens or worker.condition is not WorkerCondition.HEALTHY:
-            asked.append(Question(worker.id, probe=False, tokens=tokens))
+        probe = _needs_probe(session, worker, now)
+        if probe or tokens or worker.condition is not WorkerCondition.HEALTHY:
+            asked.append(Question(worker.id, probe, tokens))
     return asked
 
 
 def _needs_probe(session: Session, worker: Worker, now: float) -> bool:
-    if worker.condition in (WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED) or not worker.incarnation:
+    unknown = worker.condition in (WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED)
+    if unknown or not worker.incarnation or worker.unschedulable:
         return True
     host = session.hosts.get(worker.id)
     if host is not None and host.fingerprint != worker.declared:
         return True
-    return worker.quarantined and now - worker.quarantined_at > session.limits.quarantine_retry
+    return workers.quarantine_served(worker, now, session.limits)
 
 
-def ask(session: Session, cluster: Cluster, asked: list[Question]) -> Iterator[list[Seen]]:
+def ask(session: Session, cluster: Cluster, asked: list[Question]) -> Iterator[list[Answer]]:
     """Put the questions to the workers; answers come in small batches, as they arrive."""
 
-    def one(question: Question) -> Seen:
-        target = session.target(cluster.workers[question.worker])
-        if question.probe:
-            return session.runner.probe(target, first_contact=True)
-        return session.runner.poll(target, question.tokens)
+    def one(question: Question) -> list[Answer]:
+        worker = cluster.workers[question.worker]
+        answers: list[Seen] = [probe(session, cluster, worker)] if question.probe else []
+        if not answers or (question.tokens and not isinstance(answers[0], Silence)):
+            answers.append(session.runner.poll(session.target(worker), question.tokens))
+        return [heard(session, cluster, seen) for seen in answers]
 
-    return session.fan_out(asked, one)
+    for batch in session.fan_out(asked, one):
+        yield [answer for answers in batch for answer in answers]
 
 
-def weigh(session: Session, draft: Draft, batch: Iterable[Seen], unheard: Container[WorkerId] = ()) -> States:
+def heard(session: Session, cluster: Cluster, seen: Seen) -> Answer:
+    """What was just answered to a question that was asked in this state of the cluster."""
+    return Answer(seen, session.clock.now(), cluster)
+
+
+def probe(
+    session: Session, cluster: Cluster, worker: Worker, *, first_contact: bool = True
+) -> ProbeReport | Silence:
+    """Ask a worker what it is. Of one that was forgotten, what may still run there is stopped first."""
+    target = session.target(worker)
+    seen = session.runner.probe(target, first_contact=first_contact)
+    stops = [] if worker.incarnation else [(token, 0.0) for token in _unproven(cluster, worker.id)]
+    if stops and isinstance(seen, ProbeReport):
+        stopped = session.runner.stop(target, stops)
+        if isinstance(stopped, Silence):
+            return stopped
+        if not all(report.state in _OVER for report in stopped.attempts):
+            detail = "what ran there when it was forgotten is still being stopped"
+            return Silence(worker=worker.id, kind=SilenceKind.PROTOCOL, step="stop", detail=detail)
+    return seen
+
+
+def _unproven(cluster: Cluster, worker: WorkerId) -> list[Token]:
+    """Attempts that ended on a worker without its word on how: it may have been forgotten while they ran."""
+    return [
+        attempt.token
+        for task in cluster.tasks.values()
+        for attempt in task.attempts
+        if attempt.worker == worker and attempt.end is not None and attempt.end.exit_code is None
+    ]
+
+
+def weigh(
+    session: Session, draft: Draft, batch: Iterable[Answer], unheard: Container[WorkerId] = ()
+) -> States:
     """Decide what a batch of answers means, on the draft. Returns what was said of each token."""
     states: States = {}
     touched: dict[JobId, None] = {}
-    for seen in batch:
-        if seen.worker not in draft.cluster.workers:
-            continue  # forgotten while we asked
-        affected = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(seen.worker)]
+    for answer in batch:
+        worker = answer.seen.worker
+        if _identity(draft.cluster, worker) != _identity(answer.asked, worker):
+            continue  # forgotten, rebooted or re-created meanwhile: this is about what was there before
+        affected = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker)]
         touched.update(dict.fromkeys(affected))
-        states |= _weigh_one(session, draft, seen)
+        states |= _weigh_one(session, draft, answer)
     settle(draft, touched, session.limits, unheard)
     return states
+
+
+def _identity(cluster: Cluster, worker_id: WorkerId) -> tuple[str, str] | None:
+    worker = cluster.workers.get(worker_id)
+    return (worker.boot_id, worker.incarnation) if worker is not None else None
 
 
 def settle(draft: Draft, touched: Iterable[JobId], limits: Limits, unheard: Container[WorkerId] = ()) -> None:
@@ -94,7 +165,8 @@ def settle_waiting(draft: Draft, limits: Limits) -> None:
     settle(draft, [job.id for job in draft.cluster.jobs.values() if job.is_gang and not job.end], limits)
 
 
-def _weigh_one(session: Session, draft: Draft, seen: Seen) -> States:
+def _weigh_one(session: Session, draft: Draft, answer: Answer) -> States:
+    seen = answer.seen
     if isinstance(seen, Silence):
         workers.silent(draft, seen, session.limits)
         return {}
@@ -102,10 +174,25 @@ def _weigh_one(session: Session, draft: Draft, seen: Seen) -> States:
         found = facts_of(session, draft.cluster, seen)
         identity.probed(draft, found, session.limits)
         return {}
+    if draft.cluster.workers[seen.worker].condition is WorkerCondition.UNTRUSTED:
+        return {}  # only a probe tells enough to trust it again
     if not identity.answered(draft, seen, session.limits):
         return {}
     by_token = {attempt.token: attempt_id for attempt_id, attempt in draft.cluster.live_on(seen.worker)}
+    waited = max(0.0, draft.at - answer.at)
     for report in seen.attempts:
-        if report.token in by_token:
-            attempts.reported(draft, by_token[report.token], report, session.limits)
+        attempt_id = by_token.get(report.token)
+        if attempt_id is None:
+            continue
+        if report.state is RemoteState.ABSENT and not answer.asked.attempt(attempt_id).acknowledged:
+            continue  # it wasn't there *yet*: it may have been launched since
+        attempts.reported(draft, attempt_id, _aged(report, waited), session.limits)
     return {report.token: report.state for report in seen.attempts}
+
+
+def _aged(report: AttemptReport, waited: float) -> AttemptReport:
+    """The report as it is now, that long after it was heard."""
+    started, ended = (
+        None if ago is None else round(ago + waited, 3) for ago in (report.started_ago, report.ended_ago)
+    )
+    return replace(report, started_ago=started, ended_ago=ended)

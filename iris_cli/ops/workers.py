@@ -33,14 +33,14 @@ def probe(session: Session, names: list[str]) -> list[Probed]:
     cluster = session.cluster
     chosen = [find_worker(cluster, name) for name in names] or list(cluster.workers.values())
 
-    def one(worker: Worker) -> ProbeReport | Silence:
-        return session.runner.probe(session.target(worker), first_contact=True)
+    def one(worker: Worker) -> tuple[ProbeReport | Silence, float]:
+        return observe.probe(session, cluster, worker), session.clock.now()
 
     results = []
     for batch in session.fan_out(chosen, one):
         with session.transaction() as draft:
-            observe.weigh(session, draft, batch)
-        results += [Probed(seen, session.cluster.workers[seen.worker]) for seen in batch]
+            observe.weigh(session, draft, [observe.Answer(seen, at, cluster) for seen, at in batch])
+        results += [Probed(seen, session.cluster.workers[seen.worker]) for seen, _ in batch]
     return sorted(results, key=lambda each: [worker.id for worker in chosen].index(each.worker.id))
 
 
@@ -50,7 +50,7 @@ def accept(session: Session, name: str) -> Probed:
     If boot id and incarnation are both new, the old attempts there end as `worker_failed`.
     """
     worker = find_worker(session.view(), name)
-    seen = session.runner.probe(session.target(worker))
+    seen = observe.probe(session, session.cluster, worker, first_contact=False)
     with session.transaction() as draft:
         if isinstance(seen, Silence):
             workers.silent(draft, seen, session.limits)

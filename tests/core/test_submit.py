@@ -200,7 +200,7 @@ def test_the_device_in_one_spelling() -> None:
         (("./task-3",), "job-1"),
         (("task",), "job-1"),
         (("é€",), "job-1"),
-        (("-x",), "job-1"),
+        (("é", "-x"), "job-1"),
         (("x" * 300,), "x" * 50 + "-1"),
     ],
 )

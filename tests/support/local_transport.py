@@ -48,6 +48,7 @@ class LocalTransport:
                 timeout=60 + timeout,  # a busy machine must not fail a test
                 check=False,
                 start_new_session=True,
+                umask=0o022,
                 executable=shutil.which("sh", path=self.env["PATH"]),
             )
         except subprocess.TimeoutExpired as error:

@@ -13,14 +13,14 @@ from iris_cli.core.limits import Limits
 from iris_cli.core.observations import WorkerReport
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.task import AttemptState
-from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.core.worker import Worker
 
 
 def answered(draft: Draft, report: WorkerReport, limits: Limits) -> bool:
     """A worker answered a poll or a call. Returns whether it is the one in the log, since the same boot."""
     worker = draft.cluster.workers[report.worker]
-    if not worker.incarnation or worker.condition is WorkerCondition.UNTRUSTED:
-        return False  # only a probe tells enough to know it, or to trust it again
+    if not worker.incarnation:
+        return False  # never probed: nothing is known that this answer could be compared with
     if report.incarnation != worker.incarnation:
         workers.untrusted(draft, worker.id, _doubt(worker, report.boot_id), limits)
         return False

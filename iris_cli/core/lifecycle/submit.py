@@ -61,6 +61,11 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet) -> Job:
     command = request.command or ()
     if not command:
         raise UsageError("there is no command to run", hint="iris launch [OPTIONS] -- COMMAND ...")
+    if not command[0] or command[0].startswith("-") or "=" in command[0]:
+        raise UsageError(
+            f"{clip(command[0])!r} can't be the name of a program",
+            hint="iris launch [OPTIONS] -- COMMAND ...",
+        )
     device = _device(request)
     replicas, slices, group_by = _shape(request, device, fleet)
     if device is not None and not request.force:

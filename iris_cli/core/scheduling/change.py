@@ -9,9 +9,9 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.scheduling import wording
 from iris_cli.core.scheduling.capacity import Amounts, first_of, mask_of
 from iris_cli.core.scheduling.context import SchedulingContext
-from iris_cli.core.scheduling.feasibility import Requirement
+from iris_cli.core.scheduling.groups import Group
 from iris_cli.core.scheduling.reasons import ReasonKind
-from iris_cli.core.scheduling.verdicts import Verdict, fits
+from iris_cli.core.scheduling.verdicts import Case, Verdict, fits
 from iris_cli.core.units import format_duration
 from iris_cli.core.worker import WorkerCondition
 
@@ -28,24 +28,27 @@ _BUSY = frozenset(
 )
 
 
-def single_change(context: SchedulingContext, requirement: Requirement, nearest: list[Verdict]) -> str:
+def single_change(case: Case, nearest: list[Verdict]) -> str:
     """In words, or "" where no single change does it. `nearest` are the near misses, the nearest first."""
-    fleet = context.fleet
-    ready = fleet.healthy & fleet.rested & fleet.settled & context.open & context.with_room(requirement.need)
-    for proposal, selected in _relaxations(context, requirement):
-        served_by = _served_by(context, requirement, selected & ready)
+    for proposal, selected in _relaxations(case):
+        served_by = _served_by(case, selected & _ready(case))
         if served_by:
             return f"{proposal}: {served_by}"
-    candidates = requirement.selected & ready
-    if _missing(context, requirement, candidates) > 1:
+    if _missing(case) > 1:
         return ""
-    mends = (_mend(context, requirement, verdict, candidates) for verdict in nearest[:_TRIES])
+    mends = (_mend(case, verdict) for verdict in nearest[:_TRIES])
     return next(filter(None, mends), "")
 
 
-def _relaxations(context: SchedulingContext, requirement: Requirement) -> Iterator[tuple[str, int]]:
+def _ready(case: Case) -> int:
+    fleet = case.context.fleet
+    room = case.context.with_room(case.requirement.need)
+    return fleet.healthy & fleet.rested & fleet.settled & case.open & room
+
+
+def _relaxations(case: Case) -> Iterator[tuple[str, int]]:
     """Each constraint left out, each taint tolerated: in words, and the workers selected then."""
-    fleet = context.fleet
+    fleet, requirement = case.context.fleet, case.requirement
     for dropped in requirement.required:
         allowed = fleet.everyone
         for constraint in requirement.required:
@@ -58,57 +61,57 @@ def _relaxations(context: SchedulingContext, requirement: Requirement) -> Iterat
             yield f"tolerate {taint}", requirement.equipped & requirement.allowed & tolerated
 
 
-def _served_by(context: SchedulingContext, requirement: Requirement, workers: int) -> str:
-    shape = requirement.shape
+def _served_by(case: Case, workers: int) -> str:
+    shape, fleet = case.requirement.shape, case.context.fleet
     if shape is None:
-        return f"worker {context.fleet.workers[first_of(workers)].id} fits" if workers else ""
-    groups = [group for group in context.fleet.groups(shape.group_by).groups if fits(group, shape, workers)]
+        return f"worker {fleet.workers[first_of(workers)].id} fits" if workers else ""
+    groups = [group for group in fleet.groups(shape.group_by).groups if fits(group, shape, workers)]
     if len(groups) < shape.groups:
         return ""
     names = [wording.unit_name(shape, group) for group in groups[: shape.groups]]
     return f"{', '.join(names)} {'fits' if len(names) == 1 else 'fit'}"
 
 
-def _missing(context: SchedulingContext, requirement: Requirement, workers: int) -> int:
+def _missing(case: Case) -> int:
     """How many groups or workers are missing."""
-    shape = requirement.shape
+    shape = case.requirement.shape
     if shape is None:
         return 1
-    groups = context.fleet.groups(shape.group_by).groups
-    return shape.groups - sum(fits(group, shape, workers) for group in groups)
+    groups = case.context.fleet.groups(shape.group_by).groups
+    return shape.groups - sum(fits(group, shape, case.candidates) for group in groups)
 
 
-def _mend(context: SchedulingContext, requirement: Requirement, verdict: Verdict, candidates: int) -> str:
+def _mend(case: Case, verdict: Verdict) -> str:
     """What would make one near miss serve."""
-    name = wording.unit_name(requirement.shape, verdict.group)
+    shape, context = case.requirement.shape, case.context
+    name = wording.unit_name(shape, verdict.group)
     if verdict.kind in _BUSY:
         for job in wording.holders(context, verdict.lacking):
-            freed = candidates | _freed_by(context, requirement, verdict, job)
-            if fits(verdict.group, requirement.shape, freed):
+            if fits(verdict.group, shape, case.candidates | _freed_by(case, verdict.group, job)):
                 return f"{name} frees when job {job} ends"
     if verdict.kind in (ReasonKind.UNHEALTHY, ReasonKind.COOLDOWN) and verdict.lacking.bit_count() == 1:
-        otherwise = context.open & context.fleet.settled & context.with_room(requirement.need)
-        if fits(verdict.group, requirement.shape, candidates | verdict.lacking & otherwise):
+        otherwise = case.open & context.fleet.settled & context.with_room(case.requirement.need)
+        if fits(verdict.group, shape, case.candidates | verdict.lacking & otherwise):
             return f"{name} fits {_recovery(context, first_of(verdict.lacking))}"
     return ""
 
 
-def _freed_by(context: SchedulingContext, requirement: Requirement, verdict: Verdict, job: JobId) -> int:
+def _freed_by(case: Case, group: Group, job: JobId) -> int:
     """The members that would have room if all attempts of a job ended."""
-    workers = context.fleet.workers
     freed = []
-    for position in verdict.group.members:
-        claims = [claim for attempt, claim in workers[position].claims.items() if attempt.task.job == job]
-        left = context.left(position)
+    for position in group.members:
+        held = case.context.fleet.workers[position].claims
+        claims = [claim for attempt, claim in held.items() if attempt.task.job == job]
+        left = case.context.left(position)
         then = Amounts(
             left.cpu_millis + sum(claim.cpu_millis for claim in claims),
             left.memory + sum(claim.memory for claim in claims),
             left.gpus + sum(len(claim.gpus) for claim in claims),
             left.chips + sum(claim.chips for claim in claims),
         )
-        if claims and then.covers(requirement.need):
+        if claims and then.covers(case.requirement.need):
             freed.append(position)
-    return mask_of(freed) & requirement.healthy & context.open
+    return mask_of(freed) & case.requirement.healthy & case.open
 
 
 def _recovery(context: SchedulingContext, position: int) -> str:

@@ -12,7 +12,7 @@ from iris_cli.core.scheduling.feasibility import Requirement
 from iris_cli.core.scheduling.groups import Group
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.reasons import ReasonKind
-from iris_cli.core.scheduling.verdicts import Verdict, alone, near_misses
+from iris_cli.core.scheduling.verdicts import Case, Verdict, alone, near_misses
 
 _WORDS = {
     ReasonKind.COOLDOWN: "cooling down",
@@ -38,16 +38,16 @@ class Choices:
         chosen = list(dict.fromkeys(_group_on(self._context, requirement, worker) for worker in workers))
         names = ", ".join(str(group.key) for group in chosen)
         before = min(group.number for group in chosen)
-        passed = wording.few(_passed_over(self._context, requirement, before))
+        case = Case(self._context, requirement, self._context.open)
+        passed = wording.few(_passed_over(case, before))
         return f"chose {names}" + (f": {passed}" if passed else "")
 
 
-def _passed_over(context: SchedulingContext, requirement: Requirement, before: int) -> Iterator[str]:
+def _passed_over(case: Case, before: int) -> Iterator[str]:
     """Those that come first by name and serve, but were busy or unwell when the cycle began."""
-    missed = sorted(near_misses(context, requirement), key=lambda verdict: verdict.group.number)
-    for verdict in missed:
+    for verdict in sorted(near_misses(case), key=lambda verdict: verdict.group.number):
         if verdict.group.number < before and _serves_otherwise(verdict):
-            yield f"{verdict.group.key} {_word(context, verdict)}"
+            yield f"{verdict.group.key} {_word(case.context, verdict)}"
 
 
 def _serves_otherwise(verdict: Verdict) -> bool:

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.scheduling import wording
-from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, positions_of
+from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, mask_of, positions_of
 from iris_cli.core.scheduling.change import single_change
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.feasibility import Requirement, Shape
 from iris_cli.core.scheduling.groups import Group
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.scheduling.verdicts import (
+    Case,
     Refusal,
     Verdict,
     availability,
@@ -84,20 +85,23 @@ class Explainer:
         """Why the requirement isn't met, in order of precedence, and what is kept for this entry."""
         found = self._reasons.get(requirement)
         if found is None:
-            found = self._reasons[requirement] = tuple(self._find(requirement))
-        kept = None if isinstance(entry, TaskId) else self._context.reservations.get(entry)
+            found = self._reasons[requirement] = tuple(self._find(self._case(requirement)))
+        kept = self._context.reservations.get(entry) if isinstance(entry, str) else None
         if not kept:
             return found
+        own = [reason for reason in found if reason.kind is not ReasonKind.RESERVED]
+        first, *others = own or self._find(self._case(requirement, entry))
         names = ", ".join(wording.unit_name(requirement.shape, group) for group in kept)
-        return (replace(found[0], text=f"{found[0].text}; {names} kept free for it"), *found[1:])
+        return (replace(first, text=f"{first.text}; {names} kept free for it"), *others)
 
     def explain(self, requirement: Requirement, entry: TaskId | JobId) -> Explanation:
         """Everything that there is to say about an entry that waits."""
-        context, fleet, shape = self._context, self._context.fleet, requirement.shape
-        stages = [*selection(requirement), *availability(context, requirement)]
-        groups = [verdict.group for verdict in judge(context, requirement, shape)] if shape else []
+        fleet, shape = self._context.fleet, requirement.shape
+        case = self._case(requirement, entry)
+        stages = [*selection(requirement), *availability(case)]
+        groups = [verdict.group for verdict in judge(case, shape)] if shape else []
         largest = _largest(groups)
-        nearest = near_misses(context, requirement)
+        nearest = near_misses(case)
         equipped = requirement.equipped.bit_count()
         return Explanation(
             reasons=self.reasons(requirement, entry),
@@ -116,7 +120,7 @@ class Explainer:
             groups_found=len(groups),
             largest=(str(largest.key), len(largest.members)) if largest else None,
             near_misses=tuple(self._near_miss(shape, verdict) for verdict in nearest[:_FEW]),
-            change=single_change(context, requirement, nearest),
+            change=single_change(case, nearest),
         )
 
     def _near_miss(self, shape: Shape | None, verdict: Verdict) -> NearMiss:
@@ -125,26 +129,32 @@ class Explainer:
         lacking = tuple(workers[position].id for position in positions_of(verdict.lacking))
         return NearMiss(name=wording.unit_name(shape, verdict.group), kind=verdict.kind, lacking=lacking)
 
-    def _find(self, requirement: Requirement) -> Iterator[Reason]:
+    def _case(self, requirement: Requirement, entry: TaskId | JobId | None = None) -> Case:
+        """The requirement as all see it, or as the entry does for which workers may be kept."""
+        context = self._context
+        own = [position for position, job in context.reserved_by.items() if job == entry]
+        return Case(context, requirement, context.open | mask_of(own))
+
+    def _find(self, case: Case) -> Iterator[Reason]:
+        requirement = case.requirement
         if not requirement.selected:
             yield self._unselected(requirement, sift(self._context.fleet.everyone, selection(requirement)))
         elif requirement.shape is not None:
-            yield from self._of_groups(requirement, requirement.shape)
+            yield from self._of_groups(case, requirement.shape)
         else:
-            stages = availability(self._context, requirement)
-            for refusal in sift(requirement.selected, stages):
+            for refusal in sift(requirement.selected, availability(case)):
                 yield self._unavailable(requirement, refusal, requirement.selected.bit_count())
 
-    def _of_groups(self, requirement: Requirement, shape: Shape) -> Iterator[Reason]:
-        verdicts = judge(self._context, requirement, shape)
+    def _of_groups(self, case: Case, shape: Shape) -> Iterator[Reason]:
+        verdicts = judge(case, shape)
         refusals = tally(verdicts)
         unfit = [refusal for refusal in refusals if refusal.kind.rank <= ReasonKind.GROUP_SHAPE.rank]
         serving = len(verdicts) - sum(refusal.units for refusal in unfit)
         if serving >= shape.groups:
             for refusal in refusals[len(unfit) :]:
-                yield self._unavailable(requirement, refusal, serving)
+                yield self._unavailable(case.requirement, refusal, serving)
         elif unfit and unfit[-1].kind is not ReasonKind.GROUP_SHAPE:
-            yield self._unselected(requirement, unfit)
+            yield self._unselected(case.requirement, unfit)
         elif serving:
             text = wording.too_few(shape, serving)
             yield Reason(kind=ReasonKind.GROUP_SHAPE, text=text, need=shape.groups, have=serving)
@@ -181,10 +191,8 @@ class Explainer:
         need = requirement.shape.size if requirement.shape else 1
         if kind in _MEASURED:
             number = AMOUNT_KINDS.index(kind)
-            need, have = (
-                requirement.need[number],
-                max(0, self._context.dimensions[number].levels.most(lacking)),
-            )
+            need = requirement.need[number]
+            have = max(0, self._context.dimensions[number].levels.most(lacking))
             largest = self._context.idle[number].most(requirement.selected)
             if largest < need:
                 text = wording.too_large(kind, need, largest)

@@ -15,6 +15,19 @@ Stage = tuple[ReasonKind, int]
 """A kind of reason, and the workers it does not speak against."""
 
 
+class Case(NamedTuple):
+    """A requirement at the end of a cycle. `open` are the workers that nobody else has reserved."""
+
+    context: SchedulingContext
+    requirement: Requirement
+    open: int
+
+    @property
+    def candidates(self) -> int:
+        """The workers that fit now."""
+        return self.requirement.eligible & self.open & self.context.with_room(self.requirement.need)
+
+
 class Verdict(NamedTuple):
     """On a group, or a worker as a group of one: the first kind against it, and the workers that lack it.
 
@@ -47,9 +60,10 @@ def selection(requirement: Requirement) -> list[Stage]:
     ]
 
 
-def availability(context: SchedulingContext, requirement: Requirement) -> list[Stage]:
+def availability(case: Case) -> list[Stage]:
     """What keeps a worker that is right from serving now. Who passes all of these fits."""
-    need, fleet = requirement.need, context.fleet
+    context, need = case.context, case.requirement.need
+    fleet = context.fleet
     return [
         (ReasonKind.UNHEALTHY, fleet.healthy),
         (ReasonKind.COOLDOWN, fleet.rested),
@@ -58,7 +72,7 @@ def availability(context: SchedulingContext, requirement: Requirement) -> list[S
         (ReasonKind.MEMORY, context.memory.at_start[need.memory]),
         (ReasonKind.CPU, context.cpu.at_start[need.cpu_millis]),
         (ReasonKind.STOPPING, fleet.settled),
-        (ReasonKind.RESERVED, context.open),
+        (ReasonKind.RESERVED, case.open),
         (ReasonKind.BEHIND, context.with_room(need)),
     ]
 
@@ -85,14 +99,14 @@ def tally(verdicts: list[Verdict]) -> list[Refusal]:
     return sorted(found.values(), key=lambda refusal: refusal.kind.rank)
 
 
-def near_misses(context: SchedulingContext, requirement: Requirement) -> list[Verdict]:
+def near_misses(case: Case) -> list[Verdict]:
     """The workers or groups that almost serve, the nearest first: those with the least serious reason."""
+    requirement = case.requirement
     if requirement.shape is not None:
-        refused = [each for each in judge(context, requirement, requirement.shape) if each.kind]
-        return sorted(refused, key=_distance)
-    stages = [*selection(requirement)[1:], *availability(context, requirement)]
+        return sorted((each for each in judge(case, requirement.shape) if each.kind), key=_distance)
+    stages = [*selection(requirement)[1:], *availability(case)]
     return [
-        Verdict(alone(context, position), kind, 1 << position)
+        Verdict(alone(case.context, position), kind, 1 << position)
         for kind, _, lacking, _ in reversed(sift(requirement.equipped, stages))
         for position in positions_of(lacking)
     ]
@@ -117,11 +131,11 @@ def _distance(verdict: Verdict) -> tuple[int, int, int]:
     return -verdict.kind.rank, verdict.lacking.bit_count(), verdict.group.number
 
 
-def judge(context: SchedulingContext, requirement: Requirement, shape: Shape) -> list[Verdict]:
+def judge(case: Case, shape: Shape) -> list[Verdict]:
     """A verdict on every group that has workers with a compatible device."""
-    first, later = selection(requirement), availability(context, requirement)
-    groups = context.fleet.groups(shape.group_by).groups
-    return [_judge(group, shape, first, later) for group in groups if group.mask & requirement.equipped]
+    first, later = selection(case.requirement), availability(case)
+    groups = case.context.fleet.groups(shape.group_by).groups
+    return [_judge(group, shape, first, later) for group in groups if group.mask & case.requirement.equipped]
 
 
 def _judge(group: Group, shape: Shape, first: list[Stage], later: list[Stage]) -> Verdict:

@@ -174,6 +174,7 @@ def _detail(context: SchedulingContext, kind: ReasonKind, lacking: int) -> str:
 
 
 def state(worker: Worker) -> str:
+    """In a word or two, why a worker takes nothing new."""
     if worker.unschedulable:
         return worker.reason or "unusable"
     if worker.quarantined:

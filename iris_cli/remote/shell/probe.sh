@@ -164,7 +164,7 @@ tpus_on_bus() {
     done
 }
 
-# metadata: what the metadata server of a Google VM says, if this is one. A server that is slow once isn't asked again.
+# metadata: what the metadata server of a Google VM says, if this is one. What it doesn't say is missing.
 metadata() {
     server=${GCE_METADATA_HOST:-$GCE_METADATA_IP}
     if [ -z "$server" ]; then
@@ -174,13 +174,17 @@ metadata() {
     fi
     unset http_proxy HTTP_PROXY all_proxy ALL_PROXY
     now
-    patience=$((now + 200))
+    patience=$((now + 500))
     for each in attributes/accelerator-type attributes/agent-worker-number attributes/instance-id \
         attributes/worker-network-endpoints attributes/tpu-env zone scheduling/preemptible; do
         said=$(fetch "http://$server/computeMetadata/v1/instance/$each" 2>/dev/null)
         [ ${#said} -gt 16384 ] || named "${each##*/}" "$said"
         now
-        [ "$now" -lt "$patience" ] || break
+        if [ "$now" -ge "$patience" ]; then
+            # Half of it would be worse than nothing: what is missing has meanings of its own.
+            refusal "the metadata server is slow to answer; probe again"
+            return
+        fi
     done
 }
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from iris_cli.core.ids import JobId
 from iris_cli.core.job import Priority
 from iris_cli.core.resources import Device
 from tests.support.fleet import (
@@ -101,6 +102,21 @@ def test_a_later_gang_takes_only_what_is_not_kept() -> None:
     first = gang("first", tpu=None, by="rack", replicas=3, cpu=16)
     second = gang("second", tpu=None, by="rack", replicas=1, cpu=4, order=1)
     assert workers_of(cycle(fleet, first, second, now=LONG), "second") == ["w3"]
+
+
+def test_who_keeps_a_group_waits_for_what_is_busy_there_and_not_for_itself() -> None:
+    fleet = [*half_busy("a"), *tpu_slice("b")]
+    waiting = cycle(fleet, gang("two", replicas=8, slices=2), now=LONG).waiting
+    explanation = waiting.explain(JobId("two"))
+    assert [reason.kind for reason in explanation.reasons] == ["chips"]
+    assert explanation.change == "slice a frees when job old-a ends"
+
+
+def test_a_gang_that_comes_behind_is_told_so_though_it_keeps_the_rest() -> None:
+    early = job("early", device=Device("tpu"), priority=Priority.HIGH)
+    result = cycle(tpu_slice("a"), early, gang("train"), now=LONG)
+    assert result.reservations == {"train": ("a",)}
+    assert kinds(result, "train") == ["behind"]
 
 
 def test_two_gangs_keep_two_groups_and_a_third_finds_none() -> None:

@@ -1,0 +1,104 @@
+"""What arrives of a script in part does nothing at all; and what the library never contains."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.observations import RemoteState
+from iris_cli.remote.transport import Output, Target
+from tests.remote.conftest import MakeHost
+from tests.support.local_transport import SHELLS, LocalTransport
+from tests.support.worker_host import WorkerHost, marked
+
+STEP = 211
+"""Every so many bytes there is a cut, and at each of the last hundred."""
+
+
+class Recorder(LocalTransport):
+    """Keeps the script and doesn't run it."""
+
+    def run(self, target: Target, script: bytes, **settings: object) -> Output:  # type: ignore[override]  # none of them matters
+        self.scripts.append(script)
+        return Output(stdout=b"", stderr=b"", status=1)
+
+
+def scripts_of_every_call(host: WorkerHost, tmp_path: Path) -> list[bytes]:
+    recorder = Recorder(tmp_path / "unused", host.tools)
+    host.runner._transport = recorder
+    fresh = host.request("sh", "-c", f"touch {tmp_path}/ran", env={"A": "b'c\nd"}, setup=f"touch {tmp_path}/set-up")
+    plain = host.request("touch", f"{tmp_path}/ran")
+    prepared = host.tokens[0]
+    host.runner.prepare(host.target, [fresh, plain], boot_id=host.boot_id, incarnation=host.incarnation, go=True)
+    host.runner.go(host.target, [prepared], boot_id=host.boot_id, incarnation=host.incarnation)
+    host.runner.stop(host.target, [(prepared, 0.0), (fresh.token, 0.0)])
+    host.runner.poll(host.target, [prepared])
+    host.runner.logs(host.target, prepared, stream="out", offset=0, limit=10)
+    host.runner.probe(host.target)
+    host.runner._transport = host.transport
+    return recorder.scripts
+
+
+def snapshot(directory: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in [directory, *directory.rglob("*")]}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_script_cut_at_any_byte_does_nothing(make_host: MakeHost, tmp_path: Path, shell: str) -> None:
+    host = make_host(shell)
+    host.probe()
+    waiting = host.request("touch", f"{tmp_path}/ran")
+    host.prepare(waiting)
+    (tmp_path / "empty-home").mkdir()
+    before = snapshot(tmp_path / "host"), snapshot(tmp_path / "empty-home")
+    for number, script in enumerate(scripts_of_every_call(host, tmp_path)):
+        for cut in [*range(number, len(script), STEP), *range(len(script) - 100, len(script))]:
+            for home in ("host/home", "empty-home"):
+                done = subprocess.run(
+                    ["sh", "-s"],
+                    input=script[:cut],
+                    capture_output=True,
+                    cwd=tmp_path / home,
+                    env=host.transport.env | {"HOME": str(tmp_path / home)},
+                    executable=str(host.tools / "sh"),
+                    timeout=60,
+                    check=False,
+                )
+                assert b"IRIS1" not in done.stdout, (number, cut)
+    assert (snapshot(tmp_path / "host"), snapshot(tmp_path / "empty-home")) == before
+    assert not (tmp_path / "ran").exists()
+    assert not (tmp_path / "set-up").exists()
+    assert not any(marked(token) for token in host.tokens)
+    assert host.state(waiting.token) is RemoteState.PREPARED
+
+
+def library() -> dict[str, str]:
+    files = (resources.files("iris_cli") / "remote" / "shell").iterdir()
+    return {file.name: file.read_text("utf-8") for file in files if file.name.endswith(".sh")}
+
+
+def test_the_library_removes_named_files_only() -> None:
+    removals = [line.strip() for text in library().values() for line in text.splitlines() if re.search(r"\brm\b", line)]
+    assert removals
+    assert not [line for line in removals if re.search(r"\brm\b(?! -f )|\brm -f [^#]*-[a-zA-Z]*[rR]", line)]
+
+
+def test_the_library_fits_its_own_rules() -> None:
+    for name, text in library().items():
+        assert "\t" not in text, name
+        assert not re.search(r"(^|[;&|({]) *(local|function|source|declare|typeset) ", text, re.MULTILINE), name
+        assert "[[" not in text.replace("[[:space:]]", ""), name
+        assert "<<" not in text, f"{name}: bash keeps here-documents in files"
+        assert max(map(len, text.splitlines())) <= 130, name
+        assert len(text.splitlines()) <= 400, name
+
+
+def test_every_shell_accepts_every_file(tmp_path: Path) -> None:
+    for name, text in library().items():
+        for shell in (["dash"], ["busybox", "ash"], ["bash", "--posix"]):
+            done = subprocess.run([*shell, "-n"], input=text, capture_output=True, text=True, check=False)
+            assert (done.returncode, done.stderr) == (0, ""), (name, shell)

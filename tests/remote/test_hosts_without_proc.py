@@ -1,0 +1,129 @@
+"""Hosts without /proc, such as a laptop with macOS: the same protocol with ps, sysctl and without setsid."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.observations import RemoteState
+from iris_cli.remote.worker_script import HostPaths
+from tests.remote.conftest import MakeHost
+from tests.support.local_transport import only_tools
+from tests.support.worker_host import WorkerHost, at_once, is_alive, kill, marked, pids_in, until
+
+COMMANDS = (
+    "awk base64 cat chmod date df env fold getconf grep head kill link ln ls mkdir mv od ps rm rmdir sed sleep tail"
+    " touch tr wc xargs"
+)
+
+SYSCTL = """#!/bin/sh
+case $2 in
+kern.boottime) echo "{ sec = 1700000000, usec = 12 } Tue Nov 14 22:13:20 2023" ;;
+hw.memsize) echo 17179869184 ;;
+hw.logicalcpu) echo 8 ;;
+*) exit 1 ;;
+esac
+"""
+
+
+@pytest.fixture(params=["dash", "bash"])
+def laptop(request: pytest.FixtureRequest, make_host: MakeHost, tmp_path: Path) -> WorkerHost:
+    """Neither /proc nor setsid, as on macOS, but perl."""
+    if subprocess.run(["ps", "-o", "lstart=", "-p", "1"], capture_output=True).returncode != 0:
+        pytest.skip("ps here doesn't know start times")
+    tools = only_tools(request.param, tmp_path / "tools", [*COMMANDS.split(), "perl"])
+    (tools / "sysctl").write_text(SYSCTL)
+    (tools / "sysctl").chmod(0o755)
+    nowhere = str(tmp_path / "nowhere")
+    host = make_host(
+        tools=tools, env={"PATH": str(tools)}, paths=HostPaths(proc=nowhere, sys=nowhere, mounts=nowhere)
+    )
+    host.probe()
+    return host
+
+
+def test_a_probe_asks_sysctl(laptop: WorkerHost) -> None:
+    report = laptop.probe()
+    assert report.boot_id == "btime-1700000000"
+    assert report.memory == 16 << 30
+    assert report.uptime > 0
+    assert report.warnings == ()
+
+
+def test_an_attempt_runs_and_ends(laptop: WorkerHost) -> None:
+    report = laptop.ended("sh", "-c", "echo hello; exit 3")
+    assert (report.state, report.exit_code, report.log_tail) == (RemoteState.EXITED, 3, "hello\n")
+
+
+def test_a_task_and_its_children_are_stopped(laptop: WorkerHost, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    token = laptop.running("sh", "-c", 'trap "" TERM; echo $$ >>"$0"; sleep 1000 & echo $! >>"$0"; wait', str(pids))
+    until(lambda: len(pids_in(pids)) == 2)
+    wrapper = laptop.wrapper(token)
+    assert os.getpgid(pids_in(pids)[1]) == wrapper
+    assert laptop.stopped(token, grace=1).state is RemoteState.STOPPED
+    assert not any(is_alive(pid) for pid in [*pids_in(pids), wrapper])
+
+
+def test_what_is_prepared_and_stopped_never_starts(laptop: WorkerHost, tmp_path: Path) -> None:
+    request = laptop.request("touch", str(tmp_path / "ran"))
+    laptop.prepare(request)
+    assert laptop.stopped(request.token).state is RemoteState.STOPPED
+    laptop.go(request.token)
+    absent = laptop.request("touch", str(tmp_path / "ran"))
+    assert laptop.stop(absent.token).state is RemoteState.STOPPED
+    laptop.prepare(absent, go=True)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_launches_at_once_start_it_once(laptop: WorkerHost, tmp_path: Path) -> None:
+    request = laptop.request("sh", "-c", 'echo $$ >>"$0"', str(tmp_path / "starts"))
+    assert at_once([lambda: laptop.prepare(request, go=True)] * 8) == []
+    assert laptop.wait(request.token).state is RemoteState.EXITED
+    assert len(pids_in(tmp_path / "starts")) == 1
+
+
+def test_a_bystander_with_the_wrappers_number_is_not_signalled(laptop: WorkerHost) -> None:
+    bystander = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    try:
+        token = laptop.running("sleep", "1000")
+        kill(laptop.wrapper(token))
+        line = f"{bystander.pid} Tue_Nov_14_22:13:21_2023 {laptop.boot_id}\n"
+        (laptop.attempt_dir(token) / "pid").write_text(line)
+        laptop.stopped(token, grace=0)
+        assert is_alive(bystander.pid)
+        assert not marked(token)
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_a_dead_wrapper_leaves_an_orphan_that_can_be_stopped(laptop: WorkerHost) -> None:
+    token = laptop.running("sleep", "1000")
+    kill(laptop.wrapper(token))
+    laptop.wait(token, {RemoteState.ORPHANED})
+    assert laptop.stopped(token).state is RemoteState.STOPPED
+    assert not marked(token)
+
+
+def test_the_setup_and_the_time_limit_work(laptop: WorkerHost) -> None:
+    request = laptop.request("sleep", "1000", setup="echo set up", timeout=1.0, grace=5.0)
+    laptop.prepare(request)
+    laptop.wait(request.token, {RemoteState.PREPARED})
+    laptop.go(request.token)
+    report = laptop.wait(request.token)
+    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 143, "timeout")
+    assert laptop.output(request.token) == b"set up\n"
+
+
+def test_without_perl_an_attempt_still_runs_and_stops(laptop: WorkerHost) -> None:
+    (laptop.tools / "perl").unlink()
+    assert shutil.which("setsid", path=str(laptop.tools)) is None
+    assert laptop.ended("sh", "-c", "exit 4").exit_code == 4
+    token = laptop.running("sleep", "1000")
+    assert laptop.stopped(token).state is RemoteState.STOPPED
+    assert not marked(token)

@@ -1,0 +1,291 @@
+"""What a probe finds out, what it makes, and where it refuses to settle."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.observations import RemoteState, Silence, SilenceKind
+from iris_cli.remote.task_runner import TaskRunner
+from iris_cli.remote.transport import Target
+from iris_cli.remote.worker_script import HostPaths
+from tests.remote.conftest import MakeHost
+from tests.support.local_transport import only_tools, tools_of
+from tests.support.worker_host import WorkerHost, marked
+
+
+def test_a_probe_makes_a_private_directory_with_an_incarnation_and_keeps_it(host: WorkerHost) -> None:
+    assert stat.S_IMODE(host.root.stat().st_mode) == 0o700
+    assert stat.S_IMODE((host.root / "a").stat().st_mode) == 0o700
+    assert (host.root / "incarnation").read_text() == f"{host.incarnation}\n"
+    assert (host.root / "spare").stat().st_size == 0
+    assert sorted(path.name for path in host.root.iterdir()) == ["a", "incarnation", "spare"]
+    again = host.probe()
+    assert again.incarnation == host.incarnation
+
+
+def test_a_probe_tells_what_the_host_has(host: WorkerHost) -> None:
+    report = host.probe()
+    memory = Path("/proc/meminfo").read_text().split()[1]
+    assert report.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert report.memory == int(memory) * 1024
+    assert report.cpus >= 1
+    assert report.disk_free > 0
+    assert report.clock > 1_600_000_000
+    assert 0 < report.uptime <= float(Path("/proc/uptime").read_text().split()[0])
+    assert report.warnings == ()
+
+
+def test_a_probe_lists_the_tokens_it_finds_and_nothing_else(host: WorkerHost) -> None:
+    live, ended, absent = host.running("sleep", "1000"), host.launch("true"), host.request("true").token
+    host.stop(absent)
+    (host.root / "a/notes").mkdir()
+    (host.root / f"a/{'Z' * 32}").touch()
+    assert set(host.probe().tokens) == {live, ended, absent}
+
+
+def test_a_damaged_incarnation_is_refused_not_replaced(host: WorkerHost) -> None:
+    (host.root / "incarnation").write_text("half of i")
+    report = host.probe()
+    assert report.incarnation == ""
+    assert any(text.startswith("refused: ") and "remove it" in text for text in report.warnings)
+    (host.root / "incarnation").unlink()
+    assert len(host.probe().incarnation) == 32
+
+
+def test_a_file_system_of_the_network_is_refused_before_anything_is_made(
+    make_host: MakeHost, tmp_path: Path
+) -> None:
+    mount_point = next(
+        point
+        for point in [tmp_path, *tmp_path.parents]
+        if any(line.split()[1] == str(point) for line in Path("/proc/self/mounts").read_text().splitlines())
+    )
+    for kind in ["nfs4", "cifs", "fuse.sshfs"]:
+        mounts = tmp_path / "mounts"
+        mounts.write_text(f"proc /proc proc rw 0 0\nserver:/home {mount_point} {kind} rw 0 0\n")
+        host = make_host(name=kind, paths=HostPaths(mounts=str(mounts)))
+        report = host.probe()
+        assert report.incarnation == ""
+        (refusal,) = report.warnings
+        assert refusal.startswith(f"refused: network file system ({kind})")
+        assert "set remote_dir" in refusal
+        assert list((tmp_path / kind / "home").iterdir()) == []
+
+
+def test_a_directory_that_cannot_be_made_is_refused(make_host: MakeHost, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    report = make_host(remote_dir=f"{tmp_path}/file/iris").probe()
+    assert report.incarnation == ""
+    assert report.warnings[0].startswith("refused: can't write below")
+
+
+@pytest.mark.parametrize("remote_dir", ["~/.iris", "~", "~/a b/'c'", "relative/dir", "{tmp}/abs/$HOME", "~/x/"])
+def test_remote_dir_may_be_anywhere(make_host: MakeHost, tmp_path: Path, remote_dir: str) -> None:
+    host = make_host(remote_dir=remote_dir.format(tmp=tmp_path))
+    host.probe()
+    expected = {
+        "~/.iris": "host/home/.iris",
+        "~": "host/home",
+        "~/a b/'c'": "host/home/a b/'c'",
+        "relative/dir": "host/home/relative/dir",
+        "{tmp}/abs/$HOME": "abs/$HOME",
+        "~/x/": "host/home/x",
+    }[remote_dir]
+    assert (tmp_path / expected / "c1/w0/incarnation").exists()
+    token = host.launch("sh", "-c", "echo here; exit 5")
+    report = host.wait(token)
+    assert (report.exit_code, report.log_tail) == (5, "here\n")
+    assert host.stopped(host.running("sleep", "1000")).state is RemoteState.STOPPED
+
+
+def test_what_cannot_name_a_directory_is_refused_at_home(dash_host: WorkerHost) -> None:
+    with pytest.raises(ValueError, match="directory"):
+        TaskRunner(dash_host.transport, "../c1")
+    odd = Target(worker=WorkerId("a/b"), connection=dash_host.target.connection)
+    with pytest.raises(ValueError, match="directory"):
+        dash_host.runner.poll(odd, [])
+
+
+@pytest.mark.parametrize("chips", [("accel0", "accel1"), ("vfio/0", "vfio/1", "vfio/2")])
+def test_chips_are_counted_by_their_devices(make_host: MakeHost, tmp_path: Path, chips: tuple[str, ...]) -> None:
+    for name in ("vfio/vfio", "accelerator", *chips):
+        (tmp_path / "dev" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "dev" / name).touch()
+    paths = HostPaths(dev=str(tmp_path / "dev"), sys=str(tmp_path / "no-bus"))
+    assert make_host(paths=paths).probe().chips == len(chips)
+
+
+def bus(directory: Path, *devices: tuple[str, str]) -> None:
+    for number, (vendor, device) in enumerate(devices):
+        path = directory / f"bus/pci/devices/0000:00:0{number}.0"
+        path.mkdir(parents=True)
+        (path / "vendor").write_text(f"{vendor}\n")
+        (path / "device").write_text(f"{device}\n")
+
+
+def test_without_devices_chips_are_counted_on_the_bus_and_network_cards_are_none(
+    make_host: MakeHost, tmp_path: Path
+) -> None:
+    bus(tmp_path / "sys", ("0x1ae0", "0x0063"), ("0x1ae0", "0x0063"), ("0x1ae0", "0x0042"), ("0x8086", "0x0063"))
+    paths = HostPaths(dev=str(tmp_path / "dev"), sys=str(tmp_path / "sys"))
+    assert make_host(paths=paths).probe().chips == 2
+
+
+def test_devices_handed_to_virtual_machines_are_no_chips(make_host: MakeHost, tmp_path: Path) -> None:
+    (tmp_path / "dev/vfio").mkdir(parents=True)
+    (tmp_path / "dev/vfio/12").touch()
+    bus(tmp_path / "sys", ("0x10de", "0x2330"))
+    paths = HostPaths(dev=str(tmp_path / "dev"), sys=str(tmp_path / "sys"))
+    assert make_host(paths=paths).probe().chips == 0
+
+
+@pytest.fixture
+def metadata() -> Iterator[tuple[str, dict[str, str]]]:
+    """A metadata server, its address and what it says by path below `instance/`."""
+    said: dict[str, str] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = said.get(self.path.removeprefix("/computeMetadata/v1/instance/"))
+            found = body is not None and self.headers["Metadata-Flavor"] == "Google"
+            self.send_response(200 if found else 404)
+            self.end_headers()
+            self.wfile.write((body if found and body is not None else "an error page").encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_address[1]}", said
+    server.shutdown()
+    server.server_close()
+
+
+TPU: Mapping[str, str] = {
+    "attributes/accelerator-type": "v5litepod-16",
+    "attributes/agent-worker-number": "3",
+    "attributes/instance-id": "v5e-a",
+    "attributes/worker-network-endpoints": "10.0.0.1,10.0.0.2",
+    "zone": "projects/1/zones/us-west4-a",
+    "scheduling/preemptible": "TRUE",
+}
+
+ESSENTIAL = "awk base64 cat chmod date df env fold grep head link ln ls mkdir mv nproc od rm rmdir setsid sleep sort tail tr"
+
+
+@pytest.mark.parametrize("client", ["curl", "wget", "python3"])
+@pytest.mark.parametrize("variable", ["GCE_METADATA_HOST", "GCE_METADATA_IP"])
+def test_the_metadata_server_is_asked_with_whatever_the_host_has(
+    make_host: MakeHost, tmp_path: Path, metadata: tuple[str, dict[str, str]], client: str, variable: str
+) -> None:
+    address, said = metadata
+    said.update(TPU)
+    tools = only_tools("dash", tmp_path / "tools", [*ESSENTIAL.split(), "xargs"])
+    program = sys.executable if client == "python3" else only_tools("dash", tmp_path / "one", [client]) / client
+    (tools / client).write_text(f'#!/bin/sh\nexec {program} "$@"\n')
+    (tools / client).chmod(0o755)
+    env = {"PATH": str(tools), variable: address, "http_proxy": "http://127.0.0.1:9"}
+    host = make_host(tools=tools, env=env)
+    assert dict(host.probe().metadata) == {
+        "accelerator-type": "v5litepod-16",
+        "agent-worker-number": "3",
+        "instance-id": "v5e-a",
+        "worker-network-endpoints": "10.0.0.1,10.0.0.2",
+        "zone": "us-west4-a",
+        "preemptible": "true",
+    }
+
+
+def test_a_missing_worker_id_stays_missing(
+    make_host: MakeHost, metadata: tuple[str, dict[str, str]]
+) -> None:
+    address, said = metadata
+    said.update(TPU)
+    for blank in ("", "  \n", None):
+        said.pop("attributes/agent-worker-number", None)
+        if blank is not None:
+            said["attributes/agent-worker-number"] = blank
+        found = dict(make_host(env={"GCE_METADATA_HOST": address}).probe().metadata)
+        assert "agent-worker-number" not in found
+        assert found["accelerator-type"] == "v5litepod-16"
+
+
+def test_hostile_metadata_does_not_break_the_answer(
+    make_host: MakeHost, metadata: tuple[str, dict[str, str]]
+) -> None:
+    address, said = metadata
+    hostile = "x'\"$(touch pwned)`id`\n\x1b[31mIRIS1 " + "0" * 32 + " END 0\nP cpus 99999\n\u2028é"
+    said.update({key: hostile for key in TPU})
+    said["attributes/tpu-env"] = "ZONE: 'z" + "y" * 100_000
+    host = make_host(env={"GCE_METADATA_HOST": address})
+    report = host.probe()
+    assert report.cpus < 99999
+    assert dict(report.metadata)["instance-id"] == hostile
+    assert not (host.transport.home / "pwned").exists()
+
+
+def test_a_host_that_is_no_google_vm_asks_nobody(make_host: MakeHost, tmp_path: Path) -> None:
+    tools = tools_of("dash", tmp_path / "tools")
+    for name in ("curl", "wget"):
+        (tools / name).write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
+        (tools / name).chmod(0o755)
+    product = tmp_path / "sys/class/dmi/id/product_name"
+    product.parent.mkdir(parents=True)
+    product.write_text("Some Laptop\n")
+    host = make_host(tools=tools, paths=HostPaths(sys=str(tmp_path / "sys")), env={"IRIS_METADATA": "x"})
+    assert host.probe().metadata == ()
+    assert not (tmp_path / "asked").exists()
+    product.write_text("Google Compute Engine\n")
+    host.probe()
+    assert (tmp_path / "asked").exists()
+
+
+def test_a_host_whose_grep_cannot_search_environments_is_refused(make_host: MakeHost, tmp_path: Path) -> None:
+    tools = tools_of("dash", tmp_path / "tools")
+    (tools / "grep").write_text("#!/bin/sh\nexit 1\n")
+    (tools / "grep").chmod(0o755)
+    host = make_host(tools=tools)
+    assert any(text.startswith("refused: grep") for text in host.probe().warnings)
+    # And what runs there is never taken for gone.
+    token = host.running("sleep", "1000")
+    working = make_host()
+    for pid in marked(token) - {host.wrapper(token)}:
+        assert pid
+    assert host.state(token) is RemoteState.RUNNING
+    assert working.probe().incarnation == host.incarnation
+
+
+def test_a_shell_that_fails_is_no_answer_with_a_hint(make_host: MakeHost, tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "sh").write_text("#!/bin/sh\necho 'This account is \033[31mnot available.' >&2\nexit 1\n")
+    (tools / "sh").chmod(0o755)
+    host = make_host(tools=tools)
+    answer = host.runner.probe(host.target)
+    assert isinstance(answer, Silence)
+    assert answer.kind is SilenceKind.PROTOCOL
+    assert "not available" in answer.detail
+    assert "\x1b" not in answer.detail
+    assert "login shell" in answer.hint
+
+
+def test_the_session_may_be_as_odd_as_it_likes(make_host: MakeHost) -> None:
+    odd = {"CDPATH": "/:/tmp", "IFS": "/0123456789", "SHELLOPTS": "nounset:noglob", "LC_ALL": "tr_TR.UTF-8"}
+    odd |= {"spare": "x", "started": "y", "no_room": "z", "count": "7", "POSIXLY_CORRECT": "1", "GREP_OPTIONS": "-v"}
+    for shell in ("dash", "busybox", "bash"):
+        host = make_host(shell, name=f"host-{shell}", env=dict(odd))
+        host.probe()
+        report = host.ended("sh", "-c", "exit 3")
+        assert (report.state, report.exit_code) == (RemoteState.EXITED, 3)
+        assert host.stopped(host.running("sleep", "1000")).state is RemoteState.STOPPED
+        assert json.dumps(odd)

@@ -1,0 +1,231 @@
+"""The set-up and its barrier, time limits, and what makes a worker refuse to start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.observations import RemoteState
+from iris_cli.remote.worker_script import HostPaths
+from tests.remote.conftest import MakeHost
+from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in, until
+
+SETTLED = {RemoteState.PREPARED, RemoteState.NOSTART, RemoteState.LOST, RemoteState.CANCELLED}
+
+
+def test_a_task_starts_only_after_its_setup_and_only_on_go(host: WorkerHost, tmp_path: Path) -> None:
+    gate, ran = tmp_path / "gate", tmp_path / "ran"
+    setup = f'echo setting up "$NAME" in "${{PWD##*/}}"\nwhile [ ! -e {gate} ]; do sleep 0.02; done\ntouch made'
+    request = host.request("sh", "-c", f"ls; touch {ran}", setup=setup, env={"NAME": "it's me"})
+    (report,) = host.prepare(request, go=True)
+    assert report.state is RemoteState.PREPARING
+    (report,) = host.go(request.token)
+    assert report.state is RemoteState.PREPARING
+    gate.touch()
+    assert host.wait(request.token, SETTLED).state is RemoteState.PREPARED
+    assert not ran.exists()
+
+    host.go(request.token)
+    report = host.wait(request.token)
+    assert (report.state, report.exit_code) == (RemoteState.EXITED, 0)
+    assert host.output(request.token) == b"setting up it's me in work\nmade\n"
+
+
+def test_a_setup_that_fails_is_a_no_start_with_its_output(host: WorkerHost, tmp_path: Path) -> None:
+    request = host.request("touch", str(tmp_path / "ran"), setup="echo no such package >&2\nexit 9")
+    host.prepare(request)
+    report = host.wait(request.token, SETTLED)
+    assert (report.state, report.cause, report.exit_code) == (RemoteState.NOSTART, "setup", 9)
+    assert report.log_tail == "no such package\n"
+    (report,) = host.go(request.token)
+    assert report.state is RemoteState.NOSTART
+    (report,) = host.prepare(request, go=True)
+    assert report.state is RemoteState.NOSTART
+    assert not (tmp_path / "ran").exists()
+    assert not (host.attempt_dir(request.token) / "env").exists()
+
+
+def test_what_a_setup_leaves_running_ends_with_it(host: WorkerHost, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    request = host.request("true", setup=f"sleep 1000 & echo $! >>{pids}")
+    host.prepare(request)
+    assert host.wait(request.token, SETTLED).state is RemoteState.PREPARED
+    assert not is_alive(pids_in(pids)[0])
+    assert not marked(request.token)
+
+
+def test_a_setup_that_takes_too_long_is_ended(host: WorkerHost, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    request = host.request("true", setup=f"echo $$ >>{pids}; sleep 1000", setup_timeout=0.3)
+    host.prepare(request)
+    report = host.wait(request.token, SETTLED)
+    assert (report.state, report.cause) == (RemoteState.NOSTART, "setup")
+    assert not marked(request.token)
+
+
+def test_a_setup_can_be_stopped_and_nothing_starts_afterwards(host: WorkerHost, tmp_path: Path) -> None:
+    request = host.request("touch", str(tmp_path / "ran"), setup="sleep 1000")
+    host.prepare(request)
+    until(lambda: len(marked(request.token)) >= 2)
+    assert host.stopped(request.token).state is RemoteState.STOPPED
+    host.prepare(request, go=True)
+    host.go(request.token)
+    assert host.state(request.token) is RemoteState.STOPPED
+    assert not marked(request.token)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_setup_whose_runner_was_killed_is_never_prepared(host: WorkerHost) -> None:
+    request = host.request("true", setup="sleep 1000")
+    host.prepare(request)
+    until(lambda: len(marked(request.token)) >= 2)
+    for pid in marked(request.token):
+        kill(pid)
+    assert host.wait(request.token, SETTLED).state is RemoteState.LOST
+    host.prepare(request, go=True)
+    assert host.state(request.token) is RemoteState.LOST
+
+
+@pytest.mark.parametrize("moment", ["empty directory", "half written", "committed", "moved in"])
+def test_what_a_dead_caller_left_half_prepared_is_not_prepared_and_can_be_finished(
+    host: WorkerHost, tmp_path: Path, moment: str
+) -> None:
+    """The same directories as a caller leaves that dies between two steps."""
+    request = host.request("sh", "-c", 'echo "$SECRET" >>"$0"', str(tmp_path / "ran"), env={"SECRET": "one"})
+    directory = host.attempt_dir(request.token)
+    if moment == "empty directory":
+        directory.mkdir(mode=0o700)
+    else:
+        host.prepare(request)
+        (directory / "ready").rename(directory / "ready.pending")
+    if moment in ("half written", "committed"):
+        nonce = (directory / "run").read_text().split()[1]
+        staged = directory / f"n.{nonce}"
+        staged.mkdir(mode=0o700)
+        for name in ("cmd", "env", "setup"):
+            (directory / name).rename(staged / name)
+        if moment == "half written":
+            (directory / "run").unlink()
+            (staged / "cmd").write_text("task_cmd() {")
+    assert host.state(request.token) is RemoteState.PREPARING
+    (report,) = host.go(request.token)
+    assert report.state is RemoteState.PREPARING
+
+    host.prepare(request, go=True)
+    report = host.wait(request.token)
+    assert (report.state, report.exit_code) == (RemoteState.EXITED, 0), report.log_tail
+    assert (tmp_path / "ran").read_text() == "one\n"
+
+
+def test_the_time_limit_ends_the_whole_tree_and_says_timeout(host: WorkerHost, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    script = 'trap "" TERM; (trap "" TERM; setsid sleep 1000 & echo $! >>"$0"; wait) & echo $$ >>"$0"; while :; do sleep 0.05; done'
+    token = host.launch("sh", "-c", script, str(pids), timeout=0.5, grace=0.5)
+    report = host.wait(token)
+    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 137, "timeout")
+    assert len(pids_in(pids)) == 2
+    assert not any(is_alive(pid) for pid in pids_in(pids))
+    assert not marked(token)
+
+
+def test_a_task_may_end_well_within_its_grace_and_it_is_still_a_timeout(host: WorkerHost) -> None:
+    token = host.launch(
+        "sh", "-c", "trap 'echo saved; exit 0' TERM; while :; do sleep 0.05; done", timeout=0.3, grace=60
+    )
+    report = host.wait(token)
+    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 0, "timeout")
+    assert host.output(token) == b"saved\n"
+
+
+def test_a_task_within_its_limit_is_no_timeout(host: WorkerHost) -> None:
+    report = host.ended("sh", "-c", "exit 143", timeout=1000)
+    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 143, "")
+
+
+def test_out_of_memory_is_told_where_the_kernel_tells_it(make_host: MakeHost, tmp_path: Path) -> None:
+    group = next((line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")), None)
+    if group is None:
+        pytest.skip("no cgroup v2 here")
+    events = Path(f"{tmp_path}/sys/fs/cgroup{group}/memory.events")
+    events.parent.mkdir(parents=True)
+    events.write_text("low 0\noom 4\noom_kill 4\n")
+    host = make_host(paths=HostPaths(sys=str(tmp_path / "sys")))
+    host.probe()
+    assert host.ended("sh", "-c", "kill -s KILL $$").cause == ""
+    report = host.ended("sh", "-c", f"echo oom_kill 5 >{events}; kill -s KILL $$")
+    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 137, "oom")
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of somebody else that holds a chip."""
+    (tmp_path / "dev/vfio").mkdir(parents=True)
+    (tmp_path / "dev/vfio/vfio").touch()
+    chip = tmp_path / "dev/accel0"
+    chip.touch()
+    with chip.open() as file:
+        process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[file.fileno()])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_chip_that_somebody_holds_is_a_no_start(
+    make_host: MakeHost, tmp_path: Path, holder: subprocess.Popen[bytes]
+) -> None:
+    host = make_host(paths=HostPaths(dev=str(tmp_path / "dev")))
+    assert host.probe().chips == 1
+    shared = host.ended("true")
+    assert shared.state is RemoteState.EXITED
+    request = host.request("touch", str(tmp_path / "ran"), exclusive=True)
+    (report,) = host.prepare(request, go=True)
+    assert (report.state, report.cause) == (RemoteState.NOSTART, "chips")
+    assert report.log_tail == f"iris: not started: process {holder.pid} holds {tmp_path}/dev/accel0\n"
+    holder.kill()
+    holder.wait()
+    (report,) = host.prepare(request, go=True)
+    assert report.state is RemoteState.NOSTART
+    assert not (tmp_path / "ran").exists()
+    assert host.ended("true", exclusive=True).state is RemoteState.EXITED
+
+
+def test_a_chip_that_is_let_go_in_time_is_waited_for(
+    make_host: MakeHost, tmp_path: Path, holder: subprocess.Popen[bytes]
+) -> None:
+    host = make_host(paths=HostPaths(dev=str(tmp_path / "dev")))
+    host.probe()
+    reaper = threading.Timer(0.5, holder.kill)
+    reaper.start()
+    assert host.ended("true", exclusive=True).state is RemoteState.EXITED
+
+
+def test_a_process_that_cannot_be_killed_makes_the_attempt_unkillable_until_it_goes(make_host: MakeHost) -> None:
+    """A frozen cgroup keeps even SIGKILL waiting."""
+    freezer = Path("/sys/fs/cgroup/freezer")
+    if os.geteuid() != 0 or not (freezer / "cgroup.procs").exists():
+        pytest.skip("needs root and a freezer of cgroup v1")
+    host = make_host()
+    host.probe()
+    token = host.running("sleep", "1000")
+    group = freezer / f"iris-test-{token}"
+    group.mkdir()
+    try:
+        (victim,) = marked(token) - {host.wrapper(token)}
+        (group / "cgroup.procs").write_text(str(victim))
+        (group / "freezer.state").write_text("FROZEN")
+        assert host.stop(token, grace=0).state is RemoteState.STOPPING
+        assert host.wait(token, {RemoteState.UNKILLABLE}).state is RemoteState.UNKILLABLE
+        assert is_alive(victim)
+        (group / "freezer.state").write_text("THAWED")
+        until(lambda: not is_alive(victim))
+        assert host.stopped(token, grace=0).state is RemoteState.STOPPED
+    finally:
+        (group / "freezer.state").write_text("THAWED")
+        until(lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
