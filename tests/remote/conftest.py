@@ -18,7 +18,9 @@ def make_host(tmp_path: Path) -> Iterator[MakeHost]:
     """Makes workers; those of one test with the same name share a home."""
     made: list[WorkerHost] = []
 
-    def make(shell: str = "dash", *, name: str = "host", tools: Path | None = None, **fields: object) -> WorkerHost:
+    def make(
+        shell: str = "dash", *, name: str = "host", tools: Path | None = None, **fields: object
+    ) -> WorkerHost:
         tools = tools or tools_of(shell, tmp_path / f"tools-{shell}")
         host = WorkerHost(tmp_path / name, tools, **fields)  # type: ignore[arg-type]  # tests may set any field
         made.append(host)

@@ -100,7 +100,9 @@ def test_one_poll_tells_of_all_attempts_in_any_state(host: WorkerHost) -> None:
 
 def test_what_a_task_leaves_behind_ends_with_it(host: WorkerHost, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    report = host.ended("sh", "-c", 'sleep 1000 & echo $! >>"$0"; setsid sleep 1000 & echo $! >>"$0"', str(pids))
+    report = host.ended(
+        "sh", "-c", 'sleep 1000 & echo $! >>"$0"; setsid sleep 1000 & echo $! >>"$0"', str(pids)
+    )
     assert report.state is RemoteState.EXITED
     assert len(pids_in(pids)) == 2
     assert not any(is_alive(pid) for pid in pids_in(pids))
@@ -143,7 +145,9 @@ def test_an_exit_record_that_is_none_of_ours_counts_for_nothing(dash_host: Worke
     assert dash_host.state(token) is RemoteState.LOST
 
 
-@pytest.mark.parametrize("text", ["", "x", "1 2", "0 0 {boot}", "-1 5 {boot}", "9" * 20 + " 1 {boot}", "1 2 {boot} 3"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "1 2", "0 0 {boot}", "-1 5 {boot}", "9" * 20 + " 1 {boot}", "1 2 {boot} 3"]
+)
 def test_a_pid_file_that_was_edited_is_a_dead_wrappers(dash_host: WorkerHost, text: str) -> None:
     token = dash_host.running("sleep", "1000")
     (dash_host.attempt_dir(token) / "pid").write_text(text.format(boot=dash_host.boot_id))
@@ -152,7 +156,9 @@ def test_a_pid_file_that_was_edited_is_a_dead_wrappers(dash_host: WorkerHost, te
     assert not marked(token)
 
 
-@pytest.mark.parametrize("name", ["end.08.1", "begin.099", "launch.x", "end.5", "stop.run.08.09.x", "stop.stuck.", "end.7.999"])
+@pytest.mark.parametrize(
+    "name", ["end.08.1", "begin.099", "launch.x", "end.5", "stop.run.08.09.x", "stop.stuck.", "end.7.999"]
+)
 def test_odd_names_in_one_attempt_do_not_silence_the_worker(dash_host: WorkerHost, name: str) -> None:
     odd, healthy = dash_host.running("sleep", "1000"), dash_host.running("sleep", "1000")
     (dash_host.attempt_dir(odd) / name).touch()
@@ -192,7 +198,9 @@ def test_quiet_stderr_leaves_the_room_to_stdout(host: WorkerHost) -> None:
 def test_another_boot_or_incarnation_is_refused_and_nothing_is_done(host: WorkerHost) -> None:
     request = host.request("true")
     for boot_id, incarnation in [("other-boot", host.incarnation), (host.boot_id, "0" * 32), ("", "")]:
-        answer = host.runner.prepare(host.target, [request], boot_id=boot_id, incarnation=incarnation, go=True)
+        answer = host.runner.prepare(
+            host.target, [request], boot_id=boot_id, incarnation=incarnation, go=True
+        )
         assert isinstance(answer, WorkerReport)
         assert answer.attempts == ()
         assert (answer.boot_id, answer.incarnation) == (host.boot_id, host.incarnation)

@@ -84,7 +84,12 @@ def test_a_launch_that_was_cut_anywhere_is_finished_by_the_next_one(
             break
     else:
         raise AssertionError("the calls run more commands than this test knows")
-    killed_in_the_wrapper = {RemoteState.LAUNCHING, RemoteState.LOST, RemoteState.ORPHANED, RemoteState.NOSTART}
+    killed_in_the_wrapper = {
+        RemoteState.LAUNCHING,
+        RemoteState.LOST,
+        RemoteState.ORPHANED,
+        RemoteState.NOSTART,
+    }
     assert set(outcomes) <= {RemoteState.RUNNING} | killed_in_the_wrapper
     assert outcomes[-1] is RemoteState.RUNNING
     assert outcomes.count(RemoteState.RUNNING) > len(outcomes) // 2, outcomes

@@ -22,7 +22,7 @@ STEP = 211
 class Recorder(LocalTransport):
     """Keeps the script and doesn't run it."""
 
-    def run(self, target: Target, script: bytes, **settings: object) -> Output:  # type: ignore[override]  # none of them matters
+    def run(self, target: Target, script: bytes, **settings: object) -> Output:
         self.scripts.append(script)
         return Output(stdout=b"", stderr=b"", status=1)
 
@@ -30,10 +30,14 @@ class Recorder(LocalTransport):
 def scripts_of_every_call(host: WorkerHost, tmp_path: Path) -> list[bytes]:
     recorder = Recorder(tmp_path / "unused", host.tools)
     host.runner._transport = recorder
-    fresh = host.request("sh", "-c", f"touch {tmp_path}/ran", env={"A": "b'c\nd"}, setup=f"touch {tmp_path}/set-up")
+    fresh = host.request(
+        "sh", "-c", f"touch {tmp_path}/ran", env={"A": "b'c\nd"}, setup=f"touch {tmp_path}/set-up"
+    )
     plain = host.request("touch", f"{tmp_path}/ran")
     prepared = host.tokens[0]
-    host.runner.prepare(host.target, [fresh, plain], boot_id=host.boot_id, incarnation=host.incarnation, go=True)
+    host.runner.prepare(
+        host.target, [fresh, plain], boot_id=host.boot_id, incarnation=host.incarnation, go=True
+    )
     host.runner.go(host.target, [prepared], boot_id=host.boot_id, incarnation=host.incarnation)
     host.runner.stop(host.target, [(prepared, 0.0), (fresh.token, 0.0)])
     host.runner.poll(host.target, [prepared])
@@ -82,7 +86,12 @@ def library() -> dict[str, str]:
 
 
 def test_the_library_removes_named_files_only() -> None:
-    removals = [line.strip() for text in library().values() for line in text.splitlines() if re.search(r"\brm\b", line)]
+    removals = [
+        line.strip()
+        for text in library().values()
+        for line in text.splitlines()
+        if re.search(r"\brm\b", line)
+    ]
     assert removals
     assert not [line for line in removals if re.search(r"\brm\b(?! -f )|\brm -f [^#]*-[a-zA-Z]*[rR]", line)]
 
@@ -90,10 +99,12 @@ def test_the_library_removes_named_files_only() -> None:
 def test_the_library_fits_its_own_rules() -> None:
     for name, text in library().items():
         assert "\t" not in text, name
-        assert not re.search(r"(^|[;&|({]) *(local|function|source|declare|typeset) ", text, re.MULTILINE), name
+        assert not re.search(r"(^|[;&|({]) *(local|function|source|declare|typeset) ", text, re.MULTILINE), (
+            name
+        )
         assert "[[" not in text.replace("[[:space:]]", ""), name
         assert "<<" not in text, f"{name}: bash keeps here-documents in files"
-        assert max(map(len, text.splitlines())) <= 130, name
+        assert max(map(len, text.splitlines())) <= 110, name
         assert len(text.splitlines()) <= 400, name
 
 

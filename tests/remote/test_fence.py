@@ -14,6 +14,20 @@ from iris_cli.core.observations import RemoteState
 from tests.remote.conftest import MakeHost
 from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in, start_ticks, until
 
+COUNT_TERMS = """
+import signal, time
+signal.signal(signal.SIGTERM, lambda *_: print("term", flush=True))
+print("up", flush=True)
+while True:
+    time.sleep(1)
+"""
+
+BARE_CHILD = """
+import subprocess, time
+print(subprocess.Popen(["sleep", "1000"], env={}, start_new_session=True).pid, flush=True)
+time.sleep(1000)
+"""
+
 STRAY = """
 import os, sys, time
 if os.fork() == 0:
@@ -28,7 +42,12 @@ time.sleep(1000)
 
 
 def test_a_running_task_is_stopped_by_term(host: WorkerHost, tmp_path: Path) -> None:
-    token = host.running("sh", "-c", 'trap "echo got term; exit 0" TERM; echo $$ >"$0"; while :; do sleep 0.05; done', str(tmp_path / "pid"))
+    token = host.running(
+        "sh",
+        "-c",
+        'trap "echo got term; exit 0" TERM; echo $$ >"$0"; while :; do sleep 0.05; done',
+        str(tmp_path / "pid"),
+    )
     until(lambda: pids_in(tmp_path / "pid"))
     assert host.stopped(token, grace=60).state is RemoteState.STOPPED
     assert host.output(token) == b"got term\n"
@@ -40,7 +59,9 @@ def test_a_task_that_ends_at_once_is_stopped_within_the_call(host: WorkerHost) -
 
 
 def test_a_task_that_ignores_term_is_killed_after_its_grace(host: WorkerHost, tmp_path: Path) -> None:
-    token = host.running("sh", "-c", 'trap "" TERM; echo $$ >"$0"; while :; do sleep 0.05; done', str(tmp_path / "pid"))
+    token = host.running(
+        "sh", "-c", 'trap "" TERM; echo $$ >"$0"; while :; do sleep 0.05; done', str(tmp_path / "pid")
+    )
     until(lambda: pids_in(tmp_path / "pid"))
     assert host.stop(token, grace=2).state is RemoteState.STOPPING
     assert host.state(token) is RemoteState.STOPPING
@@ -55,13 +76,12 @@ def test_a_second_stop_with_less_patience_shortens_the_grace(host: WorkerHost) -
     host.stop(token, grace=20_000)
     assert host.state(token) is RemoteState.STOPPING
     host.stop(token, grace=0)
-    assert host.wait(token, {RemoteState.STOPPED})
+    host.wait(token, {RemoteState.STOPPED})
     assert not marked(token)
 
 
 def test_each_process_gets_one_term_however_often_stop_is_sent(host: WorkerHost, tmp_path: Path) -> None:
-    count = 'import signal, time\nsignal.signal(15, lambda *_: print("term", flush=True))\nprint("up", flush=True)\nwhile True: time.sleep(1)'
-    token = host.running(sys.executable, "-c", count)
+    token = host.running(sys.executable, "-c", COUNT_TERMS)
     until(lambda: host.output(token) == b"up\n")
     for _ in range(5):
         assert host.stop(token, grace=10_000).state is RemoteState.STOPPING
@@ -71,7 +91,9 @@ def test_each_process_gets_one_term_however_often_stop_is_sent(host: WorkerHost,
     assert host.output(token) == b"up\nterm\n"
 
 
-def test_a_stray_that_forked_twice_and_left_the_session_is_ended_too(host: WorkerHost, tmp_path: Path) -> None:
+def test_a_stray_that_forked_twice_and_left_the_session_is_ended_too(
+    host: WorkerHost, tmp_path: Path
+) -> None:
     pids = tmp_path / "pids"
     token = host.running(sys.executable, "-c", STRAY, str(pids))
     until(lambda: pids_in(pids))
@@ -84,7 +106,7 @@ def test_a_stray_that_forked_twice_and_left_the_session_is_ended_too(host: Worke
 
 def test_a_child_without_the_marker_is_ended_with_its_session(host: WorkerHost, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    script = f"(env -i {sys.executable} -c 'import os, time; print(os.getpid(), flush=True); time.sleep(1000)' &) >>$0; sleep 1000"
+    script = r'(env -i sh -c "echo \$\$; exec sleep 1000" &) >>"$0"; sleep 1000'
     token = host.running("sh", "-c", script, str(pids))
     until(lambda: pids_in(pids))
     (child,) = pids_in(pids)
@@ -97,8 +119,7 @@ def test_a_child_without_marker_in_a_session_of_its_own_is_found_by_its_parent(
     host: WorkerHost, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
-    script = "import os, subprocess, sys; print(subprocess.Popen(['sleep', '1000'], env={}, start_new_session=True).pid, flush=True); import time; time.sleep(1000)"
-    token = host.running("sh", "-c", f'exec {sys.executable} -c "{script}" >>$0', str(pids))
+    token = host.running("sh", "-c", 'exec "$0" -c "$1" >>"$2"', sys.executable, BARE_CHILD, str(pids))
     until(lambda: pids_in(pids))
     (child,) = pids_in(pids)
     assert host.stopped(token).state is RemoteState.STOPPED
@@ -106,7 +127,9 @@ def test_a_child_without_marker_in_a_session_of_its_own_is_found_by_its_parent(
 
 
 def test_a_stopped_process_is_woken_to_hear_its_term(host: WorkerHost, tmp_path: Path) -> None:
-    token = host.running("sh", "-c", 'trap "exit 0" TERM; echo $$ >"$0"; while :; do sleep 0.05; done', str(tmp_path / "pid"))
+    token = host.running(
+        "sh", "-c", 'trap "exit 0" TERM; echo $$ >"$0"; while :; do sleep 0.05; done', str(tmp_path / "pid")
+    )
     until(lambda: pids_in(tmp_path / "pid"))
     os.kill(pids_in(tmp_path / "pid")[0], signal.SIGSTOP)
     assert host.stopped(token, grace=10_000).state is RemoteState.STOPPED
@@ -141,7 +164,9 @@ def test_a_tombstone_needs_no_link_command(make_host: MakeHost, tmp_path: Path, 
     assert host.prepare(absent, there, go=True)[0].state is RemoteState.STOPPED
 
 
-def test_what_was_prepared_and_stopped_never_starts_however_late_go_comes(host: WorkerHost, tmp_path: Path) -> None:
+def test_what_was_prepared_and_stopped_never_starts_however_late_go_comes(
+    host: WorkerHost, tmp_path: Path
+) -> None:
     request = host.request("touch", str(tmp_path / "ran"), env={"SECRET": "canary"})
     host.prepare(request)
     assert host.stopped(request.token).state is RemoteState.STOPPED
@@ -232,7 +257,9 @@ def test_a_stopper_that_died_is_replaced_and_grace_runs_from_the_first_stop(host
     assert not marked(token)
 
 
-def test_processes_whose_directory_was_removed_are_still_found_and_ended(host: WorkerHost, tmp_path: Path) -> None:
+def test_processes_whose_directory_was_removed_are_still_found_and_ended(
+    host: WorkerHost, tmp_path: Path
+) -> None:
     token = host.running("sleep", "1000")
     until(lambda: len(marked(token)) == 2)
     directory = host.attempt_dir(token)

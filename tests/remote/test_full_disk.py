@@ -76,7 +76,10 @@ def test_a_full_disk_refuses_launches_and_hinders_neither_ends_nor_fences(
     exhaust(small_disk)
 
     host.go(waiting.token)
-    assert (host.wait(waiting.token).state, host.poll(waiting.token)[0].cause) == (RemoteState.NOSTART, "disk")
+    assert (host.wait(waiting.token).state, host.poll(waiting.token)[0].cause) == (
+        RemoteState.NOSTART,
+        "disk",
+    )
     refused, absent = host.request("touch", str(tmp_path / "ran")), host.request("true")
     (report,) = host.prepare(refused, go=True)
     assert (report.state, report.cause) == (RemoteState.NOSTART, "disk")

@@ -61,7 +61,9 @@ def test_an_attempt_runs_and_ends(laptop: WorkerHost) -> None:
 
 def test_a_task_and_its_children_are_stopped(laptop: WorkerHost, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    token = laptop.running("sh", "-c", 'trap "" TERM; echo $$ >>"$0"; sleep 1000 & echo $! >>"$0"; wait', str(pids))
+    token = laptop.running(
+        "sh", "-c", 'trap "" TERM; echo $$ >>"$0"; sleep 1000 & echo $! >>"$0"; wait', str(pids)
+    )
     until(lambda: len(pids_in(pids)) == 2)
     wrapper = laptop.wrapper(token)
     assert os.getpgid(pids_in(pids)[1]) == wrapper

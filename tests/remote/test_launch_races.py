@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from iris_cli.core.observations import RemoteState
@@ -27,7 +29,7 @@ def test_twenty_launches_of_one_token_start_it_once(make_host: MakeHost, tmp_pat
     for number in range(5):
         starts = tmp_path / f"starts-{number}"
         request = hosts[0].request(*TELL, str(starts), env={"SECRET": "canary"})
-        calls = [lambda host=hosts[index % 3]: host.prepare(request, go=True) for index in range(20)]
+        calls = [partial(hosts[index % 3].prepare, request, go=True) for index in range(20)]
         assert at_once(calls) == []
         assert hosts[0].wait(request.token).state is RemoteState.EXITED
         assert len(pids_in(starts)) == 1
@@ -41,12 +43,9 @@ def test_prepares_and_gos_in_any_order_start_it_once(make_host: MakeHost, tmp_pa
     for number in range(5):
         starts = tmp_path / f"starts-{number}"
         request = hosts[0].request(*TELL, str(starts), setup=f"echo $$ >>{starts}-setup")
-        calls = [
-            (lambda host=hosts[index % 3]: host.prepare(request))
-            if index % 2
-            else (lambda host=hosts[index % 3]: host.go(request.token))
-            for index in range(12)
-        ]
+        prepares = [partial(hosts[index % 3].prepare, request) for index in range(6)]
+        gos = [partial(hosts[index % 3].go, request.token) for index in range(6)]
+        calls = [*prepares, *gos]
         assert at_once(calls) == []
         hosts[0].wait(request.token, FINAL | {RemoteState.PREPARED, RemoteState.RUNNING})
         assert at_once(calls) == []
@@ -62,19 +61,21 @@ def test_first_probes_agree_on_one_incarnation(make_host: MakeHost) -> None:
     assert hosts[0].incarnation
 
 
-def test_stops_and_launches_race_and_nothing_is_left_or_starts_later(make_host: MakeHost, tmp_path: Path) -> None:
+def test_stops_and_launches_race_and_nothing_is_left_or_starts_later(
+    make_host: MakeHost, tmp_path: Path
+) -> None:
     """200 tokens, stopped before, while and after they are launched, in calls of many tokens each."""
     hosts = mixed_hosts(make_host)
     chance = random.Random(7)
     requests = [hosts[0].request(*STAY, str(tmp_path / f"starts-{number}")) for number in range(200)]
     groups = [requests[start : start + 25] for start in range(0, 200, 25)]
-    calls = []
+    calls: list[Callable[[], object]] = []
     for index, group in enumerate(groups):
         shuffled = chance.sample(group, len(group))
         stops = [(request.token, 0.0) for request in shuffled]
         launcher, stopper = hosts[index % 3], hosts[(index + 1) % 3]
-        calls.append(lambda host=launcher, group=group: host.prepare(*group, go=True))
-        calls.append(lambda host=stopper, stops=stops: host.runner.stop(host.target, stops))
+        calls.append(partial(launcher.prepare, *group, go=True))
+        calls.append(partial(stopper.runner.stop, stopper.target, stops))
     assert at_once(calls) == []
     tokens = [request.token for request in requests]
 
@@ -84,8 +85,8 @@ def test_stops_and_launches_race_and_nothing_is_left_or_starts_later(make_host: 
     until(all_are_fenced)
     assert [token for token in tokens if marked(token)] == []
     before = {token: (tmp_path / f"starts-{index}").exists() for index, token in enumerate(tokens)}
-    assert at_once([lambda host=host: host.prepare(*requests, go=True) for host in hosts]) == []
-    assert at_once([lambda host=host: host.go(*tokens) for host in hosts]) == []
+    assert at_once([partial(host.prepare, *requests, go=True) for host in hosts]) == []
+    assert at_once([partial(host.go, *tokens) for host in hosts]) == []
     assert {report.state for report in hosts[0].poll(*tokens)} == {RemoteState.STOPPED}
     assert [token for token in tokens if marked(token)] == []
     assert before == {token: (tmp_path / f"starts-{index}").exists() for index, token in enumerate(tokens)}
@@ -96,8 +97,8 @@ def test_stops_and_launches_race_and_nothing_is_left_or_starts_later(make_host: 
 def test_many_stops_of_one_token_end_it_once_and_agree(make_host: MakeHost) -> None:
     hosts = mixed_hosts(make_host)
     token = hosts[0].running("sh", "-c", "trap 'sleep 0.2; exit 0' TERM; while :; do sleep 0.05; done")
-    assert at_once([lambda host=hosts[index % 3]: host.stop(token, grace=1_000) for index in range(12)]) == []
-    assert hosts[0].wait(token, {RemoteState.STOPPED})
+    assert at_once([partial(hosts[index % 3].stop, token, grace=1_000) for index in range(12)]) == []
+    hosts[0].wait(token, {RemoteState.STOPPED})
     assert not marked(token)
     assert [path.name for path in hosts[0].attempt_dir(token).glob("stop.*")] == ["stop.done"]
     assert [path.name for path in hosts[0].attempt_dir(token).glob("x.*")] == ["x.cancelled"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 import sys
 import threading
@@ -19,7 +18,7 @@ from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
 from tests.support.local_transport import only_tools, tools_of
-from tests.support.worker_host import WorkerHost, marked
+from tests.support.worker_host import WorkerHost, kill, marked
 
 
 def test_a_probe_makes_a_private_directory_with_an_incarnation_and_keeps_it(host: WorkerHost) -> None:
@@ -88,7 +87,9 @@ def test_a_directory_that_cannot_be_made_is_refused(make_host: MakeHost, tmp_pat
     assert report.warnings[0].startswith("refused: can't write below")
 
 
-@pytest.mark.parametrize("remote_dir", ["~/.iris", "~", "~/a b/'c'", "relative/dir", "{tmp}/abs/$HOME", "~/x/"])
+@pytest.mark.parametrize(
+    "remote_dir", ["~/.iris", "~", "~/a b/'c'", "relative/dir", "{tmp}/abs/$HOME", "~/x/"]
+)
 def test_remote_dir_may_be_anywhere(make_host: MakeHost, tmp_path: Path, remote_dir: str) -> None:
     host = make_host(remote_dir=remote_dir.format(tmp=tmp_path))
     host.probe()
@@ -116,7 +117,9 @@ def test_what_cannot_name_a_directory_is_refused_at_home(dash_host: WorkerHost) 
 
 
 @pytest.mark.parametrize("chips", [("accel0", "accel1"), ("vfio/0", "vfio/1", "vfio/2")])
-def test_chips_are_counted_by_their_devices(make_host: MakeHost, tmp_path: Path, chips: tuple[str, ...]) -> None:
+def test_chips_are_counted_by_their_devices(
+    make_host: MakeHost, tmp_path: Path, chips: tuple[str, ...]
+) -> None:
     for name in ("vfio/vfio", "accelerator", *chips):
         (tmp_path / "dev" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "dev" / name).touch()
@@ -135,7 +138,13 @@ def bus(directory: Path, *devices: tuple[str, str]) -> None:
 def test_without_devices_chips_are_counted_on_the_bus_and_network_cards_are_none(
     make_host: MakeHost, tmp_path: Path
 ) -> None:
-    bus(tmp_path / "sys", ("0x1ae0", "0x0063"), ("0x1ae0", "0x0063"), ("0x1ae0", "0x0042"), ("0x8086", "0x0063"))
+    bus(
+        tmp_path / "sys",
+        ("0x1ae0", "0x0063"),
+        ("0x1ae0", "0x0063"),
+        ("0x1ae0", "0x0042"),
+        ("0x8086", "0x0063"),
+    )
     paths = HostPaths(dev=str(tmp_path / "dev"), sys=str(tmp_path / "sys"))
     assert make_host(paths=paths).probe().chips == 2
 
@@ -161,7 +170,7 @@ def metadata() -> Iterator[tuple[str, dict[str, str]]]:
             self.end_headers()
             self.wfile.write((body if found and body is not None else "an error page").encode())
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, *_: object) -> None:
             """Quiet."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -180,7 +189,10 @@ TPU: Mapping[str, str] = {
     "scheduling/preemptible": "TRUE",
 }
 
-ESSENTIAL = "awk base64 cat chmod date df env fold grep head link ln ls mkdir mv nproc od rm rmdir setsid sleep sort tail tr"
+ESSENTIAL = (
+    "awk base64 cat chmod date df env fold grep head link ln ls mkdir mv nproc od rm rmdir setsid sleep tail tr"
+    " xargs"
+)
 
 
 @pytest.mark.parametrize("client", ["curl", "wget", "python3"])
@@ -190,8 +202,10 @@ def test_the_metadata_server_is_asked_with_whatever_the_host_has(
 ) -> None:
     address, said = metadata
     said.update(TPU)
-    tools = only_tools("dash", tmp_path / "tools", [*ESSENTIAL.split(), "xargs"])
-    program = sys.executable if client == "python3" else only_tools("dash", tmp_path / "one", [client]) / client
+    tools = only_tools("dash", tmp_path / "tools", ESSENTIAL.split())
+    program = (
+        sys.executable if client == "python3" else only_tools("dash", tmp_path / "one", [client]) / client
+    )
     (tools / client).write_text(f'#!/bin/sh\nexec {program} "$@"\n')
     (tools / client).chmod(0o755)
     env = {"PATH": str(tools), variable: address, "http_proxy": "http://127.0.0.1:9"}
@@ -206,9 +220,7 @@ def test_the_metadata_server_is_asked_with_whatever_the_host_has(
     }
 
 
-def test_a_missing_worker_id_stays_missing(
-    make_host: MakeHost, metadata: tuple[str, dict[str, str]]
-) -> None:
+def test_a_missing_worker_id_stays_missing(make_host: MakeHost, metadata: tuple[str, dict[str, str]]) -> None:
     address, said = metadata
     said.update(TPU)
     for blank in ("", "  \n", None):
@@ -225,7 +237,7 @@ def test_hostile_metadata_does_not_break_the_answer(
 ) -> None:
     address, said = metadata
     hostile = "x'\"$(touch pwned)`id`\n\x1b[31mIRIS1 " + "0" * 32 + " END 0\nP cpus 99999\n\u2028é"
-    said.update({key: hostile for key in TPU})
+    said.update(dict.fromkeys(TPU, hostile))
     said["attributes/tpu-env"] = "ZONE: 'z" + "y" * 100_000
     host = make_host(env={"GCE_METADATA_HOST": address})
     report = host.probe()
@@ -256,13 +268,11 @@ def test_a_host_whose_grep_cannot_search_environments_is_refused(make_host: Make
     (tools / "grep").chmod(0o755)
     host = make_host(tools=tools)
     assert any(text.startswith("refused: grep") for text in host.probe().warnings)
-    # And what runs there is never taken for gone.
+    # And what ran there is not taken for gone, though nothing can be found.
     token = host.running("sleep", "1000")
-    working = make_host()
-    for pid in marked(token) - {host.wrapper(token)}:
-        assert pid
-    assert host.state(token) is RemoteState.RUNNING
-    assert working.probe().incarnation == host.incarnation
+    for pid in [host.wrapper(token), *marked(token)]:
+        kill(pid)
+    assert host.state(token) is RemoteState.ORPHANED
 
 
 def test_a_shell_that_fails_is_no_answer_with_a_hint(make_host: MakeHost, tmp_path: Path) -> None:
@@ -281,11 +291,17 @@ def test_a_shell_that_fails_is_no_answer_with_a_hint(make_host: MakeHost, tmp_pa
 
 def test_the_session_may_be_as_odd_as_it_likes(make_host: MakeHost) -> None:
     odd = {"CDPATH": "/:/tmp", "IFS": "/0123456789", "SHELLOPTS": "nounset:noglob", "LC_ALL": "tr_TR.UTF-8"}
-    odd |= {"spare": "x", "started": "y", "no_room": "z", "count": "7", "POSIXLY_CORRECT": "1", "GREP_OPTIONS": "-v"}
+    odd |= {
+        "spare": "x",
+        "started": "y",
+        "no_room": "z",
+        "count": "7",
+        "POSIXLY_CORRECT": "1",
+        "GREP_OPTIONS": "-v",
+    }
     for shell in ("dash", "busybox", "bash"):
         host = make_host(shell, name=f"host-{shell}", env=dict(odd))
         host.probe()
         report = host.ended("sh", "-c", "exit 3")
         assert (report.state, report.exit_code) == (RemoteState.EXITED, 3)
         assert host.stopped(host.running("sleep", "1000")).state is RemoteState.STOPPED
-        assert json.dumps(odd)

@@ -21,7 +21,9 @@ SETTLED = {RemoteState.PREPARED, RemoteState.NOSTART, RemoteState.LOST, RemoteSt
 
 def test_a_task_starts_only_after_its_setup_and_only_on_go(host: WorkerHost, tmp_path: Path) -> None:
     gate, ran = tmp_path / "gate", tmp_path / "ran"
-    setup = f'echo setting up "$NAME" in "${{PWD##*/}}"\nwhile [ ! -e {gate} ]; do sleep 0.02; done\ntouch made'
+    setup = (
+        f'echo setting up "$NAME" in "${{PWD##*/}}"\nwhile [ ! -e {gate} ]; do sleep 0.02; done\ntouch made'
+    )
     request = host.request("sh", "-c", f"ls; touch {ran}", setup=setup, env={"NAME": "it's me"})
     (report,) = host.prepare(request, go=True)
     assert report.state is RemoteState.PREPARING
@@ -125,7 +127,7 @@ def test_what_a_dead_caller_left_half_prepared_is_not_prepared_and_can_be_finish
 
 def test_the_time_limit_ends_the_whole_tree_and_says_timeout(host: WorkerHost, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    script = 'trap "" TERM; (trap "" TERM; setsid sleep 1000 & echo $! >>"$0"; wait) & echo $$ >>"$0"; while :; do sleep 0.05; done'
+    script = 'trap "" TERM; (setsid sleep 1000 & echo $! >>"$0"; wait) & echo $$ >>"$0"; while :; do sleep 0.05; done'
     token = host.launch("sh", "-c", script, str(pids), timeout=0.5, grace=0.5)
     report = host.wait(token)
     assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 137, "timeout")
@@ -149,7 +151,10 @@ def test_a_task_within_its_limit_is_no_timeout(host: WorkerHost) -> None:
 
 
 def test_out_of_memory_is_told_where_the_kernel_tells_it(make_host: MakeHost, tmp_path: Path) -> None:
-    group = next((line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")), None)
+    group = next(
+        (line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")),
+        None,
+    )
     if group is None:
         pytest.skip("no cgroup v2 here")
     events = Path(f"{tmp_path}/sys/fs/cgroup{group}/memory.events")
@@ -170,7 +175,9 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     chip = tmp_path / "dev/accel0"
     chip.touch()
     with chip.open() as file:
-        process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[file.fileno()])
+        process = subprocess.Popen(
+            [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[file.fileno()]
+        )
     yield process
     process.kill()
     process.wait()
@@ -205,7 +212,9 @@ def test_a_chip_that_is_let_go_in_time_is_waited_for(
     assert host.ended("true", exclusive=True).state is RemoteState.EXITED
 
 
-def test_a_process_that_cannot_be_killed_makes_the_attempt_unkillable_until_it_goes(make_host: MakeHost) -> None:
+def test_a_process_that_cannot_be_killed_makes_the_attempt_unkillable_until_it_goes(
+    make_host: MakeHost,
+) -> None:
     """A frozen cgroup keeps even SIGKILL waiting."""
     freezer = Path("/sys/fs/cgroup/freezer")
     if os.geteuid() != 0 or not (freezer / "cgroup.procs").exists():

@@ -52,7 +52,20 @@ def test_arguments_and_values_arrive_byte_for_byte(host: WorkerHost) -> None:
 
 
 def test_names_that_shells_keep_for_themselves_arrive_too(host: WorkerHost) -> None:
-    names = ["UID", "EUID", "PPID", "RANDOM", "SECONDS", "LINENO", "OPTIND", "SHLVL", "GROUPS", "BASHOPTS", "IFS", "PS1"]
+    names = [
+        "UID",
+        "EUID",
+        "PPID",
+        "RANDOM",
+        "SECONDS",
+        "LINENO",
+        "OPTIND",
+        "SHLVL",
+        "GROUPS",
+        "BASHOPTS",
+        "IFS",
+        "PS1",
+    ]
     names += ["BASH_ENV", "FUNCNAME", "HISTCMD", "ENV", "CDPATH", "a", "_x", "token", "dir", "start", "PWD2"]
     env = {name: f"{name} of the job" for name in names}
     request = host.request(sys.executable, "-c", ECHO, "a b", env=env)
@@ -63,7 +76,9 @@ def test_names_that_shells_keep_for_themselves_arrive_too(host: WorkerHost) -> N
 
 
 def test_a_task_works_in_its_own_directory_and_knows_it(host: WorkerHost) -> None:
-    request = host.request(sys.executable, "-c", ECHO, env={"IRIS_WORKDIR": "elsewhere", "IRIS_ATTEMPT_TOKEN": "other"})
+    request = host.request(
+        sys.executable, "-c", ECHO, env={"IRIS_WORKDIR": "elsewhere", "IRIS_ATTEMPT_TOKEN": "other"}
+    )
     host.prepare(request, go=True)
     _, env, where = said(host, request)
     directory = str(host.attempt_dir(request.token))
@@ -85,7 +100,9 @@ def test_the_ranks_of_a_gang_each_get_their_own_environment(host: WorkerHost) ->
 
 
 def test_a_path_of_the_job_without_any_commands_does_not_hinder_the_end(host: WorkerHost) -> None:
-    report = host.ended("/bin/sh", "-c", "exit 3", env={"PATH": "/nowhere", "LD_PRELOAD": "/no/such/library.so"})
+    report = host.ended(
+        "/bin/sh", "-c", "exit 3", env={"PATH": "/nowhere", "LD_PRELOAD": "/no/such/library.so"}
+    )
     assert (report.state, report.exit_code) == (RemoteState.EXITED, 3)
 
 
@@ -106,10 +123,10 @@ def test_a_task_can_be_interrupted_as_usual(make_host: MakeHost, shell: str) -> 
     """Shells ignore SIGINT in the background, and what is ignored stays so; `env` of coreutils undoes it."""
     host = make_host(shell)
     host.probe()
-    code = "import signal; print(signal.getsignal(2) is signal.default_int_handler, signal.getsignal(3) == signal.SIG_DFL)"
-    token = host.launch(sys.executable, "-c", code)
+    token = host.launch(sys.executable, "-c", "import signal; print(*map(signal.getsignal, (2, 3)))")
     host.wait(token)
-    assert host.output(token) == b"True True\n"
+    assert host.output(token).startswith(b"<built-in function default_int_handler> ")
+    assert host.output(token).endswith((b" 0\n", b"Handlers.SIG_DFL\n"))
 
 
 def test_nothing_secret_is_ever_in_the_arguments_of_a_process(make_host: MakeHost, tmp_path: Path) -> None:
@@ -118,7 +135,9 @@ def test_nothing_secret_is_ever_in_the_arguments_of_a_process(make_host: MakeHos
     for name in (*COMMANDS, "sh", "cat", "base64", "tail", "head", "od", "tr", "df", "nproc", "chmod"):
         path = shutil.which(name)
         (tools / name).unlink(missing_ok=True)
-        (tools / name).write_text(f'#!/bin/dash\nprintf "%s\\n" {name} "$@" >>{tmp_path}/log\nexec {path} "$@"\n')
+        (tools / name).write_text(
+            f'#!/bin/dash\nprintf "%s\\n" {name} "$@" >>{tmp_path}/log\nexec {path} "$@"\n'
+        )
         (tools / name).chmod(0o755)
     host = make_host(tools=tools)
     host.probe()

@@ -7,42 +7,50 @@ import secrets
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import ProbeReport, RemoteState, WorkerReport
+from iris_cli.core.observations import ProbeReport, RemoteState
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.task_runner import LaunchRequest, TaskRunner
+from iris_cli.remote.transport import Target
 from tests.support.sshd import PATIENCE, SshLab
-from tests.support.worker_host import kill, marked, until
+from tests.support.worker_host import kill, marked, reports, until
 
 pytestmark = pytest.mark.ssh
 
 
-def test_a_gang_is_prepared_started_watched_and_stopped_over_ssh(ssh_lab: SshLab, ssh: SshTransport) -> None:
-    hosts = ssh_lab(3)
-    runner = TaskRunner(ssh, "c1", connect_timeout=PATIENCE, timeout=PATIENCE)
-    requests = {host.worker: LaunchRequest(token=Token(secrets.token_hex(16)), argv=("sh", "-c", "echo $RANK; sleep 1000"), env={"RANK": host.name}, setup="true") for host in hosts}
+@pytest.fixture
+def runner(ssh: SshTransport) -> TaskRunner:
+    return TaskRunner(ssh, "c1", connect_timeout=PATIENCE, timeout=PATIENCE)
+
+
+def until_state(runner: TaskRunner, target: Target, token: Token, state: RemoteState) -> None:
+    def is_there() -> bool:
+        return [report.state for report in reports(runner.poll(target, [token]))] == [state]
+
+    until(is_there)
+
+
+def test_a_gang_is_prepared_started_watched_and_stopped_over_ssh(ssh_lab: SshLab, runner: TaskRunner) -> None:
+    targets = [host.target() for host in ssh_lab(3)]
+    tokens = [Token(secrets.token_hex(16)) for _ in targets]
+    ranks = list(zip(targets, tokens, strict=True))
     try:
-        for host in hosts:
-            probe = runner.probe(host.target())
+        for target, token in ranks:
+            probe = runner.probe(target)
             assert isinstance(probe, ProbeReport)
-            request, target = requests[host.worker], host.target()
-
-            def states(answer: object) -> list[RemoteState]:
-                assert isinstance(answer, WorkerReport), answer
-                return [report.state for report in answer.attempts]
-
-            identity = {"boot_id": probe.boot_id, "incarnation": probe.incarnation}
-            runner.prepare(target, [request], **identity, go=False)
-            until(lambda t=target, r=request: states(runner.poll(t, [r.token])) == [RemoteState.PREPARED])
-            runner.go(target, [request.token], **identity)
-            until(lambda t=target, r=request: states(runner.poll(t, [r.token])) == [RemoteState.RUNNING])
-        stops = fan_out(hosts, lambda host: runner.stop(host.target(), [(requests[host.worker].token, 5.0)]))
-        for host, answer in stops:
-            assert isinstance(answer, WorkerReport)
-            token = requests[host.worker].token
-            until(lambda h=host, t=token: states(runner.poll(h.target(), [t])) == [RemoteState.STOPPED])
+            request = LaunchRequest(
+                token=token, argv=("sleep", "1000"), env={"RANK": target.worker}, setup="true"
+            )
+            runner.prepare(target, [request], boot_id=probe.boot_id, incarnation=probe.incarnation, go=False)
+            until_state(runner, target, token, RemoteState.PREPARED)
+            runner.go(target, [token], boot_id=probe.boot_id, incarnation=probe.incarnation)
+            until_state(runner, target, token, RemoteState.RUNNING)
+            assert marked(token)
+        for _, answer in fan_out(ranks, lambda rank: runner.stop(rank[0], [(rank[1], 5.0)])):
+            reports(answer)
+        for target, token in ranks:
+            until_state(runner, target, token, RemoteState.STOPPED)
             assert not marked(token)
     finally:
-        for request in requests.values():
-            for pid in marked(request.token):
-                kill(pid)
+        for pid in {pid for token in tokens for pid in marked(token)}:
+            kill(pid)

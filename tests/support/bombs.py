@@ -7,7 +7,22 @@ from pathlib import Path
 
 from tests.support.local_transport import tools_of
 
-COMMANDS = ("awk", "date", "env", "grep", "link", "ln", "ls", "mkdir", "mv", "rm", "rmdir", "setsid", "sleep", "xargs")
+COMMANDS = (
+    "awk",
+    "date",
+    "env",
+    "grep",
+    "link",
+    "ln",
+    "ls",
+    "mkdir",
+    "mv",
+    "rm",
+    "rmdir",
+    "setsid",
+    "sleep",
+    "xargs",
+)
 
 SHIM = """#!{dash}
 printf x >>{directory}/count

@@ -79,25 +79,23 @@ class Explainer:
 
     def __init__(self, context: SchedulingContext) -> None:
         self._context = context
-        self._reasons: dict[Requirement, tuple[Reason, ...]] = {}
+        self._reasons: dict[tuple[Requirement, int], tuple[Reason, ...]] = {}
 
     def reasons(self, requirement: Requirement, entry: TaskId | JobId) -> tuple[Reason, ...]:
         """Why the requirement isn't met, in order of precedence, and what is kept for this entry."""
-        found = self._reasons.get(requirement)
-        if found is None:
-            found = self._reasons[requirement] = tuple(self._find(self._case(requirement)))
         kept = self._context.reservations.get(entry) if isinstance(entry, str) else None
         if not kept:
-            return found
-        own = [reason for reason in found if reason.kind is not ReasonKind.RESERVED]
-        first, *others = own or self._find(self._case(requirement, entry))
+            return self._once(requirement, self._context.open)
+        # Who keeps workers waits for those that are busy, not for what others keep.
+        first, *others = self._once(requirement, self._context.fleet.everyone)
         names = ", ".join(wording.unit_name(requirement.shape, group) for group in kept)
         return (replace(first, text=f"{first.text}; {names} kept free for it"), *others)
 
     def explain(self, requirement: Requirement, entry: TaskId | JobId) -> Explanation:
         """Everything that there is to say about an entry that waits."""
         fleet, shape = self._context.fleet, requirement.shape
-        case = self._case(requirement, entry)
+        own = [position for position, job in self._context.reserved_by.items() if job == entry]
+        case = Case(self._context, requirement, self._context.open | mask_of(own))
         stages = [*selection(requirement), *availability(case)]
         groups = [verdict.group for verdict in judge(case, shape)] if shape else []
         largest = _largest(groups)
@@ -129,11 +127,12 @@ class Explainer:
         lacking = tuple(workers[position].id for position in positions_of(verdict.lacking))
         return NearMiss(name=wording.unit_name(shape, verdict.group), kind=verdict.kind, lacking=lacking)
 
-    def _case(self, requirement: Requirement, entry: TaskId | JobId | None = None) -> Case:
-        """The requirement as all see it, or as the entry does for which workers may be kept."""
-        context = self._context
-        own = [position for position, job in context.reserved_by.items() if job == entry]
-        return Case(context, requirement, context.open | mask_of(own))
+    def _once(self, requirement: Requirement, unreserved: int) -> tuple[Reason, ...]:
+        found = self._reasons.get((requirement, unreserved))
+        if found is None:
+            reasons = tuple(self._find(Case(self._context, requirement, unreserved)))
+            found = self._reasons[requirement, unreserved] = reasons
+        return found
 
     def _find(self, case: Case) -> Iterator[Reason]:
         requirement = case.requirement

@@ -1,7 +1,8 @@
 # What the names below a/<token>/ say. Nothing here writes. The working directory is <root>/a.
 #
 # A directory a/<token>/ holds, beside the files of the protocol:
-#   x.pending ready.pending launch.pending begin.pending end.pending stop.idle timeout.pending setup-timeout.pending
+#   x.pending ready.pending launch.pending begin.pending end.pending timeout.pending setup-timeout.pending
+#   stop.idle
 #       made empty beforehand: each is renamed at most once to what it stands for, so that recording the end
 #       of an attempt needs no disk space. A rename has one winner: whoever finds the old name gone has lost.
 #   launch.<t> begin.<t> end.<t>.<code>     uptimes in hundredths of a second
@@ -12,8 +13,8 @@
 #   stop.run.<since>.<grace>.<pid>.<start>, then stop.done or stop.stuck.<since>.<grace>      (see stop.sh)
 #   timeout          the time limit was reached; timeout.off: the task ended before. setup-timeout likewise
 
-# names TOKEN -> what the names in its directory say:
-# $x (EXITED CANCELLED NOSTART, or empty) $x_code $x_cause $launched $began $ended $end_code $stop $ready $going $set_up
+# names TOKEN -> what the names in its directory say: $x (EXITED CANCELLED NOSTART, or empty) $x_code $x_cause
+# $launched $began $ended $end_code $stop $ready $going $set_up
 names() {
     no_names
     for name in "$1"/*; do
@@ -138,8 +139,8 @@ state_by_names() {
     fi
 }
 
-# writer_of TOKEN FILE -> $state ORPHANED or LOST if whoever wrote FILE is gone. False: look again. An ill-formed
-# file is a dead one's: nothing can be known of its writer.
+# writer_of TOKEN FILE -> $state ORPHANED or LOST if whoever wrote FILE is gone. False: look again. An
+# ill-formed file is a dead one's: nothing can be known of its writer.
 writer_of() {
     read_pid "$1/$2" && is_alive "$pid" "$pid_start" && return
     if [ "$dead" != "$2 $pid $pid_start" ]; then
@@ -149,8 +150,11 @@ writer_of() {
     if is_gone "$1"; then state=LOST; else state=ORPHANED; fi
 }
 
-# is_gone TOKEN: whether no process of it is left. Without a proof of that, something is.
+# is_gone TOKEN: whether no process of it is left, in two looks: what forks and ends while we look can hide in
+# one. Without a proof of that, something is left.
 is_gone() {
     self_pid
+    look "$1" "" "" "$self" "" && [ -z "$found" ] || return
+    nap 0.03
     look "$1" "" "" "$self" "" && [ -z "$found" ]
 }

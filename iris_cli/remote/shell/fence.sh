@@ -1,18 +1,20 @@
 # What makes sure that an attempt can't start any more. The working directory is <root>/a, or $1 is `.`.
 
-# make_root: <root>/a and `spare`. `a` comes before the incarnation; so an incarnation without it is one whose attempts
-# were removed, which can't know what it has started: it is over.
+# make_root: <root>/a and `spare`. `a` comes before the incarnation; so an incarnation without it is one whose
+# attempts were removed, which can't know what it has started: it is over.
 make_root() {
-    [ -e "$root/incarnation" ] && [ ! -d "$root/a" ] && mv "$root/incarnation" "$root/incarnation.$nonce" 2>/dev/null
+    if [ -e "$root/incarnation" ] && [ ! -d "$root/a" ]; then
+        mv "$root/incarnation" "$root/incarnation.$nonce" 2>/dev/null
+    fi
     mkdir -p "$root/a" 2>/dev/null && chmod 700 "$root" "$root/a" 2>/dev/null && [ -w "$root/a" ] || return 1
     [ -e "$root/spare" ] || printf '' 2>/dev/null >>"$root/spare"
     [ -e "$root/spare" ]
 }
 
-# tombstone TOKEN: take the name for a plain file: `mkdir` of it fails from then on. `link` never follows or enters what
-# is there, as `ln` does, and needs no inode. Where there is none (or no more links to `spare`), noclobber makes a
-# new file or fails: shells open what exists and is no plain file without O_CREAT, and a directory can't be written.
-# Whoever comes second sees by `[ -f ]` or `[ -d ]` what was first.
+# tombstone TOKEN: take the name for a plain file: `mkdir` of it fails from then on. `link` never follows or
+# enters what is there, as `ln` does, and needs no inode. Where there is none (or no more links to `spare`),
+# noclobber makes a new file or fails: shells open what exists and is no plain file without O_CREAT, and a
+# directory can't be written. Whoever comes second sees by `[ -f ]` or `[ -d ]` what was first.
 tombstone() {
     link ../spare "$1" 2>/dev/null
     [ -e "$1" ] || (set -C && printf '' >"$1") 2>/dev/null
@@ -25,8 +27,9 @@ cancel() {
     [ -e "$1/cancel" ]
 }
 
-# refuse TOKEN RECORD: end it as x.RECORD before it has started, unless somebody else's start came first. BEFORE looking at `pid`: `cancel`. So without a
-# `pid` there will be no start; with one, that attempt's own state is the answer.
+# refuse TOKEN RECORD: end it as x.RECORD before it has started, unless somebody else's start came first.
+# BEFORE looking at `pid`: `cancel`. So without a `pid` there will be no start; with one, that attempt's own
+# state is the answer.
 refuse() {
     cancel "$1" || return
     [ ! -e "$1/pid" ] || return

@@ -2,21 +2,22 @@
 #
 # Written for dash, busybox ash and bash as `sh`. Rules of the whole library:
 # - Functions answer in variables: a command substitution costs a process. There is no `local` in POSIX sh;
-#   what a function sets is named in its first comment line.
-# - A redirection that fails on a special builtin (`:`, `.`, `exec`, `set`, ...) ends the shell: files are made with
-#   `printf`, and `.` and `exec` are used only where that end is harmless.
+# what a function sets is named in its first comment line.
+# - A redirection that fails on a special builtin (`:`, `.`, `exec`, `set`, ...) ends the shell: files are
+#   made with `printf`, and `.` and `exec` are used only where that end is harmless.
 # - No comment line inside quotes: comment lines and indentation are cut off before the library is sent.
 #
 # Set by the caller beforehand: iris_proc iris_dev iris_sys iris_mounts, normally /proc /dev /sys
 # /proc/self/mounts. What is looked at before it is set must not come from the session's environment:
 
-search_works= boot_time= defaults= started= no_room= chips_deadline= watchdog= kills_before= cautions= spare=../spare
+search_works= boot_time= defaults= started= no_room= chips_deadline= watchdog= kills_before= cautions=
+spare=../spare
 
 # nap: a short pause, a whole second where `sleep` knows no fractions.
 nap() { sleep "${1:-0.05}" 2>/dev/null || sleep 1; }
 
-# detach COMMAND...: become COMMAND in a session of its own. To be called in a background subshell, which is no
-# group leader, so that neither variant has to fork: `$!` stays the process id of COMMAND.
+# detach COMMAND...: become COMMAND in a session of its own. To be called in a background subshell, which is
+# no group leader, so that neither variant has to fork: `$!` stays the process id of COMMAND.
 detach() {
     if command -v setsid >/dev/null 2>&1; then exec setsid "$@"; fi
     if command -v perl >/dev/null 2>&1; then
@@ -26,7 +27,8 @@ detach() {
     exec "$@"
 }
 
-# is_number TEXT: whether it is a number that arithmetic can take (it would read 010 as eight, and fail at 08).
+# is_number TEXT: whether it is a number that arithmetic can take (it would read 010 as eight, and fail at
+# 08).
 is_number() {
     case $1 in '' | *[!0-9]* | 0?* | ?????????????*) return 1 ;; esac
 }
@@ -60,8 +62,8 @@ if [ -r "$iris_proc/self/stat" ]; then
         done <"$iris_proc/stat"
     }
 
-    # start_of PID -> $start: its start in clock ticks since boot. False for what has ended, zombies too, unless
-    # other threads of it live on: they still hold what it held.
+    # start_of PID -> $start: its start in clock ticks since boot. False for what has ended, zombies too,
+    # unless other threads of it live on: they still hold what it held.
     start_of() {
         stat_text=
         while IFS= read -r stat_line || [ -n "$stat_line" ]; do

@@ -1,15 +1,15 @@
 # The calls `prepare` and `go`. The working directory is <root>/a.
 #
-# How an attempt is prepared, so that its caller may die between any two steps, and any number of callers may do it at
-# the same time (all of them send the same, for the token names the attempt):
-#   1. mkdir <token>              excludes the tombstone. It doesn't say who goes on: the winner may be dead.
-#   2. mkdir <token>/n.<nonce>    everything is written there, where no other call writes
-#   3. ln n.<nonce>/run run       THE step: one winner, ever, and `run` is complete. Nothing was visible before.
-#   4. mv n.<nonce>/* .           of the winner, whose nonce is in `run`. Anybody may do it, each file moves once: so `env`
-#                                 can't come back after the wrapper has removed it
-#   5. the set-up, or             its runner takes `setup.pid` (see run.sh)
-#      mv ready.pending ready     once: PREPARED
-# A call that finds a step done goes on with the next one. Until `ready` there is PREPARED said nowhere.
+# How an attempt is prepared, so that its caller may die between any two steps, and any number of callers may
+# do it at the same time (all of them send the same, for the token names the attempt):
+#   1. mkdir <token>             excludes the tombstone. It doesn't say who goes on: the winner may be dead.
+#   2. mkdir <token>/n.<nonce>   everything is written there, where no other call writes.
+#   3. ln n.<nonce>/run run      THE step: one winner, ever, and `run` is complete. Nothing counted before.
+#   4. mv n.<nonce>/* .          of the winner, whose nonce is in `run`. Anybody may do it, each file moves
+#                                once: so `env` can't come back after the wrapper has removed it.
+#   5. the set-up, or            Its runner takes `setup.pid` (see run.sh).
+#      mv ready.pending ready    once: PREPARED. Nothing else says so.
+# A call that finds a step done goes on with the next one.
 
 # prepare TOKEN EXCLUSIVE CMD ENV SETUP SETTINGS: texts of the files, and of the settings in `run`.
 prepare() {
@@ -37,6 +37,10 @@ prepare() {
         fi
     fi
     move_in "$1"
+    if [ ! -e "$1/cmd" ] || [ ! -e "$1/setup" ]; then
+        refuse "$1" nostart.disk # even a rename may need room
+        return
+    fi
     if [ -s "$1/setup" ]; then
         start "$1" setup
     else
@@ -46,8 +50,8 @@ prepare() {
     [ ! -e "$1/cancel" ] || rm -f "$1/env" "$1"/n.*/env
 }
 
-# no_room TOKEN -> $no_room: not even its directory can be made. Say NOSTART only if a tombstone keeps it from starting
-# later, when there is room again; without one it just isn't there yet.
+# no_room TOKEN -> $no_room: not even its directory can be made. Say NOSTART only if a tombstone keeps it from
+# starting later, when there is room again; without one it just isn't there yet.
 no_room() {
     tombstone "$1"
     [ ! -f "$1" ] || no_room="$no_room $1"
@@ -90,7 +94,8 @@ move_in() {
     rmdir "$new" 2>/dev/null
 }
 
-# go TOKEN: only what is PREPARED, in this boot, and not cancelled. The wrapper itself makes sure that it is the only one.
+# go TOKEN: only what is PREPARED, in this boot, and not cancelled. The wrapper itself makes sure that it is
+# the only one.
 go() {
     state_of "$1"
     [ "$state" = PREPARED ] && [ ! -e "$1/cancel" ] || return
@@ -98,8 +103,8 @@ go() {
     started="$started $1"
 }
 
-# start TOKEN MODE: `run` of the attempt, detached. Shells ignore SIGINT and SIGQUIT in the background, and what is ignored
-# stays ignored; a task should get them as usual where that can be had.
+# start TOKEN MODE: `run` of the attempt, detached. Shells ignore SIGINT and SIGQUIT in the background, and
+# what is ignored stays ignored; a task should get them as usual where that can be had.
 start() {
     if [ -z "$defaults" ]; then
         defaults=env
@@ -125,8 +130,8 @@ await_starts() {
     done
 }
 
-# chips_held TOKEN: whether a process holds a chip, also after two seconds: one that was killed needs a moment to go. Who
-# it is goes into the attempt's `err`.
+# chips_held TOKEN: whether a process holds a chip, also after two seconds: one that was killed needs a moment
+# to go. Who it is goes into the attempt's `err`.
 chips_held() {
     now
     chips_deadline=${chips_deadline:-$((now + 200))}

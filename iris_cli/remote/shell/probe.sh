@@ -11,7 +11,8 @@ probe() {
             refusal "can't write below $root; is the disk full, or set remote_dir to another directory"
         fi
     fi
-    can_search || refusal "grep on this host can't search the environment of processes: install GNU grep or a newer busybox"
+    can_search ||
+        refusal "grep here can't search the environment of processes: install GNU grep or a newer busybox"
     command -v base64 >/dev/null 2>&1 || command -v openssl >/dev/null 2>&1 ||
         refusal "there is neither base64 nor openssl: install coreutils"
     [ "$boot" != - ] || refusal "this host doesn't say when it was booted"
@@ -45,7 +46,8 @@ caution() {
 "
 }
 
-# on_network_disk DIRECTORY: hosts that share it would take each other's attempts for their own. BEFORE anything is made.
+# on_network_disk DIRECTORY: hosts that share it would take each other's attempts for their own. BEFORE
+# anything is made.
 on_network_disk() {
     place=$1
     while [ ! -d "$place" ] && [ "$place" != / ] && [ -n "$place" ]; do
@@ -71,8 +73,8 @@ on_network_disk() {
     esac
 }
 
-# take_incarnation -> $incarnation. Written beside, linked once: probes at the same time agree on one. A damaged one is not
-# replaced: whoever does that can't know that nobody else has just done it.
+# take_incarnation -> $incarnation. Written beside, linked once: probes at the same time agree on one. A
+# damaged one is not replaced: whoever does that can't know that nobody else has just done it.
 take_incarnation() {
     read_incarnation
     [ "$incarnation" = - ] || return 0
@@ -129,7 +131,9 @@ accelerators() {
     tpus_on_bus
     how_many "$iris_dev"/accel[0-9]*
     # vfio is for any device that is handed through: with a bus to look at, it must have a TPU on it.
-    if [ "$found" -eq 0 ] && { [ "$tpus" -gt 0 ] || [ -z "$bus" ]; }; then how_many "$iris_dev"/vfio/[0-9]*; fi
+    if [ "$found" -eq 0 ] && { [ "$tpus" -gt 0 ] || [ -z "$bus" ]; }; then
+        how_many "$iris_dev"/vfio/[0-9]*
+    fi
     [ "$found" -gt 0 ] || found=$tpus
     number chips "$found"
     how_many "$iris_proc"/driver/nvidia/gpus/*
@@ -150,17 +154,16 @@ accelerators() {
     named gpu_variant "$variant"
 }
 
-# tpus_on_bus -> $tpus, and $bus if there is a bus to look at. Reading these never disturbs a running job. The vendor
-# (Google) makes network cards and disks too.
+# tpus_on_bus -> $tpus, and $bus if there is a bus to look at. Reading these never disturbs a running job. The
+# vendor (Google) makes network cards and disks too.
 tpus_on_bus() {
     tpus=0 bus=
     for each in "$iris_sys"/bus/pci/devices/*; do
         vendor= device=
         [ -r "$each/vendor" ] && read -r vendor <"$each/vendor" && read -r device <"$each/device" || continue
         bus=1
-        case $vendor.$device in
-        0x1ae0.0x0027 | 0x1ae0.0x005e | 0x1ae0.0x0062 | 0x1ae0.0x0063 | 0x1ae0.0x006f | 0x1ae0.0x0076) tpus=$((tpus + 1)) ;;
-        esac
+        [ "$vendor" = 0x1ae0 ] || continue
+        case $device in 0x0027 | 0x005e | 0x0062 | 0x0063 | 0x006f | 0x0076) tpus=$((tpus + 1)) ;; esac
     done
 }
 
@@ -195,6 +198,7 @@ fetch() {
         wget -q -T 2 -O - --header 'Metadata-Flavor: Google' "$1"
     elif command -v python3 >/dev/null 2>&1; then
         python3 -c 'import sys, urllib.request as u
-print(u.urlopen(u.Request(sys.argv[1], headers={"Metadata-Flavor": "Google"}), timeout=2).read(20000).decode())' "$1"
+request = u.Request(sys.argv[1], headers={"Metadata-Flavor": "Google"})
+print(u.urlopen(request, timeout=2).read(20000).decode())' "$1"
     fi
 }

@@ -4,7 +4,8 @@
 #   T <base64>                                                       belongs to the line before
 # Times are in hundredths of a second, `began` and `ended` that long before the answer.
 
-# open_frame NONCE REMOTE_DIR CLUSTER WORKER -> $root $boot $incarnation; goes to <root>/a, $missing if there is none.
+# open_frame NONCE REMOTE_DIR CLUSTER WORKER -> $root $boot $incarnation; goes to <root>/a, $missing if there
+# is none.
 open_frame() {
     nonce=$1
     root=$2/$3/$4
@@ -107,7 +108,8 @@ size_line() {
     is_number "$5" && eval "${9##*/}_${9%/*}=$5"
 }
 
-# tails TOKEN: the end of what it has written: 4 KiB in all, of which `out` has one at least. `err` is last: it says why.
+# tails TOKEN: the end of what it has written: 4 KiB in all, of which `out` has one at least. `err` is last:
+# it says why.
 tails() {
     of_err=$bytes_err of_out=$bytes_out
     [ "$of_out" -le 1024 ] || of_out=1024

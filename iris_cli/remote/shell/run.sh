@@ -1,6 +1,6 @@
-# The processes beside the task: `sh <root>/a/<token>/run MODE`. MODE is `setup` or `start` (the wrapper) or `limit`
-# (its watchdog). The file `run` holds the library up to here and the settings of the attempt:
-# mask (the umask of the session) and, in hundredths of a second, time_limit setup_limit grace (0: no limit).
+# The processes beside the task: `sh <root>/a/<token>/run MODE`. MODE is `setup` or `start` (the wrapper) or
+# `limit` (its watchdog). The file `run` holds the library up to here and the settings of the attempt: mask
+# (the umask of the session) and, in hundredths of a second, time_limit setup_limit grace (0: no limit).
 
 run_main() {
     dir=${0%/*}
@@ -8,7 +8,8 @@ run_main() {
     spare=../../spare
     cd "$dir" || exit 1
     boot_id
-    # The task may signal its whole group: the wrapper outlives that. Handlers, unlike `trap ''`, aren't inherited.
+    # The task may signal its whole group: the wrapper outlives that. Handlers, unlike `trap ''`, aren't
+    # inherited.
     trap : HUP INT QUIT TERM USR1 USR2
     mode=$1
     shift
@@ -18,8 +19,8 @@ run_main() {
 # The wrapper of the task. `mkdir go` has one winner, ever: the wrapper does it itself, so that nobody can die
 # between winning and starting it.
 #
-# BEFORE the command: `pid`, THEN the test of `cancel`. A stop sets `cancel`, THEN reads `pid`. So either the stop
-# sees this wrapper, or this wrapper sees the stop.
+# BEFORE the command: `pid`, THEN the test of `cancel`. A stop sets `cancel`, THEN reads `pid`. So either the
+# stop sees this wrapper, or this wrapper sees the stop.
 run_start() {
     now
     mv launch.pending "launch.$now" 2>/dev/null
@@ -31,7 +32,7 @@ run_start() {
     if [ -e cancel ] || [ ! -e x.pending ]; then record cancelled && return; fi
     [ -r env ] && [ -r cmd ] || { record nostart.disk && return; }
     . ./env
-    rm -f env
+    rm -f env n.*/env
     . ./cmd
     watch "$time_limit" timeout
     oom_kills
@@ -45,7 +46,8 @@ run_start() {
     record "$end"
 }
 
-# The set-up. `ln` to setup.pid has one winner, and says who that is in the same step. `env` stays for the task.
+# The set-up. `ln` to setup.pid has one winner, and says who that is in the same step. `env` stays for the
+# task.
 run_setup() {
     if ! write_pid "setup.pid.$$" || ! ln "setup.pid.$$" setup.pid 2>/dev/null; then
         rm -f "setup.pid.$$"
@@ -75,8 +77,8 @@ write_pid() {
     start_of $$ && [ -n "$boot" ] && printf '%s %s %s\n' $$ "$start" "$boot" 2>/dev/null >"$1"
 }
 
-# ended_with CODE LIMIT -> $end, the name of the exit record. A stop takes stop.idle, and the watchdog LIMIT.pending, before
-# the first signal: so what they ended is told apart from what ended by itself.
+# ended_with CODE LIMIT -> $end, the name of the exit record. A stop takes stop.idle, and the watchdog
+# LIMIT.pending, before the first signal: so what they ended is told apart from what ended by itself.
 ended_with() {
     end=$1
     now
@@ -101,8 +103,9 @@ record() {
     return 0
 }
 
-# sweep: end what the task has left behind, so that whoever comes next finds the chips free. If something can't
-# be ended the attempt goes on: its end would release what that holds. A stop does the same, so it is left to that.
+# sweep: end what the task has left behind, so that whoever comes next finds the chips free. If something
+# can't be ended the attempt goes on: its end would release what that holds. A stop does the same, so it is
+# left to that.
 sweep() {
     [ -e stop.idle ] || return 0
     until (
@@ -118,8 +121,8 @@ sweep() {
 
 when_to_kill() { :; }
 
-# watch HUNDREDTHS LIMIT -> $watchdog, as pid:start: start the watchdog. It is no process of the attempt: it has neither the marker nor
-# the session.
+# watch HUNDREDTHS LIMIT -> $watchdog, as pid:start: start the watchdog. It is no process of the attempt: it
+# has neither the marker nor the session.
 watch() {
     watchdog=
     [ "$1" -gt 0 ] || return 0
@@ -131,8 +134,8 @@ watch() {
     start_of $! && watchdog=$!:$start
 }
 
-# The watchdog: in time, end what wrapper PID START runs; the wrapper records why. It ends within ten seconds when there is
-# nothing left to watch.
+# The watchdog: in time, end what wrapper PID START runs; the wrapper records why. It ends within ten seconds
+# when there is nothing left to watch.
 run_limit() {
     now
     deadline=$((now + $1))
@@ -147,7 +150,8 @@ run_limit() {
     reap "$token" keep $$ ""
 }
 
-# oom_kills -> $oom_kills: how often the kernel has killed in our cgroup for want of memory; empty if it doesn't say.
+# oom_kills -> $oom_kills: how often the kernel has killed in our cgroup for want of memory; empty if it
+# doesn't say.
 oom_kills() {
     oom_kills=
     [ -r "$iris_proc/self/cgroup" ] || return 0

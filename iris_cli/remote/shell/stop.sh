@@ -1,14 +1,17 @@
-# The call `stop`, and the stopper that does it. The working directory is <root>/a; of the stopper <root>/a/<token>.
+# The call `stop`, and the stopper that does it. The working directory is <root>/a; of the stopper
+# <root>/a/<token>.
 #
-# stop.idle is renamed by the stopper itself to stop.run.<since>.<grace>.<pid>.<start>: its first act, which has one
-# winner. So whoever comes later reads in the name who is at it, and if that process has died, the next one renames
-# that name: one winner again. SINCE is the uptime of the first stop; both times are in hundredths of a second.
+# stop.idle is renamed by the stopper itself to stop.run.<since>.<grace>.<pid>.<start>: its first act, which
+# has one winner. So whoever comes later reads in the name who is at it, and if that process has died, the
+# next one renames that name: one winner again. SINCE is the uptime of the first stop; both times are in
+# hundredths of a second.
 
 # stop TOKEN GRACE: the fence.
 stop() {
     if [ ! -d "$1" ]; then
         [ ! -f "$1" ] || return
-        # No directory, but processes: the directory was removed under them. They need a stopper, which needs one.
+        # No directory, but processes: the directory was removed under them. They need a stopper, which needs
+        # one.
         if can_search && marks=$(marked "$1") && [ -z "$marks" ]; then
             tombstone "$1"
             [ ! -f "$1" ] || return
@@ -27,7 +30,8 @@ stop() {
     stop.run.*)
         stop_parts "$stop"
         if is_alive "$stop_pid" "$stop_start"; then
-            # Less patience than before: tell the one who is at it. If the name has changed it is about to end.
+            # Less patience than before: tell the one who is at it. If the name has changed it is about to
+            # end.
             [ "$2" -ge "$stop_grace" ] ||
                 mv "$1/$stop" "$1/stop.run.$stop_since.$2.$stop_pid.$stop_start" 2>/dev/null
             return

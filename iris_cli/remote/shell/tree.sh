@@ -1,19 +1,21 @@
 # Find every process of an attempt; end them all.
 #
-# A process belongs to an attempt if the marker IRIS_ATTEMPT_TOKEN=<token> is in its environment, if it is in the
-# session of the attempt's wrapper, if it was seen to belong before, or if its parent belongs. The wrapper is
-# the leader of that session, and as long as it is there no other session can have its number; once it is gone,
-# the number proves nothing. So stopping spares the wrapper until nothing else is left.
+# A process belongs to an attempt if the marker IRIS_ATTEMPT_TOKEN=<token> is in its environment, if it is in
+# the session of the attempt's wrapper, if it was seen to belong before, or if its parent belongs. The wrapper
+# is the leader of that session, and as long as it is there no other session can have its number; once it is
+# gone, the number proves nothing. So stopping spares the wrapper until nothing else is left.
 
-# look TOKEN LEADERS SEEN SELF SPARED -> $found: the attempt's processes as pid:start. LEADERS: its wrappers; SEEN: processes
-# that belonged to it before; SPARED: those that are left out with all their children (all as pid:start), and so is
-# SELF, a process id. False if that can't be told, as when the table doesn't even show SELF.
+# look TOKEN LEADERS SEEN SELF SPARED -> $found: the attempt's processes as pid:start. LEADERS: its wrappers;
+# SEEN: processes that belonged to it before; SPARED: those that are left out with all their children (all as
+# pid:start), and so is SELF, a process id. False if that can't be told, as when the table doesn't even show
+# SELF.
 look() {
     found=
     can_search && marks=$(marked "$1") || return 1
     # shellcheck disable=SC2086
     marks=$(set -f && printf '%s ' $marks)
-    found=$(processes | LC_ALL=C awk -v marks="$marks" -v leaders="$2" -v seen="$3" -v self="$4" -v spared="$5" '
+    set -- "marks=$marks" "leaders=$2" "seen=$3" "self=$4" "spared=$5"
+    found=$(processes | LC_ALL=C awk -v "$1" -v "$2" -v "$3" -v "$4" -v "$5" '
         /^\// {
             pid = text = $0
             sub(/\/stat:.*/, "", pid)
@@ -87,10 +89,10 @@ signal() {
     done
 }
 
-# reap TOKEN WRAPPER SELF SPARED: end everything of the attempt in the working directory: TERM once for each process,
-# KILL from the uptime $kill_at on, until two looks in a row find nothing. False if something withstands that
-# for ten seconds. `when_to_kill` sets $kill_at. WRAPPER `keep` leaves the wrapper alone; `last` ends it as well,
-# by itself if it can (it has an end to record), once nothing else is left.
+# reap TOKEN WRAPPER SELF SPARED: end everything of the attempt in the working directory: TERM once for each
+# process, KILL from the uptime $kill_at on, until two looks in a row find nothing. False if something
+# withstands that for ten seconds. `when_to_kill` sets $kill_at. WRAPPER `keep` leaves the wrapper alone;
+# `last` ends it as well, by itself if it can (it has an end to record), once nothing else is left.
 reap() {
     quiet=0 seen= termed= killing_since= alone_since= round=0
     while :; do
