@@ -99,7 +99,7 @@ def test_the_library_removes_named_files_only() -> None:
 def test_the_library_fits_its_own_rules() -> None:
     for name, text in library().items():
         assert "\t" not in text, name
-        assert not re.search(r"(^|[;&|({]) *(local|function|source|declare|typeset) ", text, re.MULTILINE), (
+        assert not re.search(r"(^|[;&|({]) *(local|source|declare|typeset) ", text, re.MULTILINE), (
             name
         )
         assert "[[" not in text.replace("[[:space:]]", ""), name

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from iris_cli.core.ids import TaskId, WorkerId
 from iris_cli.core.scheduling.capacity import first_of
@@ -11,12 +12,17 @@ from iris_cli.core.scheduling.feasibility import Requirement
 from iris_cli.core.task import Task
 
 
-class Assignment(NamedTuple):
-    """One task goes to one worker; `gpus` are the indexes it gets there."""
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One task goes to one worker: unpacks into that pair. `gpus` are the indexes it gets there."""
 
     task: TaskId
     worker: WorkerId
     gpus: tuple[int, ...] = ()
+
+    def __iter__(self) -> Iterator[str | TaskId]:
+        yield self.task
+        yield self.worker
 
 
 def place_tasks(

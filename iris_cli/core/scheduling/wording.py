@@ -20,7 +20,7 @@ from iris_cli.core.scheduling.groups import Group, vm_count, worker_number
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.verdicts import Refusal
 from iris_cli.core.units import format_duration, format_memory
-from iris_cli.core.worker import Worker
+from iris_cli.core.worker import Claim, Worker
 
 _FEW = 3
 
@@ -147,10 +147,20 @@ def unavailable(context: SchedulingContext, requirement: Requirement, refusal: R
     return f"{text} ({detail})" if detail else text
 
 
-def holders(context: SchedulingContext, lacking: int) -> Iterator[JobId]:
-    """The jobs whose live attempts are on these workers: worker by worker, by id, some more than once."""
+def holders(context: SchedulingContext, lacking: int, kind: ReasonKind | None = None) -> Iterator[JobId]:
+    """The jobs with live attempts on these workers: worker by worker, by id, some more than once.
+
+    With `kind` only those that hold some of it.
+    """
     for position in positions_of(lacking):
-        yield from sorted(attempt.task.job for attempt in context.fleet.workers[position].claims)
+        claims = context.fleet.workers[position].claims
+        yield from sorted(attempt.task.job for attempt, claim in claims.items() if _holds(claim, kind))
+
+
+def _holds(claim: Claim, kind: ReasonKind | None) -> bool:
+    if kind is ReasonKind.CHIPS:
+        return claim.chips
+    return kind is not ReasonKind.GPUS or bool(claim.gpus)
 
 
 def _needed(requirement: Requirement, kind: ReasonKind) -> str:
@@ -169,7 +179,7 @@ def _detail(context: SchedulingContext, kind: ReasonKind, lacking: int) -> str:
             return few(context.reserved_by[position] for position in positions_of(lacking))
         case ReasonKind.BEHIND:
             return ""
-    names = few(holders(context, lacking))
+    names = few(holders(context, lacking, kind))
     return f"held by {names}" if names else ""
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.resources import Device
+from iris_cli.core.scheduling import Assignment
 from iris_cli.core.worker import Worker, WorkerCondition
 from tests.support.fleet import (
     GIB,
@@ -233,3 +235,8 @@ def test_accelerator_work_leaves_whole_slices_of_several_vms_alone() -> None:
 def test_among_equals_the_worker_id_decides_as_text() -> None:
     fleet = [host(f"w-{number}") for number in (2, 10, 1)]
     assert workers_of(cycle(fleet, job("j", cpu=16, replicas=3)), "j") == ["w-1", "w-10", "w-2"]
+
+
+def test_an_assignment_unpacks_into_task_and_worker() -> None:
+    task, worker = Assignment(TaskId(JobId("a"), 0), WorkerId("w"), gpus=(1,))
+    assert (str(task), worker) == ("a/task-0", "w")
