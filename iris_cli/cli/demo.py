@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -125,12 +126,15 @@ def _end_jobs(cluster: LocalCluster) -> None:
 
 
 def _invite(iris: Context, cluster: LocalCluster) -> None:
+    # In a clone the command lies in .venv, where no shell finds it.
+    program = "iris" if shutil.which("iris") else shlex.quote(sys.argv[0])
     lines = (
+        "",
         "The cluster is yours to play with:",
         f"  export IRIS_CONFIG={shlex.quote(str(cluster.config))}",
-        "  iris launch --tpu v5litepod-16 --wait -- sh -c 'hostname; echo $IRIS_TASK_INDEX'",
-        "  iris status",
-        f"End it with:  iris demo --stop --dir {shlex.quote(str(cluster.root))}",
+        f"  {program} launch --tpu {_TYPE} --wait -- sh -c 'hostname; echo $IRIS_TASK_INDEX'",
+        f"  {program} status",
+        f"End it with:  {program} demo --stop --dir {shlex.quote(str(cluster.root))}",
     )
     for line in lines:
         iris.output.line(line)

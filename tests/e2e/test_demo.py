@@ -66,7 +66,7 @@ def test_a_kept_demo_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
     root = tmp_path / "lab"
     ran = iris("demo", "--keep", "--dir", str(root), directory=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    assert f"iris demo --stop --dir {root}" in ran.stdout
+    assert f"demo --stop --dir {root}" in ran.stdout
     try:
         config = ("--config", str(root / "cluster.yaml"))
         again = iris(*config, "launch", "--wait", "--cpu", "0.1", "--", "true", directory=tmp_path)

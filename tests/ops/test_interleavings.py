@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pytest
 
-from iris_cli.core.ids import JobId
+from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.job import JobState
 from iris_cli.core.observations import RemoteState as S
 from iris_cli.core.observations import SilenceKind
-from iris_cli.core.outcome import EndReason
+from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.task import AttemptState, TaskState
 from iris_cli.core.worker import WorkerCondition
-from iris_cli.ops import workers
+from iris_cli.errors import UsageError
+from iris_cli.ops import cycle, observe, workers
 from iris_cli.ops.cancel import cancel
+from iris_cli.ops.environment import Place
 from tests.support.fake_runner import Site
+
+
+def polled(site: Site) -> Callable[[], None]:
+    """Somebody asks all workers now, and weighs what they said when the result is called."""
+    session = site.session()
+    seen = session.view()
+    asked = observe.questions(session, seen, session.clock.now())
+    answers = [answer for batch in observe.ask(session, seen, asked) for answer in batch]
+
+    def weigh() -> None:
+        with session.transaction() as draft:
+            observe.weigh(session, draft, answers)
+
+    return weigh
+
+
+def with_the_assignment_alone(site: Site) -> None:
+    """Somebody places what waits, and is stopped before anything is sent."""
+    session = site.session()
+    with session.transaction() as draft:
+        cycle.assign(session, draft)
 
 
 def test_a_launch_cut_between_prepare_and_go_is_started_by_the_next_cycle(tmp_path: Path) -> None:
@@ -70,115 +95,99 @@ def test_an_answer_from_before_the_launch_does_not_stop_what_runs_now(tmp_path: 
     site = Site(tmp_path, "w0")
     site.launch("one")
     site.cycle()
-    w0 = site.hosts["w0"]
     site.launch("two")
-
-    def late_poll() -> None:
-        """Somebody else's poll was answered before this launch; it is weighed after it."""
-        w0.meanwhile["poll"] = lambda: resumed.append(site.session())
-        site.cycle()
-
-    resumed: list[object] = []
-    # The other one polls while `two` is assigned but not prepared, and commits when it runs.
-    session = site.session()
-    from iris_cli.ops import cycle, observe
-
-    with session.transaction() as draft:
-        cycle.assign(session, draft)
-    slow = site.session()
-    snapshot = slow.view()
-    answers = [
-        each
-        for batch in observe.ask(slow, snapshot, observe.questions(slow, snapshot, slow.clock.now()))
-        for each in batch
-    ]
-    site.run(cycles=6)
+    with_the_assignment_alone(site)
+    weigh_late = polled(site)
+    site.run()
     assert site.attempt("two").state is AttemptState.RUNNING
-    with slow.transaction() as draft:
-        observe.weigh(slow, draft, answers)
+    weigh_late()
     assert site.attempt("two").state is AttemptState.RUNNING
 
 
 def test_an_answer_from_before_a_reboot_releases_nothing_after_it(tmp_path: Path) -> None:
-    from iris_cli.ops import observe
-
     site = Site(tmp_path, "w0")
     site.launch("one")
     site.cycle()
-    slow = site.session()
-    snapshot = slow.view()
-    answers = [
-        each
-        for batch in observe.ask(slow, snapshot, observe.questions(slow, snapshot, slow.clock.now()))
-        for each in batch
-    ]
+    weigh_late = polled(site)
     site.hosts["w0"].reboot()
     site.run()
     attempt = site.attempt("one")
     assert (attempt.number, attempt.state) == (1, AttemptState.RUNNING)
-    with slow.transaction() as draft:
-        observe.weigh(slow, draft, answers)
+    weigh_late()
     assert site.attempt("one") == attempt
 
 
-def test_a_directory_that_vanished_after_the_launch_is_fenced_not_filled_again(tmp_path: Path) -> None:
-    site = Site(tmp_path, "w0")
-    site.launch("one")
+def test_an_answer_that_lay_around_tells_the_time_of_the_end_all_the_same(tmp_path: Path) -> None:
+    site = Site(tmp_path, "w0", "w1")
+    site.gang("train", 2)
     site.cycle()
-    entry = site.hosts["w0"].of("one")
-    entry.state = S.LAUNCHING
+    site.hosts["w0"].exits("train/task-0", 3)
+    ended = site.clock.now()
+    weigh_late = polled(site)
+    site.clock.time += 20.0
+    site.hosts["w1"].exits("train/task-1", 1)
+    weigh_late()
+    site.run()
+    assert site.attempt("train", 0).end == End(reason=EndReason.USER_ERROR, at=ended, exit_code=3)
+    assert site.task("train", 0).state is TaskState.FAILED
 
 
-@pytest.mark.parametrize("gap", [0.0, 300.0])
-def test_a_rebooted_host_outranks_the_exit_code_that_was_heard_first(tmp_path: Path, gap: float) -> None:
+def test_a_directory_that_vanished_is_fenced_and_the_launch_is_made_anew(tmp_path: Path) -> None:
+    site = Site(tmp_path, "w0")
+    site.launch("one", setup="make")
+    site.cycle()
+    token = site.attempt("one").token
+    w0 = site.hosts["w0"]
+    w0.tokens.clear()
+    site.run()
+    assert w0.tokens[token].state is S.STOPPED
+    assert site.attempt("one").state is AttemptState.RUNNING
+    assert site.attempt("one").token != token
+
+
+@pytest.mark.parametrize("polls_before", [0, 1])
+def test_a_rebooted_host_outranks_the_exit_code_that_was_heard_first(
+    tmp_path: Path, polls_before: int
+) -> None:
     site = Site(tmp_path, "w0", "w1", "w2")
     site.gang("train", 3)
     site.cycle()
-    assert site.state_of("train") is JobState.RUNNING
-    hosts = site.hosts
-    hosts["w1"].exits("train/task-1", 1)
-    hosts["w0"].silence = SilenceKind.TIMEOUT
-    if gap:
-        hosts["w2"].unkillable = True
+    w0, w1, w2 = site.hosts.values()
+    w1.exits("train/task-1", 1)
+    w0.silence = SilenceKind.TIMEOUT
+    w2.unkillable = True
+    for _ in range(polls_before):
         site.cycle()
-        hosts["w2"].unkillable = False
-    hosts["w0"].silence = None
-    hosts["w0"].reboot()
-    arrived: list[str] = []
-
-    def wait_for_the_others() -> None:
-        import time
-
-        time.sleep(0.5)
-
-    hosts["w0"].meanwhile["poll"] = wait_for_the_others
-    site.cycle(gap)
+    w0.silence = None
+    w0.reboot()
+    w2.unkillable = False
+    stopped = Event()
+    w2.meanwhile["stop"] = stopped.set
+    w0.meanwhile["poll"] = lambda: (stopped.wait(30.0), None)[1]  # the slowest host of all
+    site.cycle(300.0)
     job = site.cluster.jobs[JobId("train")]
-    assert (job.failed_rounds, job.preempted_rounds) == (0, 1), arrived
+    assert (job.failed_rounds, job.preempted_rounds) == (0, 1)
 
 
 def test_a_round_whose_culprit_ended_well_after_all_is_settled(tmp_path: Path) -> None:
     site = Site(tmp_path, "w0", "w1")
     site.gang("train", 2)
     site.cycle()
-    token = site.attempt("train").token
-    w0 = site.hosts["w0"]
+    w0, token, ended = site.hosts["w0"], site.attempt("train").token, site.clock.now()
     entry = w0.tokens.pop(token)
-    w0.silence = None
-    ended = site.clock.now()
-    site.clock.time += 5
 
-    def back() -> None:
+    def come_back() -> None:
         w0.tokens[token] = entry
         entry.state, entry.exit_code, entry.ended_at = S.EXITED, 0, ended
 
-    w0.meanwhile["poll"] = back
+    w0.meanwhile["poll"] = come_back  # its directory was moved away for a moment
+    site.cycle(5.0)
     site.run()
-    assert site.cluster.jobs[JobId("train")].settled_rounds >= 1
     assert site.cluster.jobs[JobId("train")].rounds == 2
+    assert site.state_of("train") is JobState.RUNNING
 
 
-def test_what_runs_beside_an_unkillable_process_is_polled_for_ever(tmp_path: Path) -> None:
+def test_what_runs_beside_an_unkillable_process_is_still_polled(tmp_path: Path) -> None:
     site = Site(tmp_path, "w0")
     site.launch("stuck")
     site.launch("fine")
@@ -187,7 +196,7 @@ def test_what_runs_beside_an_unkillable_process_is_polled_for_ever(tmp_path: Pat
     w0.unkillable = True
     cancel(site.session(), ["stuck"])
     site.cycle()
-    assert site.cluster.workers[workers.WorkerId("w0")].quarantined
+    assert site.cluster.workers[WorkerId("w0")].quarantined
     w0.exits("fine")
     site.cycle(2 * 3600.0)
     site.cycle(60.0)
@@ -216,7 +225,7 @@ def test_a_quarantine_in_the_future_is_over(tmp_path: Path) -> None:
     w0.refuses = "disk"
     for _ in range(3):
         site.cycle(700.0)
-    assert site.cluster.workers[workers.WorkerId("w0")].quarantined
+    assert site.cluster.workers[WorkerId("w0")].quarantined
     w0.refuses = ""
     site.clock.time -= 86400.0
     site.run()
@@ -235,7 +244,9 @@ def test_a_refused_worker_is_asked_again_and_used_when_it_is_mended(tmp_path: Pa
     assert site.state_of("one") is JobState.RUNNING
 
 
-def test_what_still_runs_on_a_worker_declared_dead_is_stopped_before_it_takes_something_new(tmp_path: Path) -> None:
+def test_what_still_runs_on_a_worker_declared_dead_is_stopped_before_it_takes_something_new(
+    tmp_path: Path,
+) -> None:
     site = Site(tmp_path, "w0")
     site.launch("one")
     site.cycle()
@@ -260,17 +271,86 @@ def test_an_untrusted_worker_is_trusted_by_a_probe_alone(tmp_path: Path) -> None
     w0.silence = SilenceKind.HOST_KEY
     site.cycle()
     w0.silence = None
-    assert site.cluster.workers[workers.WorkerId("w0")].condition is WorkerCondition.UNTRUSTED
+    assert site.cluster.workers[WorkerId("w0")].condition is WorkerCondition.UNTRUSTED
     site.run(2)
-    assert site.cluster.workers[workers.WorkerId("w0")].condition is WorkerCondition.HEALTHY
+    assert site.cluster.workers[WorkerId("w0")].condition is WorkerCondition.HEALTHY
+
+
+def test_an_answer_to_a_stop_makes_no_untrusted_worker_trusted(tmp_path: Path) -> None:
+    site = Site(tmp_path, "w0")
+    site.launch("one")
+    site.cycle()
+    site.hosts["w0"].silence = SilenceKind.HOST_KEY
+    site.cycle()
+    site.hosts["w0"].silence = None
+    site.clock.time += 60.0
+    cancel(site.session(), ["one"])
+    assert site.cluster.workers[WorkerId("w0")].condition is WorkerCondition.UNTRUSTED
+    site.run(2)
+    assert list(site.cluster.live_attempts()) == []
 
 
 def test_a_cancel_in_the_middle_of_a_gangs_dispatch_leaves_nothing_running(tmp_path: Path) -> None:
     site = Site(tmp_path, "w0", "w1")
     site.gang("train", 2)
-    site.hosts["w0"].meanwhile["prepare"] = lambda: cancel(site.session(), ["train"]) and None
+
+    def give_up() -> None:
+        cancel(site.session(), ["train"])
+
+    site.hosts["w0"].meanwhile["prepare"] = give_up
     site.run()
     assert [host.running for host in site.hosts.values()] == [[], []]
     assert site.state_of("train") is JobState.KILLED
     assert list(site.cluster.live_attempts()) == []
-    assert site.task("train").end is not None and site.task("train").end.reason is EndReason.CANCELLED
+
+
+def test_what_was_taken_over_without_its_secret_waits_and_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, "w0")
+    monkeypatch.setenv("TOKEN", "t")
+    site.launch("one", secrets=("TOKEN",))
+    site.cycle()
+    site.launch("two", secrets=("TOKEN",))
+    with_the_assignment_alone(site)
+    monkeypatch.delenv("TOKEN")
+    site.run()
+    assert site.task("one").state is TaskState.RUNNING
+    assert site.task("two").state is TaskState.PENDING
+    assert not site.attempt("two").live
+    monkeypatch.setenv("TOKEN", "t")
+    site.run(1)
+    assert site.task("two").state is TaskState.RUNNING
+
+
+def test_a_secret_that_is_no_text_holds_up_its_own_job_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, "w0")
+    monkeypatch.setenv("TOKEN", "\udcff")
+    site.launch("bad", secrets=("TOKEN",))
+    site.launch("good")
+    site.run()
+    assert (site.state_of("bad"), site.state_of("good")) == (JobState.PENDING, JobState.RUNNING)
+    assert site.task("bad").attempts == ()
+
+
+@pytest.mark.parametrize("program", ["", "-x", "A=1"])
+def test_what_no_shell_could_execute_is_refused_at_once(tmp_path: Path, program: str) -> None:
+    with pytest.raises(UsageError, match="name of a program"):
+        Site(tmp_path, "w0").launch("bad", command=(program, "it"))
+
+
+def test_what_can_not_be_sent_keeps_nobody_else_from_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, "w0")
+    site.launch("bad", env={"X": "1"})
+    site.launch("good")
+    monkeypatch.setattr("iris_cli.ops.launch_request.environment", surrogate_in_bad)
+    site.run()
+    assert (site.state_of("bad"), site.state_of("good")) == (JobState.PENDING, JobState.RUNNING)
+
+
+def surrogate_in_bad(place: Place, default_env: object, secrets: object) -> dict[str, str]:
+    return {"IRIS_TASK_ID": str(place.attempt_id.task), "X": "\udcff" if "X" in place.job.env else ""}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.attributes import AttributeValue
@@ -41,6 +41,7 @@ from iris_cli.remote.task_runner import LaunchRequest, TaskRunner
 from iris_cli.remote.transport import Target
 
 S = RemoteState
+T = TypeVar("T")
 _OVER = (S.EXITED, S.CANCELLED, S.NOSTART, S.LOST, S.STOPPED)
 
 
@@ -193,12 +194,11 @@ class FakeRunner:
             if host.tokens[token].state is S.PREPARED:
                 host.start(host.tokens[token])
 
-    def _answer(self, host: Host, call: str, answer: Any) -> Any:
+    def _answer(self, host: Host, call: str, answer: T) -> T | Silence:
         host.calls.append(call)
-        if host.silence is not None:
-            answer = _silence(host, host.silence, sent=host.sent)
+        said = answer if host.silence is None else _silence(host, host.silence, sent=host.sent)
         host.meanwhile.pop(call, lambda: None)()
-        return answer
+        return said
 
 
 def _silence(host: Host, kind: SilenceKind, *, sent: bool) -> Silence:
@@ -248,7 +248,7 @@ class Site:
 
     def launch(self, name: str, **asked: Any) -> None:
         """Submit a job; nothing is dispatched before the next cycle."""
-        launch(self.session(), JobRequest(name=name, command=("true",), **asked))
+        launch(self.session(), JobRequest(name=name, **{"command": ("true",), **asked}))
 
     def gang(self, name: str, replicas: int, **asked: Any) -> None:
         self.launch(name, replicas=replicas, group_by="rack", cpu=3.0, **asked)
