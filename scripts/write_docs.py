@@ -123,7 +123,9 @@ def _members(kind: type) -> Iterator[str]:
 
 
 def _type(hint: Any) -> str:
-    return (hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)).replace("|", "\\|")
+    return (hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)).replace(
+        "|", "\\|"
+    )
 
 
 def _default(field: dataclasses.Field[Any]) -> str:
@@ -167,12 +169,16 @@ def _command(path: str, command: Any) -> Iterator[str]:
     yield from ("", f"## `{path}`", "", inspect.cleandoc(command.help or ""), "")
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     options = [each for each in command.params if each.param_type_name == "option"]
-    words = " ".join(each.make_metavar(None) if _takes_context(each) else each.make_metavar() for each in arguments)
+    words = " ".join(
+        each.make_metavar(None) if _takes_context(each) else each.make_metavar() for each in arguments
+    )
     yield from ("```", f"{path} {words}".rstrip() + (" [OPTIONS]" if options else ""), "```")
     rows = [each for each in options if "--help" not in each.opts and not getattr(each, "hidden", False)]
     if rows:
         yield from ("", "| option | |", "|---|---|")
-        yield from (f"| `{', '.join(each.opts)}` | {(each.help or '').replace('|', chr(92) + '|')} |" for each in rows)
+        yield from (
+            f"| `{', '.join(each.opts)}` | {(each.help or '').replace('|', chr(92) + '|')} |" for each in rows
+        )
     for name, child in getattr(command, "commands", {}).items():
         yield from _command(f"{path} {name}", child)
 

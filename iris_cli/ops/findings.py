@@ -58,4 +58,3 @@ def exit_code(findings: Iterable[Finding]) -> ExitCode:
     if not codes:
         return ExitCode.OK
     return next((code for code in _FIRST if code in codes), ExitCode.FAILED)
-

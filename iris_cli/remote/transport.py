@@ -30,7 +30,9 @@ class Output:
 class NoAnswer(Exception):  # noqa: N818 - the protocol's own word; not every "no answer" is an error
     """The call ended without an answer. Whether the script ran is unknown, unless `sent` is False."""
 
-    def __init__(self, kind: SilenceKind, step: str, detail: str, *, hint: str = "", sent: bool = True) -> None:
+    def __init__(
+        self, kind: SilenceKind, step: str, detail: str, *, hint: str = "", sent: bool = True
+    ) -> None:
         super().__init__(f"{step}: {detail}")
         self.kind = kind
         self.step = step

@@ -118,4 +118,3 @@ def clock_time(at: float | None) -> str:
 def duration(seconds: float | None) -> str:
     """`2h10m`; '' for what never began."""
     return "" if seconds is None else format_duration(seconds)
-

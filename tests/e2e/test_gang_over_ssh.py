@@ -134,14 +134,14 @@ def test_words_of_any_kind_arrive_byte_for_byte(slice_of_four: Site) -> None:
 
 def test_attributes_of_any_kind_arrive_byte_for_byte(slice_of_four: Site) -> None:
     site = slice_of_four
-    odd = "it's \"$(touch never)\" `id` \\ ü€"
+    odd = 'it\'s "$(touch never)" `id` \\ ü€'
     quoted = json.dumps(odd, ensure_ascii=False)
     config = site.directory / "cluster.yaml"
     config.write_text(
         config.read_text().replace("    hosts:\n", f"    attributes: {{odd: {quoted}}}\n    hosts:\n")
     )
     out = site.directory / "attributes"
-    script = f"printf %s \"$IRIS_WORKER_ATTRIBUTES\" >{out}"
+    script = f'printf %s "$IRIS_WORKER_ATTRIBUTES" >{out}'
     site.iris("launch", "--wait", "--cpu", "0.1", "-c", f"odd={quoted}", "--", "sh", "-c", script)
     assert json.loads(out.read_text())["odd"] == odd
 

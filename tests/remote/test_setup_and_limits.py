@@ -72,9 +72,9 @@ def test_a_setup_that_takes_too_long_is_ended(host: WorkerHost, tmp_path: Path) 
 
 
 def test_a_setup_can_be_stopped_and_nothing_starts_afterwards(host: WorkerHost, tmp_path: Path) -> None:
-    request = host.request("touch", str(tmp_path / "ran"), setup="sleep 1000")
+    request = host.request("touch", str(tmp_path / "ran"), setup=f"echo $$ >>{tmp_path}/pids; sleep 1000")
     host.prepare(request)
-    until(lambda: len(marked(request.token)) >= 2)
+    until(lambda: pids_in(tmp_path / "pids"))
     assert host.stopped(request.token).state is RemoteState.STOPPED
     host.prepare(request, go=True)
     host.go(request.token)
@@ -83,10 +83,13 @@ def test_a_setup_can_be_stopped_and_nothing_starts_afterwards(host: WorkerHost, 
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_setup_whose_runner_was_killed_is_never_prepared(host: WorkerHost) -> None:
-    request = host.request("true", setup="sleep 1000")
+def test_a_setup_whose_runner_was_killed_is_never_prepared(host: WorkerHost, tmp_path: Path) -> None:
+    request = host.request("true", setup=f"echo $$ >>{tmp_path}/pids; exec sleep 1000")
     host.prepare(request)
-    until(lambda: len(marked(request.token)) >= 2)
+    until(lambda: pids_in(tmp_path / "pids"))
+    runner = int((host.attempt_dir(request.token) / "setup.pid").read_text().split()[0])
+    kill(runner)
+    assert host.wait(request.token, {RemoteState.ORPHANED, *SETTLED}).state is RemoteState.ORPHANED
     for pid in marked(request.token):
         kill(pid)
     assert host.wait(request.token, SETTLED).state is RemoteState.LOST

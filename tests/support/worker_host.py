@@ -83,9 +83,10 @@ class WorkerHost:
         return request.token
 
     def running(self, *argv: str, **settings: object) -> Token:
-        """Start one attempt and wait until its command runs."""
+        """Start one attempt and wait until its command runs: the very program, not only its wrapper."""
         token = self.launch(*argv, **settings)
         self.wait(token, {RemoteState.RUNNING})
+        until(lambda: any(command_line(pid) == list(argv) for pid in marked(token)))
         return token
 
     def poll(self, *tokens: Token) -> tuple[AttemptReport, ...]:
@@ -165,6 +166,14 @@ def is_alive(pid: int) -> bool:
     except OSError:
         return False
     return text.rpartition(") ")[2][0] not in "ZX"
+
+
+def command_line(pid: int) -> list[str]:
+    """The arguments of a process; empty if it has ended."""
+    try:
+        return Path("/proc", str(pid), "cmdline").read_text(errors="replace").split("\0")[:-1]
+    except OSError:
+        return []
 
 
 def start_ticks(pid: int) -> str:
