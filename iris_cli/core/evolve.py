@@ -12,7 +12,7 @@ from typing import Any
 from iris_cli.core import events as ev
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import Event, Transaction
-from iris_cli.core.ids import AttemptId, JobId, WorkerId
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
 from iris_cli.core.task import Attempt, AttemptState, StopOrder, Task, TaskState
@@ -36,6 +36,11 @@ class Draft:
         for event in events:
             _apply(self.cluster, event, self.at)
             self.events.append(event)
+
+    @property
+    def tasks_to_kill(self) -> tuple[TaskId, ...]:
+        """The tasks whose live attempts are to be stopped by what was recorded, in that order."""
+        return tuple(event.task for event in self.events if isinstance(event, ev.AttemptStopRequested))
 
 
 def evolve(cluster: Cluster, events: Iterable[Event], at: float) -> Cluster:

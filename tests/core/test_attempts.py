@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from iris_cli.core import AttemptId, AttemptState, EndReason, JobState, TaskState, Token
+from iris_cli.core import AttemptId, AttemptState, End, EndReason, JobId, JobState, TaskId, TaskState, Token
 from iris_cli.core.events import DispatchTakenOver
 from iris_cli.core.evolve import Draft
-from iris_cli.core.lifecycle import attempts
+from iris_cli.core.lifecycle import attempts, gangs
+from iris_cli.core.limits import Limits
 from iris_cli.core.observations import AttemptReport, RemoteState
 from tests.support.lab import START, Lab
 
@@ -206,3 +207,12 @@ def test_what_a_plan_places_of_a_job_that_ends_with_the_same_plan_is_not_placed(
     assert lab.state_of("sweep") is JobState.UNSCHEDULABLE
     assert lab.state_of("sweep/child") is JobState.KILLED
     assert list(lab.cluster.live_attempts()) == []
+
+
+def test_deciding_the_end_of_a_rank_names_the_tasks_to_kill() -> None:
+    lab = Lab().slice("a", "v4-32").job("train", tpu="v4-32").schedule().reports("train/* running")
+    draft = Draft(lab.cluster, lab.now)
+    attempt_id = AttemptId(TaskId(JobId("train"), 2), 0)
+    attempts.ended(draft, attempt_id, End(reason=EndReason.USER_ERROR, at=lab.now, exit_code=3))
+    gangs.settle(draft, JobId("train"), Limits())
+    assert [str(task) for task in draft.tasks_to_kill] == ["train/task-0", "train/task-1", "train/task-3"]
