@@ -82,8 +82,12 @@ def demo(
     iris: Context = context.obj
     if stop:
         kept = LocalCluster((directory or Path(_KEPT)).absolute())
-        _end_jobs(kept)
-        iris.output.line(f"ended {kept.stop()} hosts")
+        _end_jobs(iris, kept)
+        ended = kept.stop()
+        if iris.output.as_json:
+            iris.output.document({"ended_hosts": ended})
+        else:
+            iris.output.line(f"ended {ended} hosts")
         return ExitCode.OK
     root = directory or (Path(_KEPT) if keep else Path(tempfile.mkdtemp(prefix="iris-demo-")))
     cluster = LocalCluster(root.absolute(), keep=keep)
@@ -92,37 +96,56 @@ def demo(
         _tour(iris, cluster)
     finally:
         if not keep:
-            _end_jobs(cluster)
+            _end_jobs(iris, cluster)
             cluster.close()
-    if keep:
+    if keep and not iris.output.as_json:
         _invite(iris, cluster)
     return ExitCode.OK
 
 
 def _tour(iris: Context, cluster: LocalCluster) -> None:
+    steps = []
     for words, command in _TOUR:
-        if words:
-            iris.output.line()
-            iris.output.line(f"# {words}")
-        iris.output.line(f"$ iris {shlex.join(command)}")
-        iris.output.flush()
-        done = _run(cluster, command)
+        if not iris.output.as_json:
+            _announce(iris, words, command)
+        done = _run(cluster, command, capture=iris.output.as_json)
         if done.returncode:
             raise IrisError(f"the demo's command ended with {done.returncode}", hint="please report this")
+        steps.append({"command": ["iris", *command], "output": done.stdout})
+    if iris.output.as_json:
+        iris.output.document({"steps": steps})
 
 
-def _run(cluster: LocalCluster, command: tuple[str, ...]) -> subprocess.CompletedProcess[bytes]:
+def _announce(iris: Context, words: str, command: tuple[str, ...]) -> None:
+    if words:
+        iris.output.line()
+        iris.output.line(f"# {words}")
+    iris.output.line(f"$ iris {shlex.join(command)}")
+    iris.output.flush()
+
+
+def _run(
+    cluster: LocalCluster, command: tuple[str, ...], *, capture: bool = False
+) -> subprocess.CompletedProcess[str]:
     program = [sys.executable, "-m", "iris_cli", "--config", str(cluster.config), *command]
-    return subprocess.run(program, stdin=subprocess.DEVNULL, check=False)  # noqa: S603 - our own interpreter and module
+    return subprocess.run(  # noqa: S603 - our own interpreter and module
+        program,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if capture else None,
+        stderr=subprocess.STDOUT if capture else None,
+        text=True,
+        check=False,
+    )
 
 
-def _end_jobs(cluster: LocalCluster) -> None:
+def _end_jobs(iris: Context, cluster: LocalCluster) -> None:
     """Stop what still runs, after Ctrl-C or at the end of a kept cluster: hosts leave their tasks behind."""
     if cluster.config.is_file():
         view = Context(config_path=cluster.config).session("iris demo").view()
         left = [job.id for job in view.jobs.values() if view.live_of(job.id)]
         if left:
-            _run(cluster, ("--quiet", "cancel", "--wait", "--reason", "the demo ends", *left))
+            words = ("--quiet", "cancel", "--wait", "--reason", "the demo ends", *left)
+            _run(cluster, words, capture=iris.output.as_json)
 
 
 def _invite(iris: Context, cluster: LocalCluster) -> None:

@@ -64,9 +64,11 @@ def test_the_demo_leaves_no_file_and_no_process(demo: tuple[str, Path]) -> None:
 
 def test_a_kept_demo_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
     root = tmp_path / "lab"
-    ran = iris("demo", "--keep", "--dir", str(root), directory=tmp_path)
+    ran = iris("demo", "--keep", "--json", "--dir", str(root), directory=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    assert f"demo --stop --dir {root}" in ran.stdout
+    steps = json.loads(ran.stdout)["steps"]
+    assert steps[-1]["command"] == ["iris", "status"]
+    assert "doomed" in steps[-1]["output"]
     try:
         config = ("--config", str(root / "cluster.yaml"))
         again = iris(*config, "launch", "--wait", "--cpu", "0.1", "--", "true", directory=tmp_path)
