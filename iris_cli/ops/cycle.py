@@ -58,6 +58,7 @@ def run(session: Session, *, schedule: bool = True) -> CycleResult:
         if schedule:
             result.plan, mine = assign(session, draft)
     dispatcher.act(mine)
+    dispatcher.act()  # the stops that its outcomes ask for
     session.state.write_heartbeat(
         {"at": session.clock.now(), "asked": result.asked, "silent": len(result.silent)}
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import getpass
 import os
+import random
 import re
 import shutil
 import signal
@@ -43,6 +44,7 @@ class SshHost:
     port: int = 0
     public_host_key: str = ""
     _process: subprocess.Popen[bytes] | None = None
+    _log_start: int = 0
 
     @property
     def worker(self) -> WorkerId:
@@ -92,6 +94,7 @@ class SshHost:
         config = self.directory / "sshd_config"
         config.write_text("\n".join(self._config()) + "\n")
         with (self.directory / "log").open("ab") as log:
+            self._log_start = len(self.log())
             # An absolute path: sshd starts itself again for each connection.
             command = [sshd_path(), "-D", "-e", "-f", str(config)]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -99,12 +102,16 @@ class SshHost:
     def wait(self) -> None:
         """Until it says its banner."""
         deadline = time.monotonic() + PATIENCE
-        while not _has_banner(self.port):
+        while not (self._listens() and _has_banner(self.port)):
             if self._process is None or self._process.poll() is not None:
                 raise RuntimeError(f"sshd did not start: {self.log()}")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"sshd does not answer: {self.log()}")
             time.sleep(0.01)
+
+    def _listens(self) -> bool:
+        """Whether it is this server, and no other, that has the port now."""
+        return f"Server listening on 127.0.0.1 port {self.port}." in self.log()[self._log_start :]
 
     def start(self) -> None:
         self.launch()
@@ -180,10 +187,14 @@ def presented(public_line: str) -> PresentedKey:
 
 
 def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    """A port that nobody listens on, below those that outgoing connections are given: a server that is stopped
+    finds it free when it starts again.
+    """
+    while True:
+        port = random.randint(10_000, 30_000)
+        with socket.socket() as sock, suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 def _has_banner(port: int) -> bool:

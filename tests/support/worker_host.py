@@ -83,10 +83,11 @@ class WorkerHost:
         return request.token
 
     def running(self, *argv: str, **settings: object) -> Token:
-        """Start one attempt and wait until its command runs: the very program, not only its wrapper."""
+        """Start one attempt and wait until its command runs: the program itself, not only its wrapper."""
         token = self.launch(*argv, **settings)
         self.wait(token, {RemoteState.RUNNING})
-        until(lambda: any(command_line(pid) == list(argv) for pid in marked(token)))
+        run = str(self.attempt_dir(token) / "run")
+        until(lambda: any(words and run not in words for words in map(command_line, marked(token))))
         return token
 
     def poll(self, *tokens: Token) -> tuple[AttemptReport, ...]:
