@@ -1,0 +1,51 @@
+"""A secret is in the environment of its task, and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.site import Site
+
+pytestmark = pytest.mark.ssh
+
+CANARY = "canary-b5f0c2"
+
+
+def files_below(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file()]
+
+
+def test_a_secret_reaches_its_task_and_no_file_no_argv_and_no_output(slice_of_four: Site) -> None:
+    site = slice_of_four
+    seen = site.directory / "seen"
+    # The task looks for its secret in every command line that it can read.
+    search = """awk 'index($0, ENVIRON["TOKEN"]) { n++ } END { print n + 0 }'"""
+    script = f"cat /proc/[0-9]*/cmdline | tr '\\0' '\\n' | {search} >{seen}; [ ${{#TOKEN}} = {len(CANARY)} ]"
+    ran = site.iris(
+        "launch",
+        "--wait",
+        "--cpu",
+        "0.1",
+        "--secret",
+        "TOKEN",
+        "--",
+        "sh",
+        "-c",
+        script,
+        env={"TOKEN": CANARY},
+    )
+    said = ran.out + ran.err + "".join(site.iris(*words).out for words in (("history",), ("status", "sh-1")))
+    assert CANARY not in said
+    assert seen.read_text() == "0\n"
+    for path in [*files_below(site.state), *(file for host in site.hosts for file in files_below(host.home))]:
+        assert CANARY.encode() not in path.read_bytes(), path
+
+
+def test_a_job_whose_secret_cannot_be_had_waits_and_says_so(slice_of_four: Site) -> None:
+    site = slice_of_four
+    site.iris("launch", "--name", "job", "--cpu", "0.1", "--secret", "NOWHERE", "--", "true")
+    assert "NOWHERE" in site.iris("why", "job").out
+    assert not any(event["type"] == "TaskAssigned" for event in site.events())
+    site.iris("wait", "job", env={"NOWHERE": "here"})
