@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from iris_cli.core.ids import Token
 from iris_cli.core.observations import RemoteState
 from tests.remote.conftest import MakeHost
 from tests.support.local_transport import SHELLS
 from tests.support.worker_host import FINAL, WorkerHost, at_once, marked, pids_in, until
 
 TELL = ("sh", "-c", 'echo $$ >>"$0"')
+COUNT_TERMS = """
+import signal, time
+signal.signal(signal.SIGTERM, lambda *_: print("term", flush=True))
+print("up", flush=True)
+while True:
+    time.sleep(1)
+"""
 STAY = ("sh", "-c", 'echo $$ >>"$0"; sleep 1000')
+
+
+def has_written(host: WorkerHost, token: Token, text: bytes) -> bool:
+    return text in host.output(token)
 
 
 def mixed_hosts(make_host: MakeHost) -> list[WorkerHost]:
@@ -90,15 +103,22 @@ def test_stops_and_launches_race_and_nothing_is_left_or_starts_later(
     assert {report.state for report in hosts[0].poll(*tokens)} == {RemoteState.STOPPED}
     assert [token for token in tokens if marked(token)] == []
     assert before == {token: (tmp_path / f"starts-{index}").exists() for index, token in enumerate(tokens)}
+    assert list(hosts[0].root.glob("a/*/spare")) == []
     for index in range(200):
         assert len(pids_in(tmp_path / f"starts-{index}")) <= 1
 
 
-def test_many_stops_of_one_token_end_it_once_and_agree(make_host: MakeHost) -> None:
+def test_many_stops_of_one_token_send_one_term_and_agree(make_host: MakeHost) -> None:
     hosts = mixed_hosts(make_host)
-    token = hosts[0].running("sh", "-c", "trap 'sleep 0.2; exit 0' TERM; while :; do sleep 0.05; done")
-    assert at_once([partial(hosts[index % 3].stop, token, grace=1_000) for index in range(12)]) == []
-    hosts[0].wait(token, {RemoteState.STOPPED})
-    assert not marked(token)
-    assert [path.name for path in hosts[0].attempt_dir(token).glob("stop.*")] == ["stop.done"]
-    assert [path.name for path in hosts[0].attempt_dir(token).glob("x.*")] == ["x.cancelled"]
+    for _ in range(3):
+        token = hosts[0].running(sys.executable, "-c", COUNT_TERMS)
+        until(partial(has_written, hosts[0], token, b"up"))
+        calls = [partial(hosts[index % 3].stop, token, grace=1_000) for index in range(12)]
+        assert at_once(calls) == []
+        until(partial(has_written, hosts[0], token, b"term"))
+        hosts[0].stop(token, grace=1)
+        hosts[0].wait(token, {RemoteState.STOPPED})
+        assert hosts[0].output(token) == b"up\nterm\n"
+        assert not marked(token)
+        assert [path.name for path in hosts[0].attempt_dir(token).glob("stop.*")] == ["stop.done"]
+        assert [path.name for path in hosts[0].attempt_dir(token).glob("x.*")] == ["x.cancelled"]

@@ -154,7 +154,7 @@ writer_of() {
 # one. Without a proof of that, something is left.
 is_gone() {
     self_pid
-    look "$1" "" "" "$self" "" && [ -z "$found" ] || return
+    look "$1" "" "" "$self" && [ -z "$found" ] || return
     nap 0.03
-    look "$1" "" "" "$self" "" && [ -z "$found" ]
+    look "$1" "" "" "$self" && [ -z "$found" ]
 }

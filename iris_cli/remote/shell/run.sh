@@ -28,9 +28,9 @@ run_start() {
         [ -d go ] || refuse . nostart.disk
         return
     fi
-    write_pid pid.new && mv pid.new pid 2>/dev/null || { record nostart.disk && return; }
+    write_pid pid.new && mv pid.new pid 2>/dev/null || { give_up && return; }
     if [ -e cancel ] || [ ! -e x.pending ]; then record cancelled && return; fi
-    [ -r env ] && [ -r cmd ] || { record nostart.disk && return; }
+    [ -r env ] && [ -r cmd ] || { give_up && return; }
     . ./env
     rm -f env n.*/env
     . ./cmd
@@ -41,7 +41,9 @@ run_start() {
     mv begin.pending "begin.$now" 2>/dev/null
     # shellcheck disable=SC2154 # task_env and task_cmd come from the files
     (umask "$mask" && cd work && task_env "$dir" && task_cmd) </dev/null >>out 2>>err
-    ended_with $? timeout
+    code=$?
+    unwatch
+    ended_with "$code" timeout
     sweep
     record "$end"
 }
@@ -56,13 +58,14 @@ run_setup() {
     fi
     rm -f "setup.pid.$$"
     if [ -e cancel ] || [ ! -e x.pending ]; then record cancelled && return; fi
-    [ -r env ] && [ -r setup ] || { record nostart.disk && return; }
+    [ -r env ] && [ -r setup ] || { give_up && return; }
     . ./env
     watch "$setup_limit" setup-timeout
     shell=$(command -v sh)
     # The path of the shell is found before the task's PATH counts.
     (umask "$mask" && cd work && task_env "$dir" && exec "$shell" ../setup) </dev/null >>out 2>>err
     code=$?
+    unwatch
     if [ "$code" = 0 ] && [ -e stop.idle ] && in_time setup-timeout; then
         sweep
         [ -e cancel ] || { mv ready.pending ready 2>/dev/null && return; }
@@ -96,10 +99,17 @@ ended_with() {
 # in_time LIMIT: whether what just ended was faster than its watchdog.
 in_time() { [ -e "$1.off" ] || mv "$1.pending" "$1.off" 2>/dev/null || [ ! -e "$1" ]; }
 
+# give_up: not even the first steps succeed. A stop ends the commands of the wrapper, too.
+give_up() {
+    if [ -e cancel ]; then record cancelled; else record nostart.disk; fi
+}
+
 # record NAME: the end of the attempt, once. Needs no disk space, and never fails.
 record() {
-    rm -f env
+    rm -f env n.*/env
     mv x.pending "x.$1" 2>/dev/null
+    # Once more if that command was ended from outside.
+    [ ! -e x.pending ] || mv x.pending "x.$1" 2>/dev/null
     return 0
 }
 
@@ -112,7 +122,7 @@ sweep() {
         self_pid
         now
         kill_at=$((now + grace))
-        reap "$token" keep "$self" "$watchdog"
+        reap "$token" keep "$self"
     ); do
         [ -e stop.idle ] || return 0
         nap
@@ -130,8 +140,13 @@ watch() {
         unset IRIS_ATTEMPT_TOKEN
         detach sh "$dir/run" limit "$1" "$2" "$$" "$start"
     ) </dev/null >/dev/null 2>&1 &
-    watchdog=
     start_of $! && watchdog=$!:$start
+}
+
+# unwatch: BEFORE any command of ours is run: what carries the marker is the watchdog's prey.
+unwatch() {
+    # shellcheck disable=SC2086
+    signal KILL $watchdog
 }
 
 # The watchdog: in time, end what wrapper PID START runs; the wrapper records why. It ends within ten seconds
@@ -147,7 +162,7 @@ run_limit() {
     done
     is_alive "$3" "$4" && mv "$2.pending" "$2" 2>/dev/null || return
     kill_at=$((now + grace))
-    reap "$token" keep $$ ""
+    reap "$token" keep $$
 }
 
 # oom_kills -> $oom_kills: how often the kernel has killed in our cgroup for want of memory; empty if it

@@ -79,7 +79,7 @@ stopper() {
     start_of $$
     mv "$2" "stop.run.$stop_since.$stop_grace.$$.$start" 2>/dev/null || exit 0
     kill_at=$((stop_since + stop_grace))
-    if reap "$token" last $$ ""; then
+    if reap "$token" last $$; then
         rm -f env n.*/env
         mv x.pending x.cancelled 2>/dev/null
         verdict=stop.done

@@ -5,17 +5,15 @@
 # is the leader of that session, and as long as it is there no other session can have its number; once it is
 # gone, the number proves nothing. So stopping spares the wrapper until nothing else is left.
 
-# look TOKEN LEADERS SEEN SELF SPARED -> $found: the attempt's processes as pid:start. LEADERS: its wrappers;
-# SEEN: processes that belonged to it before; SPARED: those that are left out with all their children (all as
-# pid:start), and so is SELF, a process id. False if that can't be told, as when the table doesn't even show
-# SELF.
+# look TOKEN LEADERS SEEN SELF -> $found: the attempt's processes as pid:start. LEADERS are its wrappers, SEEN
+# are processes that belonged to it before (both as pid:start); SELF, a process id, is left out with its
+# children. False if that can't be told, as when the table doesn't even show SELF.
 look() {
     found=
     can_search && marks=$(marked "$1") || return 1
     # shellcheck disable=SC2086
     marks=$(set -f && printf '%s ' $marks)
-    set -- "marks=$marks" "leaders=$2" "seen=$3" "self=$4" "spared=$5"
-    found=$(processes | LC_ALL=C awk -v "$1" -v "$2" -v "$3" -v "$4" -v "$5" '
+    found=$(processes | LC_ALL=C awk -v marks="$marks" -v leaders="$2" -v seen="$3" -v self="$4" '
         /^\// {
             pid = text = $0
             sub(/\/stat:.*/, "", pid)
@@ -51,8 +49,6 @@ look() {
             }
             if (!complete || !(self in start)) exit 1
             away[self] = 1
-            split(spared, word, " ")
-            for (i in word) if (pid = known(word[i])) away[pid] = 1
             n = split(marks, word, " ")
             for (i = 1; i <= n; i++) {
                 sub(/\/[^\/]*$/, "", word[i])
@@ -89,7 +85,7 @@ signal() {
     done
 }
 
-# reap TOKEN WRAPPER SELF SPARED: end everything of the attempt in the working directory: TERM once for each
+# reap TOKEN WRAPPER SELF: end everything of the attempt in the working directory: TERM once for each
 # process, KILL from the uptime $kill_at on, until two looks in a row find nothing. False if something
 # withstands that for ten seconds. `when_to_kill` sets $kill_at. WRAPPER `keep` leaves the wrapper alone;
 # `last` ends it as well, by itself if it can (it has an end to record), once nothing else is left.
@@ -99,7 +95,7 @@ reap() {
         leaders
         now
         when_to_kill
-        if ! look "$1" "$leaders" "$seen" "$3" "$4"; then
+        if ! look "$1" "$leaders" "$seen" "$3"; then
             quiet=0 others=unknown
         else
             seen=$found

@@ -1,0 +1,192 @@
+"""Two at once, one of them halted at the worst moment: the orders that races meet only once in a while."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.observations import RemoteState
+from iris_cli.remote.worker_script import HostPaths, worker_script
+from tests.remote.conftest import MakeHost
+from tests.support.gates import Gate
+from tests.support.worker_host import PATIENCE, WorkerHost, is_alive, marked, pids_in, start_ticks, until
+
+
+@pytest.mark.parametrize(
+    ("when", "command", "arguments"),
+    [
+        ("before", "mkdir", "go"),  # the wrapper was started and has done nothing
+        ("after", "mkdir", "go"),  # it has won `go`, and nobody can know of it
+        ("after", "mv", "pid.new?pid"),  # it can be known, and has not looked for `cancel`
+    ],
+)
+def test_a_stop_that_overtakes_the_wrapper_keeps_the_command_from_starting(
+    make_host: MakeHost, tmp_path: Path, when: str, command: str, arguments: str
+) -> None:
+    gate = Gate(tmp_path / "gate", when, command, arguments)
+    slow, host = make_host(tools=gate.tools), make_host()
+    host.probe()
+    slow.probe()
+    request = slow.request("touch", str(tmp_path / "ran"))
+    slow.prepare(request)
+    starting = threading.Thread(target=slow.go, args=[request.token])
+    starting.start()
+    gate.wait()
+    assert host.stop(request.token, grace=1_000).state in (RemoteState.STOPPING, RemoteState.STOPPED)
+    gate.open()
+    assert host.wait(request.token, {RemoteState.STOPPED}).state is RemoteState.STOPPED
+    starting.join(PATIENCE)
+    assert not marked(request.token)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_wrapper_that_sees_cancel_alone_does_not_start_the_command(
+    host: WorkerHost, tmp_path: Path
+) -> None:
+    """As when whoever stops it has only come that far."""
+    request = host.request("touch", str(tmp_path / "ran"))
+    host.prepare(request)
+    directory = host.attempt_dir(request.token)
+    (directory / "cancel").touch()
+    host.go(request.token)
+    assert host.state(request.token) is RemoteState.PREPARED
+    subprocess.run(
+        ["sh", str(directory / "run"), "start"], check=False, env=host.transport.env, timeout=PATIENCE
+    )
+    assert host.state(request.token) is RemoteState.CANCELLED
+    assert not (tmp_path / "ran").exists()
+    assert host.stop(request.token).state is RemoteState.CANCELLED
+
+
+def test_a_set_up_that_was_overtaken_by_a_stop_does_not_run(make_host: MakeHost, tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate", "after", "ln", "setup.pid.*")
+    slow, host = make_host(tools=gate.tools), make_host()
+    host.probe()
+    slow.probe()
+    request = slow.request("true", setup=f"touch {tmp_path}/set-up")
+    slow.prepare(request)
+    gate.wait()
+    host.stop(request.token, grace=1_000)
+    gate.open()
+    assert host.wait(request.token, {RemoteState.STOPPED}).state is RemoteState.STOPPED
+    assert not marked(request.token)
+    assert not (tmp_path / "set-up").exists()
+
+
+def test_a_slow_second_launch_leaves_no_secret_behind_and_starts_nothing(
+    make_host: MakeHost, tmp_path: Path
+) -> None:
+    gate = Gate(tmp_path / "gate", "before", "ln", "*/run?run")
+    slow, host = make_host(tools=gate.tools), make_host()
+    host.probe()
+    slow.probe()
+    request = slow.request("sh", "-c", 'echo $$ >>"$0"', str(tmp_path / "starts"), env={"SECRET": "canary"})
+    launching = threading.Thread(target=slow.prepare, args=[request], kwargs={"go": True})
+    launching.start()
+    gate.wait()
+    host.prepare(request, go=True)
+    assert host.wait(request.token).state is RemoteState.EXITED
+    gate.open()
+    launching.join(PATIENCE)
+    directory = host.attempt_dir(request.token)
+    assert [path for path in directory.rglob("*") if path.is_file() and b"canary" in path.read_bytes()] == []
+    assert list(directory.glob("n.*")) == []
+    assert host.state(request.token) is RemoteState.EXITED
+    assert len(pids_in(tmp_path / "starts")) == 1
+
+
+def test_a_launch_that_was_overtaken_by_a_tombstone_finds_it(make_host: MakeHost, tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate", "before", "mkdir", "????????????????????????????????")
+    slow, host = make_host(tools=gate.tools), make_host()
+    host.probe()
+    slow.probe()
+    request = slow.request("touch", str(tmp_path / "ran"))
+    launching = threading.Thread(target=slow.prepare, args=[request], kwargs={"go": True})
+    launching.start()
+    gate.wait()
+    assert host.stop(request.token).state is RemoteState.STOPPED
+    gate.open()
+    launching.join(PATIENCE)
+    assert host.state(request.token) is RemoteState.STOPPED
+    assert host.attempt_dir(request.token).is_file()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_tombstone_that_was_overtaken_by_a_launch_stops_it(make_host: MakeHost, tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate", "before", "link", "*")
+    slow, host = make_host(tools=gate.tools), make_host()
+    host.probe()
+    slow.probe()
+    request = host.request("sleep", "1000")
+    stopping = threading.Thread(target=slow.stop, args=[request.token])
+    stopping.start()
+    gate.wait()
+    host.prepare(request, go=True)
+    host.wait(request.token, {RemoteState.RUNNING})
+    gate.open()
+    stopping.join(PATIENCE)
+    assert host.wait(request.token, {RemoteState.STOPPED}).state is RemoteState.STOPPED
+    assert not marked(request.token)
+    assert not (host.attempt_dir(request.token) / "spare").exists()
+
+
+def run_library(host: WorkerHost, body: str) -> str:
+    """Run functions of the library as a poll has them, in the directory of the attempts."""
+    lines = [f"nonce={'0' * 32}", 'open_frame "$nonce" "$HOME/.iris" c1 w0', body]
+    script = worker_script("poll", lines, HostPaths())
+    env = host.transport.env
+    done = subprocess.run(
+        ["sh", "-s"], input=script, capture_output=True, env=env, check=True, timeout=PATIENCE
+    )
+    return done.stdout.decode().strip()
+
+
+def test_an_end_that_is_recorded_while_the_names_are_read_is_not_lost(host: WorkerHost) -> None:
+    """The wrapper records the end and dies just after the names were read, just before it is looked at."""
+    token = host.running("sleep", "1000")
+    racing = f"is_alive() {{ mv {token}/x.pending {token}/x.7 2>/dev/null; return 1; }}"
+    assert run_library(host, f"{racing}; state_of {token}; echo $state $x_code") == "EXITED 7"
+
+
+@pytest.fixture
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_signal_is_only_for_the_process_that_was_meant(
+    host: WorkerHost, bystander: subprocess.Popen[bytes]
+) -> None:
+    """Its number may pass to another between the look and the signal."""
+    pid, start = bystander.pid, start_ticks(bystander.pid)
+    run_library(host, f"signal KILL {pid}:{int(start) - 1} {pid}:{start}0 {pid}:")
+    assert is_alive(pid)
+    run_library(host, f"signal KILL {pid}:{start}")
+    until(lambda: not is_alive(pid))
+
+
+def test_a_number_that_was_seen_before_is_only_the_same_process_with_the_same_start(
+    host: WorkerHost, bystander: subprocess.Popen[bytes]
+) -> None:
+    pid, start, token = bystander.pid, start_ticks(bystander.pid), "f" * 32
+    look = 'self_pid; look {} "{}" "{}" "$self" && echo "found:$found"'
+    for wrong in (f"{pid}:{int(start) - 1}", f"{pid}:{start}1", f"{pid}:"):
+        assert run_library(host, look.format(token, "", wrong)) == "found:"
+        assert run_library(host, look.format(token, wrong, "")) == "found:"
+    assert run_library(host, look.format(token, "", f"{pid}:{start}")) == f"found:{pid}:{start}"
+
+
+def test_a_look_that_cannot_see_itself_sees_nothing(host: WorkerHost) -> None:
+    assert (
+        run_library(host, f'look {"f" * 32} "" "" 99999999 && echo "found:$found" || echo blind') == "blind"
+    )
+    broken = "processes() { printf 'complete\\n'; }"
+    assert run_library(host, f'{broken}; self_pid; look {"f" * 32} "" "" "$self" || echo blind') == "blind"
+    cut = "marked() { return 1; }"
+    assert run_library(host, f'{cut}; self_pid; look {"f" * 32} "" "" "$self" || echo blind') == "blind"
