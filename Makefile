@@ -8,12 +8,13 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 ARGS ?=
 
-.PHONY: help demo test test-jax lint types docs clean
+.PHONY: help demo test test-jax soak lint types docs clean
 
 help:
 	@echo "make demo            run the main job on a local cluster (KEEP=1 leaves it running)"
 	@echo "make test            run all tests (ARGS='-k gang' runs some)"
 	@echo "make test-jax        install JAX and run a real gang program"
+	@echo "make soak            the long versions of the tests (ARGS=tests/remote runs some)"
 	@echo "make lint types      ruff, mypy"
 	@echo "make docs            write the generated pages of docs/ anew"
 
@@ -28,6 +29,10 @@ test-jax: $(VENV)/.tested
 	@sh scripts/install-test-tools.sh
 	$(BIN)/python -m pip install --quiet "jax[cpu]>=0.4.30"
 	$(BIN)/python -m pytest -m jax $(ARGS)
+
+soak: $(VENV)/.tested
+	@sh scripts/install-test-tools.sh
+	$(BIN)/python -m pytest -n $(WORKERS) -m soak $(ARGS)
 
 lint: $(VENV)/.linted
 	$(BIN)/ruff check .

@@ -9,6 +9,10 @@ set -eu
   command -v busybox >/dev/null 2>&1 || missing="$missing busybox"
   command -v dash >/dev/null 2>&1 || missing="$missing dash"
   command -v ps >/dev/null 2>&1 || missing="$missing procps"
+  if [ "$(uname)" = Linux ]; then
+    command -v ip >/dev/null 2>&1 || missing="$missing iproute2"
+    command -v strace >/dev/null 2>&1 || missing="$missing strace"
+  fi
   if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
       apt-get update -qq

@@ -2,4 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 pytest_plugins = ["tests.support.sshd"]
+
+_REAL = frozenset({"e2e", "faults", "remote"})
+"""Directories of tests with real servers and processes. Where a machine is so loaded that one of them fails, it
+runs once more; the closing summary names it (RERUN), so that it is seen and looked into."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(here).parts[0] in _REAL:
+            item.add_marker(pytest.mark.flaky(reruns=1))
