@@ -18,6 +18,9 @@ MOMENTS = ("before", "after")
 LAST = 60
 """More commands than any of these calls runs; the test ends early when a bomb has not gone off."""
 
+every = pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak)])
+"""Each command takes its time: by default every third one is tried."""
+
 STAY = ("sh", "-c", 'echo $$ >>"$0"; exec sleep 1000')
 
 
@@ -61,12 +64,13 @@ def fence(host: WorkerHost, token: Token) -> RemoteState:
 
 @pytest.mark.parametrize("setup", ["", "true"])
 @pytest.mark.parametrize("when", MOMENTS)
+@every
 def test_a_launch_that_was_cut_anywhere_is_finished_by_the_next_one(
-    armed: tuple[WorkerHost, Bomb], tmp_path: Path, when: str, setup: str
+    armed: tuple[WorkerHost, Bomb], tmp_path: Path, when: str, setup: str, stride: int
 ) -> None:
     host, bomb = armed
     outcomes = []
-    for at in range(1, LAST):
+    for at in range(1, LAST, stride):
         starts = tmp_path / f"starts-{at}"
         request = host.request(*STAY, str(starts), setup=setup, env={"SECRET": "canary"})
         bomb.set(when, at)
@@ -96,11 +100,12 @@ def test_a_launch_that_was_cut_anywhere_is_finished_by_the_next_one(
 
 
 @pytest.mark.parametrize("when", MOMENTS)
+@every
 def test_a_stop_that_was_cut_anywhere_is_finished_by_the_next_one(
-    armed: tuple[WorkerHost, Bomb], tmp_path: Path, when: str
+    armed: tuple[WorkerHost, Bomb], tmp_path: Path, when: str, stride: int
 ) -> None:
     host, bomb = armed
-    for at in range(1, LAST):
+    for at in range(1, LAST, stride):
         request = host.request(*STAY, str(tmp_path / f"starts-{at}"))
         settle(host, request)
         bomb.set(when, at)
@@ -119,13 +124,14 @@ def test_a_stop_that_was_cut_anywhere_is_finished_by_the_next_one(
 
 
 @pytest.mark.parametrize("when", MOMENTS)
+@every
 def test_an_end_that_was_cut_anywhere_is_never_a_success_that_was_none(
-    armed: tuple[WorkerHost, Bomb], make_host: MakeHost, tmp_path: Path, when: str
+    armed: tuple[WorkerHost, Bomb], make_host: MakeHost, tmp_path: Path, when: str, stride: int
 ) -> None:
     """The wrapper is killed while it records the end of a task that fails."""
     host, bomb = armed
     watcher = make_host()  # the same worker, reached without bombs
-    for at in range(1, LAST):
+    for at in range(1, LAST, stride):
         gate = tmp_path / f"gate-{at}"
         request = host.request("sh", "-c", 'while [ ! -e "$0" ]; do :; done; exit 3', str(gate))
         assert settle(host, request) is RemoteState.RUNNING

@@ -15,7 +15,7 @@ from tests.remote.conftest import MakeHost
 from tests.support.local_transport import SHELLS, LocalTransport
 from tests.support.worker_host import WorkerHost, marked
 
-STEP = 211
+STEP = 397
 """Every so many bytes there is a cut, and at each of the last hundred."""
 
 
