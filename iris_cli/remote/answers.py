@@ -198,7 +198,7 @@ def _fits(state: RemoteState, exit_code: int | None, cause: str) -> bool:
         return exit_code is not None and cause in _EXIT_CAUSES
     if state is RemoteState.NOSTART:
         return cause in _NO_START_CAUSES
-    return exit_code is None and not cause
+    return exit_code is None and cause in (("", "lease") if state is RemoteState.CANCELLED else ("",))
 
 
 def _seconds(hundredths: str) -> float | None:

@@ -24,9 +24,10 @@ _DIRECTORIES = 'export IRIS_TASK_DIR="$1" IRIS_WORKDIR="$1/work" IRIS_OUTPUT_DIR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRequest:
-    """What to start. Times in seconds; a `timeout` or `setup_timeout` of 0 is none.
+    """What to start. Times in seconds; a `timeout`, `setup_timeout` or `lease` of 0 is none.
 
     `argv` is run without a shell, `setup` by one beforehand. `exclusive` needs the chips of the host for itself.
+    With a `lease` the task is stopped once no poll has renewed it for so long, counted from its start.
     """
 
     token: Token
@@ -35,6 +36,7 @@ class LaunchRequest:
     setup: str = ""
     setup_timeout: float = 1800
     timeout: float = 0
+    lease: float = 0
     grace: float = 30
     exclusive: bool = False
 
@@ -78,6 +80,7 @@ def settings_text(request: LaunchRequest) -> str:
     settings = {
         "time_limit": request.timeout,
         "setup_limit": request.setup_timeout,
+        "lease_limit": request.lease,
         "grace": request.grace,
     }
     return "\n".join(f"{name}={hundredths(seconds)}" for name, seconds in settings.items())

@@ -101,9 +101,12 @@ class TaskRunner:
         """Start attempts that are prepared; of all others just say how they are. Refused as `prepare` is."""
         return self._launch(target, "go", _go_lines(tokens), tokens, boot_id, incarnation)
 
-    def poll(self, target: Target, tokens: Sequence[Token]) -> WorkerReport | Silence:
-        """How these attempts are, in one round trip. Changes nothing."""
-        return self._report(target, "poll", [], tokens)
+    def poll(self, target: Target, tokens: Sequence[Token], *, renew: bool = True) -> WorkerReport | Silence:
+        """How these attempts are, in one round trip. Changes nothing but what `renew` does to their leases.
+
+        A poll without an answer may have renewed them too.
+        """
+        return self._report(target, "poll", ["renewing=1"] if renew else [], tokens)
 
     def stop(self, target: Target, stops: Sequence[tuple[Token, float]]) -> WorkerReport | Silence:
         """The fence: none of these attempts (each with its grace in seconds) runs or will ever start.

@@ -135,7 +135,7 @@ class FakeRunner:
         )
         return self._answer(host, "probe", answer)
 
-    def poll(self, target: Target, tokens: Sequence[Token]) -> WorkerReport | Silence:
+    def poll(self, target: Target, tokens: Sequence[Token], *, renew: bool = True) -> WorkerReport | Silence:
         host = self.hosts[target.worker]
         return self._answer(host, "poll", host.report(tokens))
 
