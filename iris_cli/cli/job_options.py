@@ -58,6 +58,9 @@ SchedulingTimeout = Annotated[
 Timeout = Annotated[str | None, _option("--timeout", text="Time limit of each task: 90s, 10m, 2h.")]
 SetupTimeout = Annotated[str | None, _option("--setup-timeout", text="Time limit of --setup.")]
 Grace = Annotated[str | None, _option("--grace", text="Time between SIGTERM and SIGKILL.")]
+ReplaceLost = Annotated[
+    str | None, _option("--replace-lost", text="Whose long silence is death: never, preemptible or always.")
+]
 Label = Annotated[Texts, _option("--label", text="NAME=VALUE, to find the job by.")]
 After = Annotated[Texts, _option("--after", text="Start when this job has succeeded.")]
 Force = Annotated[bool, typer.Option("--force", help="Queue it even if no worker could run it now.")]
@@ -81,6 +84,7 @@ _DURATIONS = ("scheduling_timeout", "timeout", "setup_timeout", "grace")
 def request(options: Mapping[str, Any], command: tuple[str, ...]) -> JobRequest:
     """The request that the options describe; what wasn't said is None. Raises UsageError."""
     from iris_cli.core.job import EnvPreset, JobRequest, Priority
+    from iris_cli.core.job import ReplaceLost as Policy
     from iris_cli.core.units import parse_duration, parse_memory
 
     fields: dict[str, Any] = {name: options[name] for name in _AS_THEY_ARE}
@@ -94,6 +98,7 @@ def request(options: Mapping[str, Any], command: tuple[str, ...]) -> JobRequest:
         secrets=_tuple(options["secret"]),
         env_preset=_read(_one_of(EnvPreset), options, "env_preset"),
         priority=_read(_one_of(Priority), options, "priority"),
+        replace_lost=_read(_one_of(Policy), options, "replace_lost"),
         labels=_pairs("--label", options["label"]),
         after=_tuple(options["after"]),
         force=options["force"] or None,

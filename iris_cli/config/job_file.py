@@ -29,13 +29,13 @@ from iris_cli.config.yaml_source import read_yaml
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.constraint_types import Constraint, ConstraintMode
 from iris_cli.core.ids import parse_job_id
-from iris_cli.core.job import EnvPreset, JobRequest, Priority
+from iris_cli.core.job import EnvPreset, JobRequest, Priority, ReplaceLost
 from iris_cli.core.resources import AUTO, Device, Resources
 from iris_cli.core.topology import canonical_type
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import ConfigError, UsageError
 
-NOT_YET = ("workdir", "ports", "signal", "array", "each_line", "lease", "replace_lost")
+NOT_YET = ("workdir", "ports", "signal", "array", "each_line", "lease")
 """Keys of the format that jobs have no place for yet."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -151,6 +151,7 @@ _READERS: Mapping[str, Callable[[Place], Any]] = {
     "timeout": duration,
     "setup_timeout": duration,
     "grace": duration,
+    "replace_lost": one_of(ReplaceLost),
     "labels": mapping_of(written),
     "after": list_of(lambda place: str(parse_job_id(written(place)))),
     "force": boolean,

@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.task import Attempt, Task, TaskState
-from iris_cli.core.worker import Worker
+from iris_cli.core.worker import Ghost, Worker
 
 
 @dataclass(slots=True, kw_only=True)
 class Cluster:
-    """What the log says, as tables of immutable records. Jobs stand in the order of their submission."""
+    """What the log says, as tables of immutable records. Jobs stand in the order of their submission.
+
+    `ghosts` are the attempts that were taken for dead and may still run, by worker; they outlast its being
+    forgotten.
+    """
 
     name: str = ""
     seq: int = 0  # of the last transaction that is in here
@@ -21,6 +25,7 @@ class Cluster:
     jobs: dict[JobId, Job] = field(default_factory=dict)
     tasks: dict[TaskId, Task] = field(default_factory=dict)
     workers: dict[WorkerId, Worker] = field(default_factory=dict)
+    ghosts: dict[WorkerId, tuple[Ghost, ...]] = field(default_factory=dict)
 
     def copy(self) -> Cluster:
         """A draft with tables of its own; the records in them are shared, for they never change."""
@@ -31,6 +36,7 @@ class Cluster:
             jobs=dict(self.jobs),
             tasks=dict(self.tasks),
             workers=dict(self.workers),
+            ghosts=dict(self.ghosts),
         )
 
     def tasks_of(self, job: JobId) -> list[Task]:

@@ -63,7 +63,8 @@ class WorkerRegistered(Event):
 class WorkerUpdated(Event):
     """A probe told what the worker is. `refusal`: why it can't be used, if so.
 
-    `declared` is the fingerprint of the configuration entry whose words lie over the probe's.
+    `declared` is the fingerprint of the configuration entry whose words lie over the probe's; `vm` is what the
+    metadata server calls the machine, "" where there is none.
     """
 
     worker: WorkerId
@@ -76,6 +77,7 @@ class WorkerUpdated(Event):
     boot_id: str = ""
     incarnation: str = ""
     declared: str = ""
+    vm: str = ""
     refusal: str = ""
 
 
@@ -91,6 +93,25 @@ class WorkerConditionChanged(Event):
     reason: str = ""
     failed_polls: int = 0
     cooldown_until: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSilenceCounted(Event):
+    """The worker did not answer in a cycle in which others did, and it is their word against its silence.
+
+    `anew`: somebody spoke, or nobody answered us: what was counted so far is void.
+    """
+
+    worker: WorkerId
+    anew: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSkewChanged(Event):
+    """The clock of the worker is `skew` seconds ahead of ours, as far as a round trip can tell; behind if negative."""
+
+    worker: WorkerId
+    skew: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +231,29 @@ class TaskRunning(AttemptEvent):
     """The user's command has started, `started_at` by the operator's clock."""
 
     started_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptOrphaned(AttemptEvent):
+    """The wrapper of the attempt is gone, its processes live: nobody there limits or records them any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptUnkillable(AttemptEvent):
+    """A process of the attempt survived SIGKILL. It holds what it holds until a reboot, or `forget --dead`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptPresumedGone(AttemptEvent):
+    """Taken for dead without proof, by `replace_lost` or by the operator's word. Its end is another event.
+
+    It may still run: should its worker answer again, it is stopped there before anything else happens.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptProvenGone(AttemptEvent):
+    """Proof, at last, that nothing is left of an attempt that was presumed gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,6 +95,8 @@ class Job:
     timeout: float = 0.0
     setup_timeout: float = 1800.0
     grace: float = 30.0
+    lease: float = 0.0  # its wrapper stops a task that nobody asked about for so long; 0: never
+    replace_lost: ReplaceLost | None = None  # None: as its worker's configuration says
     labels: Mapping[str, str] = field(default_factory=dict)
     after: tuple[JobId, ...] = ()
     submitted_at: float = 0.0
@@ -144,6 +146,8 @@ class JobRequest:
     timeout: float | None = None
     setup_timeout: float | None = None
     grace: float | None = None
+    lease: float | None = None
+    replace_lost: ReplaceLost | None = None
     labels: Mapping[str, str] | None = None
     after: tuple[str, ...] | None = None
     force: bool | None = None

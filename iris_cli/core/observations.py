@@ -26,6 +26,18 @@ class RemoteState(StrEnum):
     UNKILLABLE = "UNKILLABLE"
 
 
+OVER = frozenset(
+    {
+        RemoteState.EXITED,
+        RemoteState.CANCELLED,
+        RemoteState.NOSTART,
+        RemoteState.LOST,
+        RemoteState.STOPPED,
+    }
+)
+"""Nothing of the attempt is left, and nothing of it will ever start."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptReport:
     """One token's line in a worker's answer.
@@ -94,6 +106,10 @@ class SilenceKind(StrEnum):
     UNKNOWN_HOST = "unknown_host"  # no host key on record, and this call may not take a first one
     PROTOCOL = "protocol"  # bytes came back, but not a complete, well-formed frame
     LOCAL = "local"  # our own fault: key file missing, ~/.ssh/config unreadable
+
+
+SILENT = frozenset({SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT})
+"""Nobody said anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from iris_cli.core.connection import NOWHERE, Connection
 from iris_cli.core.constraints import AttributeValue, taint_key
-from iris_cli.core.ids import AttemptId, WorkerId
+from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.resources import Resources
 
 
@@ -44,6 +44,39 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ghost:
+    """An attempt that was taken for dead without proof: it may still run on its worker.
+
+    `boot_id` is that of the host it was started on: no process outlives a reboot.
+    """
+
+    attempt: AttemptId
+    token: Token
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A stretch of time that was watched in steps, in seconds: from one look to the next, up to `last`.
+
+    In the longest step a clock may have jumped, or nobody have looked: it is kept apart.
+    """
+
+    last: float
+    total: float = 0.0
+    longest: float = 0.0
+
+    def until(self, at: float) -> Span:
+        """The span with one more look. A clock that steps back adds nothing."""
+        step = max(0.0, at - self.last)
+        return Span(last=at, total=self.total + step, longest=max(self.longest, step))
+
+    def at_least(self, most_of_one_step: float = 0.0) -> float:
+        """How long it was, where so much at most is believed of its longest step."""
+        return self.total - self.longest + min(self.longest, most_of_one_step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
     """One host. `cpu` in cores, `memory` in bytes; `claims` holds one entry for each live attempt on it.
 
@@ -70,9 +103,12 @@ class Worker:
     refusals: int = 0  # launches refused in a row, of any jobs
     failed_polls: int = 0  # in a row
     silent_since: float | None = None
+    silence: Span | None = None  # while others answered, and it did not
     boot_id: str = ""
     incarnation: str = ""
     taints: tuple[str, ...] = ()  # set by hand, beside those of the configuration
+    vm: str = ""  # what the metadata server calls the machine
+    skew: float = 0.0  # seconds that its clock is ahead of ours
     declared: str = ""  # fingerprint of the configuration entry that `attributes` were made with
 
     @property

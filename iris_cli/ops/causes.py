@@ -5,6 +5,7 @@ from __future__ import annotations
 from iris_cli.core.job import Job
 from iris_cli.core.outcome import End, EndReason, signal_name
 from iris_cli.core.task import Task
+from iris_cli.core.units import format_duration
 
 _WORDS = {
     EndReason.OK: "",
@@ -32,6 +33,13 @@ def exit_words(exit_code: int | None) -> str:
         return ""
     signal = signal_name(exit_code)
     return f"{exit_code} ({signal} or exit {exit_code})" if signal else str(exit_code)
+
+
+def skew_words(skew: float) -> str:
+    """`is 2m ahead of ours`, `is right`."""
+    if not skew:
+        return "is right"
+    return f"is {format_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'} ours"
 
 
 def end_words(end: End) -> str:

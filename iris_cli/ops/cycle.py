@@ -42,18 +42,21 @@ def run(session: Session, *, schedule: bool = True) -> CycleResult:
     asked = observe.questions(session, cluster, session.clock.now())
     unheard = {question.worker for question in asked}
     heard: set[WorkerId] = set()
+    seen: list[observe.Seen] = []
     dispatcher = Dispatcher(session, unheard)
     result.asked = len(asked)
     for batch in observe.ask(session, cluster, asked):
         answered = {answer.seen.worker for answer in batch}
         unheard -= answered
         heard |= answered
-        result.silent += [answer.seen for answer in batch if isinstance(answer.seen, Silence)]
+        seen += [answer.seen for answer in batch]
         with session.transaction() as draft:
             dispatcher.states |= observe.weigh(session, draft, batch, unheard)
         dispatcher.act(only=heard)
     mine: set[AttemptId] = set()
+    result.silent = [each for each in seen if isinstance(each, Silence)]
     with session.transaction() as draft:
+        observe.weigh_silence(session, draft, seen)
         observe.settle_waiting(draft, session.limits)
         if schedule:
             result.plan, mine = assign(session, draft)

@@ -10,7 +10,7 @@ from iris_cli.core.events import Event
 from iris_cli.core.resources import format_memory
 from iris_cli.core.topology import describe
 from iris_cli.core.worker import WorkerCondition
-from iris_cli.ops.causes import end_words, exit_words
+from iris_cli.ops.causes import end_words, exit_words, skew_words
 
 
 def event_words(event: Event) -> str:
@@ -39,6 +39,12 @@ def _worker_condition_changed(event: ev.WorkerConditionChanged) -> str:
         return f"worker {event.worker} is healthy"
     polls = f" ({event.failed_polls} failed polls)" if event.failed_polls > 1 else ""
     return f"worker {event.worker} is {event.condition.replace('_', ' ')}{_because(event.reason)}{polls}"
+
+
+def _silence_counted(event: ev.WorkerSilenceCounted) -> str:
+    if event.anew:
+        return f"the silence of worker {event.worker} proves nothing: somebody spoke, or nobody answered"
+    return f"worker {event.worker} does not answer, and others do"
 
 
 def _worker_forgotten(event: ev.WorkerForgotten) -> str:
@@ -117,6 +123,8 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.WorkerRegistered: lambda event: f"worker {event.worker} registered ({event.connection.host})",
     ev.WorkerUpdated: _worker_updated,
     ev.WorkerConditionChanged: _worker_condition_changed,
+    ev.WorkerSilenceCounted: _silence_counted,
+    ev.WorkerSkewChanged: lambda event: f"the clock of worker {event.worker} {skew_words(event.skew)}",
     ev.WorkerQuarantined: _worker_quarantined,
     ev.WorkerTainted: _worker_tainted,
     ev.WorkerDrained: lambda event: f"worker {event.worker} drains{_because(event.reason)}",
@@ -131,6 +139,10 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.TaskDispatched: lambda event: f"{event.attempt_id} acknowledged by its worker",
     ev.TaskDispatchFailed: _dispatch_failed,
     ev.TaskRunning: lambda event: f"{event.attempt_id} runs",
+    ev.AttemptOrphaned: lambda event: f"{event.attempt_id} runs on without its wrapper",
+    ev.AttemptUnkillable: lambda event: f"a process of {event.attempt_id} can't be killed",
+    ev.AttemptPresumedGone: lambda event: f"{event.attempt_id} presumed gone: two copies may run for a while",
+    ev.AttemptProvenGone: lambda event: f"{event.attempt_id} is proven gone",
     ev.AttemptEnded: _attempt_ended,
     ev.AttemptStopRequested: _stop_requested,
     ev.AttemptStopped: _attempt_stopped,

@@ -18,6 +18,7 @@ from iris_cli.core.constraints import (
     AttributeValue,
 )
 from iris_cli.core.ids import AttemptId, JobId, WorkerId
+from iris_cli.core.lifecycle.ghosts import haunted_words
 from iris_cli.core.lifecycle.workers import cooling
 from iris_cli.core.scheduling.capacity import WorkerCapacity
 from iris_cli.core.task import AttemptState
@@ -248,7 +249,7 @@ def _status(view: View, worker: Worker) -> str:
         "draining": worker.draining,
         "unusable": worker.unschedulable,
         "cooling": cooling(worker, view.now, view.limits),
-        "stopping": bool(_stopping(view.cluster, worker)),
+        "stopping": bool(_stopping(view.cluster, worker)) or worker.id in view.cluster.ghosts,
     }
     return next((word for word, holds in words.items() if holds), worker.condition.value)
 
@@ -257,6 +258,8 @@ def refusals(view: View, worker: Worker) -> Iterable[str]:
     """Why the worker takes nothing new: one sentence for each obstacle, and none for a worker that does."""
     if worker.condition is not WorkerCondition.HEALTHY:
         yield _ill(worker, view.now)
+    if haunted := haunted_words(view.cluster, worker.id):
+        yield haunted
     if worker.quarantined:
         yield f"quarantined: {worker.quarantine_reason or 'no reason given'}"
     if worker.draining:

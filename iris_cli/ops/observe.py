@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, Token, WorkerId
-from iris_cli.core.lifecycle import attempts, gangs, identity, jobs, workers
+from iris_cli.core.lifecycle import attempts, gangs, ghosts, identity, jobs, presumption, workers
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import (
     AttemptReport,
     ProbeReport,
     RemoteState,
     Silence,
-    SilenceKind,
     WorkerReport,
 )
 from iris_cli.core.worker import Worker, WorkerCondition
@@ -26,24 +25,18 @@ Seen = WorkerReport | ProbeReport | Silence
 States = dict[Token, RemoteState]
 """What workers said last about each token."""
 
-_OVER = frozenset(
-    {
-        RemoteState.EXITED,
-        RemoteState.CANCELLED,
-        RemoteState.NOSTART,
-        RemoteState.LOST,
-        RemoteState.STOPPED,
-    }
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One worker to ask: for a probe, for how its live attempts are, or for both."""
+    """One worker to ask: for a probe, for how its live attempts are, or for both.
+
+    `stops` are its ghosts, each with its grace in seconds: they are stopped before anything else happens there.
+    """
 
     worker: WorkerId
     probe: bool
     tokens: tuple[Token, ...] = ()
+    stops: tuple[tuple[Token, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +52,9 @@ class Answer:
 
 
 def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
-    """Whom to ask: who runs something, who is not well and whose back-off is over, and who is new.
+    """Whom to ask: who runs something or may, who is not well and whose back-off is over, and who is new.
 
-    A healthy idle worker is left alone.
+    A healthy idle worker is left alone, but where it has to stand witness for the silence of another.
     """
     asked = []
     for worker in cluster.workers.values():
@@ -69,9 +62,17 @@ def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
             continue
         tokens = tuple(attempt.token for _, attempt in cluster.live_on(worker.id))
         probe = _needs_probe(session, worker, now)
-        if probe or tokens or worker.condition is not WorkerCondition.HEALTHY:
-            asked.append(Question(worker.id, probe, tokens))
-    return asked
+        stops = _stops(cluster, worker.id)
+        if probe or tokens or stops or worker.condition is not WorkerCondition.HEALTHY:
+            asked.append(Question(worker.id, probe, tokens, stops))
+    witnesses = presumption.witnesses(cluster, {question.worker for question in asked})
+    return asked + [Question(worker, probe=False) for worker in witnesses]
+
+
+def _stops(cluster: Cluster, worker: WorkerId) -> tuple[tuple[Token, float], ...]:
+    return tuple(
+        (ghost.token, cluster.jobs[ghost.attempt.task.job].grace) for ghost in cluster.ghosts.get(worker, ())
+    )
 
 
 def _needs_probe(session: Session, worker: Worker, now: float) -> bool:
@@ -89,13 +90,20 @@ def ask(session: Session, cluster: Cluster, asked: list[Question]) -> Iterator[l
 
     def one(question: Question) -> list[Answer]:
         worker = cluster.workers[question.worker]
-        answers: list[Seen] = [probe(session, cluster, worker)] if question.probe else []
-        if not answers or (question.tokens and not isinstance(answers[0], Silence)):
-            answers.append(session.runner.poll(session.target(worker), question.tokens))
+        target = session.target(worker)
+        answers: list[Seen] = [probe(session, worker)] if question.probe else []
+        if question.stops and not _unanswered(answers):
+            answers.append(session.runner.stop(target, question.stops))
+        if not answers or (question.tokens and not _unanswered(answers)):
+            answers.append(session.runner.poll(target, question.tokens))
         return [heard(session, cluster, seen) for seen in answers]
 
     for batch in session.fan_out(asked, one):
         yield [answer for answers in batch for answer in answers]
+
+
+def _unanswered(answers: list[Seen]) -> bool:
+    return bool(answers) and isinstance(answers[-1], Silence)
 
 
 def heard(session: Session, cluster: Cluster, seen: Seen) -> Answer:
@@ -103,31 +111,9 @@ def heard(session: Session, cluster: Cluster, seen: Seen) -> Answer:
     return Answer(seen, session.clock.now(), cluster)
 
 
-def probe(
-    session: Session, cluster: Cluster, worker: Worker, *, first_contact: bool = True
-) -> ProbeReport | Silence:
-    """Ask a worker what it is. Of one that was forgotten, what may still run there is stopped first."""
-    target = session.target(worker)
-    seen = session.runner.probe(target, first_contact=first_contact)
-    stops = [] if worker.incarnation else [(token, 0.0) for token in _unproven(cluster, worker.id)]
-    if stops and isinstance(seen, ProbeReport):
-        stopped = session.runner.stop(target, stops)
-        if isinstance(stopped, Silence):
-            return stopped
-        if not all(report.state in _OVER for report in stopped.attempts):
-            detail = "what ran there when it was forgotten is still being stopped"
-            return Silence(worker=worker.id, kind=SilenceKind.PROTOCOL, step="stop", detail=detail)
-    return seen
-
-
-def _unproven(cluster: Cluster, worker: WorkerId) -> list[Token]:
-    """Attempts that ended on a worker without its word on how: it may have been forgotten while they ran."""
-    return [
-        attempt.token
-        for task in cluster.tasks.values()
-        for attempt in task.attempts
-        if attempt.worker == worker and attempt.end is not None and attempt.end.exit_code is None
-    ]
+def probe(session: Session, worker: Worker, *, first_contact: bool = True) -> ProbeReport | Silence:
+    """Ask a worker what it is."""
+    return session.runner.probe(session.target(worker), first_contact=first_contact)
 
 
 def weigh(
@@ -160,6 +146,16 @@ def settle(draft: Draft, touched: Iterable[JobId], limits: Limits, unheard: Cont
         jobs.settle(draft, job)
 
 
+def weigh_silence(session: Session, draft: Draft, seen: Iterable[Seen]) -> None:
+    """At the end of a cycle: what its silences mean, given everything that was said in it."""
+    policies = {
+        worker: session.hosts[worker].replace_lost if worker in session.hosts else session.config.replace_lost
+        for worker in draft.cluster.workers
+    }
+    touched = presumption.weigh(draft, seen, policies, session.limits)
+    settle(draft, dict.fromkeys(touched), session.limits)
+
+
 def settle_waiting(draft: Draft, limits: Limits) -> None:
     """Settle the rounds whose verdict waited for evidence that may never come."""
     settle(draft, [job.id for job in draft.cluster.jobs.values() if job.is_gang and not job.end], limits)
@@ -178,6 +174,7 @@ def _weigh_one(session: Session, draft: Draft, answer: Answer) -> States:
         return {}  # only a probe tells enough to trust it again
     if not identity.answered(draft, seen, session.limits):
         return {}
+    ghosts.reported(draft, seen.worker, seen.attempts)
     by_token = {attempt.token: attempt_id for attempt_id, attempt in draft.cluster.live_on(seen.worker)}
     waited = max(0.0, draft.at - answer.at)
     for report in seen.attempts:

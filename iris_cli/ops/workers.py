@@ -8,7 +8,7 @@ from iris_cli.core.constraints import taint_key
 from iris_cli.core.events import WorkerDrained, WorkerForgotten, WorkerTainted, WorkerUncordoned
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import WorkerId, is_name
-from iris_cli.core.lifecycle import identity, workers
+from iris_cli.core.lifecycle import ghosts, identity, workers
 from iris_cli.core.observations import ProbeReport, Silence
 from iris_cli.core.worker import Worker
 from iris_cli.errors import IrisError, UsageError
@@ -34,7 +34,7 @@ def probe(session: Session, names: list[str]) -> list[Probed]:
     chosen = [find_worker(cluster, name) for name in names] or list(cluster.workers.values())
 
     def one(worker: Worker) -> tuple[ProbeReport | Silence, float]:
-        return observe.probe(session, cluster, worker), session.clock.now()
+        return observe.probe(session, worker), session.clock.now()
 
     results = []
     for batch in session.fan_out(chosen, one):
@@ -50,7 +50,7 @@ def accept(session: Session, name: str) -> Probed:
     If boot id and incarnation are both new, the old attempts there end as `worker_failed`.
     """
     worker = find_worker(session.view(), name)
-    seen = observe.probe(session, session.cluster, worker, first_contact=False)
+    seen = observe.probe(session, worker, first_contact=False)
     with session.transaction() as draft:
         if isinstance(seen, Silence):
             workers.silent(draft, seen, session.limits)
@@ -111,7 +111,7 @@ def forget(session: Session, name: str, *, dead: bool = False, reason: str = "")
                 hint=f"cancel them, or if that machine is gone for good: iris worker forget --dead {name}",
             )
         touched = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)]
-        identity.release(draft, worker.id, reason or "the operator says the host is gone")
+        ghosts.declared_dead(draft, worker.id, reason or "the operator says the host is gone")
         draft.record(WorkerForgotten(worker=worker.id, dead=dead, reason=reason))
         observe.settle(draft, dict.fromkeys(touched), session.limits)
     return worker.id

@@ -11,7 +11,7 @@ import pytest
 from iris_cli.config.env_file import read_env_file
 from iris_cli.config.job_file import NOT_YET, load_job_file
 from iris_cli.core.constraint_syntax import parse_constraint
-from iris_cli.core.job import EnvPreset, JobRequest, Priority
+from iris_cli.core.job import EnvPreset, JobRequest, Priority, ReplaceLost
 from iris_cli.errors import ConfigError
 
 VALID = Path(__file__).parent / "valid" / "job"
@@ -54,6 +54,7 @@ def test_every_field_can_be_written() -> None:
         timeout=3 * 86400.0,
         setup_timeout=90.0,
         grace=90.0,
+        replace_lost=ReplaceLost.NEVER,
         labels={"team": "a", "run": "7"},
         after=("prepare", "parent/child"),
         force=True,

@@ -137,7 +137,7 @@ def test_a_refusal_tells_the_whole_story_of_the_task() -> None:
 
 def test_every_event_has_its_place_in_the_interpreter() -> None:
     """An event type that `evolve` doesn't know would be a KeyError on replay."""
-    from iris_cli.core.evolve import _APPLY
+    from iris_cli.core.evolve.log import _APPLY
 
     concrete = {cls for name, cls in Event.TYPES.items() if name != "AttemptEvent"}
     assert set(_APPLY) == concrete

@@ -237,7 +237,8 @@ def trusting_policies(module: Module) -> Iterator[str]:
 
 def changed_tables(module: Module) -> Iterator[str]:
     """Changes of a cluster's tables that don't go through `evolve`."""
-    if module.layer in ("", "remote", "config", "capacity") or module.name == f"{PACKAGE}.core.evolve":
+    interpreter = f"{PACKAGE}.core.evolve"
+    if module.layer in ("", "remote", "config", "capacity") or module.name.startswith(interpreter):
         return
     for node in ast.walk(module.tree):
         if (

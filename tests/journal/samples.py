@@ -8,8 +8,12 @@ from iris_cli.core.connection import Connection
 from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintMode, ConstraintOp
 from iris_cli.core.events import (
     AttemptEnded,
+    AttemptOrphaned,
+    AttemptPresumedGone,
+    AttemptProvenGone,
     AttemptStopped,
     AttemptStopRequested,
+    AttemptUnkillable,
     ClusterCreated,
     DispatchTakenOver,
     Event,
@@ -28,12 +32,14 @@ from iris_cli.core.events import (
     WorkerForgotten,
     WorkerQuarantined,
     WorkerRegistered,
+    WorkerSilenceCounted,
+    WorkerSkewChanged,
     WorkerTainted,
     WorkerUncordoned,
     WorkerUpdated,
 )
 from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
-from iris_cli.core.job import CoschedulingConfig, EnvPreset, Job, Priority
+from iris_cli.core.job import CoschedulingConfig, EnvPreset, Job, Priority, ReplaceLost
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.resources import Device, Resources
 from iris_cli.core.task import TaskState
@@ -195,6 +201,32 @@ STORY: tuple[tuple[Event, ...], ...] = (
     ),
     (WorkerForgotten(worker=CPU, dead=True, reason="sold"),),
 )
+
+SPOT, LEASED = WorkerId("spot-0"), TaskId(JobId("leased"), 0)
+
+LOSSES: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (WorkerRegistered(worker=SPOT, connection=HOST),),
+    (WorkerUpdated(worker=SPOT, connection=HOST, cpu=4.0, memory=1 << 33, boot_id="b0075", vm="4711"),),
+    (WorkerSkewChanged(worker=SPOT, skew=-42.0),),
+    (
+        JobSubmitted(job=Job(id=LEASED.job, command=("true",), lease=900.0, replace_lost=ReplaceLost.ALWAYS)),
+        TaskAssigned(task=LEASED, attempt=0, worker=SPOT, token=Token("8" * 32)),
+    ),
+    (TaskRunning(task=LEASED, attempt=0, started_at=NOON), AttemptOrphaned(task=LEASED, attempt=0)),
+    (
+        WorkerSilenceCounted(worker=SPOT),
+        WorkerSilenceCounted(worker=SPOT, anew=True),
+        AttemptStopRequested(task=LEASED, attempt=0, reason=EndReason.WORKER_FAILED),
+    ),
+    (AttemptUnkillable(task=LEASED, attempt=0),),
+    (
+        AttemptPresumedGone(task=LEASED, attempt=0),
+        AttemptStopped(task=LEASED, attempt=0),
+        AttemptProvenGone(task=LEASED, attempt=0),
+    ),
+)
+"""The events that came with lost workers."""
 
 
 def state_in(path: Path, *, now: float = NOON, cluster_name: str | None = None) -> StateDir:

@@ -30,8 +30,17 @@ from iris_cli.core.events import (
 from iris_cli.core.evolve import Draft, replay
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.invariants import breaches
-from iris_cli.core.job import Job, JobRequest, JobState
-from iris_cli.core.lifecycle import attempts, gangs, identity, jobs, placement, workers
+from iris_cli.core.job import Job, JobRequest, JobState, ReplaceLost
+from iris_cli.core.lifecycle import (
+    attempts,
+    gangs,
+    ghosts,
+    identity,
+    jobs,
+    placement,
+    presumption,
+    workers,
+)
 from iris_cli.core.lifecycle.submit import submit
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import AttemptReport, Silence, SilenceKind, WorkerReport
@@ -72,6 +81,7 @@ class Lab:
         self.log: list[Transaction] = []
         self.hosts: dict[WorkerId, Host] = {}
         self.last: tuple[Event, ...] = ()
+        self.policies: dict[WorkerId, ReplaceLost] = {}
         self._gone: set[WorkerId] = set()
         self._tokens = count(1)
         with self.transaction() as draft:
@@ -183,7 +193,7 @@ class Lab:
     def forget_dead(self, name: str) -> Lab:
         with self.transaction() as draft:
             touched = _touched(draft, WorkerId(name))
-            identity.release(draft, WorkerId(name), "the operator says the host is gone")
+            ghosts.declared_dead(draft, WorkerId(name), "the operator says the host is gone")
             draft.record(WorkerForgotten(worker=WorkerId(name), dead=True))
             self._settle(draft, touched)
         return self
@@ -247,15 +257,16 @@ class Lab:
             touched = [job for each in seen for job in _touched(draft, each.worker)]
             for each in seen:
                 self._weigh(draft, each)
+            touched += presumption.weigh(draft, seen, self.policies, self.limits)
             self._settle(draft, touched, unheard)
         return self
 
     def silent(self, *names: str, kind: SilenceKind = SilenceKind.UNREACHABLE) -> Lab:
-        return self.answers(
-            *(
-                Silence(worker=WorkerId(name), kind=kind, step="connect", detail=kind.value.replace("_", " "))
-                for name in names
-            )
+        return self.answers(*(self.silence_of(name, kind) for name in names))
+
+    def silence_of(self, worker: str, kind: SilenceKind = SilenceKind.UNREACHABLE) -> Silence:
+        return Silence(
+            worker=WorkerId(worker), kind=kind, step="connect", detail=kind.value.replace("_", " ")
         )
 
     def not_sent(self, names: str, error: str = "connect: unreachable") -> Lab:
@@ -272,6 +283,7 @@ class Lab:
         if isinstance(seen, Silence):
             workers.silent(draft, seen, self.limits)
         elif identity.answered(draft, seen, self.limits):
+            ghosts.reported(draft, seen.worker, seen.attempts)
             by_token = {each.token: attempt_id for attempt_id, each in draft.cluster.live_on(seen.worker)}
             for report in seen.attempts:
                 if report.token in by_token:

@@ -8,8 +8,8 @@ from typing import Any
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraint_syntax import parse_constraint
-from iris_cli.core.ids import JobId
-from iris_cli.core.job import JobRequest, Priority
+from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.job import JobRequest, Priority, ReplaceLost
 from iris_cli.core.observations import SilenceKind
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import IrisError
@@ -40,6 +40,7 @@ _LAUNCH: dict[str, Callable[[str], Any]] = {
     "max-task-failures": int,
     "scheduling-timeout": parse_duration,
     "timeout": parse_duration,
+    "replace-lost": ReplaceLost,
     "setup-timeout": parse_duration,
 }
 _HOST: dict[str, Callable[[str], Any]] = {"cpu": float, "memory": parse_memory, "gpus": int, "workers": int}
@@ -88,6 +89,23 @@ class Script:
     def do_silence(self, *words: str) -> None:
         *names, kind = words
         self.lab.silent(*names, kind=SilenceKind(kind))
+
+    def do_poll(self, *words: str) -> None:
+        """One poll of several workers: `poll a-0=unreachable b-0=answers`."""
+        said = dict(word.split("=") for word in words)
+        self.lab.answers(
+            *(
+                self.lab.answer_of(name)
+                if what == "answers"
+                else self.lab.silence_of(name, SilenceKind(what))
+                for name, what in said.items()
+            )
+        )
+
+    def do_policy(self, *words: str) -> None:
+        """What the configuration says of `replace_lost` on these workers."""
+        *names, policy = words
+        self.lab.policies |= {WorkerId(name): ReplaceLost(policy) for name in names}
 
     def do_answer(self, *names: str) -> None:
         self.lab.answers(*(self.lab.answer_of(name) for name in names))

@@ -52,6 +52,10 @@ def _words(event: ev.Event, before: Cluster, after: Cluster, at: float) -> str:
             return _condition(event, at)
         case ev.WorkerQuarantined():
             return "lifted" if event.lifted else event.reason
+        case ev.WorkerSilenceCounted():
+            return "anew" if event.anew else ""
+        case ev.WorkerSkewChanged():
+            return f"{event.skew:+g}s"
         case ev.WorkerTainted():
             return f"{event.taint} removed" if event.removed else event.taint
         case ev.WorkerForgotten():

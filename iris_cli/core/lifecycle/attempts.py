@@ -7,14 +7,15 @@ from dataclasses import replace
 
 from iris_cli.core.events import (
     AttemptEnded,
+    AttemptOrphaned,
     AttemptStopped,
+    AttemptUnkillable,
     DispatchTakenOver,
     TaskDispatched,
     TaskDispatchFailed,
     TaskEnded,
     TaskRequeued,
     TaskRunning,
-    WorkerQuarantined,
 )
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, TaskId
@@ -56,7 +57,7 @@ def reported(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits:
     elif report.state in _FENCED:
         _fenced(draft, attempt_id, report)
     elif report.state is RemoteState.UNKILLABLE:
-        _unkillable(draft, attempt)
+        _unkillable(draft, attempt_id)
 
 
 def not_sent(draft: Draft, attempt_id: AttemptId, error: str) -> None:
@@ -118,6 +119,18 @@ def stopped(draft: Draft, attempt_id: AttemptId, exit_code: int | None = None, l
     _settle_task(draft, attempt_id.task, end)
 
 
+def worker_gone(draft: Draft, attempt_id: AttemptId, error: str) -> None:
+    """The worker of an attempt is gone, and the attempt with it. What never started is not charged."""
+    attempt = draft.cluster.attempt(attempt_id)
+    if draft.cluster.tasks[attempt_id.task].state.terminal:
+        stopped(draft, attempt_id)
+    elif attempt.started_at is None:
+        draft.record(TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
+    else:  # also one that is being stopped: its host may be what made its siblings fail
+        end = End(reason=EndReason.WORKER_FAILED, at=draft.at, error=f"{error} ({attempt.worker})")
+        ended(draft, attempt_id, end)
+
+
 def _settle_task(draft: Draft, task_id: TaskId, end: End) -> None:
     """What the end of its attempt means for a single task that goes on."""
     task = draft.cluster.tasks[task_id]
@@ -164,6 +177,8 @@ def _running(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None
     if attempt.started_at is None:
         started_at = round(draft.at - (report.started_ago or 0.0), 3)
         draft.record(TaskRunning(task=attempt_id.task, attempt=attempt_id.number, started_at=started_at))
+    if report.state is RemoteState.ORPHANED and not attempt.orphaned:
+        draft.record(AttemptOrphaned(task=attempt_id.task, attempt=attempt_id.number))
 
 
 def _exited(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
@@ -226,10 +241,8 @@ def _fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
         )
 
 
-def _unkillable(draft: Draft, attempt: Attempt) -> None:
-    worker = draft.cluster.workers[attempt.worker]
-    if not worker.quarantined:
-        reason = (
-            "a process of a stopped attempt can't be killed; reboot the host, then `iris worker uncordon`"
-        )
-        draft.record(WorkerQuarantined(worker=worker.id, reason=reason))
+def _unkillable(draft: Draft, attempt_id: AttemptId) -> None:
+    attempt = draft.cluster.attempt(attempt_id)
+    if attempt.stop is not None and not attempt.unkillable:
+        draft.record(AttemptUnkillable(task=attempt_id.task, attempt=attempt_id.number))
+    workers.unkillable(draft, attempt.worker)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY, TPU_WORKER_ID_ATTRIBUTE_KEY
-from iris_cli.core.events import TaskDispatchFailed, WorkerUpdated
+from iris_cli.core.events import WorkerUpdated
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.lifecycle import attempts, jobs, workers
+from iris_cli.core.lifecycle import attempts, ghosts, jobs, workers
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import WorkerReport
-from iris_cli.core.outcome import End, EndReason
+from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import AttemptState
 from iris_cli.core.worker import Worker
 
@@ -46,21 +46,15 @@ def probed(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: bool 
         _fence(draft, worker.id)
     if found != _recorded(draft.cluster.workers[worker.id]):
         draft.record(found)
+    ghosts.rebooted(draft, worker.id)
     workers.recovered(draft, worker.id)
     return workers.requalified(draft, worker.id, limits)
 
 
 def release(draft: Draft, worker_id: WorkerId, error: str) -> None:
-    """End every attempt on a worker that is proven gone. What never started is not charged."""
+    """End every attempt on a worker that is proven gone."""
     for attempt_id, _ in list(draft.cluster.live_on(worker_id)):
-        attempt = draft.cluster.attempt(attempt_id)
-        if draft.cluster.tasks[attempt_id.task].state.terminal:
-            attempts.stopped(draft, attempt_id)
-        elif attempt.started_at is None:
-            draft.record(TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
-        else:  # also one that is being stopped: its host may be what made its siblings fail
-            end = End(reason=EndReason.WORKER_FAILED, at=draft.at, error=f"{error} ({worker_id})")
-            attempts.ended(draft, attempt_id, end)
+        attempts.worker_gone(draft, attempt_id, error)
 
 
 def _fence(draft: Draft, worker_id: WorkerId) -> None:
@@ -92,6 +86,7 @@ def _moved(worker: Worker, found: WorkerUpdated) -> str:
 def _rebooted(draft: Draft, worker: Worker, boot_id: str) -> None:
     release(draft, worker.id, "the host was rebooted")
     draft.record(replace(_recorded(worker), boot_id=boot_id))
+    ghosts.rebooted(draft, worker.id)
     workers.recovered(draft, worker.id)
 
 

@@ -107,6 +107,8 @@ _AS_THEY_ARE = frozenset(
         "timeout",
         "setup_timeout",
         "grace",
+        "lease",
+        "replace_lost",
         "labels",
     }
 )
@@ -291,7 +293,7 @@ def _check(job: Job) -> None:
         raise UsageError(contradiction, hint="no worker could satisfy them all: drop one")
     for name in ("max_retries_failure", "max_retries_preemption", "max_task_failures"):
         _at_least(0, name, getattr(job, name), 0)
-    for name in ("scheduling_timeout", "timeout", "setup_timeout", "grace"):
+    for name in ("scheduling_timeout", "timeout", "setup_timeout", "grace", "lease"):
         if not 0 <= getattr(job, name) <= 366 * 86400:
             raise UsageError(f"{name} must lie between 0 and a year, not {getattr(job, name)}")
     for taint in job.tolerations:

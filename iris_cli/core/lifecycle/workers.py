@@ -16,13 +16,12 @@ from iris_cli.core.events import (
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.limits import Limits
-from iris_cli.core.observations import Silence, SilenceKind
+from iris_cli.core.observations import SILENT, Silence, SilenceKind
 from iris_cli.core.task import AttemptState
 from iris_cli.core.worker import Worker, WorkerCondition
 
 REMOVED = "removed from cluster.yaml"
 
-_SILENT = frozenset({SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT})
 _LOST_AFTER_POLLS = 3
 
 
@@ -98,10 +97,20 @@ def refused(draft: Draft, worker_id: WorkerId, error: str, limits: Limits) -> No
         draft.record(WorkerQuarantined(worker=worker_id, reason=reason))
 
 
+def unkillable(draft: Draft, worker_id: WorkerId) -> None:
+    """Something there can't be killed: the worker takes nothing new until somebody has seen to it."""
+    if not draft.cluster.workers[worker_id].quarantined:
+        reason = (
+            "a process of a stopped attempt can't be killed; reboot the host, then `iris worker uncordon`"
+        )
+        draft.record(WorkerQuarantined(worker=worker_id, reason=reason))
+
+
 def requalified(draft: Draft, worker_id: WorkerId, limits: Limits) -> None:
     """A probe went well: a quarantine that is old enough ends, unless something there still can't be killed."""
     worker = draft.cluster.workers[worker_id]
-    stuck = any(attempt.state is AttemptState.STOPPING for _, attempt in draft.cluster.live_on(worker_id))
+    stopping = any(attempt.state is AttemptState.STOPPING for _, attempt in draft.cluster.live_on(worker_id))
+    stuck = stopping or worker_id in draft.cluster.ghosts
     if quarantine_served(worker, draft.at, limits) and not stuck and not worker.unschedulable:
         draft.record(WorkerQuarantined(worker=worker_id, reason="", lifted=True))
 
@@ -131,6 +140,6 @@ def _condition_after(
     if silence.kind is SilenceKind.AUTH:
         return WorkerCondition.AUTH_FAILED
     long = worker.silent_since is not None and now - worker.silent_since >= limits.worker_lost_after
-    if silence.kind in _SILENT and long and failed >= _LOST_AFTER_POLLS:
+    if silence.kind in SILENT and long and failed >= _LOST_AFTER_POLLS:
         return WorkerCondition.LOST
     return WorkerCondition.LOST if worker.condition is WorkerCondition.LOST else WorkerCondition.SUSPECT

@@ -170,10 +170,12 @@ def _still_stopping(task: Task) -> list[Reason]:
 
 
 def _unconfirmed_stops(cluster: Cluster) -> list[WorkerId]:
+    """The workers where something is being stopped, or is to be before anything else happens there."""
     return [
         worker.id
         for worker in cluster.workers.values()
-        if any(cluster.attempt(attempt).state is AttemptState.STOPPING for attempt in worker.claims)
+        if worker.id in cluster.ghosts
+        or any(cluster.attempt(attempt).state is AttemptState.STOPPING for attempt in worker.claims)
     ]
 
 

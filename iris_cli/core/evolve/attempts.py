@@ -1,0 +1,183 @@
+"""What events do to tasks and their attempts, and to what these hold of their workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from iris_cli.core import events as ev
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.events import Event
+from iris_cli.core.evolve.illegal import illegal
+from iris_cli.core.ids import AttemptId, WorkerId
+from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
+from iris_cli.core.task import Attempt, AttemptState, StopOrder, Task, TaskState
+from iris_cli.core.worker import Claim, Ghost
+
+
+def _task_assigned(cluster: Cluster, event: ev.TaskAssigned, at: float) -> None:
+    task = cluster.tasks[event.task]
+    lives = any(attempt.live for attempt in task.attempts)
+    if task.state is not TaskState.PENDING or lives or event.attempt != len(task.attempts):
+        raise illegal(event, task)
+    job = cluster.jobs[task.job]
+    if job.is_gang and job.rounds == job.settled_rounds:
+        job = cluster.jobs[task.job] = replace(job, rounds=job.rounds + 1)
+    attempt = Attempt(
+        number=event.attempt,
+        worker=event.worker,
+        token=event.token,
+        round=max(0, job.rounds - 1),
+        gpus=event.gpus,
+        assigned_at=at,
+    )
+    _claim(cluster, event.worker, event.attempt_id, Claim.of(job.resources, event.gpus))
+    cluster.tasks[task.id] = replace(task, state=TaskState.ASSIGNED, attempts=(*task.attempts, attempt))
+
+
+def _dispatch_taken_over(cluster: Cluster, event: ev.DispatchTakenOver, _at: float) -> None:
+    _change_attempt(cluster, event, taken_over=True)
+
+
+def _task_dispatched(cluster: Cluster, event: ev.TaskDispatched, _at: float) -> None:
+    _change_attempt(cluster, event, acknowledged=True)
+
+
+def _task_dispatch_failed(cluster: Cluster, event: ev.TaskDispatchFailed, at: float) -> None:
+    if cluster.attempt(event.attempt_id).started_at is not None:
+        raise illegal(event, cluster.tasks[event.task])
+    end = End(reason=EndReason.DISPATCH_FAILED, at=at, error=event.error)
+    task = _end_attempt(cluster, event, end, at, refused=event.refused)
+    worker = cluster.workers[task.attempts[event.attempt].worker]
+    if event.refused:
+        cluster.workers[worker.id] = replace(worker, refusals=worker.refusals + 1)
+    if not task.state.terminal:
+        charged = event.refused and not cluster.jobs[task.job].is_gang
+        cluster.tasks[task.id] = replace(task, state=TaskState.PENDING, refusals=task.refusals + charged)
+
+
+def _task_running(cluster: Cluster, event: ev.TaskRunning, _at: float) -> None:
+    attempt = cluster.attempt(event.attempt_id)
+    if attempt.started_at is not None:
+        raise illegal(event, cluster.tasks[event.task])
+    stays = attempt.state is AttemptState.STOPPING  # a stopped attempt goes on stopping, but did start
+    state = attempt.state if stays else AttemptState.RUNNING
+    task = _change_attempt(cluster, event, state=state, acknowledged=True, started_at=event.started_at)
+    running = TaskState.RUNNING if task.state is TaskState.ASSIGNED else task.state
+    cluster.tasks[task.id] = replace(task, state=running, refusals=0)
+    worker = cluster.workers[attempt.worker]
+    if worker.refusals:
+        cluster.workers[worker.id] = replace(worker, refusals=0)
+
+
+def _attempt_orphaned(cluster: Cluster, event: ev.AttemptOrphaned, _at: float) -> None:
+    _change_attempt(cluster, event, orphaned=True)
+
+
+def _attempt_unkillable(cluster: Cluster, event: ev.AttemptUnkillable, _at: float) -> None:
+    if cluster.attempt(event.attempt_id).stop is None:
+        raise illegal(event, cluster.tasks[event.task])
+    _change_attempt(cluster, event, unkillable=True)
+
+
+def _attempt_presumed_gone(cluster: Cluster, event: ev.AttemptPresumedGone, _at: float) -> None:
+    task = _change_attempt(cluster, event, presumed=True)
+    attempt = task.attempts[event.attempt]
+    boot_id = cluster.workers[attempt.worker].boot_id
+    ghost = Ghost(attempt=event.attempt_id, token=attempt.token, boot_id=boot_id)
+    cluster.ghosts[attempt.worker] = (*cluster.ghosts.get(attempt.worker, ()), ghost)
+
+
+def _attempt_proven_gone(cluster: Cluster, event: ev.AttemptProvenGone, _at: float) -> None:
+    worker = cluster.attempt(event.attempt_id).worker
+    there = cluster.ghosts.pop(worker)
+    left = tuple(ghost for ghost in there if ghost.attempt != event.attempt_id)
+    if left == there:
+        raise illegal(event, cluster.tasks[event.task])
+    if left:
+        cluster.ghosts[worker] = left
+
+
+def _attempt_ended(cluster: Cluster, event: ev.AttemptEnded, at: float) -> None:
+    _end_attempt(cluster, event, event.end, at)
+
+
+def _attempt_stop_requested(cluster: Cluster, event: ev.AttemptStopRequested, at: float) -> None:
+    if cluster.attempt(event.attempt_id).stop is not None:
+        raise illegal(event, cluster.tasks[event.task])
+    stop = StopOrder(reason=event.reason, at=at, trigger=event.trigger)
+    _change_attempt(cluster, event, state=AttemptState.STOPPING, stop=stop)
+
+
+def _attempt_stopped(cluster: Cluster, event: ev.AttemptStopped, at: float) -> None:
+    stop = cluster.attempt(event.attempt_id).stop
+    if stop is None:
+        raise illegal(event, cluster.tasks[event.task])
+    end = End(
+        reason=stop.reason, at=at, exit_code=event.exit_code, trigger=stop.trigger, log_tail=event.log_tail
+    )
+    _end_attempt(cluster, event, end, at)
+
+
+def _task_requeued(cluster: Cluster, event: ev.TaskRequeued, _at: float) -> None:
+    task = cluster.tasks[event.task]
+    if task.state.terminal or any(attempt.live and attempt.stop is None for attempt in task.attempts):
+        raise illegal(event, task)
+    single = not cluster.jobs[task.job].is_gang
+    cluster.tasks[task.id] = replace(
+        task,
+        state=TaskState.PENDING,
+        failures=task.failures + (single and event.reason in PROGRAM_FAILURES),
+        preemptions=task.preemptions + (single and event.reason in INFRASTRUCTURE),
+    )
+
+
+def _task_ended(cluster: Cluster, event: ev.TaskEnded, _at: float) -> None:
+    task = cluster.tasks[event.task]
+    if task.state.terminal or not event.state.terminal:
+        raise illegal(event, task)
+    cluster.tasks[task.id] = replace(task, state=event.state, end=event.end)
+
+
+def _change_attempt(cluster: Cluster, event: ev.AttemptEvent, **changes: Any) -> Task:
+    task = cluster.tasks[event.task]
+    if not 0 <= event.attempt < len(task.attempts) or not task.attempts[event.attempt].live:
+        raise illegal(event, task)
+    attempts = list(task.attempts)
+    attempts[event.attempt] = replace(attempts[event.attempt], **changes)
+    task = cluster.tasks[task.id] = replace(task, attempts=tuple(attempts))
+    return task
+
+
+def _end_attempt(
+    cluster: Cluster, event: ev.AttemptEvent, end: End, at: float, *, refused: bool = False
+) -> Task:
+    worker = cluster.workers[cluster.attempt(event.attempt_id).worker]
+    task = _change_attempt(cluster, event, state=AttemptState.ENDED, end=end, ended_at=at, refused=refused)
+    claims = {attempt: claim for attempt, claim in worker.claims.items() if attempt != event.attempt_id}
+    cluster.workers[worker.id] = replace(worker, claims=claims)
+    return task
+
+
+def _claim(cluster: Cluster, worker_id: WorkerId, attempt: AttemptId, claim: Claim) -> None:
+    worker = cluster.workers[worker_id]
+    cluster.workers[worker_id] = replace(worker, claims={**worker.claims, attempt: claim})
+
+
+APPLY: dict[type[Event], Callable[[Cluster, Any, float], None]] = {
+    ev.TaskAssigned: _task_assigned,
+    ev.DispatchTakenOver: _dispatch_taken_over,
+    ev.TaskDispatched: _task_dispatched,
+    ev.TaskDispatchFailed: _task_dispatch_failed,
+    ev.TaskRunning: _task_running,
+    ev.AttemptOrphaned: _attempt_orphaned,
+    ev.AttemptUnkillable: _attempt_unkillable,
+    ev.AttemptPresumedGone: _attempt_presumed_gone,
+    ev.AttemptProvenGone: _attempt_proven_gone,
+    ev.AttemptEnded: _attempt_ended,
+    ev.AttemptStopRequested: _attempt_stop_requested,
+    ev.AttemptStopped: _attempt_stopped,
+    ev.TaskRequeued: _task_requeued,
+    ev.TaskEnded: _task_ended,
+}

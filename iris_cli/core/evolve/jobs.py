@@ -1,0 +1,63 @@
+"""What events do to jobs and their rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from iris_cli.core import events as ev
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.events import Event
+from iris_cli.core.evolve.illegal import IllegalTransitionError
+from iris_cli.core.ids import JobId
+from iris_cli.core.job import Job
+from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason
+from iris_cli.core.task import Task
+
+
+def _job_submitted(cluster: Cluster, event: ev.JobSubmitted, at: float) -> None:
+    job = event.job
+    if job.id in cluster.jobs:
+        raise IllegalTransitionError(f"job {job.id} exists already")
+    cluster.jobs[job.id] = replace(job, submitted_at=at, order=len(cluster.jobs))
+    for task in job.task_ids:
+        cluster.tasks[task] = Task(id=task)
+
+
+def _job_cancelled(cluster: Cluster, event: ev.JobCancelled, _at: float) -> None:
+    cluster.jobs[event.job] = replace(_open_job(cluster, event, event.job), cancelled=True)
+
+
+def _job_ended(cluster: Cluster, event: ev.JobEnded, _at: float) -> None:
+    cluster.jobs[event.job] = replace(_open_job(cluster, event, event.job), end=event.end)
+
+
+def _gang_round_ended(cluster: Cluster, event: ev.GangRoundEnded, _at: float) -> None:
+    job = _open_job(cluster, event, event.job)
+    if not job.settled_rounds == event.round < job.rounds:
+        raise IllegalTransitionError(
+            f"{event}: of {job.rounds} rounds of {job.id}, {job.settled_rounds} are settled"
+        )
+    cluster.jobs[event.job] = replace(
+        job,
+        settled_rounds=event.round + 1,
+        failed_rounds=job.failed_rounds + (event.reason in PROGRAM_FAILURES),
+        preempted_rounds=job.preempted_rounds + (event.reason in INFRASTRUCTURE),
+        refused_rounds=job.refused_rounds + event.refused if event.reason is EndReason.DISPATCH_FAILED else 0,
+    )
+
+
+def _open_job(cluster: Cluster, event: Event, job_id: JobId) -> Job:
+    job = cluster.jobs[job_id]
+    if job.end is not None:
+        raise IllegalTransitionError(f"{event}: the job has ended already ({job.end.reason})")
+    return job
+
+
+APPLY: dict[type[Event], Callable[[Cluster, Any, float], None]] = {
+    ev.JobSubmitted: _job_submitted,
+    ev.JobCancelled: _job_cancelled,
+    ev.JobEnded: _job_ended,
+    ev.GangRoundEnded: _gang_round_ended,
+}

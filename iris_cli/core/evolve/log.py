@@ -1,0 +1,59 @@
+"""Events in their order, one after the other, onto a copy of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from iris_cli.core import events as ev
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.events import Event, Transaction
+from iris_cli.core.evolve import attempts, fleet, jobs
+from iris_cli.core.evolve.illegal import IllegalTransitionError
+from iris_cli.core.ids import TaskId
+
+_APPLY = {**fleet.APPLY, **jobs.APPLY, **attempts.APPLY}
+
+
+class Draft:
+    """A cluster being decided on: what is recorded here is applied at once, and waits to be committed."""
+
+    def __init__(self, cluster: Cluster, at: float) -> None:
+        self.cluster = cluster.copy()
+        self.at = at
+        self.events: list[Event] = []
+
+    def record(self, *events: Event) -> None:
+        """Apply events in order. Raises IllegalTransitionError."""
+        for event in events:
+            _apply(self.cluster, event, self.at)
+            self.events.append(event)
+
+    @property
+    def tasks_to_kill(self) -> tuple[TaskId, ...]:
+        """The tasks whose live attempts are to be stopped by what was recorded, in that order."""
+        return tuple(event.task for event in self.events if isinstance(event, ev.AttemptStopRequested))
+
+
+def evolve(cluster: Cluster, events: Iterable[Event], at: float) -> Cluster:
+    """The cluster after `events`, all of time `at`; the given one is untouched. Raises IllegalTransitionError."""
+    draft = cluster.copy()
+    for event in events:
+        _apply(draft, event, at)
+    return draft
+
+
+def replay(transactions: Iterable[Transaction], start: Cluster | None = None) -> Cluster:
+    """The cluster after the given transactions, from nothing or from `start`. Raises IllegalTransitionError."""
+    draft = start.copy() if start is not None else Cluster()
+    for transaction in transactions:
+        for event in transaction.events:
+            _apply(draft, event, transaction.at)
+        draft.seq, draft.at = transaction.seq, transaction.at
+    return draft
+
+
+def _apply(cluster: Cluster, event: Event, at: float) -> None:
+    try:
+        _APPLY[type(event)](cluster, event, at)
+    except KeyError as error:
+        raise IllegalTransitionError(f"{event} refers to what does not exist: {error}") from error

@@ -1,0 +1,121 @@
+"""`replace_lost`: a worker that has been silent for long is taken for dead, where the operator wants that.
+
+Beside the operator's own word this is the only place where work is placed anew without proof that the old
+attempt is over. So it must be sure that it is the worker that is silent, and not we who are cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.constraints import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, AttributeValue
+from iris_cli.core.events import WorkerSilenceCounted
+from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.job import Job, ReplaceLost
+from iris_cli.core.lifecycle import ghosts
+from iris_cli.core.limits import Limits
+from iris_cli.core.observations import SILENT, ProbeReport, Silence, WorkerReport
+from iris_cli.core.units import format_duration
+from iris_cli.core.worker import Span, Worker, WorkerCondition
+
+Seen = WorkerReport | ProbeReport | Silence
+
+
+def weigh(
+    draft: Draft, seen: Iterable[Seen], policies: Mapping[WorkerId, ReplaceLost], limits: Limits
+) -> list[JobId]:
+    """At the end of a cycle: count the silence of those who did not answer, and presume where it is enough.
+
+    `seen` is everything that was said in the polls of this cycle, and weighed before; `policies` what the
+    configuration says of each worker. Returns the jobs that lost attempts, which are to be settled.
+    """
+    last = {each.worker: each for each in seen if each.worker in draft.cluster.workers}
+    answered = [worker for worker, said in last.items() if not isinstance(said, Silence)]
+    touched: list[JobId] = []
+    for worker_id, said in last.items():
+        worker = draft.cluster.workers[worker_id]
+        if worker.condition is WorkerCondition.HEALTHY or not worker.claims:
+            continue
+        if not (_is_silence(worker, said) and _witnessed(draft.cluster, worker, answered)):
+            if worker.silence is not None:
+                draft.record(WorkerSilenceCounted(worker=worker_id, anew=True))
+            continue
+        draft.record(WorkerSilenceCounted(worker=worker_id))
+        if _long_enough(draft.cluster.workers[worker_id].silence, limits):
+            touched += _presume(draft, worker_id, policies.get(worker_id, ReplaceLost.PREEMPTIBLE), limits)
+    return touched
+
+
+def replaces(job: Job, worker: Worker, policy: ReplaceLost) -> bool:
+    """Whether the work of a job moves on when this worker is lost. The job's word wins over the worker's."""
+    wanted = job.replace_lost or policy
+    preemptible = worker.attributes.get(PREEMPTIBLE_ATTRIBUTE_KEY) == AttributeValue("true")
+    return wanted is ReplaceLost.ALWAYS or (wanted is ReplaceLost.PREEMPTIBLE and preemptible)
+
+
+def witnesses(cluster: Cluster, asked: Collection[WorkerId]) -> list[WorkerId]:
+    """Healthy workers to ask beside those that are asked anyway, so that it shows who is cut off.
+
+    A healthy worker is asked nothing while it runs nothing; for one that is silent somebody must stand by.
+    """
+    healthy = [worker for worker in cluster.workers.values() if worker.condition is WorkerCondition.HEALTHY]
+    standing_by = [worker for worker in healthy if worker.id in asked]
+    extra: list[WorkerId] = []
+    for silent in (cluster.workers[worker] for worker in asked):
+        if silent.condition is WorkerCondition.HEALTHY or not silent.claims:
+            continue
+        if any(_outside(each, silent) for each in standing_by):
+            continue
+        witness = next((each for each in healthy if _outside(each, silent)), None)
+        if witness is not None:
+            standing_by.append(witness)
+            extra.append(witness.id)
+    return extra
+
+
+def _presume(draft: Draft, worker_id: WorkerId, policy: ReplaceLost, limits: Limits) -> list[JobId]:
+    worker = draft.cluster.workers[worker_id]
+    gone = [
+        attempt_id
+        for attempt_id, attempt in draft.cluster.live_on(worker_id)
+        if not attempt.unkillable and replaces(draft.cluster.jobs[attempt_id.task.job], worker, policy)
+    ]
+    silent = format_duration(limits.worker_lost_after)
+    ghosts.presume_gone(draft, gone, f"the host was silent for {silent}: presumed gone")
+    return [attempt_id.task.job for attempt_id in gone]
+
+
+def _is_silence(worker: Worker, said: Seen) -> bool:
+    """Unanswered connects and time-outs; and whoever answers in the place of a worker doesn't break its silence."""
+    if worker.condition is WorkerCondition.UNTRUSTED:
+        return True
+    return isinstance(said, Silence) and said.kind in SILENT
+
+
+def _witnessed(cluster: Cluster, silent: Worker, answered: Iterable[WorkerId]) -> bool:
+    """Whether it is the worker that is cut off: somebody outside its slice answered, and most of the fleet may."""
+    workers = cluster.workers
+    beyond = any(
+        workers[each].condition is WorkerCondition.HEALTHY and _outside(workers[each], silent)
+        for each in answered
+    )
+    return beyond and 2 * sum(map(_does_not_answer, workers.values())) < len(workers)
+
+
+def _does_not_answer(worker: Worker) -> bool:
+    answers = worker.condition in (WorkerCondition.HEALTHY, WorkerCondition.AUTH_FAILED)
+    return worker.failed_polls > 0 and not answers
+
+
+def _outside(worker: Worker, other: Worker) -> bool:
+    slice_name = worker.attributes.get(TPU_NAME_ATTRIBUTE_KEY)
+    same_slice = slice_name is not None and slice_name == other.attributes.get(TPU_NAME_ATTRIBUTE_KEY)
+    return worker.id != other.id and not same_slice
+
+
+def _long_enough(silence: Span | None, limits: Limits) -> bool:
+    """Half of the time at least must have been watched in smaller steps: a clock that jumps is no silence."""
+    wanted = limits.worker_lost_after
+    return silence is not None and silence.at_least(most_of_one_step=wanted / 2) >= wanted
