@@ -1,0 +1,28 @@
+"""Run seeds by hand: `python -m tests.simulation SEED [COUNT]`. One seed prints its story."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from tests.simulation.simulation import run
+
+
+def main(first: int, count: int) -> int:
+    failed = 0
+    began = time.process_time()
+    for seed in range(first, first + count):
+        result = run(seed)
+        if count == 1:
+            print(result.report())
+        elif result.breaches:
+            failed += 1
+            print(f"seed {seed}: {result.breaches[0]}", flush=True)
+    spent = time.process_time() - began
+    print(f"{count} seeds, {failed} failed, {spent / count:.3f} s of CPU each")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    numbers = [int(word) for word in sys.argv[1:]] or [0]
+    sys.exit(main(numbers[0], numbers[1] if len(numbers) > 1 else 1))

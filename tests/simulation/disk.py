@@ -1,0 +1,139 @@
+"""The operator's disk: real files, of which only what was synced survives a power cut; and the lock beside them."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+
+from iris_cli.errors import LockedError
+from iris_cli.journal import layout
+from iris_cli.journal.durable import Disk
+from iris_cli.journal.holder import Holder
+from iris_cli.journal.lock import HeldLock, hold_lock
+from tests.simulation.strands import Scheduler, Strand
+
+_LOCK_POLL = 0.25
+
+
+class Medium:
+    """What the disk holds for sure. `trouble`: ENOSPC or EIO, if it refuses now."""
+
+    def __init__(self, state: Path, rng: Random, committed: Callable[[int, str], None]) -> None:
+        self.state = state
+        self.log = state / layout.LOG
+        self.trouble = 0
+        self._rng = rng
+        self._synced: dict[int, int] = {}  # bytes by inode
+        self._committed = committed
+
+    def synced(self, fd: int) -> None:
+        status = os.fstat(fd)
+        self._synced[status.st_ino] = status.st_size
+
+    def truncated(self, fd: int, size: int) -> None:
+        inode = os.fstat(fd).st_ino
+        self._synced[inode] = min(size, self._synced.get(inode, 0))
+
+    def durable(self) -> bytes:
+        """The part of the log that a power cut leaves."""
+        with open(self.log, "rb") as stream:
+            return stream.read(self._synced.get(os.fstat(stream.fileno()).st_ino, 0))
+
+    def renamed(self, target: Path) -> None:
+        """A line counts as committed when HEAD names it: then somebody may act on it."""
+        if target.name == layout.HEAD:
+            head = json.loads(target.read_bytes())
+            self._committed(head["seq"], head["crc"])
+
+    def power_cut(self) -> int:
+        """Lose a random part of what was not synced; returns how many bytes."""
+        if not self.log.exists():
+            return 0
+        with open(self.log, "r+b") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            safe = min(size, self._synced.get(os.fstat(stream.fileno()).st_ino, 0))
+            left = self._rng.randint(safe, size)
+            stream.truncate(left)
+        return size - left
+
+    def fails(self, share: float) -> bool:
+        return bool(self.trouble) and self._rng.random() < share
+
+
+class SimDisk(Disk):
+    """The disk as one invocation sees it: it waits at every call, may be killed there, and may be refused."""
+
+    def __init__(self, medium: Medium, scheduler: Scheduler) -> None:
+        self._medium = medium
+        self._scheduler = scheduler
+
+    def write(self, fd: int, data: bytes) -> int:
+        strand = self._strand()
+        rng = self._scheduler.rng
+        strand.pause(0.0005)
+        if strand.process.due_to_die():
+            os.write(fd, data[: rng.randint(0, len(data))])
+            strand.die()
+        if self._medium.fails(0.8):
+            part = rng.choice((0, len(data) // 2))
+            os.write(fd, data[:part])
+            if self._medium.trouble == errno.EIO or not part:
+                raise OSError(self._medium.trouble, os.strerror(self._medium.trouble))
+            return part
+        return os.write(fd, data)
+
+    def fsync(self, fd: int) -> None:
+        strand = self._strand()
+        strand.pause(2.0 if self._scheduler.rng.random() < 0.01 else 0.004)
+        if self._medium.fails(0.6):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._medium.synced(fd)
+        if strand.process.due_to_die():
+            strand.die()
+
+    def truncate(self, fd: int, size: int) -> None:
+        self._strand().pause(0.0005)
+        if self._medium.fails(0.5):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        os.ftruncate(fd, size)
+        self._medium.truncated(fd, size)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._strand().pause(0.0005)
+        if self._medium.fails(0.3):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        os.replace(source, target)
+        self._medium.renamed(target)
+
+    def _strand(self) -> Strand:
+        strand = self._scheduler.current
+        assert strand is not None
+        return strand
+
+
+def sim_lock(scheduler: Scheduler) -> Callable[[Path, Holder, float], AbstractContextManager[HeldLock]]:
+    """The real lock, waited for in simulated time."""
+
+    @contextmanager
+    def hold(directory: Path, holder: Holder, timeout: float) -> Iterator[HeldLock]:
+        strand = scheduler.current
+        assert strand is not None
+        deadline = scheduler.now + timeout
+        with ExitStack() as held:
+            while True:
+                try:
+                    lock = held.enter_context(hold_lock(directory, holder, 0.0))
+                    break
+                except LockedError:
+                    if scheduler.now >= deadline:
+                        raise
+                strand.pause(_LOCK_POLL)
+            strand.pause(0.0005)
+            yield lock
+
+    return hold

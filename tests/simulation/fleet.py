@@ -1,0 +1,52 @@
+"""The machines of a run, and the configuration that names them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from iris_cli.config.schema import ClusterConfig, HostConfig
+from iris_cli.core.attributes import AttributeValue
+from iris_cli.core.connection import Connection
+from iris_cli.core.ids import WorkerId
+from tests.simulation.machines import Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One worker id: what stands there, and with whom it shares its fate."""
+
+    worker: WorkerId
+    facts: Facts
+    group: str
+
+
+def draw_fleet(rng: Random) -> list[Place]:
+    """One to three slices of two VMs, and one to three hosts without chips."""
+    places = []
+    for name in "abc"[: rng.choice((1, 2, 2, 2, 3))]:
+        preemptible = rng.random() < 0.5
+        for index in range(2):
+            metadata = (
+                ("accelerator-type", "v4-16"),
+                ("agent-worker-number", str(index)),
+                ("tpu-name", name),
+                ("preemptible", "true" if preemptible else "false"),
+            )
+            facts = Facts(cpus=240, metadata=metadata, chips=4)
+            places.append(Place(WorkerId(f"{name}{index}"), facts, name))
+    places += [Place(WorkerId(f"w{index}"), Facts(cpus=4), "w") for index in range(rng.choice((1, 2, 3)))]
+    return places
+
+
+def config_of(places: list[Place], path: Path) -> ClusterConfig:
+    hosts = tuple(
+        HostConfig(
+            worker=place.worker,
+            connection=Connection(host=place.worker),
+            attributes={"rack": AttributeValue(place.group)},
+        )
+        for place in places
+    )
+    return ClusterConfig(path=path / "cluster.yaml", name="site", hosts=hosts)

@@ -1,0 +1,317 @@
+"""The true world: machines, what their disks remember of attempts, and the processes that really run.
+
+The rules are those of the worker's scripts, call by call; a call is over in an instant, unless it is cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core.observations import AttemptReport, ProbeReport, WorkerReport
+from iris_cli.core.observations import RemoteState as S
+from iris_cli.remote.launch_request import LaunchRequest
+from tests.simulation.strands import Scheduler
+from tests.simulation.tasks import Behaviour, Fate
+from tests.simulation.truth import Truth
+
+_OVER = frozenset({S.EXITED, S.CANCELLED, S.NOSTART, S.STOPPED})
+_WAITING = frozenset({S.PREPARING, S.PREPARED})
+_NO_INCARNATION = "-"
+
+
+@dataclass
+class Entry:
+    """What a worker's disk says of one token: a directory, or its tombstone. Survives a reboot."""
+
+    state: S
+    boot_id: str = ""
+    request: LaunchRequest | None = None
+    half: bool = False  # the call that made it was cut off
+    exit_code: int | None = None
+    cause: str = ""
+    began: float | None = None
+    ended: float | None = None
+    stop_at: float = 0.0  # when its stopper gets to SIGKILL
+
+
+@dataclass
+class Home:
+    """The iris directory of one worker id on one machine."""
+
+    incarnation: str = ""
+    entries: dict[Token, Entry] = field(default_factory=dict)
+
+
+@dataclass
+class Running:
+    """The processes of one attempt."""
+
+    token: Token
+    worker: WorkerId
+    request: LaunchRequest
+    supervised: bool = True  # its wrapper lives
+
+
+@dataclass
+class Facts:
+    """What a machine is, by its metadata server."""
+
+    cpus: int = 4
+    metadata: tuple[tuple[str, str], ...] = ()
+    chips: int = 0
+
+
+class Machine:
+    """One VM. A re-created VM is another machine; so addresses may lead to others than before."""
+
+    def __init__(
+        self, name: str, facts: Facts, key: str, scheduler: Scheduler, truth: Truth, behaviour: Behaviour
+    ) -> None:
+        self.name = name
+        self.facts = facts
+        self.key = key
+        self.boots = 1
+        self.up_since = scheduler.now
+        self.homes: dict[WorkerId, Home] = {}
+        self.processes: dict[Token, Running] = {}
+        self.exists = True
+        self.booting_until = 0.0
+        self.disk_full = False
+        self.chips_busy = False  # by a process that iris knows nothing of
+        self.unkillable = False
+        self.skew = 0.0
+        self._scheduler = scheduler
+        self._truth = truth
+        self._behaviour = behaviour
+        self._lives = 0
+
+    @property
+    def boot_id(self) -> str:
+        return f"{self.name}-boot-{self.boots}"
+
+    @property
+    def _rng(self) -> Random:
+        return self._scheduler.rng
+
+    @property
+    def answers(self) -> bool:
+        return self.exists and self._scheduler.now >= self.booting_until
+
+    def home(self, worker: WorkerId) -> Home:
+        return self.homes.setdefault(worker, Home())
+
+    # The calls
+
+    def probe(self, worker: WorkerId) -> ProbeReport:
+        home = self.home(worker)
+        if not home.incarnation:
+            self._lives += 1
+            home.incarnation = f"{self.name}-life-{self._lives}"
+        return ProbeReport(
+            worker=worker,
+            boot_id=self.boot_id,
+            incarnation=home.incarnation,
+            cpus=self.facts.cpus,
+            memory=64 << 30,
+            disk_free=100 << 30,
+            chips=self.facts.chips,
+            clock=self._scheduler.now + self.skew,
+            uptime=self._scheduler.now - self.up_since,
+            metadata=self.facts.metadata,
+            tokens=tuple(home.entries),
+        )
+
+    def poll(self, worker: WorkerId, tokens: Sequence[Token]) -> WorkerReport:
+        home = self.home(worker)
+        said = [self._report(home.entries.get(token), token) for token in tokens]
+        return WorkerReport(
+            worker=worker,
+            boot_id=self.boot_id,
+            incarnation=home.incarnation or _NO_INCARNATION,
+            clock=self._scheduler.now + self.skew,
+            uptime=self._scheduler.now - self.up_since,
+            attempts=tuple(said),
+        )
+
+    def expects(self, worker: WorkerId, boot_id: str, incarnation: str) -> bool:
+        return (boot_id, incarnation) == (self.boot_id, self.home(worker).incarnation)
+
+    def prepare(self, worker: WorkerId, request: LaunchRequest, *, cut: bool = False) -> None:
+        home, token = self.home(worker), request.token
+        entry = home.entries.setdefault(token, Entry(S.PREPARING, boot_id=self.boot_id, half=True))
+        if not entry.half or entry.state is not S.PREPARING or cut:
+            return
+        entry.half, entry.request = False, request
+        if self.disk_full:
+            entry.state, entry.cause = S.NOSTART, "disk"
+        elif request.exclusive and self._chips_held():
+            entry.state, entry.cause = S.NOSTART, "chips"
+        elif request.setup:
+            self._scheduler.after(self._behaviour.setup_time(), lambda: self._set_up(home, token, entry))
+        else:
+            self._prepared(entry, token)
+
+    def go(self, worker: WorkerId, token: Token) -> None:
+        home = self.home(worker)
+        entry = home.entries.get(token)
+        if entry is None or entry.state is not S.PREPARED or entry.boot_id != self.boot_id:
+            return
+        entry.state = S.LAUNCHING
+        if self._rng.random() < 0.05:
+            self._scheduler.after(self._rng.uniform(0.0, 20.0), lambda: self._start(worker, token, entry))
+        else:
+            self._start(worker, token, entry)
+
+    def stop(self, worker: WorkerId, token: Token, grace: float) -> None:
+        home = self.home(worker)
+        entry = home.entries.get(token)
+        if entry is None and token not in self.processes:
+            home.entries[token] = Entry(S.STOPPED, boot_id=self.boot_id)
+            return
+        if entry is None:  # its directory was removed under it
+            entry = home.entries[token] = Entry(S.ORPHANED, boot_id=self.boot_id)
+        self._refresh(entry)
+        if entry.state in _OVER:
+            return
+        if token not in self.processes:
+            entry.state = S.STOPPED
+            return
+        at = self._scheduler.now + min(grace, self._rng.choice((0.1, 1.0, grace)))
+        if entry.state is not S.STOPPING or at < entry.stop_at:
+            entry.state, entry.stop_at = S.STOPPING, at
+            self._scheduler.at(at, lambda: self._stopped(token, entry, at))
+
+    # What happens by itself
+
+    def _prepared(self, entry: Entry, token: Token) -> None:
+        entry.state = S.PREPARED
+        self._truth.prepared(token)
+
+    def _set_up(self, home: Home, token: Token, entry: Entry) -> None:
+        if home.entries.get(token) is not entry or entry.state is not S.PREPARING:
+            return
+        if entry.boot_id == self.boot_id and self.exists:
+            if self._behaviour.setup_succeeds():
+                self._prepared(entry, token)
+            else:
+                entry.state, entry.cause, entry.exit_code = S.NOSTART, "setup", 1
+                self._truth.setup_failed(token)
+
+    def _start(self, worker: WorkerId, token: Token, entry: Entry) -> None:
+        if entry.state is not S.LAUNCHING or entry.boot_id != self.boot_id or not self.exists:
+            return
+        assert entry.request is not None
+        entry.state, entry.began = S.RUNNING, self._scheduler.now
+        self.processes[token] = Running(token, worker, entry.request)
+        self._truth.started(self, token)
+        fate = self._behaviour.fate(entry.request)
+        self.meets(token, fate)
+
+    def meets(self, token: Token, fate: Fate) -> None:
+        """What this attempt will come to, if nothing else happens to it before."""
+        process = self.processes[token]
+        self._scheduler.after(fate.after, lambda: self._exits(process, fate))
+
+    def _exits(self, process: Running, fate: Fate) -> None:
+        if self.processes.get(process.token) is not process or (self.unkillable and fate.code != 0):
+            return
+        entry = self.home(process.worker).entries.get(process.token)
+        del self.processes[process.token]
+        if entry is None or not process.supervised:
+            self._ends(process, "vanished")
+            return
+        if entry.state is S.STOPPING:
+            entry.state, entry.ended = S.STOPPED, self._scheduler.now
+            self._ends(process, "stopped")
+            return
+        entry.state, entry.ended = S.EXITED, self._scheduler.now
+        entry.exit_code, entry.cause = fate.code, fate.cause
+        self._truth.exited(process.token, fate.code, fate.cause)
+
+    def _stopped(self, token: Token, entry: Entry, at: float) -> None:
+        if entry.state is not S.STOPPING or entry.stop_at != at or token not in self.processes:
+            return
+        if self.unkillable:
+            entry.state = S.UNKILLABLE
+            return
+        process = self.processes.pop(token)
+        entry.state, entry.ended = S.STOPPED, self._scheduler.now
+        self._ends(process, "stopped")
+
+    def _ends(self, process: Running, how: str) -> None:
+        self._truth.ended(process.token, how)
+
+    # What is done to it
+
+    def reboot(self, takes: float = 0.0) -> None:
+        self._die("rebooted")
+        for home in self.homes.values():
+            self._truth.rebooted(home.entries)
+        self.boots += 1
+        self.booting_until = self._scheduler.now + takes
+        self.up_since = self.booting_until
+        self.unkillable = False
+        self.chips_busy = False
+
+    def delete(self) -> None:
+        self._die("deleted")
+        self.exists = False
+        self._truth.records_lost(token for home in self.homes.values() for token in home.entries)
+
+    def wipe(self, worker: WorkerId) -> None:
+        """Its iris directory is removed; what runs runs on."""
+        home = self.homes.pop(worker, None)
+        if home is not None:
+            self._truth.records_lost(home.entries)
+
+    def kill_wrapper(self, token: Token, *, all_of_it: bool) -> None:
+        process = self.processes[token]
+        process.supervised = False
+        if all_of_it:
+            del self.processes[token]
+            self._ends(process, "vanished")
+
+    def tidy_up(self) -> None:
+        """The operator's hand: foreign attempts and broken hardware are dealt with."""
+        self.disk_full = self.chips_busy = self.unkillable = False
+
+    def _die(self, how: str) -> None:
+        for process in list(self.processes.values()):
+            del self.processes[process.token]
+            self._ends(process, how)
+
+    # What it says
+
+    def _chips_held(self) -> bool:
+        return self.chips_busy or any(process.request.exclusive for process in self.processes.values())
+
+    def _refresh(self, entry: Entry) -> None:
+        """What belongs to another boot is over, whatever was going on; and so is what has no process left."""
+        if entry.state not in _OVER and entry.boot_id != self.boot_id:
+            entry.state = S.LOST
+
+    def _report(self, entry: Entry | None, token: Token) -> AttemptReport:
+        if entry is None:
+            return AttemptReport(token=token, state=S.ABSENT)
+        self._refresh(entry)
+        state = entry.state
+        process = self.processes.get(token)
+        if state in (S.RUNNING, S.ORPHANED, S.UNKILLABLE, S.STOPPING) and process is None:
+            state = S.LOST if state in (S.RUNNING, S.ORPHANED) else S.STOPPED
+        elif state is S.RUNNING and process is not None and not process.supervised:
+            state = S.ORPHANED
+        here = entry.boot_id == self.boot_id
+        return AttemptReport(
+            token=token,
+            state=state,
+            exit_code=entry.exit_code,
+            cause=entry.cause,
+            started_ago=self._ago(entry.began) if here else None,
+            ended_ago=self._ago(entry.ended) if here else None,
+        )
+
+    def _ago(self, moment: float | None) -> float | None:
+        return None if moment is None else round(self._scheduler.now - moment, 2)

@@ -1,0 +1,131 @@
+"""What the operator does: jobs, cron, watch, and commands at any moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.job import JobRequest
+from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.ops import cycle, workers
+from iris_cli.ops.cancel import cancel
+from iris_cli.ops.launch import launch
+from iris_cli.ops.watch import watch
+from iris_cli.ops.why import why
+from tests.simulation.site import SimSession, Site
+
+JOBS: tuple[dict[str, Any], ...] = (
+    {"name": "gang", "tpu": "v4-16", "max_retries_failure": 1},
+    {"name": "gang2", "tpu": "v4-16", "max_retries_preemption": 3, "setup": "make"},
+    {"name": "pair", "tpu": "v4-16", "slices": 2, "max_retries_failure": 2, "force": True},
+    {"name": "rack", "replicas": 2, "group_by": "rack", "setup": "make", "cpu": 2.0},
+    {"name": "sweep", "replicas": 4, "cpu": 2.0, "max_retries_failure": 1, "max_task_failures": 1},
+    {"name": "one", "cpu": 3.0, "max_retries_preemption": 5, "max_retries_failure": 3},
+    {"name": "brief", "cpu": 1.0, "timeout": 120.0, "grace": 5.0},
+    {"name": "last", "cpu": 1.0, "after": ("one",)},
+    {"name": "setup", "cpu": 1.0, "setup": "make", "max_retries_failure": 2},
+)
+
+
+def schedule(session: SimSession) -> None:
+    cycle.run(session)
+
+
+def follow(session: SimSession, interval: float) -> None:
+    for _ in watch(session, interval=interval, schedule=True):
+        pass
+
+
+class Program:
+    """Draws what the operator does in the `length` seconds of a run, and sees to it that it happens."""
+
+    def __init__(self, site: Site, length: float) -> None:
+        self.site = site
+        self._rng = site.scheduler.rng
+        self._end = site.scheduler.now + length
+
+    def begin(self) -> None:
+        rng = self._rng
+        self.cron()
+        jobs = rng.sample(JOBS, rng.randint(2, 5))
+        for job in sorted(jobs, key=lambda job: "after" in job):
+            self._at_any_time(0.4, "launch", self._launch(job))
+        if rng.random() < 0.6:
+            interval = rng.choice((5.0, 15.0, 40.0))
+            self._at_any_time(0.8, "watch", lambda session: follow(session, interval))
+        for _ in range(rng.randint(0, 5)):
+            command, act = rng.choice(self._commands())
+            self._at_any_time(1.0, command, act)
+
+    def cron(self) -> None:
+        """`schedule --once` every minute or so; each may find the former still at work."""
+        self._invoke("cron", schedule, patience=0.0)
+        due = self.site.scheduler.now + self._rng.choice((20.0, 60.0, 60.0, 150.0))
+        if due < self._end:
+            self.site.scheduler.at(due, self.cron)
+
+    def _at_any_time(self, share: float, command: str, act: Callable[[SimSession], object]) -> None:
+        moment = self.site.scheduler.now + (self._end - self.site.scheduler.now) * share * self._rng.random()
+        self.site.scheduler.at(moment, lambda: self._invoke(command, act))
+
+    def _invoke(self, command: str, act: Callable[[SimSession], object], *, patience: float = 10.0) -> None:
+        dies_after = self._rng.randint(1, 60) if self._rng.random() < 0.15 else 0
+        self.site.invoke(command, act, dies_after=dies_after, patience=patience)
+
+    def _launch(self, job: dict[str, Any]) -> Callable[[SimSession], object]:
+        return lambda session: launch(session, JobRequest(command=("true",), **job))
+
+    def _commands(self) -> list[tuple[str, Callable[[SimSession], object]]]:
+        rng = self._rng
+        worker = rng.choice([host.worker for host in self.site.config.hosts])
+        job = rng.choice(JOBS)["name"]
+        return [
+            ("cancel", lambda session: cancel(session, [job])),
+            ("drain", lambda session: workers.drain(session, [worker])),
+            ("uncordon", lambda session: workers.uncordon(session, [worker])),
+            ("probe", lambda session: workers.probe(session, [])),
+            ("forget", lambda session: workers.forget(session, worker)),
+            ("forget dead", lambda session: self.declare_dead(session, worker)),
+            ("accept", self.accept_all),
+            ("schedule", schedule),
+        ]
+
+    def declare_dead(self, session: SimSession, name: WorkerId) -> None:
+        """The operator takes a host that doesn't answer for gone; that may be wrong."""
+        worker = session.view().workers.get(name)
+        if worker is not None and worker.condition is not WorkerCondition.HEALTHY:
+            workers.forget(session, name, dead=True)
+            self.site.network.known_keys.pop(name, None)
+
+    def accept_all(self, session: SimSession) -> None:
+        """Of the hosts that may be other machines now, accept those that the cloud says were re-created."""
+        for worker in list(session.view().workers.values()):
+            if worker.condition is WorkerCondition.UNTRUSTED and not self._was_moved(worker):
+                self.site.network.known_keys[worker.id] = self.site.network.addresses[worker.id].key
+                workers.accept(session, worker.id)
+
+    def _was_moved(self, worker: Worker) -> bool:
+        """Whether the machine of the log still exists elsewhere, so that nobody may say it is gone."""
+        here = self.site.network.addresses[worker.id]
+        return any(
+            machine is not here and machine.exists and worker.boot_id.startswith(f"{machine.name}-boot-")
+            for machine in self.site.network.addresses.values()
+        )
+
+    # After the storm
+
+    def put_in_order(self, session: SimSession) -> None:
+        """What an operator does at last: accept, bring back."""
+        self.accept_all(session)
+        workers.uncordon(session, list(session.view().workers))
+
+    def unexplained(self) -> list[JobId]:
+        """Jobs that go on without a reason that keeps them: what waits must wait for something."""
+        cluster = self.site.truth.cluster
+        still_open = [job.id for job in cluster.jobs.values() if job.end is None]
+        return [job for job in still_open if cluster.live_of(job) or not self._waits_for_good(job)]
+
+    def _waits_for_good(self, job: JobId) -> bool:
+        answer = why(self.site.view(), job)
+        return bool(answer.waits) and all(wait.explanation is not None for wait in answer.waits)

@@ -1,0 +1,103 @@
+"""One run: a storm of the seed's making, and the calm after it, in which everything must come to its end."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from unittest.mock import patch
+
+from tests.simulation.disk import sim_lock
+from tests.simulation.fleet import config_of, draw_fleet
+from tests.simulation.machines import Machine
+from tests.simulation.program import Program, schedule
+from tests.simulation.site import Site
+from tests.simulation.story import Story
+from tests.simulation.strands import Scheduler
+from tests.simulation.tasks import Behaviour
+from tests.simulation.truth import Truth
+from tests.simulation.weather import Weather
+from tests.simulation.wires import Network
+
+START = 1_800_000_000.0
+_CALM_CYCLES = 14
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a seed came to."""
+
+    seed: int
+    story: Story
+    steps: int
+    truth: Truth
+
+    @property
+    def breaches(self) -> list[str]:
+        return self.story.breaches
+
+    def report(self) -> str:
+        return "\n".join(
+            (f"seed {self.seed}", *self.story.lines(), *(f"BREACH: {each}" for each in self.breaches))
+        )
+
+
+def run(seed: int) -> Run:
+    """The same seed is always the same run."""
+    rng = Random(seed)
+    scheduler = Scheduler(rng, START)
+    directory = Path(tempfile.mkdtemp(prefix=f"iris-sim-{seed}-"))
+    try:
+        with (
+            patch("iris_cli.journal.lock.hold_lock", sim_lock(scheduler)),
+            patch("secrets.token_hex", lambda size: f"{rng.getrandbits(8 * size):0{2 * size}x}"),
+        ):
+            return _run(seed, scheduler, directory)
+    finally:
+        shutil.rmtree(directory)
+
+
+def _run(seed: int, scheduler: Scheduler, directory: Path) -> Run:
+    rng = scheduler.rng
+    story = Story(lambda: scheduler.now)
+    places = draw_fleet(rng)
+    behaviour = Behaviour(rng)
+    network = Network(scheduler)
+    site = Site(directory / "state", config_of(places, directory), network, story, scheduler)
+    for place in places:
+        network.addresses[place.worker] = Machine(
+            place.worker, place.facts, f"key of {place.worker}", scheduler, site.truth, behaviour
+        )
+    length = rng.choice((120.0, 400.0, 1200.0))
+    program, weather = Program(site, length), Weather(site, places, behaviour)
+    program.begin()
+    weather.begin(length)
+    scheduler.run(START + length, lambda: bool(story.breaches))
+    if not story.breaches:
+        _calm(site, program, weather)
+    site.kill_all()
+    return Run(seed, story, scheduler.steps, site.truth)
+
+
+def _calm(site: Site, program: Program, weather: Weather) -> None:
+    """Faults end, the operator puts things in order, cron goes on: everything ends, or its end is explained."""
+    scheduler, story = site.scheduler, site.story
+    story.tell("*", "all faults are over")
+    weather.clear_up()
+    for _ in range(_CALM_CYCLES):
+        site.invoke("order", program.put_in_order)
+        site.invoke("cron", schedule)
+        scheduler.run(
+            scheduler.now + scheduler.rng.choice((60.0, 120.0, 700.0)), lambda: bool(story.breaches)
+        )
+        if story.breaches or not (program.unexplained() or any(site.truth.cluster.live_attempts())):
+            break
+    if not story.breaches:
+        site.nothing_is_lost()
+        site.truth.after_healing()
+        for job in program.unexplained():
+            story.breach(f"{job} has not ended, and nobody says why, though everything was mended long ago")
+        for attempt, _ in site.truth.cluster.live_attempts():
+            story.breach(f"{attempt} still holds its worker, though everything was mended long ago")

@@ -1,0 +1,229 @@
+"""The operator's side: a state directory, a configuration, a clock that may be wrong, and invocations of the tool."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Generic, TypeVar, cast
+
+from iris_cli.config.schema import ClusterConfig
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.evolve import replay
+from iris_cli.errors import IrisError, LogDamagedError
+from iris_cli.journal.record import Record
+from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops.session import Session
+from iris_cli.remote.task_runner import TaskRunner
+from tests.simulation.disk import Medium, SimDisk
+from tests.simulation.story import Story
+from tests.simulation.strands import Bell, Killed, Process, Scheduler
+from tests.simulation.truth import Truth
+from tests.simulation.wires import Network, SimRunner
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_LINGER = 0.05
+
+
+class SimClock:
+    """The operator's clock: simulated time, and by how much it is wrong."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.ahead = 0.0
+
+    def now(self) -> float:
+        return round(self._scheduler.now + self.ahead, 3)
+
+    def monotonic(self) -> float:
+        return self._scheduler.now
+
+    def sleep(self, seconds: float) -> None:
+        strand = self._scheduler.current
+        assert strand is not None
+        strand.pause(seconds)
+
+
+class Strands(Generic[R]):
+    """A fan-out of strands: what threads are to a real invocation."""
+
+    def __init__(self, process: Process) -> None:
+        strand = process.scheduler.current
+        assert strand is not None
+        self._process = process
+        self._bell = Bell(strand)
+        self._arrived: list[R] = []
+        self._errors: list[Exception] = []
+        self._under_way = 0
+        self._open = True
+
+    def submit(self, act: Callable[[], R]) -> None:
+        self._under_way += 1
+
+        def body() -> None:
+            try:
+                result = act()
+            except Exception as error:
+                self._errors.append(error)
+            else:
+                self._arrived.append(result)
+            self._under_way -= 1
+            self._bell.ring(_LINGER)
+
+        self._process.spawn(body)
+
+    def take(self, patience: float | None = None) -> list[R]:
+        """What has arrived, or else what comes next; waits for that up to `patience` seconds."""
+        if not (self._arrived or self._errors) and self._under_way:
+            self._bell.wait(patience)
+        if not self._arrived and self._errors:
+            raise self._errors.pop(0)
+        taken, self._arrived = self._arrived, []
+        return taken
+
+    def close(self) -> None:
+        """What is under way may still happen; nobody waits for it."""
+        self._arrived = []
+
+
+@dataclass
+class SimSession(Session):
+    """A session whose calls to many workers are strands instead of threads."""
+
+    process: Process | None = None
+
+    def fan_out(self, items: Sequence[T], act: Callable[[T], R]) -> Iterator[list[R]]:
+        assert self.process is not None
+        strands: Strands[R] = Strands(self.process)
+        for item in items:
+            strands.submit(partial(act, item))
+        missing = len(items)
+        while missing:
+            batch = strands.take()
+            missing -= len(batch)
+            yield batch
+
+
+class Site:
+    """Where the operator works. `processes` are the invocations that run now."""
+
+    def __init__(
+        self, state: Path, config: ClusterConfig, network: Network, story: Story, scheduler: Scheduler
+    ) -> None:
+        self.scheduler = scheduler
+        self.network = network
+        self.story = story
+        self.config = config
+        self.clock = SimClock(scheduler)
+        self.truth = Truth(story)
+        self.medium = Medium(state, scheduler.rng, self._committed)
+        self.processes: list[Process] = []
+        self._state = state
+        self._auditor = StateDir(state, now=self.clock.now, actor="auditor")
+        self._seen = Cluster()
+        self._acknowledged: dict[int, str] = {}
+        self._number = 0
+
+    def invoke(
+        self,
+        command: str,
+        act: Callable[[SimSession], object],
+        *,
+        dies_after: int = 0,
+        patience: float = 10.0,
+    ) -> Process:
+        """Start an invocation that does this, and may be killed at one of its steps."""
+        self._number += 1
+        process = Process(self.scheduler, f"{command}#{self._number}", dies_after=dies_after)
+        session = self._session(process, patience)
+
+        def body() -> None:
+            try:
+                act(session)
+            except Killed:
+                self.story.tell(process.name, "is killed")
+                raise
+            except IrisError as error:
+                said = f"{type(error).__name__}: {error.message}".replace(str(self._state), "")
+                # What it has read was never committed, and is gone with the power: it says so, and ends.
+                harmless = not isinstance(error, LogDamagedError) or "no longer the log" in said
+                (self.story.tell if harmless else self._breach)(process.name, said)
+            except Exception as error:  # whatever it is, the tool must not fail like that
+                self.story.breach(f"{process.name} failed: {error!r}")
+                self.story.tell(process.name, "".join(traceback.format_exception(error)))
+
+        self.story.tell(process.name, "begins")
+        process.spawn(body)
+        self.processes = [each for each in self.processes if each.running and not each.dead]
+        self.processes.append(process)
+        return process
+
+    def _breach(self, who: str, what: str) -> None:
+        self.story.breach(f"{who}: {what}")
+
+    def view(self) -> Session:
+        """What somebody sees who only looks."""
+        return SimSession(
+            state=StateDir(self._state, now=self.clock.now, actor="looking on"),
+            config=self.config,
+            make_runner=lambda _: cast("TaskRunner", None),
+            clock=self.clock,
+        )
+
+    def _session(self, process: Process, patience: float) -> SimSession:
+        disk = SimDisk(self.medium, self.scheduler)
+        return SimSession(
+            state=StateDir(self._state, now=self.clock.now, actor=process.name, disk=disk),
+            config=self.config,
+            make_runner=lambda _: cast(
+                "TaskRunner", SimRunner(self.network, process, self.truth, self.medium)
+            ),
+            clock=self.clock,
+            command="",
+            lock_timeout=patience,
+            process=process,
+        )
+
+    def kill_all(self) -> None:
+        for process in self.processes:
+            process.kill()
+        self.processes = []
+
+    # The auditor: reads the log as anybody may, at once after every commit
+
+    def _committed(self, seq: int, crc: str) -> None:
+        strand = self.scheduler.current
+        self._acknowledged[seq] = crc
+        self.audit(strand.process.name if strand is not None else "nobody")
+
+    def audit(self, who: str) -> None:
+        """Take in what is new in the log, transaction by transaction."""
+        try:
+            log = self._auditor.read(self._seen.seq)
+        except IrisError as error:
+            self.story.breach(f"the log can't be read on: {error.message}".replace(str(self._state), ""))
+            return
+        if log.damage is not None:
+            self.story.breach(log.damage.what.replace(str(self._state), ""))
+        for record in log.transactions:
+            self._seen = replay([record], self._seen)
+            self.truth.committed(record, self._seen, record.actor.strip() or who)
+
+    def nothing_is_lost(self) -> None:
+        """Every line that was acknowledged is still in the log, and all of them tell the same as before."""
+        log = StateDir(self._state, now=self.clock.now, actor="auditor").read()
+        crcs = {record.seq: record.crc for record in log.transactions if isinstance(record, Record)}
+        for seq, crc in self._acknowledged.items():
+            if crcs.get(seq) != crc:
+                self.story.breach(f"line {seq} of the log was acknowledged, and is lost")
+                return
+        until = self._seen.seq
+        told = replay(record for record in log.transactions if record.seq <= until)
+        if told != self._seen:
+            self.story.breach(
+                "replaying the log gives another cluster than the one that was told step by step"
+            )

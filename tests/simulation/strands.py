@@ -1,0 +1,179 @@
+"""Invocations as strands, resumed one at a time in an order that follows from the seed.
+
+Every place where a real process would wait (for a worker, the lock, the disk, the clock) gives way to the
+scheduler. So between any two steps of one invocation others may take theirs, hosts may fail, and the invocation
+itself may be killed: then nothing it still tries to do has any effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+
+from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]  # it comes without types
+
+
+class Killed(BaseException):
+    """The invocation is dead, as after kill -9."""
+
+
+class Scheduler:
+    """Simulated time, and what is due when. What is due at the same moment comes in random order."""
+
+    def __init__(self, rng: Random, now: float) -> None:
+        self.rng = rng
+        self.now = now
+        self.asleep_until = now  # the operator's machine is suspended: its strands don't run
+        self.current: Strand | None = None
+        self.steps = 0
+        self._hub = getcurrent()
+        self._due: list[tuple[float, float, int, Callable[[], None]]] = []
+        self._number = count()
+
+    def at(self, when: float, act: Callable[[], None]) -> None:
+        heappush(self._due, (when, self.rng.random(), next(self._number), act))
+
+    def after(self, seconds: float, act: Callable[[], None]) -> None:
+        self.at(self.now + seconds, act)
+
+    def run(self, until: float, stop: Callable[[], bool]) -> None:
+        """Let happen what is due before `until`, or until `stop` says so after a step."""
+        while self._due and self._due[0][0] <= until and not stop():
+            when, _, _, act = heappop(self._due)
+            self.now = max(self.now, when)
+            self.steps += 1
+            act()
+        if not stop():
+            self.now = max(self.now, until)
+
+    def resume(self, strand: Strand) -> None:
+        """Only called by the scheduler itself: go on with a strand until it waits again."""
+        before, self.current = self.current, strand
+        strand.greenlet.switch()
+        self.current = before
+
+    def give_way(self) -> None:
+        """Called in a strand: wait to be resumed."""
+        self._hub.switch()
+
+
+class Process:
+    """One invocation of the program: its strands live and die together."""
+
+    def __init__(self, scheduler: Scheduler, name: str, *, dies_after: int = 0) -> None:
+        self.scheduler = scheduler
+        self.name = name
+        self.dead = False
+        self.strands: list[Strand] = []
+        self.mortal_in = dies_after  # steps; 0: it lives
+
+    def spawn(self, body: Callable[[], None]) -> Strand:
+        strand = Strand(self, body)
+        self.strands.append(strand)
+        strand.wake()
+        return strand
+
+    @property
+    def running(self) -> bool:
+        return any(not strand.over for strand in self.strands)
+
+    def due_to_die(self) -> bool:
+        """Count a step; whether this is the one at which it is killed."""
+        if self.mortal_in:
+            self.mortal_in -= 1
+            return self.mortal_in == 0
+        return False
+
+    def kill(self) -> None:
+        """Called by the scheduler, between two steps."""
+        if self.dead:
+            return
+        self.dead = True
+        for strand in reversed(self.strands):
+            strand.end()
+
+
+class Strand:
+    """One line of execution of an invocation. Its methods are called from within it, except `wake` and `end`."""
+
+    def __init__(self, process: Process, body: Callable[[], None]) -> None:
+        self.process = process
+        self.scheduler = process.scheduler
+        self.over = False
+        self.greenlet = greenlet(self._run, parent=self.scheduler._hub)
+        self._body = body
+        self._turn = 0
+
+    def _run(self) -> None:
+        try:
+            self._body()
+        except Killed:
+            pass
+        finally:
+            self.over = True
+
+    def wake(self, delay: float = 0.0) -> None:
+        """Resume it after that time, unless something else does so before."""
+        turn = self._turn
+        self.scheduler.after(delay, lambda: self._resume(turn))
+
+    def _resume(self, turn: int) -> None:
+        if turn != self._turn or self.over or self.process.dead:
+            return
+        if self.scheduler.now < self.scheduler.asleep_until:
+            self.scheduler.at(self.scheduler.asleep_until, lambda: self._resume(turn))
+            return
+        self._turn += 1
+        self.scheduler.resume(self)
+
+    def park(self) -> None:
+        """Wait until somebody wakes it."""
+        if not self.process.dead:
+            self.scheduler.give_way()
+        if self.process.dead:
+            raise Killed
+
+    def pause(self, seconds: float) -> None:
+        """Wait for that long. Here an invocation may be killed."""
+        if self.process.due_to_die():
+            self.die()
+        self.wake(seconds)
+        self.park()
+
+    def die(self) -> None:
+        """The whole invocation is killed now, while this strand runs."""
+        self.scheduler.after(0.0, self.process.kill)
+        self.park()
+        raise AssertionError("a dead strand runs on")
+
+    def end(self) -> None:
+        if self.over:
+            return
+        if not self.greenlet:  # never began
+            self.over = True
+            return
+        before, self.scheduler.current = self.scheduler.current, self
+        self.greenlet.throw(Killed())
+        self.scheduler.current = before
+
+
+class Bell:
+    """One strand waits for it, others ring it; nobody is woken who waits for something else."""
+
+    def __init__(self, strand: Strand) -> None:
+        self._strand = strand
+        self._waits = False
+
+    def wait(self, patience: float | None = None) -> None:
+        self._waits = True
+        if patience is not None:
+            self._strand.wake(patience)
+        self._strand.park()
+        self._waits = False
+
+    def ring(self, delay: float = 0.0) -> None:
+        if self._waits:
+            self._waits = False
+            self._strand.wake(delay)

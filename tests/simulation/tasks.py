@@ -1,0 +1,45 @@
+"""What the users' programs come to: how long a set-up takes, when a task ends and with which code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from iris_cli.remote.launch_request import LaunchRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """It ends after so many seconds."""
+
+    after: float
+    code: int = 0
+    cause: str = ""
+
+
+_BAD_ENDS = ((1, ""), (2, ""), (137, "oom"), (139, ""), (143, ""))
+
+
+class Behaviour:
+    """Draws fates. `calm`: from now on everything ends well, and soon."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self.calm = False
+        self.failing = rng.choice((0.0, 0.1, 0.3, 0.6))  # the share of tasks that end badly
+
+    def setup_time(self) -> float:
+        return 5.0 if self.calm else self._rng.choice((1.0, 20.0, 90.0))
+
+    def setup_succeeds(self) -> bool:
+        return self.calm or self._rng.random() < 0.85
+
+    def fate(self, request: LaunchRequest) -> Fate:
+        rng = self._rng
+        after = rng.uniform(5.0, 60.0) if self.calm else rng.choice((0.01, 30.0, 200.0, 600.0)) * rng.random()
+        if 0 < request.timeout < after:
+            return Fate(request.timeout, 143, "timeout")
+        if not self.calm and rng.random() < self.failing:
+            code, cause = rng.choice(_BAD_ENDS)
+            return Fate(after, code, cause)
+        return Fate(after)

@@ -1,0 +1,64 @@
+"""Whatever a seed makes of operators, hosts, networks and disks, nothing runs twice, is lost, or hangs.
+
+A failing seed prints its story; `python -m tests.simulation SEED` tells it again.
+IRIS_SIM_FROM and IRIS_SIM_SEEDS choose the first seed and how many.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.simulation import run
+
+_FROM = int(os.environ.get("IRIS_SIM_FROM", "0"))
+_SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "200"))
+_BLOCKS = 20
+_SOAK = 20_000
+_SOAK_BLOCKS = 100
+
+
+def _block(number: int, blocks: int, seeds: int) -> range:
+    """The seeds of one block: every so many-th, so that all blocks take about as long."""
+    return range(_FROM + number, _FROM + seeds, blocks)
+
+
+def _all_is_well(seeds: range) -> None:
+    for seed in seeds:
+        result = run(seed)
+        assert not result.breaches, result.report()
+
+
+@pytest.mark.parametrize("number", range(_BLOCKS))
+def test_nothing_runs_twice_nothing_is_lost_nothing_hangs(number: int) -> None:
+    _all_is_well(_block(number, _BLOCKS, _SEEDS))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(_SOAK_BLOCKS))
+def test_the_same_for_very_many_seeds(number: int) -> None:
+    _all_is_well(_block(number, _SOAK_BLOCKS, int(os.environ.get("IRIS_SIM_SEEDS", str(_SOAK)))))
+
+
+@pytest.mark.parametrize("seed", [3, 17])
+def test_a_seed_is_the_same_story_every_time(seed: int) -> None:
+    assert run(seed).story.digest() == run(seed).story.digest()
+
+
+def test_a_seed_is_the_same_story_in_every_process() -> None:
+    """Nothing hangs on hash seeds or on what was run before."""
+    program = "from tests.simulation.simulation import run; print(run(5).story.digest())"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert digests == {f"{run(5).story.digest()}\n"}

@@ -1,0 +1,321 @@
+"""What must hold between the log and the world, whatever happens. Every violation is told as a breach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.events import (
+    AttemptEnded,
+    AttemptEvent,
+    AttemptStopped,
+    DispatchTakenOver,
+    Event,
+    TaskAssigned,
+    TaskDispatchFailed,
+    TaskRunning,
+    Transaction,
+    WorkerForgotten,
+)
+from iris_cli.core.ids import AttemptId, Token, WorkerId
+from iris_cli.core.invariants import breaches
+from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason
+from iris_cli.core.task import AttemptState
+from tests.simulation.story import Story
+
+if TYPE_CHECKING:
+    from tests.simulation.machines import Machine
+
+_ENDS = (AttemptEnded, AttemptStopped, TaskDispatchFailed)
+
+
+@dataclass
+class Life:
+    """One attempt: what the log says of it, and what really became of it."""
+
+    id: AttemptId
+    worker: WorkerId
+    round: int
+    gang: bool
+    exclusive: bool
+    cpu_millis: int
+    assigner: str
+    where: Machine | None = None  # while processes of it live
+    prepared: bool = False
+    started: bool = False
+    code: int | None = None  # it ended by itself with this code
+    cause: str = ""
+    setup_failed: bool = False
+    misfortune: str = ""  # what the world did to it, other than its own end
+    record_lost: bool = False
+    over: bool = False  # the log says ENDED
+    taken_over: bool = False
+    presumed: bool = False  # it ended in the log without proof, by the operator's word or choice
+
+
+@dataclass
+class Truth:
+    """Knows both sides. `cluster` is the replayed log."""
+
+    story: Story
+    lives: dict[Token, Life] = field(default_factory=dict)
+    by_attempt: dict[AttemptId, Token] = field(default_factory=dict)
+    cluster: Cluster = field(default_factory=Cluster)
+
+    # What the log says
+
+    def committed(self, transaction: Transaction, after: Cluster, who: str) -> None:
+        """A transaction is in the log, and this is the cluster with it."""
+        self.story.tell(who, transaction)
+        before, self.cluster = self.cluster, after
+        forgotten = {
+            event.worker for event in transaction.events if isinstance(event, WorkerForgotten) and event.dead
+        }
+        for event in transaction.events:
+            if isinstance(event, TaskAssigned):
+                self._assigned(event, who)
+            elif isinstance(event, AttemptEvent):
+                self._attempt_event(event, forgotten)
+        for breach in breaches(after):
+            self.story.breach(breach)
+        self._charges(before)
+        self._siblings(transaction)
+
+    def _assigned(self, event: TaskAssigned, who: str) -> None:
+        job = self.cluster.jobs[event.task.job]
+        attempt = self.cluster.attempt(event.attempt_id)
+        device = job.resources.device
+        self.lives[event.token] = Life(
+            id=event.attempt_id,
+            worker=event.worker,
+            round=attempt.round,
+            gang=job.is_gang,
+            exclusive=device is not None and device.kind == "tpu",
+            cpu_millis=job.resources.cpu_millis,
+            assigner=who,
+        )
+        self.by_attempt[event.attempt_id] = event.token
+
+    def _attempt_event(self, event: AttemptEvent, forgotten: set[WorkerId]) -> None:
+        life = self.lives[self.by_attempt[event.attempt_id]]
+        if isinstance(event, DispatchTakenOver):
+            life.taken_over = True
+        elif isinstance(event, TaskRunning) and not life.started:
+            self.story.breach(f"{life.id} is RUNNING in the log, and never started")
+        elif isinstance(event, _ENDS):
+            life.over = True
+            life.presumed = life.worker in forgotten or _is_presumption(event)
+            if not life.presumed:
+                self._ended_by_proof(event, life)
+
+    def _ended_by_proof(self, event: Event, life: Life) -> None:
+        if life.where is not None:
+            self.story.breach(f"{life.id} is over in the log, and lives on {life.where.name}")
+        if isinstance(event, TaskDispatchFailed) and life.started and not life.misfortune:
+            self.story.breach(f"{life.id} is said not to have started, and has")
+        if not isinstance(event, AttemptEnded):
+            return
+        reason, code = event.end.reason, event.end.exit_code
+        if reason is EndReason.SETUP_FAILED:
+            right = life.setup_failed
+        elif reason is EndReason.OK or reason in PROGRAM_FAILURES or reason is EndReason.TIMEOUT:
+            right = (life.code, reason is EndReason.TIMEOUT) == (code, life.cause == "timeout")
+        else:
+            right = reason not in INFRASTRUCTURE or bool(life.misfortune)
+        if not right:
+            said = f"{reason} {code if code is not None else ''}".strip()
+            self.story.breach(
+                f"{life.id} ended as {said}; in truth: code {life.code} {life.cause}, {life.misfortune or 'no harm'}"
+            )
+
+    def _siblings(self, transaction: Transaction) -> None:
+        """Once a round can't succeed, the stops of all live siblings are committed with it."""
+        for event in transaction.events:
+            if not isinstance(event, (AttemptEnded, TaskDispatchFailed)):
+                continue
+            job = self.cluster.jobs[event.task.job]
+            if not job.is_gang or (isinstance(event, AttemptEnded) and event.end.reason is EndReason.OK):
+                continue
+            for attempt_id, attempt in self.cluster.live_of(job.id):
+                if attempt.state is not AttemptState.STOPPING and self._same_round(attempt_id, event):
+                    self.story.breach(
+                        f"{event.attempt_id} ended badly, and {attempt_id} is not being stopped"
+                    )
+
+    def _same_round(self, attempt_id: AttemptId, event: AttemptEvent) -> bool:
+        return self._life(attempt_id).round == self._life(event.attempt_id).round
+
+    def _life(self, attempt_id: AttemptId) -> Life:
+        return self.lives[self.by_attempt[attempt_id]]
+
+    def _charges(self, before: Cluster) -> None:
+        """Budgets are charged once for each attempt or round that ended by such a fault, and not otherwise."""
+        for job in self.cluster.jobs.values():
+            if job is before.jobs.get(job.id) and not job.is_gang and self.cluster.seq % 8:
+                continue
+            charged = job.failed_rounds + job.preempted_rounds
+            if charged > job.settled_rounds or job.settled_rounds > job.rounds:
+                self.story.breach(
+                    f"{job.id}: {charged} charges for {job.settled_rounds} of {job.rounds} rounds"
+                )
+            for task in self.cluster.tasks_of(job.id):
+                ends = [attempt.end.reason for attempt in task.attempts if attempt.end is not None]
+                if task.failures > sum(reason in PROGRAM_FAILURES for reason in ends):
+                    self.story.breach(f"{task.id}: {task.failures} failures charged, its attempts: {ends}")
+                if task.preemptions > sum(reason in INFRASTRUCTURE for reason in ends):
+                    self.story.breach(
+                        f"{task.id}: {task.preemptions} preemptions charged, its attempts: {ends}"
+                    )
+
+    # What is sent
+
+    def sent(self, who: str, token: Token, durable: bytes) -> None:
+        """Somebody is about to send a launch."""
+        life = self.lives.get(token)
+        if token.encode() not in durable:
+            self.story.breach(
+                f"{who} sends {life.id if life else token[:8]}, and its assignment is not on the disk"
+            )
+        if life is None:
+            return
+        attempt = self.cluster.attempt(life.id)
+        if life.assigner != who and not (attempt.taken_over or attempt.acknowledged or life.over):
+            self.story.breach(
+                f"{who} sends {life.id}, which {life.assigner} assigned, without taking it over"
+            )
+
+    # What happens in the world
+
+    def prepares(self, machine: Machine, token: Token) -> None:
+        """A launch that wants the chips for itself has arrived."""
+        for other in machine.processes:
+            life = self.lives.get(other)
+            if other != token and life is not None and life.exclusive:
+                self.story.breach(
+                    f"{machine.name}: chips are asked for {self._name(token)}, {life.id} holds them"
+                )
+
+    def prepared(self, token: Token) -> None:
+        if token in self.lives:
+            self.lives[token].prepared = True
+
+    def setup_failed(self, token: Token) -> None:
+        if token in self.lives:
+            self.lives[token].setup_failed = True
+
+    def exited(self, token: Token, code: int, cause: str) -> None:
+        life = self.lives.get(token)
+        if life is not None:
+            life.where, life.code, life.cause = None, code, cause
+
+    def ended(self, token: Token, how: str) -> None:
+        """Its processes are gone, and not by their own doing."""
+        life = self.lives.get(token)
+        if life is not None:
+            life.where = None
+            if how != "stopped":
+                life.misfortune = life.misfortune or how
+
+    def misfortune(self, token: Token, what: str) -> None:
+        if token in self.lives:
+            self.lives[token].misfortune = self.lives[token].misfortune or what
+
+    def rebooted(self, tokens: Iterable[Token]) -> None:
+        """What had ended before a reboot, and was not heard of yet, is taken for lost with it."""
+        for token in tokens:
+            life = self.lives.get(token)
+            if life is not None and not life.over:
+                life.record_lost = True
+                life.misfortune = life.misfortune or "rebooted"
+
+    def records_lost(self, tokens: Iterable[Token]) -> None:
+        for token in tokens:
+            if token in self.lives:
+                life = self.lives[token]
+                life.record_lost = True
+                life.misfortune = life.misfortune or "its record was lost"
+
+    def started(self, machine: Machine, token: Token) -> None:
+        """The command of an attempt starts to run."""
+        life = self.lives.get(token)
+        self.story.tell(machine.name, ("starts", self._name(token)))
+        if life is None:
+            self.story.breach(f"{machine.name} starts {token[:8]}, which was never assigned")
+            return
+        if life.started:
+            self.story.breach(f"{life.id} starts a second time")
+        if life.over and not life.presumed:
+            self.story.breach(f"{life.id} starts on {machine.name}, and is over in the log")
+        life.started, life.where = True, machine
+        self._alone(machine, life)
+        self._room(machine, life)
+        if life.gang:
+            self._together(life)
+
+    def _alone(self, machine: Machine, life: Life) -> None:
+        for other in self.lives.values():
+            if other is life or other.id.task.job != life.id.task.job:
+                continue
+            if other.where is not None and not other.presumed:
+                if other.id.task == life.id.task:
+                    self.story.breach(
+                        f"{life.id} starts on {machine.name}, {other.id} lives on {other.where.name}"
+                    )
+                elif life.gang and other.round != life.round:
+                    self.story.breach(
+                        f"{life.id} of round {life.round} starts, {other.id} of {other.round} lives"
+                    )
+            succeeded = other.id.task == life.id.task and other.code == 0
+            if succeeded and not (life.gang or other.record_lost or other.presumed):
+                self.story.breach(f"{life.id} starts, and {other.id} has succeeded")
+
+    def _room(self, machine: Machine, life: Life) -> None:
+        tenants, cpu = 0, 0
+        for token in machine.processes:
+            other = self.lives.get(token)
+            if other is None or other.worker != life.worker:
+                continue
+            if other.over:
+                self.story.breach(
+                    f"{life.id} starts on {machine.name} beside {other.id}, which is over in the log"
+                )
+            tenants += other.exclusive
+            cpu += other.cpu_millis
+        if tenants > 1:
+            self.story.breach(f"{machine.name}: its chips have {tenants} tenants")
+        if cpu > machine.facts.cpus * 1000:
+            self.story.breach(
+                f"{machine.name}: {cpu} of {machine.facts.cpus * 1000} thousandths of a core are in use"
+            )
+
+    def _together(self, life: Life) -> None:
+        ranks = [
+            other
+            for other in self.lives.values()
+            if other.id.task.job == life.id.task.job and other.round == life.round
+        ]
+        unready = [str(rank.id.task) for rank in ranks if not (rank.prepared or rank.started)]
+        job = self.cluster.jobs[life.id.task.job]
+        if unready or len(ranks) != job.replicas:
+            self.story.breach(
+                f"{life.id} starts, and not all of its gang are prepared: {unready or len(ranks)}"
+            )
+
+    def _name(self, token: Token) -> str:
+        life = self.lives.get(token)
+        return str(life.id) if life is not None else token[:8]
+
+    # The end
+
+    def after_healing(self) -> None:
+        """With everything mended for long: nothing lives that the log calls over."""
+        for life in self.lives.values():
+            if life.where is not None and life.over:
+                self.story.breach(f"{life.id} is over in the log, and still lives on {life.where.name}")
+
+
+def _is_presumption(event: Event) -> bool:
+    """Whether the log itself says that this end is not proven."""
+    return bool(getattr(event, "presumed", False))

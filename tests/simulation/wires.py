@@ -1,0 +1,217 @@
+"""The way to the workers: calls that are lost, late, cut off, answered twice, or never; at the seam of TaskRunner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core.observations import ProbeReport, Silence, SilenceKind, WorkerReport
+from iris_cli.remote.launch_request import LaunchRequest
+from iris_cli.remote.transport import Target
+from tests.simulation.disk import Medium
+from tests.simulation.machines import Machine
+from tests.simulation.strands import Process, Scheduler
+from tests.simulation.truth import Truth
+
+T = TypeVar("T")
+K = SilenceKind
+
+CONNECT_TIMEOUT = 10.0
+CALL_TIMEOUT = 5.0
+
+
+@dataclass
+class Network:
+    """Where the addresses lead, and how well."""
+
+    scheduler: Scheduler
+    addresses: dict[WorkerId, Machine] = field(default_factory=dict)
+    known_keys: dict[WorkerId, str] = field(default_factory=dict)  # the operator's known_hosts
+    cut_off: set[WorkerId] = field(default_factory=set)
+    offline: bool = False  # the operator's own link
+    refusing: set[WorkerId] = field(default_factory=set)  # the key of the operator
+    unreliable: float = 0.0  # the share of calls that go wrong
+    slow: set[WorkerId] = field(default_factory=set)
+
+    def reaches(self, worker: WorkerId, machine: Machine) -> bool:
+        """Whether what is under way to this machine arrives now."""
+        away = self.offline or worker in self.cut_off
+        return not away and machine.answers and self.addresses.get(worker) is machine
+
+
+class SimRunner:
+    """Stands where the task runner of one invocation does."""
+
+    def __init__(self, network: Network, process: Process, truth: Truth, medium: Medium) -> None:
+        self._network = network
+        self._process = process
+        self._truth = truth
+        self._medium = medium
+        self._scheduler = network.scheduler
+
+    def probe(self, target: Target, *, first_contact: bool = False) -> ProbeReport | Silence:
+        worker = target.worker
+        return self._call(worker, "probe", lambda machine: machine.probe(worker), first_contact=first_contact)
+
+    def poll(self, target: Target, tokens: Sequence[Token]) -> WorkerReport | Silence:
+        worker = target.worker
+        return self._call(worker, "poll", lambda machine: machine.poll(worker, tokens))
+
+    def prepare(
+        self, target: Target, requests: Sequence[LaunchRequest], *, boot_id: str, incarnation: str, go: bool
+    ) -> WorkerReport | Silence:
+        worker = target.worker
+        tokens = [request.token for request in requests]
+        durable = self._medium.durable()
+        for token in tokens:
+            self._truth.sent(self._process.name, token, durable)
+
+        def act(machine: Machine) -> WorkerReport:
+            if not machine.expects(worker, boot_id, incarnation):
+                return machine.poll(worker, ())
+            cut = self._network.unreliable > 0 and self._scheduler.rng.random() < 0.1
+            for request in requests:
+                if request.exclusive:
+                    self._truth.prepares(machine, request.token)
+                machine.prepare(worker, request, cut=cut and request is requests[-1])
+            for token in tokens if go and not cut else ():
+                machine.go(worker, token)
+            return machine.poll(worker, tokens)
+
+        return self._call(worker, "prepare go" if go else "prepare", act)
+
+    def go(
+        self, target: Target, tokens: Sequence[Token], *, boot_id: str, incarnation: str
+    ) -> WorkerReport | Silence:
+        worker = target.worker
+
+        def act(machine: Machine) -> WorkerReport:
+            if not machine.expects(worker, boot_id, incarnation):
+                return machine.poll(worker, ())
+            for token in tokens:
+                machine.go(worker, token)
+            return machine.poll(worker, tokens)
+
+        return self._call(worker, "go", act)
+
+    def stop(self, target: Target, stops: Sequence[tuple[Token, float]]) -> WorkerReport | Silence:
+        worker = target.worker
+
+        def act(machine: Machine) -> WorkerReport:
+            for token, grace in stops:
+                machine.stop(worker, token, grace)
+            return machine.poll(worker, [token for token, _ in stops])
+
+        return self._call(worker, "stop", act)
+
+    # One call
+
+    def _call(
+        self, worker: WorkerId, name: str, act: Callable[[Machine], T], *, first_contact: bool = False
+    ) -> T | Silence:
+        strand = self._scheduler.current
+        assert strand is not None
+        rng, network = self._scheduler.rng, self._network
+        strand.pause(rng.choice((0.02, 0.1, 0.3)))
+        machine = network.addresses[worker]
+        trouble = self._at_the_door(worker, machine, first_contact=first_contact)
+        if trouble is not None:
+            if trouble is K.UNREACHABLE:
+                strand.pause(rng.choice((0.01, CONNECT_TIMEOUT)))
+            return self._silence(worker, name, trouble, sent=False)
+        call = _Call(self, worker, machine, act)
+        call.begin()
+        return call.wait(name)
+
+    def _at_the_door(self, worker: WorkerId, machine: Machine, *, first_contact: bool) -> SilenceKind | None:
+        network = self._network
+        if not network.reaches(worker, machine):
+            return K.UNREACHABLE
+        known = network.known_keys.get(worker)
+        if known is None and not first_contact:
+            return K.UNKNOWN_HOST
+        if known is None:
+            network.known_keys[worker] = machine.key
+        elif known != machine.key:
+            return K.HOST_KEY
+        return K.AUTH if worker in network.refusing else None
+
+    def _silence(self, worker: WorkerId, name: str, kind: SilenceKind, *, sent: bool) -> Silence:
+        self._truth.story.tell(self._process.name, (name, worker, "-", kind.value))
+        return Silence(worker=worker, kind=kind, step="connect", detail=kind.value, sent=sent)
+
+
+class _Call(Generic[T]):
+    """A call that has left. What happens to it on the way doesn't depend on whether its caller lives on."""
+
+    def __init__(
+        self, runner: SimRunner, worker: WorkerId, machine: Machine, act: Callable[[Machine], T]
+    ) -> None:
+        self.runner = runner
+        self.worker = worker
+        self.machine = machine
+        self.act = act
+        self.answer: T | None = None
+        self.garbled = False
+        self.undone = False
+        self.arrived = False
+        self.waiting = False
+        self.back = 0.0
+        strand = runner._scheduler.current
+        assert strand is not None
+        self.caller = strand
+
+    def begin(self) -> None:
+        """Draw its fate: when it arrives, how often, and what of the answer comes back."""
+        network, scheduler = self.runner._network, self.runner._scheduler
+        rng = scheduler.rng
+        slow = self.worker in network.slow
+        delay = rng.choice((3.0, 4.9, 8.0)) if slow else rng.choice((0.01, 0.05, 0.2))
+        self.back = rng.choice((0.01, 0.05, 0.2))
+        if rng.random() < network.unreliable:
+            kind = rng.randrange(5)
+            if kind == 0:
+                return  # lost on the way
+            if kind == 1:
+                delay = rng.choice((6.0, 20.0, 70.0, 200.0))  # after its caller gave up
+            elif kind == 2:
+                self.back = -1.0  # the answer is lost
+            elif kind == 3:
+                self.garbled = True  # the answer, or the request, is cut off
+                self.undone = rng.random() < 0.5
+            else:
+                again = delay + rng.choice((0.1, 5.0, 60.0, 150.0))
+                scheduler.after(again, lambda: self._arrive(anew=True))
+        scheduler.after(delay, self._arrive)
+
+    def _arrive(self, *, anew: bool = False) -> None:
+        if not self.runner._network.reaches(self.worker, self.machine):
+            return
+        answer = self.act(self.machine) if not self.undone else None
+        if not anew and self.back >= 0.0:
+            self.answer = answer
+            self.runner._scheduler.after(self.back, self._come_back)
+
+    def _come_back(self) -> None:
+        if self.runner._network.reaches(self.worker, self.machine) and self.waiting:
+            self.arrived = True
+            self.caller.wake()
+
+    def wait(self, name: str) -> T | Silence:
+        self.waiting = True
+        self.caller.pause(CALL_TIMEOUT)
+        self.waiting = False
+        if not self.arrived:
+            return self.runner._silence(self.worker, name, K.TIMEOUT, sent=True)
+        if self.garbled or self.answer is None:
+            return self.runner._silence(self.worker, name, K.PROTOCOL, sent=True)
+        self.runner._truth.story.tell(self.runner._process.name, (name, self.worker, "-", _said(self.answer)))
+        return self.answer
+
+
+def _said(answer: object) -> str:
+    if isinstance(answer, WorkerReport):
+        return " ".join(report.state.value for report in answer.attempts) or answer.boot_id
+    return "answered"
