@@ -13,7 +13,7 @@ import pytest
 from iris_cli.core.observations import RemoteState
 from tests.remote.conftest import MakeHost
 from tests.support.local_transport import SHELLS
-from tests.support.worker_host import marked
+from tests.support.worker_host import marked, until
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_full_disk_refuses_launches_and_hinders_neither_ends_nor_fences(
     at_disk = small_disk / "c1/w0/a"
     gate = tmp_path / "gate"
     ending = host.running("sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done; exit 6")
-    stopping = host.running("sleep", "1000")
+    stopping = host.running("sleep", "1000", lease=100_000.0)
     prepared, waiting = (host.request("touch", str(tmp_path / "ran")) for _ in range(2))
     host.prepare(prepared, waiting)
     exhaust(small_disk)
@@ -85,6 +85,8 @@ def test_a_full_disk_refuses_launches_and_hinders_neither_ends_nor_fences(
     assert (report.state, report.cause) == (RemoteState.NOSTART, "disk")
     assert host.stop(absent.token).state is RemoteState.STOPPED
     assert (at_disk / absent.token).is_file()
+    before = list(at_disk.glob(f"{stopping}/lease.*"))
+    until(lambda: host.poll(stopping) and list(at_disk.glob(f"{stopping}/lease.*")) != before)
     gate.touch()
     report = host.wait(ending)
     assert (report.state, report.exit_code) == (RemoteState.EXITED, 6)

@@ -90,8 +90,8 @@ class WorkerHost:
         until(lambda: any(words and run not in words for words in map(command_line, marked(token))))
         return token
 
-    def poll(self, *tokens: Token) -> tuple[AttemptReport, ...]:
-        return reports(self.runner.poll(self.target, tokens))
+    def poll(self, *tokens: Token, renew: bool = True) -> tuple[AttemptReport, ...]:
+        return reports(self.runner.poll(self.target, tokens, renew=renew))
 
     def state(self, token: Token) -> RemoteState:
         return self.poll(token)[0].state
@@ -104,12 +104,14 @@ class WorkerHost:
         self.stop(token, grace)
         return self.wait(token, {RemoteState.STOPPED, RemoteState.EXITED, RemoteState.NOSTART})
 
-    def wait(self, token: Token, states: Iterable[RemoteState] = FINAL) -> AttemptReport:
+    def wait(
+        self, token: Token, states: Iterable[RemoteState] = FINAL, *, renew: bool = True
+    ) -> AttemptReport:
         """Poll until the attempt is in one of the states."""
         wanted, last = set(states), None
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            last = self.poll(token)[0]
+            last = self.poll(token, renew=renew)[0]
             if last.state in wanted:
                 return last
             time.sleep(0.02)

@@ -11,10 +11,12 @@
 #   setup.pid        like `pid`, of the set-up; made by `ln`: it is the set-up's start token too
 #   ready            set up: waits for `go`
 #   stop.run.<since>.<grace>.<pid>.<start>, then stop.done or stop.stuck.<since>.<grace>      (see stop.sh)
+#   lease.<t>        when the lease was renewed, which gives it a new name. lease.off: the task ended
+#                    before; lease.out.<t>: it ran out then, and its watchdog stops the attempt (see run.sh)
 #   timeout          the time limit was reached; timeout.off: the task ended before. setup-timeout likewise
 
 # names TOKEN -> what the names in its directory say: $x (EXITED CANCELLED NOSTART, or empty) $x_code $x_cause
-# $launched $began $ended $end_code $stop $ready $going $set_up
+# $launched $began $ended $end_code $stop $ready $going $set_up $lease
 names() {
     no_names
     for name in "$1"/*; do
@@ -33,6 +35,7 @@ names() {
         ready) ready=1 ;;
         go) going=1 ;;
         setup.pid) set_up=1 ;;
+        lease.*) lease=$name ;;
         esac
     done
     # Two ends contradict each other: the result is unknown.
@@ -40,13 +43,17 @@ names() {
 }
 
 no_names() {
-    x= x_code=- x_cause=- finals=0 launched=- began=- ended=- end_code=- stop= ready= going= set_up=
+    x= x_code=- x_cause=- finals=0 launched=- began=- ended=- end_code=- stop= ready= going= set_up= lease=
 }
 
 # final NAME: an exit record x.NAME. What isn't one of ours is none.
 final() {
     case $1 in
     cancelled) x=CANCELLED ;;
+    cancelled.lease)
+        x=CANCELLED
+        x_cause=lease
+        ;;
     nostart.setup | nostart.disk | nostart.chips | nostart.port | nostart.workspace)
         x=NOSTART
         x_cause=${1#nostart.}
@@ -87,7 +94,8 @@ boot_of() { read_pid "$1/pid" || read_pid "$1/setup.pid" || prepared_boot "$1"; 
 # state_of TOKEN -> $state, and what `names` sets.
 #
 # Names are not read in one instant. So whenever a process is found dead, they are read once more: what it
-# wrote before it died is visible then, and only then may its silence be taken for the loss of its result.
+# wrote before it died is visible then, and only then may its silence be taken for the loss of its result. The
+# same holds when nothing is found alive any more: whoever ended it may have written that down.
 state_of() {
     dead=
     no_names
@@ -139,15 +147,27 @@ state_by_names() {
     fi
 }
 
-# writer_of TOKEN FILE -> $state ORPHANED or LOST if whoever wrote FILE is gone. False: look again. An
-# ill-formed file is a dead one's: nothing can be known of its writer.
+# writer_of TOKEN FILE -> $state, if whoever wrote FILE is gone: ORPHANED, LOST, or what is about to be noted.
+# False: look again. An ill-formed file is a dead one's: nothing can be known of its writer.
 writer_of() {
     read_pid "$1/$2" && is_alive "$pid" "$pid_start" && return
-    if [ "$dead" != "$2 $pid $pid_start" ]; then
+    case $dead in
+    "$2 $pid $pid_start gone")
+        state=LOST
+        # Nothing is left, so that the watchdog of the lease has done all but write it down.
+        case $lease in lease.out.*) state=CANCELLED x_cause=lease ended=${lease#lease.out.} ;; esac
+        ;;
+    "$2 $pid $pid_start")
+        state=ORPHANED
+        is_gone "$1" || return 0
+        dead="$dead gone"
+        return 1
+        ;;
+    *)
         dead="$2 $pid $pid_start"
         return 1
-    fi
-    if is_gone "$1"; then state=LOST; else state=ORPHANED; fi
+        ;;
+    esac
 }
 
 # is_gone TOKEN: whether no process of it is left, in two looks: what forks and ends while we look can hide in

@@ -22,10 +22,12 @@ tombstone() {
 
 # cancel TOKEN: from now on no wrapper gets past its test of `cancel`. False if it can't be set.
 cancel() {
-    [ -e "$1/cancel" ] || printf '' 2>/dev/null >"$1/cancel"
-    [ -e "$1/cancel" ] || ln "$spare" "$1/cancel" 2>/dev/null
+    [ -e "$1/cancel" ] || make_empty "$1/cancel"
     [ -e "$1/cancel" ]
 }
+
+# make_empty FILE: of an attempt, on a full disk too.
+make_empty() { printf '' 2>/dev/null >"$1" || ln "$spare" "$1" 2>/dev/null; }
 
 # refuse TOKEN RECORD: end it as x.RECORD before it has started, unless somebody else's start came first.
 # BEFORE looking at `pid`: `cancel`. So without a `pid` there will be no start; with one, that attempt's own

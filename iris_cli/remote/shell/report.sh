@@ -53,10 +53,11 @@ report() {
     now
     for token; do
         if [ -n "$missing" ]; then no_names; state=ABSENT; else state_of "$token"; fi
+        renew
         case " $no_room " in *" $token "*) state=NOSTART x_cause=disk ;; esac
         # One line off the grammar would cost the whole answer, whatever is found in one directory.
         case $state in
-        EXITED) ;;
+        EXITED | CANCELLED) ;;
         NOSTART) if is_code "$end_code"; then x_code=$end_code; fi ;;
         *) x_code=- x_cause=- ;;
         esac
@@ -71,6 +72,13 @@ report() {
         line "A $token $state $x_code $x_cause $began $ago $((bytes_out + bytes_err))"
         [ -z "$is_over" ] || [ ! -d "$token" ] || text "$(tails "$token")"
     done
+}
+
+# renew: the lease of $token, if this call is to. Once it has run out it has another name: it is too late.
+renew() {
+    case $renewing$lease in
+    1lease.[0-9]*) mv "$token/$lease" "$token/lease.$now" 2>/dev/null ;;
+    esac
 }
 
 # ago UPTIME -> $ago: how long ago that was; `-` if it was in another boot or isn't known.

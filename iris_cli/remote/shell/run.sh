@@ -1,6 +1,7 @@
 # The processes beside the task: `sh <root>/a/<token>/run MODE`. MODE is `setup` or `start` (the wrapper) or
-# `limit` (its watchdog). The file `run` holds the library up to here and the settings of the attempt: mask
-# (the umask of the session) and, in hundredths of a second, time_limit setup_limit grace (0: no limit).
+# `limit` or `lease` (its watchdogs). The file `run` holds the library up to here and the settings of the
+# attempt: mask (the umask of the session) and, in hundredths of a second, time_limit setup_limit lease_limit
+# grace (0: no limit).
 
 run_main() {
     dir=${0%/*}
@@ -34,6 +35,7 @@ run_start() {
     . ./env
     rm -f env n.*/env
     . ./cmd
+    watch_lease || { give_up && return; }
     watch "$time_limit" timeout
     oom_kills
     kills_before=$oom_kills
@@ -43,6 +45,7 @@ run_start() {
     (umask "$mask" && cd work && task_env "$dir" && task_cmd) </dev/null >>out 2>>err
     code=$?
     unwatch
+    end_lease || return
     ended_with "$code" timeout
     sweep
     record "$end"
@@ -122,7 +125,7 @@ sweep() {
         self_pid
         now
         kill_at=$((now + grace))
-        reap "$token" keep "$self"
+        end_all "$token" keep "$self"
     ); do
         [ -e stop.idle ] || return 0
         nap
@@ -156,13 +159,82 @@ run_limit() {
     deadline=$((now + $1))
     while [ "$now" -lt "$deadline" ]; do
         is_alive "$3" "$4" && [ -e "$2.pending" ] && [ -e stop.idle ] || return
-        left=$(((deadline - now) / 100))
-        if [ "$left" -ge 10 ]; then sleep 10; elif [ "$left" -ge 1 ]; then sleep "$left"; else nap; fi
+        doze $((deadline - now))
         now
     done
     is_alive "$3" "$4" && mv "$2.pending" "$2" 2>/dev/null || return
     kill_at=$((now + grace))
-    reap "$token" keep $$
+    end_all "$token" keep $$
+}
+
+# doze HUNDREDTHS: so long, at most ten seconds.
+doze() {
+    if [ "$1" -ge 1000 ]; then sleep 10; elif [ "$1" -ge 100 ]; then sleep $(($1 / 100)); else nap; fi
+}
+
+# watch_lease: start the watchdog of the lease, and wait until it is there: nothing runs without it. It is no
+# child of ours, so that a stop doesn't take it for a process of the task.
+watch_lease() {
+    [ "$lease_limit" -gt 0 ] || return 0
+    start_of $$
+    (
+        unset IRIS_ATTEMPT_TOKEN
+        (detach sh "$dir/run" lease "$$" "$start") </dev/null >/dev/null 2>&1 &
+    )
+    now
+    until_when=$((now + 2000))
+    while [ "$now" -lt "$until_when" ]; do
+        for name in lease.*; do [ ! -e "$name" ] || return 0; done
+        nap 0.02
+        now
+    done
+    return 1
+}
+
+# end_lease: the task has ended before its lease did. False if that ran out first: then all that is left, the
+# wrapper too, is the watchdog's, and so is the record.
+end_lease() {
+    [ "$lease_limit" -gt 0 ] || return 0
+    while :; do
+        for name in lease.*; do
+            case $name in lease.out.*) return 1 ;; esac
+        done
+        # Whoever has just renamed it has renewed it, or let it run out.
+        mv "$name" lease.off 2>/dev/null || [ -e "$name" ] || [ "$name" = 'lease.*' ] && return 0
+    done
+}
+
+# The watchdog of the lease: stop the attempt of wrapper PID START once nobody has renewed it for so long. As
+# others rely on that, it outlives the wrapper, and a name that was taken away or can't be changed saves
+# nobody.
+run_lease() {
+    now
+    since=$now missed=
+    make_empty "lease.$now" || return
+    while :; do
+        for name in lease.*; do
+            name=${name#lease.}
+            [ "$name" != off ] || return 0
+            is_number "$name" && [ "$name" -le "$now" ] && since=$name
+        done
+        left=$((since + lease_limit - now))
+        if [ "$left" -gt 0 ]; then
+            is_alive "$1" "$2" || ! is_gone "$token" || return 0
+            doze "$left"
+        else
+            mv "lease.$since" "lease.out.$now" 2>/dev/null && break
+            # Renewed at this moment; or not to be renamed, and then it is the same once more.
+            [ "$missed" != "$since" ] || { make_empty "lease.out.$now"; break; }
+            missed=$since
+        fi
+        now
+    done
+    kill_at=$((now + grace))
+    until end_all "$token" last $$; do :; done
+    now
+    rm -f env n.*/env
+    mv end.pending "end.$now.-" 2>/dev/null
+    mv x.pending x.cancelled.lease 2>/dev/null
 }
 
 # oom_kills -> $oom_kills: how often the kernel has killed in our cgroup for want of memory; empty if it

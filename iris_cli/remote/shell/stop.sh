@@ -23,7 +23,7 @@ stop() {
     case $state in EXITED | NOSTART | CANCELLED | STOPPED) return ;; esac
     # BEFORE anything else is looked at: from here on no wrapper starts the command.
     cancel "$1" || return
-    [ -n "$stop" ] || { printf '' 2>/dev/null >>"$1/stop.idle" || ln ../spare "$1/stop.idle" 2>/dev/null; }
+    [ -n "$stop" ] || [ -e "$1/stop.idle" ] || make_empty "$1/stop.idle"
     names "$1"
     case $stop in
     stop.done) return ;;
@@ -79,7 +79,7 @@ stopper() {
     start_of $$
     mv "$2" "stop.run.$stop_since.$stop_grace.$$.$start" 2>/dev/null || exit 0
     kill_at=$((stop_since + stop_grace))
-    if reap "$token" last $$; then
+    if end_all "$token" last $$; then
         rm -f env n.*/env
         mv x.pending x.cancelled 2>/dev/null
         verdict=stop.done

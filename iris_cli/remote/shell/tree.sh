@@ -85,11 +85,11 @@ signal() {
     done
 }
 
-# reap TOKEN WRAPPER SELF: end everything of the attempt in the working directory: TERM once for each
+# end_all TOKEN WRAPPER SELF: end everything of the attempt in the working directory: TERM once for each
 # process, KILL from the uptime $kill_at on, until two looks in a row find nothing. False if something
 # withstands that for ten seconds. `when_to_kill` sets $kill_at. WRAPPER `keep` leaves the wrapper alone;
 # `last` ends it as well, by itself if it can (it has an end to record), once nothing else is left.
-reap() {
+end_all() {
     quiet=0 seen= termed= killing_since= alone_since= round=0
     while :; do
         leaders
