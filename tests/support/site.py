@@ -30,13 +30,20 @@ class Site:
     def state(self) -> Path:
         return self.directory / "state"
 
-    def write_config(self, slices: Mapping[str, Sequence[SshHost]], *, tpu: str, extra: str = "") -> None:
+    def write_config(
+        self,
+        slices: Mapping[str, Sequence[SshHost]],
+        *,
+        tpu: str,
+        limits: str = "backoff_first: 1s, connect_timeout: 5s",
+        extra: str = "",
+    ) -> None:
         """Describe slices by their hosts; the operator's known_hosts has all host keys."""
         lines = ["cluster: {name: lab}", "ssh:", f"  key: {self.hosts[0].client_key}"]
-        lines += ["limits: {backoff_first: 1s, connect_timeout: 5s}", "slices:"]
+        lines += [f"limits: {{{limits}}}", "slices:"]
         for name, hosts in slices.items():
             lines += [f"  - name: {name}", f"    type: {tpu}", "    hosts:"]
-            lines += [f"      - 127.0.0.1:{host.port}" for host in hosts]
+            lines += [f"      - {host.address}:{host.port}" for host in hosts]
         (self.directory / "cluster.yaml").write_text("\n".join(lines) + "\n" + extra)
         ssh = self.directory / ".ssh"
         ssh.mkdir(mode=0o700, exist_ok=True)

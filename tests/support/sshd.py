@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -41,6 +41,7 @@ class SshHost:
     client_key: Path
     env: Mapping[str, str] = field(default_factory=dict)
     options: Sequence[str] = ()
+    address: str = "127.0.0.1"
     port: int = 0
     public_host_key: str = ""
     _process: subprocess.Popen[bytes] | None = None
@@ -61,7 +62,7 @@ class SshHost:
     @property
     def known_hosts_line(self) -> str:
         """As `ssh-keyscan` prints it."""
-        return f"[127.0.0.1]:{self.port} {self.public_host_key}"
+        return f"[{self.address}]:{self.port} {self.public_host_key}"
 
     @property
     def fingerprint(self) -> str:
@@ -70,7 +71,7 @@ class SshHost:
     def connection(self, **overrides: Any) -> Connection:
         """How to reach it; the client key fits."""
         settings: dict[str, Any] = {
-            "host": "127.0.0.1",
+            "host": self.address,
             "port": self.port,
             "user": getpass.getuser(),
             "key": str(self.client_key),
@@ -97,12 +98,15 @@ class SshHost:
             self._log_start = len(self.log())
             # An absolute path: sshd starts itself again for each connection.
             command = [sshd_path(), "-D", "-e", "-f", str(config)]
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = self._spawn(command, log)
+
+    def _spawn(self, command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def wait(self) -> None:
         """Until it says its banner."""
         deadline = time.monotonic() + PATIENCE
-        while not (self._listens() and _has_banner(self.port)):
+        while not (self._listens() and _has_banner(self.address, self.port)):
             if self._process is None or self._process.poll() is not None:
                 raise RuntimeError(f"sshd did not start: {self.log()}")
             if time.monotonic() > deadline:
@@ -111,7 +115,7 @@ class SshHost:
 
     def _listens(self) -> bool:
         """Whether it is this server, and no other, that has the port now."""
-        return f"Server listening on 127.0.0.1 port {self.port}." in self.log()[self._log_start :]
+        return f"Server listening on {self.address} port {self.port}." in self.log()[self._log_start :]
 
     def start(self) -> None:
         self.launch()
@@ -132,7 +136,7 @@ class SshHost:
     def _config(self) -> list[str]:
         env = {"HOME": str(self.home), **self.env}
         return [
-            "ListenAddress 127.0.0.1",
+            f"ListenAddress {self.address}",
             f"Port {self.port}",
             f"HostKey {self.host_key_path}",
             f"AuthorizedKeysFile {self.client_key}.pub",
@@ -197,9 +201,9 @@ def _free_port() -> int:
             return port
 
 
-def _has_banner(port: int) -> bool:
+def _has_banner(address: str, port: int) -> bool:
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as sock:
+        with socket.create_connection((address, port), timeout=PATIENCE) as sock:
             return sock.recv(4) == b"SSH-"
     except ConnectionError:
         return False

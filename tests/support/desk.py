@@ -1,0 +1,127 @@
+"""The operator in the test's own process: `iris` without its command line, on real files and over real SSH.
+
+Whoever holds the process holds the moments: something can be made to happen just before or just after each call.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from iris_cli.cli.context import Context
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import JobId, TaskId, WorkerId
+from iris_cli.core.invariants import breaches
+from iris_cli.core.job import JobRequest, JobState
+from iris_cli.core.task import Attempt
+from iris_cli.core.worker import Worker
+from iris_cli.ops import cycle
+from iris_cli.ops.cancel import cancel
+from iris_cli.ops.launch import launch
+from iris_cli.ops.session import Session
+from iris_cli.remote.task_runner import TaskRunner
+from tests.support.site import PATIENCE, Site
+
+Moment = tuple[str, str, str]
+"""`("before" or "after", a call of the worker protocol, a worker)`."""
+
+
+class ShiftedClock:
+    """The time of this machine, and then some."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def now(self) -> float:
+        return round(time.time() + self.ahead, 3)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class Desk:
+    """Runs operations, each as an invocation of its own with connections of its own."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.clock = ShiftedClock()
+        self.moments: dict[Moment, Callable[[], object]] = {}  # each happens once
+
+    @contextmanager
+    def invocation(self, command: str = "iris test") -> Iterator[Session]:
+        context = Context(config_path=self.site.directory / "cluster.yaml")
+        context.clock = self.clock
+        session = context.session(command)
+        make, session.make_runner = session.make_runner, lambda name: self._watched(make(name))
+        try:
+            yield session
+        finally:
+            context.transport.close()
+
+    def cycle(self) -> cycle.CycleResult:
+        """What `iris schedule --once` does. The books must be sound afterwards."""
+        with self.invocation("iris schedule") as session:
+            result = cycle.run(session)
+            assert breaches(session.view()) == []
+            return result
+
+    def launch(self, name: str, *command: str, **asked: Any) -> None:
+        """Submit a job; nothing is sent."""
+        with self.invocation("iris launch") as session:
+            launch(session, JobRequest(name=name, command=command, cpu=0.1, memory=1 << 20, **asked))
+
+    def cancel(self, job: str) -> None:
+        with self.invocation("iris cancel") as session:
+            cancel(session, [job])
+
+    def until(self, happened: Callable[[], object], *, every: float = 0.0) -> None:
+        """Run cycles until something has happened, each so many seconds after the other on our clock."""
+        deadline = time.monotonic() + PATIENCE
+        while not happened():
+            assert time.monotonic() < deadline, "it did not happen"
+            self.clock.ahead += every
+            self.cycle()
+
+    @property
+    def cluster(self) -> Cluster:
+        with self.invocation() as session:
+            return session.view()
+
+    def state(self, job: str) -> JobState:
+        return self.cluster.job_state(JobId(job))
+
+    def attempts(self, job: str, index: int = 0) -> list[Attempt]:
+        return list(self.cluster.tasks[TaskId(JobId(job), index)].attempts)
+
+    def attempt(self, job: str, index: int = 0) -> Attempt:
+        return self.attempts(job, index)[-1]
+
+    def worker(self, name: str) -> Worker:
+        return self.cluster.workers[WorkerId(name)]
+
+    def _watched(self, runner: TaskRunner) -> TaskRunner:
+        return cast("TaskRunner", _Watched(runner, self.moments))
+
+
+class _Watched:
+    """The calls of a runner, with what is to happen before and after them."""
+
+    def __init__(self, runner: TaskRunner, moments: dict[Moment, Callable[[], object]]) -> None:
+        self._runner = runner
+        self._moments = moments
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._runner, name)
+
+        def watched(target: Any, *words: Any, **options: Any) -> Any:
+            self._moments.pop(("before", name, target.worker), lambda: None)()
+            answer = call(target, *words, **options)
+            self._moments.pop(("after", name, target.worker), lambda: None)()
+            return answer
+
+        return watched

@@ -1,0 +1,157 @@
+"""Hosts in network namespaces of their own, on cables that can be cut. For root, on Linux.
+
+The namespaces have no names: the kernel removes them, and the cables between them, with the last process in them
+and the last open file of them. So nothing is left of a test, however it ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.support.sshd import SshHost, SshLab
+
+CLONE_NEWNET = 0x40000000
+OURS = "/proc/thread-self/ns/net"
+PORT = 2222
+"""Of every server: each has an address of its own."""
+
+
+class Namespace:
+    """A network of its own, without any connection to another one."""
+
+    def __init__(self) -> None:
+        home = os.open(OURS, os.O_RDONLY)
+        try:
+            _call("unshare", CLONE_NEWNET)
+            try:
+                self.file = os.open(OURS, os.O_RDONLY)
+            finally:
+                _call("setns", home, CLONE_NEWNET)
+        finally:
+            os.close(home)
+        self.ip("link", "set", "lo", "up")
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """This thread, and what it starts meanwhile, is in this network."""
+        home = os.open(OURS, os.O_RDONLY)
+        try:
+            _call("setns", self.file, CLONE_NEWNET)
+            yield
+        finally:
+            _call("setns", home, CLONE_NEWNET)
+            os.close(home)
+
+    def ip(self, *words: str) -> None:
+        with self.inside():
+            subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    def close(self) -> None:
+        os.close(self.file)
+
+
+@dataclass(eq=False)
+class FarHost(SshHost):
+    """A server at the far end of a cable."""
+
+    near: Namespace | None = None
+    far: Namespace | None = None
+
+    def lay_cable(self, number: int) -> None:
+        """`number` tells addresses and names apart."""
+        assert self.near is not None
+        assert self.far is not None
+        self.address, self.port = f"10.99.{number}.2", PORT
+        ours, theirs = f"02:00:00:00:{number:02x}:01", f"02:00:00:00:{number:02x}:02"
+        place = f"/proc/{os.getpid()}/fd/{self.far.file}"
+        cable = f"cable{number}"
+        pair = ("address", ours, "type", "veth", "peer", "name", "cable", "address", theirs)
+        self.near.ip("link", "add", "name", cable, *pair, "netns", place)
+        self.near.ip("address", "add", f"10.99.{number}.1/24", "dev", cable)
+        self.near.ip("link", "set", cable, "up")
+        # Without this, who looks for a host behind a cut cable is told "no route" after a while: with it there
+        # is only silence, which is worse.
+        self.near.ip("neighbour", "replace", self.address, "lladdr", theirs, "dev", cable, "nud", "permanent")
+        self.far.ip("address", "add", f"{self.address}/24", "dev", "cable")
+        self.far.ip("link", "set", "cable", "up")
+
+    def cut(self) -> None:
+        """From now on nothing gets through, in either direction, and nobody is told."""
+        assert self.far is not None
+        self.far.ip("link", "set", "cable", "down")
+
+    def heal(self) -> None:
+        assert self.far is not None
+        self.far.ip("link", "set", "cable", "up")
+
+    @property
+    def gate(self) -> Path:
+        """Where a `Gate` on this host belongs: commands in its `tools` are found before the usual ones."""
+        return self.directory / "gate"
+
+    def _spawn(self, command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        assert self.far is not None
+        with self.far.inside():
+            return super()._spawn(command, log)
+
+
+class Network(SshLab):
+    """A lab whose servers are in networks of their own, each on a cable to `ours`."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.ours = Namespace()
+        self.theirs: list[Namespace] = []
+
+    def stop(self) -> None:
+        super().stop()
+        for namespace in (self.ours, *self.theirs):
+            namespace.close()
+
+    def _host(self, env: Mapping[str, str], options: Sequence[str]) -> FarHost:
+        number = len(self.hosts)
+        directory = self.directory / f"host-{number}"
+        self.theirs.append(Namespace())
+        host = FarHost(directory.name, directory, self.client_key, env, options)
+        host.near, host.far = self.ours, self.theirs[-1]
+        host.env = {**env, "PATH": f"{host.gate}/tools:{os.environ['PATH']}"}
+        host.home.mkdir(parents=True)
+        host.new_host_key()
+        host.lay_cable(number)
+        self.hosts.append(host)
+        return host
+
+
+def need_namespaces() -> None:
+    """Skip the test where networks and cables can't be made, by making some."""
+    if shutil.which("ip") is None:
+        pytest.skip("no ip command here (install iproute2)")
+    try:
+        one, other = Namespace(), Namespace()
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no network namespaces here: {error}")
+    try:
+        cable = ("type", "veth", "peer", "name", "probe")
+        one.ip("link", "add", "name", "probe", *cable, "netns", f"/proc/{os.getpid()}/fd/{other.file}")
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no cables between network namespaces here: {error.stderr.decode()}")
+    finally:
+        one.close()
+        other.close()
+
+
+def _call(name: str, *arguments: int) -> None:
+    """A function of the C library; Python has these two since 3.12 only. Raises OSError."""
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{name}: {os.strerror(error)}")
