@@ -58,6 +58,7 @@ SchedulingTimeout = Annotated[
 Timeout = Annotated[str | None, _option("--timeout", text="Time limit of each task: 90s, 10m, 2h.")]
 SetupTimeout = Annotated[str | None, _option("--setup-timeout", text="Time limit of --setup.")]
 Grace = Annotated[str | None, _option("--grace", text="Time between SIGTERM and SIGKILL.")]
+Lease = Annotated[str | None, _option("--lease", text="Stop a task that nobody could ask about for so long.")]
 ReplaceLost = Annotated[
     str | None, _option("--replace-lost", text="Whose long silence is death: never, preemptible or always.")
 ]
@@ -78,7 +79,7 @@ _AS_THEY_ARE = (
     "max_retries_preemption",
     "max_task_failures",
 )
-_DURATIONS = ("scheduling_timeout", "timeout", "setup_timeout", "grace")
+_DURATIONS = ("scheduling_timeout", "timeout", "setup_timeout", "grace", "lease")
 
 
 def request(options: Mapping[str, Any], command: tuple[str, ...]) -> JobRequest:

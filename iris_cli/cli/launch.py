@@ -74,6 +74,7 @@ def launch(
     timeout: job.Timeout = None,
     setup_timeout: job.SetupTimeout = None,
     grace: job.Grace = None,
+    lease: job.Lease = None,
     replace_lost: job.ReplaceLost = None,
     label: job.Label = None,
     after: job.After = None,

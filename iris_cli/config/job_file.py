@@ -35,7 +35,7 @@ from iris_cli.core.topology import canonical_type
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import ConfigError, UsageError
 
-NOT_YET = ("workdir", "ports", "signal", "array", "each_line", "lease")
+NOT_YET = ("workdir", "ports", "signal", "array", "each_line")
 """Keys of the format that jobs have no place for yet."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -151,6 +151,7 @@ _READERS: Mapping[str, Callable[[Place], Any]] = {
     "timeout": duration,
     "setup_timeout": duration,
     "grace": duration,
+    "lease": duration,
     "replace_lost": one_of(ReplaceLost),
     "labels": mapping_of(written),
     "after": list_of(lambda place: str(parse_job_id(written(place)))),

@@ -103,6 +103,7 @@ class Worker:
     refusals: int = 0  # launches refused in a row, of any jobs
     failed_polls: int = 0  # in a row
     silent_since: float | None = None
+    unwell: Span | None = None  # since it is not healthy, from one failed poll to the next
     silence: Span | None = None  # while others answered, and it did not
     boot_id: str = ""
     incarnation: str = ""

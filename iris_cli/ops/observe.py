@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, Token, WorkerId
-from iris_cli.core.lifecycle import attempts, gangs, ghosts, identity, jobs, presumption, workers
+from iris_cli.core.lifecycle import attempts, gangs, ghosts, identity, jobs, lease, presumption, workers
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import (
     AttemptReport,
@@ -86,7 +86,11 @@ def _needs_probe(session: Session, worker: Worker, now: float) -> bool:
 
 
 def ask(session: Session, cluster: Cluster, asked: list[Question]) -> Iterator[list[Answer]]:
-    """Put the questions to the workers; answers come in small batches, as they arrive."""
+    """Put the questions to the workers; answers come in small batches, as they arrive.
+
+    To be begun before anything else is read or written: `cluster` is the state of the session.
+    """
+    read_at = session.read_at
 
     def one(question: Question) -> list[Answer]:
         worker = cluster.workers[question.worker]
@@ -95,7 +99,8 @@ def ask(session: Session, cluster: Cluster, asked: list[Question]) -> Iterator[l
         if question.stops and not _unanswered(answers):
             answers.append(session.runner.stop(target, question.stops))
         if not answers or (question.tokens and not _unanswered(answers)):
-            answers.append(session.runner.poll(target, question.tokens))
+            renew = lease.may_renew(worker, session.age(read_at), session.limits)
+            answers.append(session.runner.poll(target, question.tokens, renew=renew))
         return [heard(session, cluster, seen) for seen in answers]
 
     for batch in session.fan_out(asked, one):
@@ -153,6 +158,7 @@ def weigh_silence(session: Session, draft: Draft, seen: Iterable[Seen]) -> None:
         for worker in draft.cluster.workers
     }
     touched = presumption.weigh(draft, seen, policies, session.limits)
+    touched += lease.settle(draft, session.limits)
     settle(draft, dict.fromkeys(touched), session.limits)
 
 

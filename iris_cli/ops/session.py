@@ -42,12 +42,21 @@ class Session:
     cluster: Cluster = field(default_factory=Cluster)  # as of the last transaction or view
     messages: list[str] = field(default_factory=list)  # what a reader should hear of the log's health
     tell: Callable[[str], None] = lambda _: None  # says at once what a writer repaired
+    read_at: tuple[float, float] = (0.0, 0.0)  # when the state in `cluster` was read, by both clocks
     _begun: bool = False
     _header: Header | None = None
 
     @property
     def limits(self) -> Limits:
         return self.config.limits
+
+    def age(self, read_at: tuple[float, float]) -> float:
+        """How long ago a state was read, in seconds, by the clock that says more.
+
+        A wall clock may be set back, a monotonic one stands still while the machine sleeps.
+        """
+        wall, steady = read_at
+        return max(self.clock.now() - wall, self.clock.monotonic() - steady)
 
     @cached_property
     def hosts(self) -> Mapping[WorkerId, HostConfig]:
@@ -61,6 +70,7 @@ class Session:
 
     def view(self) -> Cluster:
         """The cluster as the log has it now, without the lock; `messages` hold a banner if it is damaged."""
+        self.read_at = (self.clock.now(), self.clock.monotonic())
         log = self.state.read(self.cluster.seq)
         self._say(log.warnings)
         if log.damage is not None:
@@ -82,6 +92,7 @@ class Session:
             self._tell(self.state.create(self.config.name, command=self.command, timeout=self._patience()))
         with self.state.locked(self.command, self._patience(), after_seq=self.cluster.seq) as writer:
             self._tell(writer.messages)
+            self.read_at = (self.clock.now(), self.clock.monotonic())  # nobody writes while we hold the lock
             self._header = writer.header
             self.cluster = replay(writer.transactions, self.cluster)
             draft = Draft(self.cluster, self.clock.now())

@@ -37,6 +37,7 @@ from iris_cli.core.lifecycle import (
     ghosts,
     identity,
     jobs,
+    lease,
     placement,
     presumption,
     workers,
@@ -258,6 +259,7 @@ class Lab:
             for each in seen:
                 self._weigh(draft, each)
             touched += presumption.weigh(draft, seen, self.policies, self.limits)
+            touched += lease.settle(draft, self.limits)
             self._settle(draft, touched, unheard)
         return self
 

@@ -41,6 +41,7 @@ _LAUNCH: dict[str, Callable[[str], Any]] = {
     "scheduling-timeout": parse_duration,
     "timeout": parse_duration,
     "replace-lost": ReplaceLost,
+    "lease": parse_duration,
     "setup-timeout": parse_duration,
 }
 _HOST: dict[str, Callable[[str], Any]] = {"cpu": float, "memory": parse_memory, "gpus": int, "workers": int}

@@ -48,14 +48,16 @@ def _worker_updated(cluster: Cluster, event: ev.WorkerUpdated, _at: float) -> No
 def _worker_condition_changed(cluster: Cluster, event: ev.WorkerConditionChanged, at: float) -> None:
     worker = cluster.workers[event.worker]
     healthy = event.condition is WorkerCondition.HEALTHY
-    since = None if healthy else at if worker.silent_since is None else worker.silent_since
+    since = at if worker.silent_since is None else worker.silent_since
+    unwell = Span(last=at) if worker.unwell is None else worker.unwell.until(at)
     cluster.workers[event.worker] = replace(
         worker,
         condition=event.condition,
         reason=worker.reason if worker.unschedulable else event.reason,
         failed_polls=event.failed_polls,
         cooldown_until=event.cooldown_until,
-        silent_since=since,
+        silent_since=None if healthy else since,
+        unwell=None if healthy else unwell,
         silence=None if healthy else worker.silence,
     )
 

@@ -233,7 +233,8 @@ def _fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
         error = "fenced before it started"
         draft.record(TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
     else:
-        error = "stopped on the worker, by nobody the log knows"
+        lease = report.cause == "lease"
+        error = "its lease ended" if lease else "stopped on the worker, by nobody the log knows"
         ended(
             draft,
             attempt_id,
