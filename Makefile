@@ -7,14 +7,16 @@ BIN := $(VENV)/bin
 # Tests run in parallel; WORKERS=0 runs them one by one.
 WORKERS ?= auto
 ARGS ?=
+ONLY ?=
 
-.PHONY: help demo test test-jax soak lint types docs clean
+.PHONY: help demo test test-jax soak bench lint types docs clean
 
 help:
 	@echo "make demo            run the main job on a local cluster (KEEP=1 leaves it running)"
 	@echo "make test            run all tests (ARGS='-k gang' runs some)"
 	@echo "make test-jax        install JAX and run a real gang program"
 	@echo "make soak            the long versions of the tests (ARGS=tests/remote runs some)"
+	@echo "make bench           measure against docs/performance.md (ONLY=8,9 measures some targets)"
 	@echo "make lint types      ruff, mypy"
 	@echo "make docs            write the generated pages of docs/ anew"
 
@@ -33,6 +35,10 @@ test-jax: $(VENV)/.tested
 soak: $(VENV)/.tested
 	@sh scripts/install-test-tools.sh
 	$(BIN)/python -m pytest -n $(WORKERS) -m soak $(ARGS)
+
+bench: $(VENV)/.tested
+	@sh scripts/install-test-tools.sh
+	$(BIN)/python -m bench --only "$(ONLY)"
 
 lint: $(VENV)/.linted
 	$(BIN)/ruff check .

@@ -14,14 +14,24 @@ UNACKNOWLEDGED_FOR = 5000
 """Milliseconds after which Linux gives up a connection whose data nobody acknowledges."""
 
 
+READ_AHEAD = 16 << 10
+
+
 class TunedSocket(socket.socket):
     """A TCP connection. `fell_silent` says that the kernel gave it up because nobody answered."""
 
     fell_silent = False
+    _ahead = b""
 
     def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
+        """Reads ahead: the library asks for the head and the rest of each message by themselves."""
+        data = self._ahead or self._receive()
+        self._ahead = data[bufsize:]
+        return data[:bufsize]
+
+    def _receive(self) -> bytes:
         try:
-            data = super().recv(bufsize, flags)
+            data = super().recv(READ_AHEAD)
         except OSError as error:
             if error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH):
                 self.fell_silent = True

@@ -1,0 +1,58 @@
+"""`python -m bench`: measure, print a table, write `bench/results.json`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench import commands, gang_failure, journal, result, scheduling, ssh_fan_out, ssh_one_host
+from bench.result import Row
+from bench.scale import FULL, TINY, Scale
+
+Group = Callable[[Scale], Iterator[Row]]
+
+GROUPS: tuple[tuple[frozenset[int], Group], ...] = (
+    (frozenset({1, 2, 3}), scheduling.rows),
+    (frozenset({4}), commands.status_rows),
+    (frozenset({6, 7}), journal.rows),
+    (frozenset({8}), commands.idle_rows),
+    (frozenset({9, 10}), ssh_one_host.rows),
+    (frozenset({11}), ssh_fan_out.rows),
+    (frozenset({12}), gang_failure.rows),
+    (frozenset({14}), commands.memory_rows),
+)
+"""Which targets each group measures."""
+
+
+def main() -> int:
+    """Exit status 1 if a target was missed and `--check` was given."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="targets, with commas between them: 8,9")
+    parser.add_argument("--tiny", action="store_true", help="as little as possible: does the machinery work?")
+    parser.add_argument("--check", action="store_true", help="fail if a target was missed")
+    parser.add_argument("--results", type=Path, default=Path(__file__).with_name("results.json"))
+    given = parser.parse_args()
+    wanted = {int(word) for word in given.only.split(",") if word}
+    rows = measure(wanted, TINY if given.tiny else FULL)
+    result.write(rows, given.results, datetime.now(UTC).isoformat(timespec="seconds"), os.getloadavg())
+    print(result.table(rows))
+    return int(given.check and not all(row.ok for row in rows))
+
+
+def measure(wanted: set[int], scale: Scale) -> list[Row]:
+    """The rows of the wanted targets, or of all."""
+    rows = []
+    for targets, group in GROUPS:
+        if wanted and not wanted & targets:
+            continue
+        print(f"target {', '.join(map(str, sorted(targets)))} ...", file=sys.stderr, flush=True)
+        rows += [row for row in group(scale) if not wanted or row.target in wanted]
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Targets 4, 5, 8 and 14: whole commands, with everything from the interpreter's start to its end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+
+from bench.cluster_files import ClusterFiles, finished, running
+from bench.result import Row
+from bench.scale import Scale
+from bench.ssh_hosts import directory, known_to, scripted_sshd
+from bench.stopwatch import cpu_of_command, in_turns
+
+MOST_MEMORY = 500e6
+_EVENTS_OF_A_JOB = 7
+_CONFESSION = """
+import atexit, pathlib, sys
+
+def confess():
+    status = pathlib.Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    peak = next((line.split()[1] for line in lines if line.startswith("VmHWM:")), "0")
+    pathlib.Path(__file__).with_name("confession").write_text(f"{int('paramiko' in sys.modules)} {peak}")
+
+atexit.register(confess)
+"""
+"""What a process says of itself when it ends. What the system says of a child begins with its parent's memory."""
+
+
+def status_rows(scale: Scale) -> Iterator[Row]:
+    """Target 4: a short log, 256 workers. In CPU time of an empty Python program."""
+    with directory() as place:
+        cluster = ClusterFiles.make(place, scale.of(256))
+        lines = scale.of(1000)
+        cluster.write(list(finished(cluster.workers, lines // _EVENTS_OF_A_JOB + 1)), lines=lines)
+        found = _against_bare(cluster, ["status"], scale)
+        name = f"status, {lines} lines, {len(cluster.hosts)} workers, s CPU"
+        yield Row(target=4, name=name, value=found[0], reference=found[1], limit=7)
+        yield _paramiko_row(4, cluster, ["status"])
+
+
+def idle_rows(scale: Scale) -> Iterator[Row]:
+    """Target 8: cron's command with nothing to do. The only server there is counts who connects."""
+    with directory() as place, scripted_sshd(place) as server:
+        cluster = ClusterFiles.make(place, scale.of(100), ssh_config=server.config)
+        known_to(cluster.known_hosts, cluster.workers, server)
+        found = _against_bare(cluster, ["schedule", "--once"], scale)
+        name = f"schedule --once, {len(cluster.hosts)} idle workers, s CPU"
+        yield Row(target=8, name=name, value=found[0], reference=found[1], limit=10)
+        yield Row(target=8, name="SSH connections of it", value=server.connections(), reference=1, limit=0)
+        yield _paramiko_row(8, cluster, ["schedule", "--once"])
+
+
+def memory_rows(scale: Scale) -> Iterator[Row]:
+    """Target 14: commands that only read, and one that asks every worker over SSH."""
+    with directory() as place, scripted_sshd(place) as server:
+        cluster = ClusterFiles.make(place, scale.of(10_000), ssh_config=server.config)
+        known_to(cluster.known_hosts, cluster.workers, server)
+        tasks = scale.of(100_000)
+        cluster.write(list(running(cluster.workers, tasks, of_a_job=scale.of(1000))))
+        for words in (["status"], ["workers"], ["history"], ["schedule", "--once"]):
+            value = 1024 * _confessed(cluster, words)[1]
+            name = f"{' '.join(words)}, {len(cluster.hosts)} workers, {tasks} tasks, bytes"
+            yield Row(target=14, name=name, value=value, reference=MOST_MEMORY, limit=1)
+
+
+def _against_bare(cluster: ClusterFiles, words: Sequence[str], scale: Scale) -> tuple[float, float]:
+    command, env = cluster.iris(*words), cluster.environment
+    bare = [sys.executable, "-c", "pass"]
+    found = in_turns(
+        {"iris": lambda: cpu_of_command(command, env), "bare": lambda: cpu_of_command(bare, env)},
+        scale.repeat,
+    )
+    return found["iris"], found["bare"]
+
+
+def _paramiko_row(target: int, cluster: ClusterFiles, words: Sequence[str]) -> Row:
+    loaded = _confessed(cluster, words)[0]
+    return Row(
+        target=target, name=f"{' '.join(words)} loads the SSH library", value=loaded, reference=1, limit=0
+    )
+
+
+def _confessed(cluster: ClusterFiles, words: Sequence[str]) -> tuple[int, int]:
+    """Run a command: whether it loaded the SSH library, and the most KiB that it had in memory (Linux only)."""
+    (cluster.directory / "sitecustomize.py").write_text(_CONFESSION)
+    env = cluster.environment
+    env["PYTHONPATH"] = f"{cluster.directory}:{env.get('PYTHONPATH', '')}"
+    cpu_of_command(cluster.iris(*words), env)
+    loaded, peak = (cluster.directory / "confession").read_text().split()
+    return int(loaded), int(peak)

@@ -1,0 +1,98 @@
+"""Target 12: a rank of a large gang has failed; how many steps until all its siblings are told to stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.cluster_files import ClusterFiles, running_gang
+from bench.result import Row
+from bench.scale import Scale
+from bench.scripted_sshd import Worker
+from bench.ssh_hosts import directory
+from iris_cli.cli.context import Context
+from iris_cli.core.ids import WorkerId
+from iris_cli.ops import cycle
+from iris_cli.remote.transport import Output, Target
+
+LATENCY = 0.5
+"""Seconds that each call takes: long, so that what this machine needs beside it hardly counts."""
+
+
+def rows(scale: Scale) -> Iterator[Row]:
+    """One poll and one fan-out: each host is called twice, and all of them at the same time."""
+    hosts = scale.of(64)
+    with directory() as place:
+        transport = run_cycle(place, hosts)
+    stops = transport.stopped()
+    assert len(stops) == hosts - 1, "not every sibling was stopped"
+    calls = max(number for number, _ in stops.values())
+    last = max(moment for _, moment in stops.values()) - transport.begun
+    yield Row(target=12, name="calls to a host until its rank is stopped", value=calls, reference=2, limit=1)
+    # The stop is sent in the middle of its call: one and a half, and what is left for this machine's own work.
+    yield Row(
+        target=12,
+        name=f"until {hosts - 1} stops are sent, calls of {LATENCY} s",
+        value=last / LATENCY,
+        reference=2,
+        limit=1,
+    )
+
+
+def run_cycle(place: Path, hosts: int, latency: float = LATENCY) -> RecordingTransport:
+    """One cycle over a gang of that many ranks, one of which has exited with 1."""
+    cluster = ClusterFiles.make(place, hosts, vms=hosts)
+    events, tokens = running_gang(cluster.workers)
+    cluster.write(events)
+    transport = RecordingTransport(Worker(failed=frozenset({tokens[hosts // 3].encode()})), latency)
+    context = Context(config_path=place / "cluster.yaml", state_path=place / "state")
+    context.__dict__["transport"] = transport  # instead of real SSH
+    cycle.run(context.session("iris schedule"))
+    return transport
+
+
+@dataclass
+class RecordingTransport:
+    """Answers as a worker would, after a while; knows who was asked what, and when."""
+
+    worker: Worker
+    latency: float
+    begun: float = 0.0
+    calls: dict[WorkerId, list[tuple[float, bool]]] = field(default_factory=lambda: defaultdict(list))
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(
+        self,
+        target: Target,
+        script: bytes,
+        *,
+        connect_timeout: float,
+        timeout: float,
+        limit: int = 1 << 20,
+        first_contact: bool = False,
+    ) -> Output:
+        """As Transport says."""
+        with self._lock:
+            self.begun = self.begun or time.monotonic()
+        time.sleep(self.latency / 2)
+        with self._lock:
+            self.calls[target.worker].append((time.monotonic(), b"\nstop " in script))
+        time.sleep(self.latency / 2)
+        return Output(stdout=self.worker.answer(script), stderr=b"", status=0)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def stopped(self) -> dict[WorkerId, tuple[int, float]]:
+        """Of each worker that was told to stop something: at the how many-th call, and when."""
+        found = {}
+        for worker, calls in self.calls.items():
+            for number, (moment, is_stop) in enumerate(calls, 1):
+                if is_stop:
+                    found[worker] = (number, moment)
+                    break
+        return found

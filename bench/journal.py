@@ -1,0 +1,79 @@
+"""Targets 6 and 7: reading the event log, and appending to it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.cluster_files import ClusterFiles, finished
+from bench.result import Row
+from bench.scale import Scale
+from bench.ssh_hosts import directory
+from bench.stopwatch import cpu, in_turns, seconds, wall
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.evolve import replay
+from iris_cli.journal.state_dir import StateDir
+
+EVENTS_OF_A_JOB = 7
+
+
+def rows(scale: Scale) -> Iterator[Row]:
+    """A log of lines as an operator's day writes them: one job's events in each."""
+    with directory() as place:
+        cluster = ClusterFiles.make(place, scale.of(256))
+        jobs = scale.of(2000)
+        cluster.write(list(finished(cluster.workers, jobs)), lines=jobs)
+        yield _replay(place / "state", scale)
+        yield from _appends(place, cluster, scale)
+
+
+def _replay(path: Path, scale: Scale) -> Row:
+    """From the bytes of the whole log, checksums and all, to the cluster; against parsing its JSON."""
+    state = StateDir(path, now=lambda: 0.0, actor="bench@here")
+    (log,) = [each for each in path.iterdir() if each.name.endswith(".jsonl")]
+    for snapshot in path.glob("snapshot*"):
+        snapshot.unlink()
+
+    def whole() -> Cluster:
+        return replay(state.read().transactions, Cluster())
+
+    def parsed() -> None:
+        for line in log.read_bytes().splitlines():
+            json.loads(line)
+
+    found = in_turns(
+        {"replay": lambda: seconds(whole, cpu), "json": lambda: seconds(parsed, cpu)}, scale.repeat
+    )
+    name = f"replay of {len(log.read_bytes().splitlines())} lines against json.loads, s CPU"
+    return Row(target=6, name=name, value=found["replay"], reference=found["json"], limit=1)
+
+
+def _appends(place: Path, cluster: ClusterFiles, scale: Scale) -> Iterator[Row]:
+    """One transaction with lock and HEAD, and 10,000 events with one fsync; against bare writes of as many bytes."""
+    one = list(finished(cluster.workers, 1))
+    many = list(finished(cluster.workers, scale.of(10_000) // EVENTS_OF_A_JOB))
+    log = next(each for each in (place / "state").iterdir() if each.name.endswith(".jsonl"))
+    before = log.stat().st_size
+    cluster.write(many)
+    size = log.stat().st_size - before
+    raw = place / "raw"
+    found = in_turns(
+        {
+            "one": lambda: seconds(lambda: cluster.write(one), wall),
+            "fsync": lambda: seconds(lambda: _durable(raw, b"x" * 1000), wall),
+            "many": lambda: seconds(lambda: cluster.write(many), wall),
+            "raw": lambda: seconds(lambda: _durable(raw, b"x" * size), wall),
+        },
+        scale.repeat,
+    )
+    yield Row(target=7, name="one transaction, s wall", value=found["one"], reference=found["fsync"], limit=2)
+    name = f"{len(many)} events in one, against as many raw bytes, s wall"
+    yield Row(target=7, name=name, value=found["many"], reference=found["raw"], limit=4)
+
+
+def _durable(path: Path, data: bytes) -> None:
+    with path.open("ab", 0) as file:
+        file.write(data)
+        os.fsync(file.fileno())

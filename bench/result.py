@@ -1,0 +1,89 @@
+"""One measured figure, and the table of all of them."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+
+_LIBRARIES = ("paramiko", "cryptography", "filelock", "rich", "typer", "PyYAML")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A figure that keeps its target when `ratio` = `value` / `reference` is at most `limit`.
+
+    Value and reference have the same unit, which is in the name. Where a target is absolute the reference is
+    the target itself and the limit 1.
+    """
+
+    target: int
+    name: str
+    value: float
+    reference: float
+    limit: float
+
+    @property
+    def ratio(self) -> float:
+        return self.value / self.reference
+
+    @property
+    def ok(self) -> bool:
+        return self.ratio <= self.limit
+
+    def as_json(self) -> dict[str, object]:
+        rounded = {key: _rounded(value) for key, value in asdict(self).items()}
+        limit = rounded.pop("limit")
+        return {**rounded, "ratio": _rounded(self.ratio), "limit": limit, "ok": self.ok}
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows for a reader."""
+    head = ("target", "what", "value", "reference", "ratio", "limit", "")
+    lines: list[tuple[str, ...]] = [head]
+    for row in rows:
+        figures = (f"{number:.4g}" for number in (row.value, row.reference, row.ratio, row.limit))
+        lines.append((str(row.target), row.name, *figures, "ok" if row.ok else "MISSED"))
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column in (1, 6) else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def write(rows: Sequence[Row], results: Path, date: str, load: tuple[float, ...]) -> None:
+    """The rows as a JSON list, and beside it `NAME.machine.json`: where, when and with what they were measured."""
+    results.write_text(json.dumps([row.as_json() for row in rows], indent=1) + "\n")
+    versions = {name: metadata.version(name) for name in _LIBRARIES}
+    about = {
+        "machine": {"processor": _processor(), "system": platform.platform(), **_cores()},
+        "date": date,
+        "load": [_rounded(each) for each in load],
+        "versions": {"python": sys.version.split()[0], "iris-cli": metadata.version("iris-cli"), **versions},
+    }
+    results.with_suffix(".machine.json").write_text(json.dumps(about, indent=1) + "\n")
+
+
+def _rounded(value: object) -> object:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _cores() -> dict[str, object]:
+    import os
+
+    return {"cores": os.cpu_count()}
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

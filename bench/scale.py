@@ -1,0 +1,21 @@
+"""How much is measured: everything, or just enough to see that the machinery works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """`repeat` runs of each measurement, over sizes divided by `shrink`."""
+
+    repeat: int = 7
+    shrink: int = 1
+
+    def of(self, size: int) -> int:
+        """A size at this scale."""
+        return max(4, size // self.shrink)
+
+
+FULL = Scale()
+TINY = Scale(repeat=1, shrink=200)

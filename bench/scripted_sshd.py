@@ -1,0 +1,264 @@
+"""An SSH server that lets everybody in, runs nothing, and answers every call of the worker protocol.
+
+It does as little as the protocol allows, in one thread, so that a measurement shows what the client costs. It
+speaks as OpenSSH does where that is seen from outside: the same algorithms are agreed on, and as many messages
+go to and fro. See RFC 4253 (transport), 4252 (authentication), 4254 (channels), 8731 (curve25519).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import hashlib
+import os
+import re
+import struct
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from bench.latency import DelayLine, listen
+
+BOOT_ID = "00000000-0000-4000-8000-000000000000"
+
+_BANNER = b"SSH-2.0-OpenSSH_9.2"
+_RAW = (serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+_WINDOW = 2 << 20
+_LISTS = (
+    b"curve25519-sha256,curve25519-sha256@libssh.org",
+    b"ssh-ed25519",
+    *([b"aes128-gcm@openssh.com"] * 2),
+    *([b"hmac-sha2-256"] * 2),
+    *([b"none"] * 2),
+    *([b""] * 2),
+)
+_OPEN = re.compile(rb"^open_frame .* ([A-Za-z0-9._-]+)$", re.MULTILINE)
+_NONCE = re.compile(rb"^nonce=([0-9a-f]{32})$", re.MULTILINE)
+_TOKENS = re.compile(rb"^report ((?:[0-9a-f]{32} ?)*)$", re.MULTILINE)
+_GO = re.compile(rb"^(go|stop) ([0-9a-f]{32})", re.MULTILINE)
+
+
+def incarnation_of(worker: str) -> str:
+    """What the server says to be when it is asked in the name of that worker."""
+    return hashlib.sha256(worker.encode()).hexdigest()[:32]
+
+
+class HostKey:
+    """The server's key; its ephemeral one is the same in every exchange, for nothing is at stake here."""
+
+    def __init__(self) -> None:
+        self._private = Ed25519PrivateKey.generate()
+        self.blob = _text(b"ssh-ed25519") + _text(self._private.public_key().public_bytes(*_RAW))
+        self.ephemeral = X25519PrivateKey.generate()
+        self.ephemeral_public = self.ephemeral.public_key().public_bytes(*_RAW)
+
+    @property
+    def line(self) -> str:
+        return f"ssh-ed25519 {base64.b64encode(self.blob).decode()}"
+
+    def sign(self, data: bytes) -> bytes:
+        return _text(b"ssh-ed25519") + _text(self._private.sign(data))
+
+
+class Worker:
+    """What the scripts find: attempts that start when they are told to, and run until they are stopped."""
+
+    def __init__(self, failed: frozenset[bytes] = frozenset()) -> None:
+        self._failed = failed  # tokens of attempts that have exited with 1
+
+    def answer(self, script: bytes) -> bytes:
+        nonce, tokens, opened = _NONCE.search(script), _TOKENS.search(script), _OPEN.search(script)
+        assert nonce is not None
+        assert opened is not None
+        host = (nonce[1], BOOT_ID.encode(), incarnation_of(opened[1].decode()).encode())
+        asked = tokens[1].split() if tokens else []
+        told = {token: verb for verb, token in _GO.findall(script)}
+        otherwise = b"PREPARED" if b"\nprepare " in script else b"RUNNING"
+        lines = [b"H 1700000000 100000"]
+        for token in asked:
+            if token in self._failed:
+                lines.append(b"A %b EXITED 1 - 2 1 0" % token)
+                continue
+            state = {b"go": b"RUNNING", b"stop": b"STOPPED"}.get(told.get(token, b""), otherwise)
+            lines.append(b"A %b %b - - %b - 0" % (token, state, b"1" if state == b"RUNNING" else b"-"))
+        frame = [b"IRIS1 %b BEGIN %b %b" % host, *lines]
+        return b"\n".join([*frame, b"IRIS1 %b END %d" % (nonce[1], len(lines)), b""])
+
+
+class Sealing:
+    """AES-128-GCM in one direction, as RFC 5647 says: the nonce is a fixed part and a counter."""
+
+    def __init__(self, key: bytes, nonce: bytes) -> None:
+        self._cipher = AESGCM(key[:16])
+        self._fixed = nonce[:4]
+        self._count = int.from_bytes(nonce[4:12], "big")
+
+    def seal(self, length: bytes, plain: bytes) -> bytes:
+        return length + self._cipher.encrypt(self._nonce(), plain, length)
+
+    def open(self, length: bytes, sealed: bytes) -> bytes:
+        return self._cipher.decrypt(self._nonce(), sealed, length)
+
+    def _nonce(self) -> bytes:
+        nonce = self._fixed + self._count.to_bytes(8, "big")
+        self._count = (self._count + 1) % (1 << 64)
+        return nonce
+
+
+class Session(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, key: HostKey, worker: Worker, round_trip: float) -> None:
+        self._key = key
+        self._worker = worker
+        self._round_trip = round_trip
+        self._received = bytearray()
+        self._greeted = b""
+        self._keys: dict[bytes, bytes] = {}
+        self._incoming: Sealing | None = None
+        self._outgoing: Sealing | None = None
+        self._scripts: dict[int, bytearray] = {}
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._line = DelayLine(self._round_trip, self._arrived)
+        # On loopback the handshake takes no time: its round trip is added here, and below.
+        greeting = DelayLine(2 * self._round_trip, transport.write)
+        greeting.put(_BANNER + b"\r\n")
+
+    def data_received(self, data: bytes) -> None:
+        self._line.put(data, 0.0 if self._greeted else self._round_trip)
+
+    def _arrived(self, data: bytes) -> None:
+        self._received += data
+        if not self._greeted:
+            end = self._received.find(b"\r\n")
+            if end < 0:
+                return
+            self._greeted = bytes(self._received[:end])
+            del self._received[: end + 2]
+            self._offer = b"\x14" + os.urandom(16) + b"".join(map(_text, _LISTS)) + bytes(5)
+            self._send(self._offer)
+        while (packet := self._packet()) is not None:
+            self._handle(packet)
+
+    # Packets
+
+    def _packet(self) -> bytes | None:
+        length = bytes(self._received[:4])
+        end = 4 + int.from_bytes(length, "big") + (16 if self._incoming else 0)
+        if len(length) < 4 or len(self._received) < end:
+            return None
+        packet = bytes(self._received[4:end])
+        del self._received[:end]
+        if self._incoming is not None:
+            packet = self._incoming.open(length, packet)
+        return packet[1 : len(packet) - packet[0]]
+
+    def _send(self, *payloads: bytes) -> None:
+        """All in one piece, as OpenSSH does with what it has to say at one time."""
+        out = b""
+        for payload in payloads:
+            # What is encrypted must fill whole blocks: with GCM that is all but the length.
+            block, before = (16, 1) if self._outgoing else (8, 5)
+            padding = block - (len(payload) + before) % block
+            padding += block if padding < 4 else 0
+            length = struct.pack(">I", len(payload) + padding + 1)
+            packet = bytes([padding]) + payload + bytes(padding)
+            out += self._outgoing.seal(length, packet) if self._outgoing else length + packet
+        self._transport.write(out)
+
+    # Messages
+
+    def _handle(self, message: bytes) -> None:
+        kind = message[0]
+        if kind == 20:
+            self._their_offer = message
+        elif kind == 30:
+            self._exchange_keys(_texts(message[1:])[0])
+        elif kind == 21:
+            self._incoming = Sealing(self._keys[b"C"], self._keys[b"A"])
+        elif kind == 5:
+            self._send(b"\x06" + _text(b"ssh-userauth"))
+        elif kind == 50:
+            # A key that is only offered is asked for; one that has signed is let in.
+            offered = _texts(message[1:])[:3]
+            signed = message[1 + sum(4 + len(each) for each in offered)] == 1
+            algorithm, blob = _texts(message[2 + sum(4 + len(each) for each in offered) :])[:2]
+            self._send(b"\x34" if signed else b"\x3c" + _text(algorithm) + _text(blob))
+        elif kind == 1:
+            self._transport.close()
+        else:
+            self._handle_channel(kind, message)
+
+    def _handle_channel(self, kind: int, message: bytes) -> None:
+        if kind == 80:
+            if message[5 + int.from_bytes(message[1:5], "big")]:
+                self._send(b"\x52")
+            return
+        if kind == 90:
+            start = 5 + int.from_bytes(message[1:5], "big")
+            channel = int.from_bytes(message[start : start + 4], "big")
+            self._scripts[channel] = bytearray()
+            self._send(b"\x5b" + struct.pack(">4I", channel, channel, 0, 32768))
+            return
+        channel = int.from_bytes(message[1:5], "big")
+        to = struct.pack(">I", channel)
+        if kind == 98:
+            self._send(b"\x5d" + to + struct.pack(">I", _WINDOW), b"\x63" + to)
+        elif kind == 94:
+            self._scripts[channel] += message[9:]
+        elif kind == 96:
+            answer = self._worker.answer(bytes(self._scripts.pop(channel)))
+            status = b"\x62" + to + _text(b"exit-status") + b"\0" + bytes(4)
+            self._send(b"\x5e" + to + _text(answer), b"\x60" + to, status, b"\x61" + to)
+
+    def _exchange_keys(self, theirs: bytes) -> None:
+        shared = self._key.ephemeral.exchange(X25519PublicKey.from_public_bytes(theirs)).lstrip(b"\0")
+        secret = _text((b"\0" if shared[0] & 0x80 else b"") + shared)
+        said = (self._greeted, _BANNER, self._their_offer, self._offer, self._key.blob, theirs)
+        known = b"".join(map(_text, said)) + _text(self._key.ephemeral_public) + secret
+        digest = hashlib.sha256(known).digest()
+        for letter in (b"A", b"B", b"C", b"D"):
+            self._keys[letter] = hashlib.sha256(secret + digest + letter + digest).digest()
+        reply = b"\x1f" + _text(self._key.blob) + _text(self._key.ephemeral_public)
+        self._send(reply + _text(self._key.sign(digest)), b"\x15")
+        self._outgoing = Sealing(self._keys[b"D"], self._keys[b"B"])
+
+
+def _text(data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + data
+
+
+def _texts(data: bytes) -> list[bytes]:
+    """The strings that stand one after the other, up to what is none."""
+    found, start = [], 0
+    while len(data) - start >= 4:
+        end = start + 4 + int.from_bytes(data[start : start + 4], "big")
+        found.append(data[start + 4 : end])
+        start = end
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("round_trip", type=float, help="seconds")
+    parser.add_argument(
+        "counter", type=argparse.FileType("ab", 0), help="file that grows by a byte a connection"
+    )
+    given = parser.parse_args()
+    key, worker = HostKey(), Worker()
+
+    def accept() -> Session:
+        given.counter.write(b".")
+        return Session(key, worker, given.round_trip)
+
+    asyncio.run(listen(accept, key.line))
+
+
+if __name__ == "__main__":
+    main()
