@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from random import Random
 
@@ -14,7 +15,7 @@ from iris_cli.errors import LockedError
 from iris_cli.journal import layout
 from iris_cli.journal.durable import Disk
 from iris_cli.journal.holder import Holder
-from iris_cli.journal.lock import HeldLock, hold_lock
+from iris_cli.journal.lock import HeldLock
 from tests.simulation.strands import Scheduler, Strand
 
 _LOCK_POLL = 0.25
@@ -117,23 +118,31 @@ class SimDisk(Disk):
 
 
 def sim_lock(scheduler: Scheduler) -> Callable[[Path, Holder, float], AbstractContextManager[HeldLock]]:
-    """The real lock, waited for in simulated time."""
+    """The kernel's lock on the same file as ever, waited for in simulated time."""
 
     @contextmanager
     def hold(directory: Path, holder: Holder, timeout: float) -> Iterator[HeldLock]:
         strand = scheduler.current
         assert strand is not None
         deadline = scheduler.now + timeout
-        with ExitStack() as held:
-            while True:
-                try:
-                    lock = held.enter_context(hold_lock(directory, holder, 0.0))
-                    break
-                except LockedError:
-                    if scheduler.now >= deadline:
-                        raise
+        path = directory / layout.LOCK
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            while not _locked(fd):
+                if scheduler.now >= deadline:
+                    raise LockedError("the state directory is locked by another command")
                 strand.pause(_LOCK_POLL)
             strand.pause(0.0005)
-            yield lock
+            yield HeldLock(path, fd)
+        finally:
+            os.close(fd)
 
     return hold
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -10,6 +10,7 @@ from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.connection import Connection
 from iris_cli.core.ids import WorkerId
+from iris_cli.core.job import ReplaceLost
 from tests.simulation.machines import Facts
 
 
@@ -40,13 +41,15 @@ def draw_fleet(rng: Random) -> list[Place]:
     return places
 
 
-def config_of(places: list[Place], path: Path) -> ClusterConfig:
+def config_of(rng: Random, places: list[Place], path: Path) -> ClusterConfig:
+    replace_lost = rng.choice(list(ReplaceLost))
     hosts = tuple(
         HostConfig(
             worker=place.worker,
             connection=Connection(host=place.worker),
             attributes={"rack": AttributeValue(place.group)},
+            replace_lost=replace_lost,
         )
         for place in places
     )
-    return ClusterConfig(path=path / "cluster.yaml", name="site", hosts=hosts)
+    return ClusterConfig(path=path / "cluster.yaml", name="site", hosts=hosts, replace_lost=replace_lost)

@@ -34,6 +34,7 @@ class Entry:
     cause: str = ""
     began: float | None = None
     ended: float | None = None
+    renewed: float = 0.0  # its lease
     stop_at: float = 0.0  # when its stopper gets to SIGKILL
 
 
@@ -136,6 +137,12 @@ class Machine:
             attempts=tuple(said),
         )
 
+    def renew(self, worker: WorkerId, tokens: Sequence[Token]) -> None:
+        for token in tokens:
+            entry = self.home(worker).entries.get(token)
+            if entry is not None:
+                entry.renewed = self._scheduler.now
+
     def expects(self, worker: WorkerId, boot_id: str, incarnation: str) -> bool:
         return (boot_id, incarnation) == (self.boot_id, self.home(worker).incarnation)
 
@@ -207,8 +214,26 @@ class Machine:
         entry.state, entry.began = S.RUNNING, self._scheduler.now
         self.processes[token] = Running(token, worker, entry.request)
         self._truth.started(self, token)
-        fate = self._behaviour.fate(entry.request)
-        self.meets(token, fate)
+        self.meets(token, self._behaviour.fate(entry.request))
+        if entry.request.lease:
+            entry.renewed = self._scheduler.now
+            self._watch_lease(self.processes[token], entry)
+
+    def _watch_lease(self, process: Running, entry: Entry) -> None:
+        due = entry.renewed + process.request.lease
+        if self._scheduler.now < due:
+            self._scheduler.at(due, lambda: self._watch_lease(process, entry))
+        elif self._alive(process) and entry.state is S.RUNNING and process.supervised and not self.unkillable:
+            self._scheduler.after(process.request.grace, lambda: self._out_of_lease(process, entry))
+
+    def _out_of_lease(self, process: Running, entry: Entry) -> None:
+        if self._alive(process):
+            del self.processes[process.token]
+            entry.state, entry.cause, entry.ended = S.CANCELLED, "lease", self._scheduler.now
+            self._ends(process, "lease")
+
+    def _alive(self, process: Running) -> bool:
+        return self.processes.get(process.token) is process
 
     def meets(self, token: Token, fate: Fate) -> None:
         """What this attempt will come to, if nothing else happens to it before."""
@@ -216,7 +241,7 @@ class Machine:
         self._scheduler.after(fate.after, lambda: self._exits(process, fate))
 
     def _exits(self, process: Running, fate: Fate) -> None:
-        if self.processes.get(process.token) is not process or (self.unkillable and fate.code != 0):
+        if not self._alive(process) or (self.unkillable and fate.code != 0):
             return
         entry = self.home(process.worker).entries.get(process.token)
         del self.processes[process.token]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from iris_cli.core.ids import JobId, WorkerId
@@ -32,8 +33,9 @@ def schedule(session: SimSession) -> None:
     cycle.run(session)
 
 
-def follow(session: SimSession, interval: float) -> None:
-    for _ in watch(session, interval=interval, schedule=True):
+def follow(session: SimSession, interval: float, steps: int) -> None:
+    """Watch for so many steps, until somebody presses Ctrl-C."""
+    for _ in islice(watch(session, interval=interval, schedule=True), steps):
         pass
 
 
@@ -52,8 +54,8 @@ class Program:
         for job in sorted(jobs, key=lambda job: "after" in job):
             self._at_any_time(0.4, "launch", self._launch(job))
         if rng.random() < 0.6:
-            interval = rng.choice((5.0, 15.0, 40.0))
-            self._at_any_time(0.8, "watch", lambda session: follow(session, interval))
+            interval, steps = rng.choice((5.0, 15.0, 40.0)), rng.randint(1, 12)
+            self._at_any_time(0.8, "watch", lambda session: follow(session, interval, steps))
         for _ in range(rng.randint(0, 5)):
             command, act = rng.choice(self._commands())
             self._at_any_time(1.0, command, act)

@@ -10,6 +10,8 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import (
     AttemptEnded,
     AttemptEvent,
+    AttemptPresumedGone,
+    AttemptProvenGone,
     AttemptStopped,
     DispatchTakenOver,
     Event,
@@ -17,7 +19,6 @@ from iris_cli.core.events import (
     TaskDispatchFailed,
     TaskRunning,
     Transaction,
-    WorkerForgotten,
 )
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.invariants import breaches
@@ -70,14 +71,11 @@ class Truth:
         """A transaction is in the log, and this is the cluster with it."""
         self.story.tell(who, transaction)
         before, self.cluster = self.cluster, after
-        forgotten = {
-            event.worker for event in transaction.events if isinstance(event, WorkerForgotten) and event.dead
-        }
         for event in transaction.events:
             if isinstance(event, TaskAssigned):
                 self._assigned(event, who)
             elif isinstance(event, AttemptEvent):
-                self._attempt_event(event, forgotten)
+                self._attempt_event(event)
         for breach in breaches(after):
             self.story.breach(breach)
         self._charges(before)
@@ -98,15 +96,18 @@ class Truth:
         )
         self.by_attempt[event.attempt_id] = event.token
 
-    def _attempt_event(self, event: AttemptEvent, forgotten: set[WorkerId]) -> None:
+    def _attempt_event(self, event: AttemptEvent) -> None:
         life = self.lives[self.by_attempt[event.attempt_id]]
         if isinstance(event, DispatchTakenOver):
             life.taken_over = True
         elif isinstance(event, TaskRunning) and not life.started:
             self.story.breach(f"{life.id} is RUNNING in the log, and never started")
+        elif isinstance(event, AttemptPresumedGone):
+            life.presumed = True
+        elif isinstance(event, AttemptProvenGone) and life.where is not None:
+            self.story.breach(f"{life.id} is proven gone in the log, and lives on {life.where.name}")
         elif isinstance(event, _ENDS):
             life.over = True
-            life.presumed = life.worker in forgotten or _is_presumption(event)
             if not life.presumed:
                 self._ended_by_proof(event, life)
 
@@ -314,8 +315,3 @@ class Truth:
         for life in self.lives.values():
             if life.where is not None and life.over:
                 self.story.breach(f"{life.id} is over in the log, and still lives on {life.where.name}")
-
-
-def _is_presumption(event: Event) -> bool:
-    """Whether the log itself says that this end is not proven."""
-    return bool(getattr(event, "presumed", False))

@@ -55,9 +55,15 @@ class SimRunner:
         worker = target.worker
         return self._call(worker, "probe", lambda machine: machine.probe(worker), first_contact=first_contact)
 
-    def poll(self, target: Target, tokens: Sequence[Token]) -> WorkerReport | Silence:
+    def poll(self, target: Target, tokens: Sequence[Token], *, renew: bool = True) -> WorkerReport | Silence:
         worker = target.worker
-        return self._call(worker, "poll", lambda machine: machine.poll(worker, tokens))
+
+        def act(machine: Machine) -> WorkerReport:
+            if renew:
+                machine.renew(worker, tokens)
+            return machine.poll(worker, tokens)
+
+        return self._call(worker, "poll", act)
 
     def prepare(
         self, target: Target, requests: Sequence[LaunchRequest], *, boot_id: str, incarnation: str, go: bool
