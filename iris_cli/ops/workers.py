@@ -40,7 +40,8 @@ def probe(session: Session, names: list[str]) -> list[Probed]:
     for batch in session.fan_out(chosen, one):
         with session.transaction() as draft:
             observe.weigh(session, draft, [observe.Answer(seen, at, cluster) for seen, at in batch])
-        results += [Probed(seen, session.cluster.workers[seen.worker]) for seen, _ in batch]
+        known = session.cluster.workers  # somebody may have forgotten one meanwhile
+        results += [Probed(seen, known[seen.worker]) for seen, _ in batch if seen.worker in known]
     return sorted(results, key=lambda each: [worker.id for worker in chosen].index(each.worker.id))
 
 
@@ -52,6 +53,7 @@ def accept(session: Session, name: str) -> Probed:
     worker = find_worker(session.view(), name)
     seen = observe.probe(session, worker, first_contact=False)
     with session.transaction() as draft:
+        find_worker(draft.cluster, name)  # it may have been forgotten meanwhile
         if isinstance(seen, Silence):
             workers.silent(draft, seen, session.limits)
         else:

@@ -15,7 +15,7 @@ from iris_cli.core.observations import SilenceKind
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.task import AttemptState, TaskState
 from iris_cli.core.worker import WorkerCondition
-from iris_cli.errors import UsageError
+from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops import cycle, observe, workers
 from iris_cli.ops.cancel import cancel
 from iris_cli.ops.environment import Place
@@ -288,6 +288,21 @@ def test_an_answer_to_a_stop_makes_no_untrusted_worker_trusted(tmp_path: Path) -
     assert site.cluster.workers[WorkerId("w0")].condition is WorkerCondition.UNTRUSTED
     site.run(2)
     assert list(site.cluster.live_attempts()) == []
+
+
+def test_a_worker_that_is_forgotten_while_it_is_probed_is_left_out(tmp_path: Path) -> None:
+    site = Site(tmp_path, "w0", "w1")
+    site.cycle()
+
+    def forget() -> None:
+        workers.forget(site.session(), "w0")
+
+    site.hosts["w0"].meanwhile["probe"] = forget
+    assert [probed.worker.id for probed in workers.probe(site.session(), [])] == ["w1"]
+    site.cycle()
+    site.hosts["w0"].meanwhile["probe"] = forget
+    with pytest.raises(NotFoundError, match="w0"):
+        workers.accept(site.session(), "w0")
 
 
 def test_a_cancel_in_the_middle_of_a_gangs_dispatch_leaves_nothing_running(tmp_path: Path) -> None:
