@@ -77,7 +77,8 @@ class ProbeReport:
 
     `metadata` holds what the TPU metadata server said, by the server's own keys (`accelerator-type`,
     `agent-worker-number`, `instance-id`, `tpu-name`, `zone`, `preemptible`); empty where there is none.
-    `foreign_tokens` are attempts found there, whether or not the log knows them. `warnings` are in words.
+    `containment` is what keeps a task's processes together there: `cgroup`, or its `session` and marker alone.
+    `tokens` are attempts found there, whether or not the log knows them. `warnings` are in words.
     """
 
     worker: WorkerId
@@ -89,6 +90,7 @@ class ProbeReport:
     chips: int = 0
     gpus: int = 0
     gpu_variant: str = ""
+    containment: str = ""
     clock: float = 0.0
     uptime: float = 0.0
     metadata: tuple[tuple[str, str], ...] = ()

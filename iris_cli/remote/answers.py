@@ -24,7 +24,7 @@ _ATTEMPT = re.compile(
 _LOG = re.compile(rf"L ({_NUMBER}) ({_NUMBER}) ({_NUMBER})")
 _FIGURE = re.compile(rf"P (cpus|memory|disk_free|chips|gpus) ({_NUMBER})")
 _TEXT = re.compile(
-    r"V (gpu_variant|warning|accelerator-type|agent-worker-number|instance-id|worker-network-endpoints"
+    r"V (gpu_variant|warning|containment|accelerator-type|agent-worker-number|instance-id|worker-network-endpoints"
     r"|tpu-env|zone|preemptible)"
 )
 _TOKEN = re.compile(r"K ([0-9a-f]{32})")
@@ -106,6 +106,9 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
         else:
             raise broken("the answer has a line that belongs to no probe")
     gpu_variant = texts.pop("gpu_variant", "")
+    containment = texts.pop("containment", "")
+    if containment not in ("", "cgroup", "session"):
+        raise broken("the answer names a containment that is none")
     return ProbeReport(
         worker=worker,
         boot_id=frame.boot_id,
@@ -116,6 +119,7 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
         chips=figures.get("chips", 0),
         gpus=figures.get("gpus", 0),
         gpu_variant=gpu_variant,
+        containment=containment,
         clock=clock,
         uptime=uptime,
         metadata=_metadata(texts),

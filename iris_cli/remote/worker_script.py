@@ -20,10 +20,10 @@ class HostPaths:
     mounts: str = "/proc/self/mounts"
 
 
-_PROCESSES = ("host", "attempt", "tree")
+_PROCESSES = ("host", "attempt", "group", "tree")
 _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
-        "probe": ("host", "fence", "report", "probe"),
+        "probe": ("host", "fence", "group", "report", "probe"),
         "prepare": ("launch", "report"),
         "go": ("launch", "report"),
         "poll": (*_PROCESSES, "report"),

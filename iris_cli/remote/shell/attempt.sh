@@ -170,10 +170,11 @@ writer_of() {
     esac
 }
 
-# is_gone TOKEN: whether no process of it is left, in two looks: what forks and ends while we look can hide in
-# one. Without a proof of that, something is left.
+# is_gone TOKEN [DIRECTORY]: whether no process of it is left, in two looks: what forks and ends while we look
+# can hide in one. Without a proof of that, something is left.
 is_gone() {
     self_pid
+    group_of "${2:-$1}" "$1"
     look "$1" "" "" "$self" && [ -z "$found" ] || return
     nap 0.03
     look "$1" "" "" "$self" && [ -z "$found" ]

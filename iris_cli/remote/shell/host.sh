@@ -11,7 +11,7 @@
 # /proc/self/mounts. What is looked at before it is set must not come from the session's environment:
 
 search_works= boot_time= defaults= started= no_room= chips_deadline= watchdog= kills_before= cautions=
-renewing=
+renewing= group=
 spare=../spare
 
 # nap: a short pause, a whole second where `sleep` knows no fractions.

@@ -23,6 +23,7 @@ probe() {
 tell_probe() {
     machine
     accelerators
+    containment
     metadata
     for name in "$root"/a/*; do
         name=${name##*/}
@@ -152,6 +153,18 @@ accelerators() {
     fi
     number gpus "$found"
     named gpu_variant "$variant"
+}
+
+# containment: what keeps a task's processes together here. It is tried out: to be allowed isn't to succeed.
+containment() {
+    contained=session
+    group=
+    if can_group && mkdir "$our_group/iris-$nonce" 2>/dev/null; then
+        group=$our_group/iris-$nonce
+        (enter_group) && contained=cgroup
+        remove_group "$group"
+    fi
+    named containment "$contained"
 }
 
 # tpus_on_bus -> $tpus, and $bus if there is a bus to look at. Reading these never disturbs a running job. The

@@ -39,10 +39,11 @@ run_start() {
     watch "$time_limit" timeout
     oom_kills
     kills_before=$oom_kills
+    make_group
     now
     mv begin.pending "begin.$now" 2>/dev/null
     # shellcheck disable=SC2154 # task_env and task_cmd come from the files
-    (umask "$mask" && cd work && task_env "$dir" && task_cmd) </dev/null >>out 2>>err
+    (enter_group; umask "$mask" && cd work && task_env "$dir" && task_cmd) </dev/null >>out 2>>err
     code=$?
     unwatch
     end_lease || return
@@ -64,9 +65,11 @@ run_setup() {
     [ -r env ] && [ -r setup ] || { give_up && return; }
     . ./env
     watch "$setup_limit" setup-timeout
+    make_group
     shell=$(command -v sh)
     # The path of the shell is found before the task's PATH counts.
-    (umask "$mask" && cd work && task_env "$dir" && exec "$shell" ../setup) </dev/null >>out 2>>err
+    (enter_group; umask "$mask" && cd work && task_env "$dir" && exec "$shell" ../setup) \
+        </dev/null >>out 2>>err
     code=$?
     unwatch
     if [ "$code" = 0 ] && [ -e stop.idle ] && in_time setup-timeout; then
@@ -110,6 +113,7 @@ give_up() {
 # record NAME: the end of the attempt, once. Needs no disk space, and never fails.
 record() {
     rm -f env n.*/env
+    remove_group "$group"
     mv x.pending "x.$1" 2>/dev/null
     # Once more if that command was ended from outside.
     [ ! -e x.pending ] || mv x.pending "x.$1" 2>/dev/null
@@ -219,7 +223,7 @@ run_lease() {
         done
         left=$((since + lease_limit - now))
         if [ "$left" -gt 0 ]; then
-            is_alive "$1" "$2" || ! is_gone "$token" || return 0
+            is_alive "$1" "$2" || ! is_gone "$token" . || return 0
             doze "$left"
         else
             mv "lease.$since" "lease.out.$now" 2>/dev/null && break
@@ -231,23 +235,25 @@ run_lease() {
     done
     kill_at=$((now + grace))
     until end_all "$token" last $$; do :; done
+    remove_group "$group"
     now
     rm -f env n.*/env
     mv end.pending "end.$now.-" 2>/dev/null
     mv x.pending x.cancelled.lease 2>/dev/null
 }
 
-# oom_kills -> $oom_kills: how often the kernel has killed in our cgroup for want of memory; empty if it
-# doesn't say.
+# oom_kills -> $oom_kills: how often the kernel has killed for want of memory in our control group, or in the
+# one above it that counts; empty if it doesn't say.
 oom_kills() {
     oom_kills=
-    [ -r "$iris_proc/self/cgroup" ] || return 0
-    while IFS=: read -r _ controllers group; do
-        if [ -z "$controllers" ] && [ -r "$iris_sys/fs/cgroup$group/memory.events" ]; then
-            while read -r word count; do
-                [ "$word" = oom_kill ] && is_number "$count" && oom_kills=$count
-            done <"$iris_sys/fs/cgroup$group/memory.events"
-        fi
-    done <"$iris_proc/self/cgroup"
+    place=$group
+    [ -n "$place" ] || { our_group && place=$our_group; }
+    while [ -n "$place" ] && [ ! -r "$place/memory.events" ]; do
+        case $place in "$iris_sys/fs/cgroup"*/*) place=${place%/*} ;; *) return 0 ;; esac
+    done
+    [ -n "$place" ] || return 0
+    while read -r word count; do
+        [ "$word" = oom_kill ] && is_number "$count" && oom_kills=$count
+    done <"$place/memory.events"
     return 0
 }

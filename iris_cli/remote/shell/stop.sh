@@ -81,6 +81,7 @@ stopper() {
     kill_at=$((stop_since + stop_grace))
     if end_all "$token" last $$; then
         rm -f env n.*/env
+        remove_group "$group"
         mv x.pending x.cancelled 2>/dev/null
         verdict=stop.done
     else

@@ -1,7 +1,8 @@
 # Find every process of an attempt; end them all.
 #
 # A process belongs to an attempt if the marker IRIS_ATTEMPT_TOKEN=<token> is in its environment, if it is in
-# the session of the attempt's wrapper, if it was seen to belong before, or if its parent belongs. The wrapper
+# the session of the attempt's wrapper, in the attempt's control group ($group), if it was seen to belong
+# before, or if its parent belongs. The wrapper
 # is the leader of that session, and as long as it is there no other session can have its number; once it is
 # gone, the number proves nothing. So stopping spares the wrapper until nothing else is left.
 
@@ -13,6 +14,7 @@ look() {
     can_search && marks=$(marked "$1") || return 1
     # shellcheck disable=SC2086
     marks=$(set -f && printf '%s ' $marks)
+    [ -z "$group" ] || members "$group" || return
     found=$(processes | LC_ALL=C awk -v marks="$marks" -v leaders="$2" -v seen="$3" -v self="$4" '
         /^\// {
             pid = text = $0
@@ -93,6 +95,7 @@ end_all() {
     quiet=0 seen= termed= killing_since= alone_since= round=0
     while :; do
         leaders
+        group_of . "$1"
         now
         when_to_kill
         if ! look "$1" "$leaders" "$seen" "$3"; then
@@ -122,6 +125,7 @@ press() {
     if [ "$now" -ge "$kill_at" ]; then
         : "${killing_since:=$now}"
         [ "$now" -lt $((killing_since + 1000)) ] || return 1
+        kill_group
     fi
     case $others in
     unknown) return 0 ;;

@@ -1,0 +1,62 @@
+# Control groups (version 2). Where we may make one, what a task starts is in a group of its own: nothing
+# leaves it by forking twice, in a session of its own or with an empty environment. The wrapper and its
+# watchdogs stay outside.
+#
+# The group is <our own>/iris-<token>, and a/<token>/group says where that is. All works without it, too.
+
+# our_group -> $our_group: the directory of the group that we are in, whether or not we may change it.
+our_group() {
+    our_group=
+    [ -r "$iris_proc/self/cgroup" ] || return
+    groups=$iris_sys/fs/cgroup
+    [ ! -e "$groups/unified/cgroup.procs" ] || groups=$groups/unified # beside those of version 1
+    while IFS=: read -r _ controllers path; do
+        [ -n "$controllers" ] || our_group=$groups${path%/}
+    done <"$iris_proc/self/cgroup"
+    case $our_group in '' | */..*) return 1 ;; esac
+}
+
+# can_group: whether we may make groups below our own and enter them.
+can_group() { our_group && [ -w "$our_group" ] && [ -w "$our_group/cgroup.procs" ]; }
+
+# make_group -> $group, of the attempt in the working directory; empty if there is none. Its name is written
+# down first: whoever finds a process in it knows where to look.
+make_group() {
+    group=
+    can_group && printf '%s\n' "$our_group/iris-$token" 2>/dev/null >group || return 0
+    mkdir "$our_group/iris-$token" 2>/dev/null
+    group_of . "$token"
+}
+
+# group_of DIRECTORY TOKEN -> $group: the attempt's, empty if it has none. A name that isn't ours is none.
+group_of() {
+    group=
+    [ -f "$1/group" ] && read -r group 2>/dev/null <"$1/group"
+    case $group in
+    *..*) group= ;;
+    "$iris_sys/fs/cgroup"*"/iris-$2") [ -d "$group" ] || group= ;;
+    *) group= ;;
+    esac
+}
+
+# enter_group: this process, and what it starts from now on.
+enter_group() { [ -z "$group" ] || printf 0 2>/dev/null >"$group/cgroup.procs"; }
+
+# members GROUP -> more $marks: its processes, as paths, and those of the groups that a task has made in it.
+# False if they can't be told.
+members() {
+    [ -d "$1" ] || return 0
+    [ -r "$1/cgroup.procs" ] || return
+    while read -r member; do marks="$marks /$member/."; done <"$1/cgroup.procs"
+    for below in "$1"/*/; do members "${below%/}" || return; done
+}
+
+# kill_group: all of $group at once, where the kernel can do that.
+kill_group() { [ ! -e "$group/cgroup.kill" ] || printf 1 2>/dev/null >"$group/cgroup.kill"; }
+
+# remove_group GROUP: it is empty, and so are those in it.
+remove_group() {
+    [ -d "$1" ] || return 0
+    for below in "$1"/*/; do remove_group "${below%/}"; done
+    rmdir "$1" 2>/dev/null
+}
