@@ -64,7 +64,8 @@ class WorkerUpdated(Event):
     """A probe told what the worker is. `refusal`: why it can't be used, if so.
 
     `declared` is the fingerprint of the configuration entry whose words lie over the probe's; `vm` is what the
-    metadata server calls the machine, "" where there is none.
+    metadata server calls the machine, "" where there is none. `containment` is what keeps the processes of a task
+    together there: `cgroup` or `session`.
     """
 
     worker: WorkerId
@@ -78,6 +79,7 @@ class WorkerUpdated(Event):
     incarnation: str = ""
     declared: str = ""
     vm: str = ""
+    containment: str = ""
     refusal: str = ""
 
 

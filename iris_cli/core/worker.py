@@ -109,6 +109,7 @@ class Worker:
     incarnation: str = ""
     taints: tuple[str, ...] = ()  # set by hand, beside those of the configuration
     vm: str = ""  # what the metadata server calls the machine
+    containment: str = ""  # of a task's processes: `cgroup`, or its `session` and marker alone
     skew: float = 0.0  # seconds that its clock is ahead of ours
     declared: str = ""  # fingerprint of the configuration entry that `attributes` were made with
 

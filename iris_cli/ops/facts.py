@@ -36,6 +36,7 @@ def facts_of(session: Session, cluster: Cluster, report: ProbeReport) -> WorkerU
         boot_id=report.boot_id,
         incarnation=report.incarnation,
         declared=host.fingerprint if host is not None else worker.declared,
+        containment=report.containment,
         refusal=refusal,
     )
 

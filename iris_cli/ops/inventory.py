@@ -96,6 +96,7 @@ class WorkerDetails:
     connection: Connection
     boot_id: str
     incarnation: str
+    containment: str
     failed_polls: int
     silent_since_at: float | None
     cooldown_until_at: float | None
@@ -142,6 +143,7 @@ def worker_details(view: View, worker: Worker) -> WorkerDetails:
         connection=worker.connection,
         boot_id=worker.boot_id,
         incarnation=worker.incarnation,
+        containment=worker.containment,
         failed_polls=worker.failed_polls,
         silent_since_at=worker.silent_since,
         cooldown_until_at=worker.cooldown_until if cooling(worker, view.now, view.limits) else None,

@@ -114,6 +114,7 @@ def _facts(details: WorkerDetails) -> list[tuple[str, str]]:
         ("connection", _connection(details)),
         ("boot id", details.boot_id),
         ("incarnation", details.incarnation),
+        ("containment", details.containment),
     ]
 
 

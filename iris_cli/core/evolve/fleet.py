@@ -40,6 +40,7 @@ def _worker_updated(cluster: Cluster, event: ev.WorkerUpdated, _at: float) -> No
         incarnation=event.incarnation,
         declared=event.declared,
         vm=event.vm,
+        containment=event.containment,
         unschedulable=bool(event.refusal),
         reason=event.refusal,
     ).with_taints(worker.taints)

@@ -103,5 +103,6 @@ def _recorded(worker: Worker) -> WorkerUpdated:
         boot_id=worker.boot_id,
         incarnation=worker.incarnation,
         declared=worker.declared,
+        containment=worker.containment,
         refusal=worker.reason if worker.unschedulable else "",
     )
