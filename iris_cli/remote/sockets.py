@@ -23,7 +23,7 @@ class TunedSocket(socket.socket):
     fell_silent = False
     _ahead = b""
 
-    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
+    def recv(self, bufsize: int, _flags: int = 0, /) -> bytes:
         """Reads ahead: the library asks for the head and the rest of each message by themselves."""
         data = self._ahead or self._receive()
         self._ahead = data[bufsize:]

@@ -1,0 +1,163 @@
+"""A launch whose connection is cut anywhere: the call ends in time, and saying it again never starts it twice."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from iris_cli.core.ids import Token
+from iris_cli.core.observations import ProbeReport, RemoteState, Silence, WorkerReport
+from iris_cli.remote.fan_out import fan_out
+from iris_cli.remote.ssh import SshTransport
+from iris_cli.remote.task_runner import LaunchRequest, TaskRunner
+from iris_cli.remote.transport import Target
+from tests.support.relay import Fault, relay
+from tests.support.sshd import PATIENCE, SshHost, SshLab
+from tests.support.stalls import Stalls, stalls
+from tests.support.worker_host import reports, until
+
+pytestmark = pytest.mark.ssh
+
+STEP = 8
+SHORT = 0.75
+"""Seconds for each of both time-outs of a call that falls into a black hole: it waits for all of them."""
+TOLERANCE = 0.5
+STARTED = {RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.EXITED}
+
+Way = Literal["cut", "reset", "blackhole"]
+WAYS: tuple[Way, ...] = ("cut", "reset", "blackhole")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where one launch's connection fails, and how."""
+
+    way: Way
+    direction: Literal["up", "down"]
+    at: int
+
+    @property
+    def fault(self) -> Fault:
+        verb = "silent" if self.way == "blackhole" else "cut"
+        return Fault(**{f"{verb}_{self.direction}": self.at, "reset": self.way == "reset"})
+
+    @property
+    def time_out(self) -> float:
+        return SHORT if self.way == "blackhole" else PATIENCE
+
+
+@dataclass
+class Scene:
+    """A probed host, and a way to it that works."""
+
+    lab: SshLab
+    host: SshHost
+    direct: TaskRunner
+    machine: Stalls
+    boot_id: str
+    incarnation: str
+
+    def request(self, token: Token) -> LaunchRequest:
+        command = ("sh", "-c", 'echo started >>"$1"', "sh", str(self.starts(token)))
+        return LaunchRequest(token=token, argv=command, env={})
+
+    def starts(self, token: Token) -> Path:
+        """The task adds a line to this file."""
+        return self.host.home / f"starts-{token}"
+
+    def launch(self, runner: TaskRunner, target: Target, token: Token) -> WorkerReport | Silence:
+        return runner.prepare(
+            target, [self.request(token)], boot_id=self.boot_id, incarnation=self.incarnation, go=True
+        )
+
+    def launch_over(
+        self, fault: Fault, token: Token, time_out: float
+    ) -> tuple[WorkerReport | Silence, float]:
+        """Launch over a connection of its own; also how much too late the call came back."""
+        transport = SshTransport(self.lab.known_hosts, ssh_config=None, user_known_hosts=None)
+        with relay(self.host.port, fault) as way:
+            begun = time.monotonic()
+            runner = TaskRunner(transport, "c1", connect_timeout=time_out, timeout=time_out)
+            answer = self.launch(runner, self.host.target(port=way.port), token)
+            late = time.monotonic() - begun - 2 * time_out - self.machine.since(begun)
+            transport.close()
+        return answer, late
+
+    def size_of_a_launch(self) -> tuple[int, int]:
+        """Bytes that one whole launch sends up and down."""
+        transport = SshTransport(self.lab.known_hosts, ssh_config=None, user_known_hosts=None)
+        with relay(self.host.port) as way:
+            runner = TaskRunner(transport, "c1", connect_timeout=PATIENCE, timeout=PATIENCE)
+            reports(self.launch(runner, self.host.target(port=way.port), new_token()))
+            transport.close()
+            return way.up, way.down
+
+
+def new_token() -> Token:
+    return Token(secrets.token_hex(16))
+
+
+def cuts_of(up: int, down: int, count: int) -> list[Cut]:
+    """A sample of all places at every eighth byte, as many in the short answer as in the long question."""
+    chance = random.Random(count)
+    found = []
+    for direction, size in (("up", up), ("down", down)):
+        places = list(product(WAYS, range(0, size + STEP, STEP)))
+        chosen = chance.sample(places, min(count // 2, len(places)))
+        found += [Cut(way, direction, at) for way, at in chosen]  # type: ignore[arg-type]  # one of two words
+    return found
+
+
+@pytest.mark.parametrize("count", [pytest.param(200, id="200"), pytest.param(2000, marks=pytest.mark.soak)])
+def test_a_launch_that_is_cut_off_is_in_time_and_never_starts_twice(ssh_lab: SshLab, count: int) -> None:
+    (host,) = ssh_lab(options=["MaxStartups 100"])
+    transport = SshTransport(ssh_lab.known_hosts, ssh_config=None, user_known_hosts=None)
+    direct = TaskRunner(transport, "c1", connect_timeout=PATIENCE, timeout=PATIENCE)
+    with stalls() as machine:
+        probe = direct.probe(host.target())
+        assert isinstance(probe, ProbeReport)
+        scene = Scene(ssh_lab, host, direct, machine, probe.boot_id, probe.incarnation)
+        cuts = cuts_of(*scene.size_of_a_launch(), count)
+        launched = dict(fan_out(cuts, lambda cut: cut_and_repeat(scene, cut), parallelism=8))
+    ended_once(scene, [token for token, _ in launched.values()])
+    transport.close()
+    # Some were cut before anything was sent, some afterwards, and of some the answer had come: else it shows little.
+    assert {sent for _, sent in launched.values()} == {True, False, None}
+
+
+def cut_and_repeat(scene: Scene, cut: Cut) -> tuple[Token, bool | None]:
+    """Launch over the faulty way, then say it again over the good one. Tells whether the first was sent, None for
+    an answer.
+    """
+    token, late = new_token(), 0.0
+    for _ in range(3):  # a late one that is in time when it is tried again was held up by the machine
+        first, late = scene.launch_over(cut.fault, token, cut.time_out)
+        if late <= TOLERANCE:
+            break
+    assert late <= TOLERANCE, f"{cut}: {late:.2f} s over its deadline"
+    if isinstance(first, Silence):
+        assert first.sent or not scene.starts(token).exists(), f"{cut}: it was sent"
+    else:
+        assert reports(first)[0].state in STARTED, cut
+    again = scene.launch(scene.direct, scene.host.target(), token)
+    assert reports(again)[0].state in STARTED, cut
+    return token, first.sent if isinstance(first, Silence) else None
+
+
+def ended_once(scene: Scene, tokens: list[Token]) -> None:
+    """Wait until all have ended, each of them well and after one start."""
+
+    def states() -> set[tuple[RemoteState, int | None]]:
+        return {
+            (each.state, each.exit_code) for each in reports(scene.direct.poll(scene.host.target(), tokens))
+        }
+
+    until(lambda: states() == {(RemoteState.EXITED, 0)})
+    assert {token: scene.starts(token).read_text() for token in tokens} == dict.fromkeys(tokens, "started\n")
