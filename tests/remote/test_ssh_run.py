@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from iris_cli.core.observations import SilenceKind
+from iris_cli.remote import ssh_dial
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer, Output, Target
@@ -163,3 +165,25 @@ def test_a_broken_ssh_config_is_our_own_fault_and_is_named(ssh_lab: SshLab, tmp_
         run(ssh, host.target(), "true")
     assert caught.value.kind is SilenceKind.LOCAL
     assert not caught.value.sent
+
+
+def test_of_too_many_connections_those_not_used_for_longest_are_given_up(
+    ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh_dial, "MOST_KEPT", 2)
+    hosts = ssh_lab(3)
+    with ExitStack() as stack:
+        ways = [stack.enter_context(relay(host.port)) for host in hosts]
+        targets = [host.target(port=way.port) for host, way in zip(hosts, ways, strict=True)]
+        for number in (0, 1, 0, 2, 0, 1):  # for 2 the connection to 1 is given up
+            assert run(ssh, targets[number], f"exit {number}").status == number
+        assert [way.connections for way in ways] == [1, 2, 1]
+
+
+def test_a_connection_in_use_is_not_given_up(
+    ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh_dial, "MOST_KEPT", 1)
+    hosts = ssh_lab(4)
+    results = fan_out(hosts, lambda host: run(ssh, host.target(), "sleep 0.5; exit 3").status)
+    assert [status for _, status in results] == [3] * 4
