@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -46,7 +46,8 @@ class Cut:
     @property
     def fault(self) -> Fault:
         verb = "silent" if self.way == "blackhole" else "cut"
-        return Fault(**{f"{verb}_{self.direction}": self.at, "reset": self.way == "reset"})
+        settings: dict[str, Any] = {f"{verb}_{self.direction}": self.at, "reset": self.way == "reset"}
+        return Fault(**settings)
 
     @property
     def time_out(self) -> float:
