@@ -77,27 +77,30 @@ class Context:
 
         return SshTransport(self.state.known_hosts)
 
-    def session(self, command: str) -> Session:
-        """A session for one command. Writes nothing and asks nobody yet."""
+    def session(self, command: str, transport: SshTransport | None = None) -> Session:
+        """A session for one command. Writes nothing and asks nobody yet.
+
+        `transport` is another one than that with the host keys of the state directory.
+        """
         from iris_cli.journal.state_dir import LOCK_TIMEOUT
         from iris_cli.ops.session import Session
 
         return Session(
             state=self.state,
             config=self.config,
-            make_runner=self._runner,
+            make_runner=lambda cluster_id: self._runner(cluster_id, transport or self.transport),
             clock=self.clock,
             command=command,
             lock_timeout=LOCK_TIMEOUT if self.lock_timeout is None else self.lock_timeout,
             tell=self.output.message,
         )
 
-    def _runner(self, cluster_id: str) -> TaskRunner:
+    def _runner(self, cluster_id: str, transport: SshTransport) -> TaskRunner:
         from iris_cli.remote.task_runner import TaskRunner
 
         limits = self.config.limits
         return TaskRunner(
-            self.transport,
+            transport,
             cluster_id,
             connect_timeout=limits.connect_timeout,
             timeout=limits.dispatch_timeout,

@@ -59,21 +59,27 @@ def probe(
 
 
 def _accept(iris: Context, session: Session, name: str, *, yes: bool) -> Probed:
+    """Show who answers as this worker now: its host key, its boot, its incarnation; then take it for the worker."""
     from iris_cli.ops import workers as operation
     from iris_cli.ops.names import find_worker
+    from iris_cli.render import probes
 
     worker = find_worker(session.view(), name)
     target = session.target(worker)
-    transport = iris.transport
-    presented = transport.presented_key(target, session.limits.connect_timeout)
-    known = transport.known_fingerprints(target)
+    presented = iris.transport.presented_key(target, session.limits.connect_timeout)
+    known = iris.transport.known_fingerprints(target)
+    with iris.transport.trusting(worker.id, presented) as transport:
+        stranger = operation.look_at(iris.session("iris worker probe", transport), name)
     iris.output.message(
         f"{name} shows {presented.type} {presented.fingerprint}; on record: {', '.join(known) or 'none'}"
     )
-    if presented.fingerprint not in known and not yes and not typer.confirm("Trust it?", err=True):
+    for line in probes.who(stranger):
+        iris.output.message(line)
+    is_new = presented.fingerprint not in known or stranger.differs
+    if is_new and not yes and not typer.confirm("Trust it?", err=True):
         raise IrisError("nothing was accepted")
-    transport.accept_key(worker.id, presented)
-    return operation.accept(session, name)
+    iris.transport.accept_key(worker.id, presented)
+    return operation.accept(session, stranger)
 
 
 def drain(context: typer.Context, workers: Workers, reason: Reason = "") -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
+from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId, parent_of
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.task import Attempt, Task, TaskState
 from iris_cli.core.worker import Ghost, Worker
@@ -49,6 +49,11 @@ class Cluster:
         if attempt.number >= len(attempts):
             raise KeyError(str(attempt))
         return attempts[attempt.number]
+
+    def foreign(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
+        """Those of the tokens that no attempt ever had, whatever became of it."""
+        known = {attempt.token for task in self.tasks.values() for attempt in task.attempts}
+        return tuple(token for token in tokens if token not in known)
 
     def live_attempts(self) -> Iterator[tuple[AttemptId, Attempt]]:
         """Every attempt that isn't ENDED, worker by worker."""

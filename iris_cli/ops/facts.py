@@ -14,6 +14,7 @@ from iris_cli.core.constraints import (
 from iris_cli.core.events import WorkerUpdated
 from iris_cli.core.observations import ProbeReport
 from iris_cli.core.topology import lookup
+from iris_cli.core.units import count
 from iris_cli.core.worker import Worker
 from iris_cli.ops.session import Session
 
@@ -37,6 +38,7 @@ def facts_of(session: Session, cluster: Cluster, report: ProbeReport) -> WorkerU
         incarnation=report.incarnation,
         declared=host.fingerprint if host is not None else worker.declared,
         containment=report.containment,
+        vm=dict(report.metadata).get("instance-id", ""),
         refusal=refusal,
     )
 
@@ -63,11 +65,11 @@ def _refusal(cluster: Cluster, worker: Worker, report: ProbeReport, errors: tupl
     )
     if twin is not None:
         refused.append(f"it is the same host as {twin}: two workers share one iris directory")
-    known = {attempt.token for task in cluster.tasks.values() for attempt in task.attempts}
-    foreign = sum(token not in known for token in report.tokens)
+    foreign = cluster.foreign(report.tokens)
     if foreign:
         refused.append(
-            f"{foreign} attempts are there that the log never saw: was the state directory restored?"
+            f"{count(len(foreign), 'attempt')} there that the log never saw: was the state directory restored? "
+            f"iris worker unwedge {worker.id} stops them"
         )
     return "; ".join((*errors, *refused))
 

@@ -10,6 +10,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.connection import Connection
 from iris_cli.core.constraints import PREEMPTIBLE_ATTRIBUTE_KEY, build_worker_attributes
 from iris_cli.core.ids import WorkerId
+from iris_cli.core.lifecycle.clocks import MOST_SKEW
 from iris_cli.core.observations import ProbeReport, Silence, SilenceKind
 from iris_cli.core.units import format_duration, format_memory
 from iris_cli.core.worker import Worker, WorkerCondition
@@ -18,7 +19,6 @@ from iris_cli.ops.facts import facts_of
 from iris_cli.ops.findings import Finding, Level, failure, fine, warning
 from iris_cli.ops.session import Session
 
-MOST_SKEW = 30.0  # seconds between a worker's clock and ours
 LEAST_DISK = 1 << 30  # bytes; a launch needs little, but whoever is below this is about to have none
 
 

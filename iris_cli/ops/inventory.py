@@ -18,6 +18,7 @@ from iris_cli.core.constraints import (
     AttributeValue,
 )
 from iris_cli.core.ids import AttemptId, JobId, WorkerId
+from iris_cli.core.lifecycle.clocks import is_wrong
 from iris_cli.core.lifecycle.ghosts import haunted_words
 from iris_cli.core.lifecycle.workers import cooling
 from iris_cli.core.scheduling.capacity import WorkerCapacity
@@ -25,6 +26,7 @@ from iris_cli.core.task import AttemptState
 from iris_cli.core.topology import describe
 from iris_cli.core.units import format_duration
 from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.ops.causes import skew_words
 from iris_cli.ops.names import find_worker
 from iris_cli.ops.session import Session
 from iris_cli.ops.view import View, look
@@ -35,7 +37,7 @@ class WorkerRow:
     """One worker in one line. `cpu` in cores, `memory` in bytes; `*_free` is what no live attempt holds.
 
     `status` is one word; `refuses` says in sentences why the worker takes nothing new, empty if it does.
-    Only jobs that tolerate its `taints` are placed there.
+    Only jobs that tolerate its `taints` are placed there. `warnings` are what the operator should know beside.
     """
 
     id: WorkerId
@@ -44,6 +46,7 @@ class WorkerRow:
     device: str
     status: str
     refuses: tuple[str, ...]
+    warnings: tuple[str, ...]
     taints: tuple[str, ...]
     cpu: float
     cpu_free: float
@@ -85,7 +88,7 @@ class ClaimRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerDetails:
-    """Everything there is to know of one worker."""
+    """Everything there is to know of one worker. `skew`: seconds that its clock is ahead of ours."""
 
     worker: WorkerRow
     condition: WorkerCondition
@@ -101,6 +104,7 @@ class WorkerDetails:
     silent_since_at: float | None
     cooldown_until_at: float | None
     quarantined_at: float | None
+    skew: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +152,7 @@ def worker_details(view: View, worker: Worker) -> WorkerDetails:
         silent_since_at=worker.silent_since,
         cooldown_until_at=worker.cooldown_until if cooling(worker, view.now, view.limits) else None,
         quarantined_at=worker.quarantined_at if worker.quarantined else None,
+        skew=worker.skew,
     )
 
 
@@ -170,6 +175,7 @@ def worker_row(view: View, worker: Worker) -> WorkerRow:
         device=_device(worker),
         status=_status(view, worker),
         refuses=tuple(refusals(view, worker)),
+        warnings=tuple(_warnings(view, worker)),
         taints=tuple(
             key.removeprefix(TAINT_KEY_PREFIX)
             for key in worker.attributes
@@ -254,6 +260,13 @@ def _status(view: View, worker: Worker) -> str:
         "stopping": bool(_stopping(view.cluster, worker)) or worker.id in view.cluster.ghosts,
     }
     return next((word for word, holds in words.items() if holds), worker.condition.value)
+
+
+def _warnings(view: View, worker: Worker) -> Iterable[str]:
+    if haunted := haunted_words(view.cluster, worker.id):
+        yield haunted
+    if is_wrong(worker):
+        yield f"its clock {skew_words(worker.skew)}"
 
 
 def refusals(view: View, worker: Worker) -> Iterable[str]:

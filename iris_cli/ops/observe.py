@@ -8,7 +8,17 @@ from dataclasses import dataclass, replace
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, Token, WorkerId
-from iris_cli.core.lifecycle import attempts, gangs, ghosts, identity, jobs, lease, presumption, workers
+from iris_cli.core.lifecycle import (
+    attempts,
+    clocks,
+    gangs,
+    ghosts,
+    identity,
+    jobs,
+    lease,
+    presumption,
+    workers,
+)
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import (
     AttemptReport,
@@ -41,7 +51,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was seen of a worker, at what time, and the state of the cluster in which it was asked.
+    """What was seen of a worker, at what time, and the state of the cluster in which it was asked, and when.
 
     It may lie around for long before it is weighed: others hold the lock, or this process was stopped.
     """
@@ -49,6 +59,7 @@ class Answer:
     seen: Seen
     at: float
     asked: Cluster
+    asked_at: float | None = None
 
 
 def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
@@ -94,14 +105,14 @@ def ask(session: Session, cluster: Cluster, asked: list[Question]) -> Iterator[l
 
     def one(question: Question) -> list[Answer]:
         worker = cluster.workers[question.worker]
-        target = session.target(worker)
+        target, begun = session.target(worker), session.clock.now()
         answers: list[Seen] = [probe(session, worker)] if question.probe else []
         if question.stops and not _unanswered(answers):
             answers.append(session.runner.stop(target, question.stops))
         if not answers or (question.tokens and not _unanswered(answers)):
             renew = lease.may_renew(worker, session.age(read_at), session.limits)
             answers.append(session.runner.poll(target, question.tokens, renew=renew))
-        return [heard(session, cluster, seen) for seen in answers]
+        return [replace(heard(session, cluster, seen), asked_at=begun) for seen in answers]
 
     for batch in session.fan_out(asked, one):
         yield [answer for answers in batch for answer in answers]
@@ -172,6 +183,8 @@ def _weigh_one(session: Session, draft: Draft, answer: Answer) -> States:
     if isinstance(seen, Silence):
         workers.silent(draft, seen, session.limits)
         return {}
+    if answer.asked_at is not None:
+        clocks.told(draft, seen.worker, seen.clock, answer.asked_at, answer.at)
     if isinstance(seen, ProbeReport):
         found = facts_of(session, draft.cluster, seen)
         identity.probed(draft, found, session.limits)

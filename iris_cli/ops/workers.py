@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from iris_cli.core.constraints import taint_key
 from iris_cli.core.events import WorkerDrained, WorkerForgotten, WorkerTainted, WorkerUncordoned
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import WorkerId, is_name
+from iris_cli.core.ids import AttemptId, WorkerId, is_name
 from iris_cli.core.lifecycle import ghosts, identity, workers
 from iris_cli.core.observations import ProbeReport, Silence
 from iris_cli.core.worker import Worker
@@ -45,15 +45,40 @@ def probe(session: Session, names: list[str]) -> list[Probed]:
     return sorted(results, key=lambda each: [worker.id for worker in chosen].index(each.worker.id))
 
 
-def accept(session: Session, name: str) -> Probed:
-    """The operator's word that whoever answers now is this worker. Its host key must be accepted already.
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """Whoever answers as a worker now, beside what the log knows of it; `over` are the attempts that it ends."""
+
+    worker: Worker
+    seen: ProbeReport | Silence
+    over: tuple[AttemptId, ...] = ()
+
+    @property
+    def differs(self) -> bool:
+        """Whether boot or incarnation are others than those on record."""
+        seen, worker = self.seen, self.worker
+        return isinstance(seen, ProbeReport) and (
+            (seen.boot_id, seen.incarnation) != (worker.boot_id, worker.incarnation)
+        )
+
+
+def look_at(session: Session, name: str) -> Stranger:
+    """Probe a worker and record nothing. Of one that is another machine now, nothing old is left."""
+    cluster = session.view()
+    worker = find_worker(cluster, name)
+    seen = observe.probe(session, worker, first_contact=False)
+    rebooted = isinstance(seen, ProbeReport) and bool(worker.boot_id) and seen.boot_id != worker.boot_id
+    return Stranger(worker, seen, tuple(worker.claims) if rebooted else ())
+
+
+def accept(session: Session, stranger: Stranger) -> Probed:
+    """The operator's word that who was looked at is this worker. Its host key must be accepted already.
 
     If boot id and incarnation are both new, the old attempts there end as `worker_failed`.
     """
-    worker = find_worker(session.view(), name)
-    seen = observe.probe(session, worker, first_contact=False)
+    worker, seen = stranger.worker, stranger.seen
     with session.transaction() as draft:
-        find_worker(draft.cluster, name)  # it may have been forgotten meanwhile
+        find_worker(draft.cluster, worker.id)  # it may have been forgotten meanwhile
         if isinstance(seen, Silence):
             workers.silent(draft, seen, session.limits)
         else:

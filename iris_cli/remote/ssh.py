@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,6 +82,25 @@ class SshTransport:
         except OSError as error:
             hint = f"ls -l {self._known_hosts}"
             raise NotWritableError(f"can't record the host key of {worker}: {error}", hint=hint) from error
+
+    @contextmanager
+    def trusting(self, worker: WorkerId, key: PresentedKey) -> Iterator[SshTransport]:
+        """A transport of its own, for which `key` is the worker's only one; nothing is recorded.
+
+        Raises NotWritableError.
+        """
+        with tempfile.TemporaryDirectory() as directory:
+            known_hosts = Path(directory) / "known_hosts"
+            known_hosts.touch(mode=0o600)
+            if self._known_hosts.exists():
+                known_hosts.write_bytes(self._known_hosts.read_bytes())
+            other = SshTransport(known_hosts, ssh_config=self._ssh_config)
+            other._user_known_hosts = self._user_known_hosts
+            try:
+                other.accept_key(worker, key)
+                yield other
+            finally:
+                other.close()
 
     def close(self) -> None:
         """Drop all connections. Idempotent."""

@@ -124,11 +124,12 @@ def _host_cells(row: WorkerRow) -> Row:
 
 
 def _problems(workers: Iterable[WorkerRow]) -> Iterator[Text]:
-    """Each obstacle with the workers it keeps out of use; stops under way are none."""
+    """Each obstacle with the workers it keeps out of use, and each warning; stops under way are none."""
     alike: dict[str, list[str]] = {}
     for worker in workers:
-        if worker.refuses and worker.status != "stopping":
-            alike.setdefault(worker.refuses[0], []).append(worker.id)
+        obstacles = worker.refuses[:1] if worker.status != "stopping" else ()
+        for words in dict.fromkeys((*obstacles, *worker.warnings)):
+            alike.setdefault(words, []).append(worker.id)
     for words, names in list(alike.items())[:MOST_PROBLEMS]:
         yield text(f"{fold(names)}: {words}", "yellow")
     if len(alike) > MOST_PROBLEMS:

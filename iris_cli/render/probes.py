@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from iris_cli.core.observations import Silence
 from iris_cli.core.units import format_memory
-from iris_cli.ops.workers import Probed
+from iris_cli.ops.workers import Probed, Stranger
 from iris_cli.render.console import Output
 
 
@@ -23,6 +23,21 @@ def show(output: Output, results: Sequence[Probed]) -> None:
         else:
             for warning in each.seen.warnings:
                 output.message(f"{each.worker.id}: {warning}")
+
+
+def who(stranger: Stranger) -> list[str]:
+    """Boot and incarnation of who answers now, beside those on record, and what it means to trust it."""
+    worker, seen = stranger.worker, stranger.seen
+    if isinstance(seen, Silence):
+        return [f"{worker.id} does not say who it is: {seen.step}: {seen.detail}"]
+    lines = [
+        f"{worker.id} is up since boot {seen.boot_id}; on record: {worker.boot_id or 'none'}",
+        f"{worker.id} is incarnation {seen.incarnation}; on record: {worker.incarnation or 'none'}",
+    ]
+    if stranger.over:
+        ended = ", ".join(map(str, stranger.over))
+        lines.append(f"nothing from before runs there any more: {ended} will be over")
+    return lines
 
 
 def silent(results: Sequence[Probed]) -> list[Probed]:

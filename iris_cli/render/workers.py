@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_cli.core.units import format_memory
+from iris_cli.ops.causes import skew_words
 from iris_cli.ops.inventory import Inventory, WorkerDetails, WorkerRow
 from iris_cli.render.as_json import document, flattened
 from iris_cli.render.console import Output
@@ -61,7 +62,9 @@ def _cells(details: WorkerDetails) -> tuple[str, ...]:
         memory(row),
         row.status,
         fold(row.jobs),
-        "; ".join((*row.refuses, *(f"tainted: {taint}" for taint in row.taints))),
+        "; ".join(
+            dict.fromkeys((*row.refuses, *row.warnings, *(f"tainted: {taint}" for taint in row.taints)))
+        ),
     )
 
 
@@ -85,6 +88,7 @@ def worker_tables(details: WorkerDetails) -> list[RenderableType]:
     head = Text.assemble(text(row.id, "bold"), "  ", state(row.status))
     parts: list[RenderableType] = [head]
     parts += [text(f"takes nothing new: {why}", "yellow") for why in row.refuses]
+    parts += [text(warning, "yellow") for warning in row.warnings if warning not in row.refuses]
     parts += [] if row.refuses else [text("takes new work", "dim")]
     parts += [text(""), facts(_facts(details))]
     if details.claims:
@@ -112,6 +116,7 @@ def _facts(details: WorkerDetails) -> list[tuple[str, str]]:
         ("taints by hand", ", ".join(details.taints_by_hand)),
         ("attributes", ", ".join(f"{key}={value}" for key, value in details.attributes.items())),
         ("connection", _connection(details)),
+        ("clock", skew_words(details.skew) if details.skew else ""),
         ("boot id", details.boot_id),
         ("incarnation", details.incarnation),
         ("containment", details.containment),

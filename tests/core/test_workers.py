@@ -9,6 +9,7 @@ import pytest
 from iris_cli.core import AttemptState, AttributeValue, EndReason, TaskState, WorkerId
 from iris_cli.core.events import WorkerConditionChanged
 from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import Token
 from iris_cli.core.lifecycle import identity
 from iris_cli.core.lifecycle.workers import cooling
 from iris_cli.core.limits import Limits
@@ -261,6 +262,26 @@ def test_a_host_that_became_another_member_or_another_slice_is_doubtful(
     host.facts = replace(host.facts, declared="the operator wrote something else")
     assert lab.probe("a-0").the_worker("a-0").condition is WorkerCondition.HEALTHY
     assert lab.the_worker("a-0").attributes.get(key) == attributes.get(key)
+
+
+def test_another_vm_under_the_same_boot_and_incarnation_is_doubtful_whatever_the_configuration_says() -> None:
+    lab = Lab().worker("w")
+    host = lab.hosts[WorkerId("w")]
+    host.facts = replace(host.facts, vm="4711")
+    assert lab.probe("w").the_worker("w").vm == "4711"
+    host.facts = replace(host.facts, vm="4712", declared="the operator wrote something else")
+    lab.probe("w")
+    assert lab.the_worker("w").condition is WorkerCondition.UNTRUSTED
+    assert lab.the_worker("w").reason == "its VM was 4711 and is now 4712"
+    assert lab.probe("w", trusted=True).the_worker("w").vm == "4712"
+    host.facts = replace(host.facts, vm="")  # the metadata server did not answer
+    assert lab.probe("w").the_worker("w").condition is WorkerCondition.HEALTHY
+
+
+def test_tokens_are_foreign_if_no_attempt_ever_had_them() -> None:
+    lab = busy().reports("train/* exited 1").schedule()
+    known, unknown = lab.attempt("train", 0, 0).token, Token("f" * 32)
+    assert lab.cluster.foreign([unknown, known]) == (unknown,)
 
 
 def test_an_answer_of_a_worker_that_was_never_probed_makes_it_no_healthy_one() -> None:

@@ -105,7 +105,7 @@ class Program:
         for worker in list(session.view().workers.values()):
             if worker.condition is WorkerCondition.UNTRUSTED and not self._was_moved(worker):
                 self.site.network.known_keys[worker.id] = self.site.network.addresses[worker.id].key
-                workers.accept(session, worker.id)
+                workers.accept(session, workers.look_at(session, worker.id))
 
     def _was_moved(self, worker: Worker) -> bool:
         """Whether the machine of the log still exists elsewhere, so that nobody may say it is gone."""

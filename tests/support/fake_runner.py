@@ -75,6 +75,8 @@ class Host:
     cut: str = ""  # the next `prepare` ends after this step: made, prepared
     meanwhile: dict[str, Callable[[], None]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
+    renewals: int = 0  # polls that renewed leases
+    clock_ahead: float = 0.0
 
     def of(self, task: str) -> Entry:
         """The newest attempt here of a task, or of the first task of a job."""
@@ -103,6 +105,7 @@ class Host:
             worker=WorkerId(self.name),
             boot_id=self.boot_id,
             incarnation=self.incarnation,
+            clock=float(int(self.now() + self.clock_ahead)),
             attempts=tuple(self._report(token) for token in tokens),
         )
 
@@ -137,6 +140,7 @@ class FakeRunner:
 
     def poll(self, target: Target, tokens: Sequence[Token], *, renew: bool = True) -> WorkerReport | Silence:
         host = self.hosts[target.worker]
+        host.renewals += renew
         return self._answer(host, "poll", host.report(tokens))
 
     def prepare(

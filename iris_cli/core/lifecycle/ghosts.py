@@ -49,7 +49,7 @@ def haunted_words(cluster: Cluster, worker: WorkerId) -> str:
     if not ghosts:
         return ""
     names = ", ".join(str(ghost.attempt) for ghost in ghosts)
-    return f"two copies may run: {names} was taken for dead, and is stopped first when {worker} answers"
+    return f"two copies may run: {names} taken for dead, to be stopped first when {worker} answers"
 
 
 def _proven_gone(draft: Draft, attempt: AttemptId) -> None:

@@ -74,6 +74,8 @@ def _doubt(worker: Worker, boot_id: str) -> str:
 
 def _moved(worker: Worker, found: WorkerUpdated) -> str:
     """Why what answers can't be the host that was probed before, unless the configuration says so."""
+    if worker.vm and found.vm and found.vm != worker.vm:
+        return f"its VM was {worker.vm} and is now {found.vm}"
     if found.declared != worker.declared:
         return ""
     for key in (TPU_NAME_ATTRIBUTE_KEY, TPU_WORKER_ID_ATTRIBUTE_KEY):
@@ -104,5 +106,6 @@ def _recorded(worker: Worker) -> WorkerUpdated:
         incarnation=worker.incarnation,
         declared=worker.declared,
         containment=worker.containment,
+        vm=worker.vm,
         refusal=worker.reason if worker.unschedulable else "",
     )
