@@ -302,7 +302,8 @@ def test_a_worker_that_is_forgotten_while_it_is_probed_is_left_out(tmp_path: Pat
     site.cycle()
     site.hosts["w0"].meanwhile["probe"] = forget
     with pytest.raises(NotFoundError, match="w0"):
-        workers.accept(site.session(), "w0")
+        session = site.session()
+        workers.accept(session, workers.look_at(session, "w0"))
 
 
 def test_a_cancel_in_the_middle_of_a_gangs_dispatch_leaves_nothing_running(tmp_path: Path) -> None:
