@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
-from iris_cli.core.ids import Token
 from iris_cli.core.observations import RemoteState
-from iris_cli.remote.task_runner import LaunchRequest
 from tests.remote.conftest import MakeHost
 from tests.support.bombs import Bomb
-from tests.support.worker_host import FINAL, PATIENCE, WorkerHost, marked, pids_in
+from tests.support.repeated_calls import STAY, fence, send, settle
+from tests.support.worker_host import FINAL, WorkerHost, marked, pids_in
 
 MOMENTS = ("before", "after")
 LAST = 60
@@ -21,8 +19,6 @@ LAST = 60
 every = pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak)])
 """Each command takes its time: by default every third one is tried."""
 
-STAY = ("sh", "-c", 'echo $$ >>"$0"; exec sleep 1000')
-
 
 @pytest.fixture
 def armed(make_host: MakeHost, tmp_path: Path) -> tuple[WorkerHost, Bomb]:
@@ -30,36 +26,6 @@ def armed(make_host: MakeHost, tmp_path: Path) -> tuple[WorkerHost, Bomb]:
     host = make_host(tools=bomb.tools)
     host.probe()
     return host, bomb
-
-
-def send(host: WorkerHost, request: LaunchRequest) -> None:
-    """A launch whose caller may be killed: there may be no answer."""
-    host.runner.prepare(host.target, [request], boot_id=host.boot_id, incarnation=host.incarnation, go=True)
-    host.runner.go(host.target, [request.token], boot_id=host.boot_id, incarnation=host.incarnation)
-
-
-def settle(host: WorkerHost, request: LaunchRequest) -> RemoteState:
-    """Send the launch again until the attempt is beyond it, or nothing moves for a while."""
-    state = RemoteState.ABSENT
-    for _ in range(200):
-        send(host, request)
-        state = host.state(request.token)
-        if state in FINAL | {RemoteState.RUNNING, RemoteState.ORPHANED}:
-            break
-        if state is RemoteState.LAUNCHING and not marked(request.token):
-            break  # the wrapper was killed after it had won `go`: only a stop ends that
-        time.sleep(0.02)
-    return state
-
-
-def fence(host: WorkerHost, token: Token) -> RemoteState:
-    """Stop it, again and again as every cycle does."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        state = host.stop(token, grace=0).state
-        if state in FINAL - {RemoteState.LOST}:
-            return state
-    raise AssertionError(f"never fenced: {state}")
 
 
 @pytest.mark.parametrize("setup", ["", "true"])
