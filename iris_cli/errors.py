@@ -73,6 +73,10 @@ class LogDamagedError(IrisError):
     exit_code = ExitCode.LOG_DAMAGED
 
 
+class LogReplacedError(LogDamagedError):
+    """What this command has read is no longer in the log: whoever goes on begins anew, from its first line."""
+
+
 class UnreachableError(IrisError):
     """A worker that is needed for this command did not answer."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from iris_cli.core.events import Event, Transaction
-from iris_cli.errors import LogDamagedError
+from iris_cli.errors import LogDamagedError, LogReplacedError
 from iris_cli.journal.durable import (
     DISK,
     Disk,
@@ -84,7 +84,7 @@ class FileStore:
         """The records behind `after_seq`, and how reading ended.
 
         Reads only what is new if the caller has all that this store has read. Raises OSError, and
-        LogDamagedError if the log isn't the one that the caller has read up to `after_seq`.
+        LogReplacedError if the log isn't the one that the caller has read up to `after_seq`.
         """
         head = read_head(self._directory)  # before the log, which only grows
         try:
@@ -121,8 +121,8 @@ class FileStore:
             head_fits=head is None or crcs.get(head.seq, head.crc) == head.crc,
         )
 
-    def _replaced(self) -> LogDamagedError:
-        return LogDamagedError(
+    def _replaced(self) -> LogReplacedError:
+        return LogReplacedError(
             f"{self._path} is no longer the log that this command began with", hint="run the command again"
         )
 

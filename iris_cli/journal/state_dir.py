@@ -45,12 +45,14 @@ _NOT_YET_STATE = frozenset({"README.md", ".gitignore", layout.LOCK, layout.HOLDE
 class LogView:
     """What a reader sees: the transactions behind the `after_seq` it asked for, up to the damage if any.
 
-    `header` is None where there is no log yet; `seq` is the last transaction.
+    `header` is None where there is no log yet; `seq` is the last transaction. `committed`: all of it is known
+    to be on the disk, so that one may act on it; else only the holder of the lock can tell.
     """
 
     transactions: tuple[Transaction, ...]
     seq: int
     header: Header | None
+    committed: bool = False
     damage: Damage | None = None
     warnings: tuple[str, ...] = ()
 
@@ -87,7 +89,8 @@ class StateDir:
         """What the log says, without lock and without repair.
 
         Reads only what is new if the caller has all that was read before. Raises LogDamagedError if nothing
-        of it can be shown, ConfigError for another cluster's log, NotWritableError if it can't be read.
+        of it can be shown, LogReplacedError if what the caller has read is gone, ConfigError for another
+        cluster's log, NotWritableError if it can't be read.
         """
         try:
             warning = check_readable(self.path)
@@ -104,6 +107,7 @@ class StateDir:
             transactions=loaded.records,
             seq=loaded.end.seq,
             header=loaded.end.header,
+            committed=damage is None and loaded.head is not None and loaded.head.seq == loaded.end.seq,
             damage=damage,
             warnings=(warning,) if warning else (),
         )
@@ -136,8 +140,8 @@ class StateDir:
     ) -> Iterator[Writer]:
         """Hold the lock and write. `accept_loss`: go on although committed lines are missing at the end.
 
-        Raises LockedError after `timeout` seconds, NotWritableError, LogDamagedError, ConfigError for another
-        cluster's log, NotFoundError if there is no log.
+        Raises LockedError after `timeout` seconds, NotWritableError, LogDamagedError, LogReplacedError if what the
+        caller has read is gone, ConfigError for another cluster's log, NotFoundError if there is no log.
         """
         with self._open(command, timeout, after_seq=after_seq, accept_loss=accept_loss) as writer:
             if writer.header is None:

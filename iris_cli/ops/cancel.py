@@ -8,7 +8,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, JobId
 from iris_cli.core.lifecycle import jobs, workers
 from iris_cli.ops import cycle
-from iris_cli.ops.dispatch import Dispatcher
+from iris_cli.ops.dispatch import send_stops
 from iris_cli.ops.names import find_jobs
 from iris_cli.ops.session import Session
 
@@ -31,7 +31,7 @@ def cancel(session: Session, names: list[str], *, prefix: bool = False, reason: 
         for job in find_jobs(draft.cluster, names, prefix=prefix):
             done = jobs.cancel(draft, job, reason)
             (result.cancelled if done else result.over).append(job)
-    Dispatcher(session).act()
+    send_stops(session)
     result.stopping = _stopping(session.cluster, result.cancelled + result.over)
     return result
 

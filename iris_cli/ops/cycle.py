@@ -1,79 +1,138 @@
 """One cycle: see how the workers are, settle what ended, place what waits, carry it out.
 
-A loop of small transactions. The lock is held for each only as long as it takes to read, decide and append;
-everything over SSH happens between them, so that several invocations may run at once.
+A loop of small transactions. The lock is held for each only as long as it takes to read, decide and append, and
+only if there is something to append; everything over SSH happens between them, so that several invocations may
+run at once.
 """
 
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 
+from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts, workers
 from iris_cli.core.lifecycle.placement import carry_out
 from iris_cli.core.observations import Silence
-from iris_cli.core.scheduling import Plan, plan
+from iris_cli.core.scheduling import Assignment, Plan, plan
+from iris_cli.core.worker import WorkerCondition
 from iris_cli.ops import observe
 from iris_cli.ops.dispatch import Dispatcher
 from iris_cli.ops.launch_request import jobs_without_secrets
 from iris_cli.ops.session import Session
 
+PATIENCE = 3.0
+"""Seconds without an answer after which the others are placed without those that are still silent."""
+
 
 @dataclass
 class CycleResult:
-    """What a cycle did: the plan it made, the workers that were asked and those that did not answer."""
+    """What a cycle did: the last plan it made, what it placed, whom it asked and who did not answer."""
 
     plan: Plan | None = None
+    assigned: list[Assignment] = field(default_factory=list)
     asked: int = 0
     silent: list[Silence] = field(default_factory=list)
 
 
-def run(session: Session, *, schedule: bool = True) -> CycleResult:
-    """One cycle. Raises LockedError before anything is done, or NotWritableError."""
-    result = CycleResult()
-    with session.transaction() as draft:
-        workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
-        attempts.take_over(draft, session.limits)
-        unable = attempts.give_back(draft, jobs_without_secrets(draft.cluster))
-        observe.settle(draft, dict.fromkeys(unable), session.limits)
-    cluster = session.cluster
-    asked = observe.questions(session, cluster, session.clock.now())
-    unheard = {question.worker for question in asked}
-    heard: set[WorkerId] = set()
-    seen: list[observe.Seen] = []
-    dispatcher = Dispatcher(session, unheard)
-    result.asked = len(asked)
-    for batch in observe.ask(session, cluster, asked):
-        answered = {answer.seen.worker for answer in batch}
-        unheard -= answered
-        heard |= answered
-        seen += [answer.seen for answer in batch]
-        with session.transaction() as draft:
-            dispatcher.states |= observe.weigh(session, draft, batch, unheard)
-        dispatcher.act(only=heard)
-    mine: set[AttemptId] = set()
-    result.silent = [each for each in seen if isinstance(each, Silence)]
-    with session.transaction() as draft:
-        observe.weigh_silence(session, draft, seen)
-        observe.settle_waiting(draft, session.limits)
-        if schedule:
-            result.plan, mine = assign(session, draft)
-    dispatcher.act(mine)
-    dispatcher.act()  # the stops that its outcomes ask for
+def run(
+    session: Session,
+    dispatcher: Dispatcher | None = None,
+    *,
+    schedule: bool = True,
+    patience: float = PATIENCE,
+) -> CycleResult:
+    """One cycle. What hangs delays the placement on the others by no more than `patience` seconds.
+
+    With a dispatcher that the caller keeps, what is still under way at the end is left to it; else the cycle
+    sees everything to its end, and places once more what the late answers made room for. Raises LockedError
+    before anything is done, or NotWritableError.
+    """
+    if dispatcher is not None:
+        return _run(session, dispatcher, schedule=schedule, patience=patience)
+    with Dispatcher(session) as own:
+        result = _run(session, own, schedule=schedule, patience=patience)
+        late = own.unheard
+        own.attend()
+        if late:
+            _conclude(session, own, result, schedule=schedule)
+            own.attend()
+    return result
+
+
+def _run(session: Session, dispatcher: Dispatcher, *, schedule: bool, patience: float) -> CycleResult:
+    _begin(session, dispatcher)
+    result = CycleResult(asked=dispatcher.begin())
+    dispatcher.attend(patience=patience)
+    _conclude(session, dispatcher, result, schedule=schedule)
+    dispatcher.send()
     session.state.write_heartbeat(
         {"at": session.clock.now(), "asked": result.asked, "silent": len(result.silent)}
     )
     return result
 
 
-def assign(session: Session, draft: Draft) -> tuple[Plan, set[AttemptId]]:
-    """Place what waits, on the draft: all assignments of a cycle are one transaction."""
+def _begin(session: Session, dispatcher: Dispatcher) -> None:
+    """What time and the configuration have changed.
+
+    An invocation that has not written yet takes the lock before it asks anybody: whether it may write shows
+    before the first call, and how long it may wait for others is said for this time only.
+    """
+
+    def rule(draft: Draft) -> None:
+        workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
+        attempts.take_over(draft, session.limits)
+        unable = attempts.give_back(draft, jobs_without_secrets(draft.cluster))
+        observe.settle(draft, dict.fromkeys(unable), session.limits)
+
+    dispatcher.decide(rule)
+    if not session.begun and observe.questions(session, session.cluster, session.clock.now()):
+        with session.transaction():
+            pass
+
+
+def _conclude(session: Session, dispatcher: Dispatcher, result: CycleResult, *, schedule: bool) -> None:
+    """Settle what waited for evidence, and place what waits on those that have answered."""
+
+    def rule(draft: Draft) -> tuple[Plan | None, list[AttemptId]]:
+        observe.weigh_silence(session, draft, dispatcher.seen)
+        observe.settle_waiting(draft, session.limits, dispatcher.unheard)
+        return assign(session, draft, dispatcher.busy | dispatcher.unheard) if schedule else (None, [])
+
+    made, mine = dispatcher.decide(rule)
+    dispatcher.start(mine)
+    result.plan = made
+    result.assigned += made.assignments if made is not None else ()
+    result.silent = [each for each in dispatcher.seen if isinstance(each, Silence)]
+    dispatcher.concluded()
+
+
+def assign(
+    session: Session, draft: Draft, unheard: Collection[WorkerId] = ()
+) -> tuple[Plan, list[AttemptId]]:
+    """Place what waits, on the draft: all assignments of a cycle are one transaction.
+
+    Workers that have not answered yet are taken for silent ones: they may turn out to be that.
+    """
     made = plan(
-        draft.cluster,
+        _without(draft.cluster, unheard),
         draft.at,
         limits=session.limits,
         without_secrets=jobs_without_secrets(draft.cluster),
     )
-    return made, set(carry_out(draft, made, lambda: Token(secrets.token_hex(16))))
+    return made, carry_out(draft, made, lambda: Token(secrets.token_hex(16)))
+
+
+def _without(cluster: Cluster, unheard: Collection[WorkerId]) -> Cluster:
+    """The cluster as it is if these workers stay silent."""
+    if not unheard:
+        return cluster
+    doubtful = {
+        worker.id: replace(worker, condition=WorkerCondition.SUSPECT, reason="it has not answered yet")
+        for worker in cluster.workers.values()
+        if worker.id in unheard and worker.condition is WorkerCondition.HEALTHY
+    }
+    return replace(cluster, workers={**cluster.workers, **doubtful})

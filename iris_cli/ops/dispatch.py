@@ -1,4 +1,4 @@
-"""Carry out what the log says: start what was assigned, stop what is to be stopped. No lock is held here.
+"""Carry out what the log says: ask, stop, start. No lock is held while a call is under way.
 
 Launching is idempotent per token, so everything here may be done again by anybody: an attempt whose
 dispatcher died is simply dispatched once more, and so is a gang that waited for one slow set-up.
@@ -6,23 +6,29 @@ dispatcher died is simply dispatched once more, and so is a gang that waited for
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import TypeVar
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.events import AttemptStopRequested
+from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts, workers
-from iris_cli.core.observations import RemoteState, Silence, WorkerReport
+from iris_cli.core.observations import RemoteState, Silence
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Attempt, AttemptState
+from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.ops import observe
+from iris_cli.ops.calls import Call, Calls
 from iris_cli.ops.launch_request import MissingSecretError, launch_request
+from iris_cli.ops.observe import Answer, Question, Seen
 from iris_cli.ops.session import Session
 
-if TYPE_CHECKING:
-    from iris_cli.remote.task_runner import LaunchRequest
-
+R = TypeVar("R")
+V = TypeVar("V")
 Item = tuple[AttemptId, Attempt]
 
 _LACKING = frozenset({RemoteState.ABSENT, RemoteState.PREPARING})
@@ -31,148 +37,324 @@ _LACKING = frozenset({RemoteState.ABSENT, RemoteState.PREPARING})
 _SET_UP = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING})
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """What one worker is to do: stops first, then launches that start at once, then those that wait for `go`."""
-
-    worker: WorkerId
-    stops: tuple[Item, ...]
-    direct: tuple[Item, ...]
-    staged: tuple[Item, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """What came back: answers to weigh, and attempts of which it is certain that nothing was sent."""
-
-    seen: tuple[observe.Answer, ...]
-    not_sent: tuple[tuple[AttemptId, str], ...] = ()
-
-
 class Dispatcher:
-    """Stops and starts what the log asks for, each thing once in a cycle, and commits what comes back.
+    """The one loop of an invocation: what arrives is weighed in one transaction, and what follows is sent at once.
 
-    A slow host delays only its own gang. `states` is what workers said of tokens in this cycle; `unheard` are
-    the workers whose answer to its poll is still to come.
+    A worker that hangs keeps its call and delays nobody: the others are asked, stopped and started meanwhile.
+    Whoever runs cycle after cycle keeps one dispatcher, so that such a call lasts into the next ones. Each thing
+    is sent once in a cycle; what is sent is decided when its turn comes, on what was last seen to be committed.
     """
 
-    def __init__(self, session: Session, unheard: Container[WorkerId] = ()) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
-        self.states: dict[Token, RemoteState] = {}
-        self._unheard = unheard
-        self._begun: set[tuple[AttemptId, AttemptState]] = set()
+        self.cluster = session.cluster  # as of the last decision
+        self._read_at = session.read_at
+        self.seen: list[Seen] = []  # what was answered to the questions of this cycle
+        self._old = 0  # how much of that is of no use to the next one
+        self._calls = Calls(session)
+        self._to_stop: dict[WorkerId, None] = {}
+        self._to_ask: dict[WorkerId, Question] = {}
+        self._to_start: dict[WorkerId, None] = {}
+        self._said: dict[Token, RemoteState] = {}  # by workers, in this cycle
+        self._mine: set[Token] = set()  # assigned by this invocation, and nothing was sent yet
+        self._begun: set[tuple[Token, AttemptState]] = set()
+        self._ready: dict[JobId, bool] = {}
+        self._answers: list[Answer] = []  # not weighed yet
+        self._not_sent: dict[Token, tuple[AttemptId, str]] = {}  # for certain, and not committed yet
 
-    def act(self, mine: Container[AttemptId] = (), only: Container[WorkerId] | None = None) -> None:
-        """Carry out what is left to do on the workers in `only`, or on all.
+    def __enter__(self) -> Dispatcher:
+        return self
 
-        `mine` are the attempts that this invocation has just assigned. Of the others those are started of which
-        their workers have said in this cycle that they can be.
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._calls.close()
+
+    @property
+    def unheard(self) -> set[WorkerId]:
+        """The workers that were asked, or are about to be, and haven't answered."""
+        return {*self._to_ask, *(call.worker for call in self._calls.under_way() if call.question)}
+
+    @property
+    def busy(self) -> set[WorkerId]:
+        """The workers with a call under way."""
+        return {call.worker for call in self._calls.under_way()}
+
+    def decide(self, rule: Callable[[Draft], R]) -> R:
+        """As `Session.decide`; the stops that the rule asks for are sent next."""
+
+        def noting(draft: Draft) -> tuple[R, list[WorkerId]]:
+            decided = rule(draft)
+            stops = (event for event in draft.events if isinstance(event, AttemptStopRequested))
+            return decided, [draft.cluster.attempt(event.attempt_id).worker for event in stops]
+
+        decided, stopped = self.session.decide(noting)
+        self._take_cluster()
+        self._to_stop.update(dict.fromkeys(stopped))
+        return decided
+
+    def _take_cluster(self) -> None:
+        self.cluster, self._read_at = self.session.cluster, self.session.read_at
+
+    def begin(self, *, ask: bool = True) -> int:
+        """A new cycle, after a decision: what the log asks for may be sent once more. Returns how many are asked."""
+        self._take_cluster()
+        del self.seen[: self._old]
+        self._old = 0
+        self._said.clear()
+        self._begun.clear()
+        mine, self._mine = self._mine, set()
+        for attempt_id, attempt in self.cluster.live_attempts():
+            if attempt.state is AttemptState.STOPPING:
+                self._to_stop[attempt.worker] = None
+            elif attempt.token in mine and not attempt.taken_over:
+                self.start([attempt_id])
+        asked = observe.questions(self.session, self.cluster, self.session.clock.now()) if ask else []
+        self._to_ask = {each.worker: each for each in asked if not self._calls.busy(each.worker)}
+        return len(self._to_ask)
+
+    def concluded(self) -> None:
+        """What this cycle's answers mean was decided; those that come later belong to the next one."""
+        self._old = len(self.seen)
+
+    def start(self, mine: Iterable[AttemptId]) -> None:
+        """Start attempts that this invocation has just assigned."""
+        for attempt_id in mine:
+            attempt = self.cluster.attempt(attempt_id)
+            self._mine.add(attempt.token)
+            self._to_start[attempt.worker] = None
+
+    def attend(self, *, patience: float = math.inf, until: float = math.inf) -> bool:
+        """Send what is to be sent, weigh what arrives, and so on. True once nothing is under way any more.
+
+        False if there was no answer for `patience` seconds, or at the monotonic time `until`; nobody is hurt
+        by that: the next call goes on. Raises what `Session.transaction` does; then too nothing is lost.
         """
-        cluster = self.session.cluster
-        work = self._work(cluster, mine, only)
-        for outcomes in self.session.fan_out(work, lambda each: _carry_out(self.session, cluster, each)):
-            self._commit(outcomes)
-            self._go_where_ready()
-        self._go_where_ready()
-
-    def _work(
-        self, cluster: Cluster, mine: Container[AttemptId], only: Container[WorkerId] | None
-    ) -> list[_Work]:
-        now = self.session.clock.now()
-        work = []
-        for worker in cluster.workers.values():
-            left_alone = workers.left_alone(worker, now, self.session.limits) or (
-                only is not None and worker.id not in only
-            )
-            if not worker.claims or left_alone:
+        while True:
+            if self._answers or self._not_sent:
+                self._weigh()
+            self.send()
+            if self._not_sent:
                 continue
-            new = [item for item in cluster.live_on(worker.id) if (item[0], item[1].state) not in self._begun]
-            stops = tuple(item for item in new if item[1].state is AttemptState.STOPPING)
-            starts = [item for item in new if self._is_to_start(item, mine)]
-            staged = tuple(item for item in starts if _is_staged(cluster, item[0]))
-            direct = tuple(item for item in starts if not _is_staged(cluster, item[0]))
-            self._begun |= {(attempt_id, attempt.state) for attempt_id, attempt in (*stops, *starts)}
-            if stops or starts:
-                work.append(_Work(worker.id, stops, direct, staged))
-        return work
+            if not self._calls:
+                return True
+            wait = min(patience, until - self.session.clock.monotonic())
+            if wait <= 0 or not self._listen(wait):
+                return False
 
-    def _is_to_start(self, item: Item, mine: Container[AttemptId]) -> bool:
-        """Whether to prepare an attempt here: we assigned it, or nobody else is about to and it isn't there yet."""
-        attempt_id, attempt = item
-        if attempt.state is not AttemptState.ASSIGNED:
-            return False
+    def pause(self, seconds: float) -> None:
+        """Attend to what is under way for that long, or just wait."""
+        until = self.session.clock.monotonic() + seconds
+        if self.attend(until=until):
+            self.session.clock.sleep(max(0.0, until - self.session.clock.monotonic()))
+
+    def send(self) -> None:
+        """Send as much as there is room for: stops first, then questions, then starts."""
+        self._ready.clear()
+        self._begin(self._to_stop, lambda worker, _: self._stop(worker))
+        self._begin(self._to_ask, self._ask)
+        self._begin(self._to_start, lambda worker, _: self._start(worker))
+
+    def _begin(self, waiting: dict[WorkerId, V], call_of: Callable[[Worker, V], Call | None]) -> None:
+        now = self.session.clock.now()
+        for worker_id in list(waiting):
+            if self._calls.full:
+                return
+            if self._calls.busy(worker_id):
+                continue  # its turn comes after that answer
+            task = waiting.pop(worker_id)
+            worker = self.cluster.workers.get(worker_id)
+            if worker is None:
+                continue
+            if workers.left_alone(worker, now, self.session.limits):
+                self._give_up(worker_id, f"the worker is {worker.condition}: {worker.reason}")
+                continue
+            call = call_of(worker, task)
+            if call is not None:
+                self._calls.send(call)
+
+    def _stop(self, worker: Worker) -> Call | None:
+        orders = []
+        for attempt_id, attempt in self.cluster.live_on(worker.id):
+            if attempt.state is AttemptState.STOPPING and self._first_time(attempt):
+                orders.append(_stop_order(self.cluster, (attempt_id, attempt)))
+        if not orders:
+            return None
+        act = partial(self.session.runner.stop, self.session.target(worker), orders)
+        return Call(known=observe.known_of(self.cluster, worker.id), act=act)
+
+    def _ask(self, worker: Worker, question: Question) -> Call | None:
+        if worker.condition is WorkerCondition.UNTRUSTED and not (question.probe or question.stops):
+            return None  # its word would count for nothing
+        known = observe.known_of(self.cluster, worker.id)
+        act = observe.asking(self.session, self.cluster, self._read_at, question, known)
+        return Call(known=known, act=act, question=question)
+
+    def _start(self, worker: Worker) -> Call | None:
+        """The next call that starts something there: single tasks at once, others are set up first."""
+        direct: list[Item] = []
+        staged: list[Item] = []
+        ready: list[Token] = []
+        for attempt_id, attempt in self.cluster.live_on(worker.id):
+            if attempt.state is not AttemptState.ASSIGNED:
+                continue
+            job = self.cluster.jobs[attempt_id.task.job]
+            if self._is_prepared(attempt):
+                if not job.is_gang or self._is_ready(job.id):
+                    ready.append(attempt.token)
+            elif self._is_to_prepare(attempt):
+                (staged if job.is_gang or job.setup else direct).append((attempt_id, attempt))
+        for items, go in ((direct, True), (staged, False)):
+            call = self._prepare(worker, items, go=go)
+            if call is not None:
+                return call
+        return self._go(worker, ready) if ready else None
+
+    def _is_to_prepare(self, attempt: Attempt) -> bool:
+        """Whether we assigned it and have sent nothing, or nobody else is about to and it isn't there yet."""
+        if attempt.token in self._mine:
+            return True
         adopted = attempt.taken_over or attempt.acknowledged
-        return attempt_id in mine or (adopted and self.states.get(attempt.token) in _LACKING)
+        lacking = self._said.get(attempt.token) in _LACKING
+        return adopted and lacking and (attempt.token, attempt.state) not in self._begun
 
-    def _go_where_ready(self) -> None:
-        """Send `go` to what is prepared: single tasks at once, a gang when all its ranks are."""
-        cluster = self.session.cluster  # as of the last answers: a gang that is being stopped is not ready
-        prepared: dict[JobId, list[Attempt]] = {}
-        for attempt_id, attempt in cluster.live_attempts():
-            said = self.states.get(attempt.token)
-            if attempt.state is AttemptState.ASSIGNED and said is RemoteState.PREPARED:
-                prepared.setdefault(attempt_id.task.job, []).append(attempt)
-        tokens: dict[WorkerId, list[Token]] = {}
-        for job, ranks in prepared.items():
-            if not cluster.jobs[job].is_gang or _ready(cluster, job, self.states):
-                for attempt in ranks:
-                    tokens.setdefault(attempt.worker, []).append(attempt.token)
-                    self.states[attempt.token] = RemoteState.LAUNCHING
-
-        def go(worker_id: WorkerId) -> _Outcome:
-            worker = cluster.workers[worker_id]
-            answer = self.session.runner.go(
-                self.session.target(worker),
-                tokens[worker_id],
-                boot_id=worker.boot_id,
-                incarnation=worker.incarnation,
-            )
-            return _Outcome((observe.heard(self.session, cluster, answer),))
-
-        for outcomes in self.session.fan_out(list(tokens), go):
-            self._commit(outcomes)
-
-    def _commit(self, outcomes: Iterable[_Outcome]) -> None:
-        """Record outcomes under the lock. The state may have moved since: everything is decided again."""
-        with self.session.transaction() as draft:
-            for outcome in outcomes:
-                for attempt_id, error in outcome.not_sent:
-                    attempts.not_sent(draft, attempt_id, error)
-                self.states |= observe.weigh(self.session, draft, outcome.seen, self._unheard)
-                touched = dict.fromkeys(attempt_id.task.job for attempt_id, _ in outcome.not_sent)
-                observe.settle(draft, touched, self.session.limits, self._unheard)
-
-
-def _is_staged(cluster: Cluster, attempt_id: AttemptId) -> bool:
-    job = cluster.jobs[attempt_id.task.job]
-    return job.is_gang or bool(job.setup)
-
-
-def _carry_out(session: Session, cluster: Cluster, work: _Work) -> _Outcome:
-    """All calls for one worker, over one connection. Runs in a thread of its own."""
-    worker = cluster.workers[work.worker]
-    target = session.target(worker)
-    seen: list[observe.Answer] = []
-    not_sent: list[tuple[AttemptId, str]] = []
-    answer: WorkerReport | Silence | None = None
-    if work.stops:
-        answer = session.runner.stop(target, [_stop_order(cluster, item) for item in work.stops])
-        seen.append(observe.heard(session, cluster, answer))
-    for items, go in ((work.direct, True), (work.staged, False)):
-        if isinstance(answer, Silence):
-            not_sent += [(attempt_id, answer.detail) for attempt_id, _ in items]
-            continue
-        requests, impossible = _requests(session, cluster, items)
-        not_sent += impossible
+    def _prepare(self, worker: Worker, items: list[Item], *, go: bool) -> Call | None:
+        """A call that sets up these attempts, those of them that may be sent now and from here."""
+        requests = {}
+        for attempt_id, attempt in items:
+            self._first_time(attempt)
+            self._mine.discard(attempt.token)
+            if self._has_expired(attempt):
+                continue  # we slept: somebody else may have taken it over
+            try:
+                requests[attempt_id] = launch_request(self.session, self.cluster, attempt_id)
+            except MissingSecretError:
+                continue  # it can't start from here; whoever has the secret will start it
+            except ValueError as error:
+                self._not_sent[attempt.token] = (attempt_id, f"it can't be sent: {error}")
         if not requests:
-            continue
-        answer = session.runner.prepare(
-            target, list(requests.values()), boot_id=worker.boot_id, incarnation=worker.incarnation, go=go
+            return None
+        act = partial(
+            self.session.runner.prepare,
+            self.session.target(worker),
+            list(requests.values()),
+            boot_id=worker.boot_id,
+            incarnation=worker.incarnation,
+            go=go,
         )
-        seen.append(observe.heard(session, cluster, answer))
-        if isinstance(answer, Silence) and not answer.sent:
-            not_sent += [(attempt_id, f"{answer.step}: {answer.detail}") for attempt_id in requests]
-    return _Outcome(tuple(seen), tuple(not_sent))
+        return Call(known=observe.known_of(self.cluster, worker.id), act=act, starts=tuple(requests))
+
+    def _go(self, worker: Worker, tokens: list[Token]) -> Call:
+        self._said.update(dict.fromkeys(tokens, RemoteState.LAUNCHING))
+        act = partial(
+            self.session.runner.go,
+            self.session.target(worker),
+            tokens,
+            boot_id=worker.boot_id,
+            incarnation=worker.incarnation,
+        )
+        return Call(known=observe.known_of(self.cluster, worker.id), act=act)
+
+    def _is_ready(self, job: JobId) -> bool:
+        if job not in self._ready:
+            self._ready[job] = _ready(self.cluster, job, self._said)
+        return self._ready[job]
+
+    def _first_time(self, attempt: Attempt) -> bool:
+        """Whether this has not been sent in this cycle; from now on it has."""
+        new = (attempt.token, attempt.state) not in self._begun
+        self._begun.add((attempt.token, attempt.state))
+        return new
+
+    def _has_expired(self, attempt: Attempt) -> bool:
+        lease = self.session.limits.dispatch_lease
+        late = not 0 <= self.session.clock.now() - attempt.assigned_at < lease
+        return late and not attempt.taken_over and not attempt.acknowledged
+
+    def _give_up(self, worker: WorkerId, why: str) -> None:
+        """A worker won't be asked for a while: what was assigned to it and not sent will not be."""
+        for attempt_id, attempt in self.cluster.live_on(worker):
+            if attempt.token in self._mine:
+                self._mine.discard(attempt.token)
+                self._not_sent[attempt.token] = (attempt_id, why)
+
+    def _listen(self, patience: float) -> bool:
+        """Take what has been answered, or is within that time. False if nothing was."""
+        returned = self._calls.take(None if math.isinf(patience) else patience)
+        for call, answer in returned:
+            self._heard(call, answer)
+        return bool(returned)
+
+    def _heard(self, call: Call, answer: Answer) -> None:
+        seen, worker = answer.seen, call.worker
+        self._answers.append(answer)
+        self._to_stop[worker] = self._to_start[worker] = None
+        if call.question is not None:
+            self.seen.append(seen)
+            rest = observe.rest_of(call.question, answer)
+            if rest is not None:
+                self._to_ask[worker] = rest
+        if isinstance(seen, Silence):
+            why = f"{seen.step}: {seen.detail}"
+            if worker in self.cluster.workers:
+                self._give_up(worker, why)
+            for token, attempt_id in answer.known.attempts.items():
+                if attempt_id in call.starts and not seen.sent:
+                    self._not_sent[token] = (attempt_id, why)
+
+    def _weigh(self) -> None:
+        """Record what is known. The state may have moved since: everything is decided again."""
+
+        def rule(draft: Draft) -> observe.States:
+            given_up = self._record_not_sent(draft)
+            states = observe.weigh(self.session, draft, self._answers, self.unheard)
+            observe.settle(draft, given_up, self.session.limits, self.unheard)
+            return states
+
+        self._said |= self.decide(rule)
+        touched = {
+            attempt.task.job: None for each in self._answers for attempt in each.known.attempts.values()
+        }
+        self._answers.clear()
+        self._not_sent.clear()
+        self._go_where_ready(job for job in touched if self.cluster.jobs[job].is_gang)
+
+    def _record_not_sent(self, draft: Draft) -> dict[JobId, None]:
+        """Say that attempts never started, while we may: within our lease. Returns the jobs this is about."""
+        recorded: dict[JobId, None] = {}
+        for token, (attempt_id, why) in self._not_sent.items():
+            attempt = _attempt(draft.cluster, attempt_id)
+            if attempt is None or attempt.token != token or self._has_expired(attempt):
+                continue
+            attempts.not_sent(draft, attempt_id, why)
+            recorded[attempt_id.task.job] = None
+        return recorded
+
+    def _go_where_ready(self, gangs: Iterable[JobId]) -> None:
+        """Let the ranks of these gangs start, wherever they are, if all of them are set up by now."""
+        self._ready.clear()
+        for job in gangs:
+            if self._is_ready(job):
+                ranks = (attempt for _, attempt in self.cluster.live_of(job))
+                self._to_start.update({rank.worker: None for rank in ranks if self._is_prepared(rank)})
+
+    def _is_prepared(self, attempt: Attempt) -> bool:
+        said = self._said.get(attempt.token)
+        return attempt.state is AttemptState.ASSIGNED and said is RemoteState.PREPARED
+
+
+def send_stops(session: Session) -> None:
+    """Send the stops that the log asks for once, and see what comes of them."""
+    with Dispatcher(session) as dispatcher:
+        dispatcher.begin(ask=False)
+        dispatcher.attend()
+
+
+def _attempt(cluster: Cluster, attempt_id: AttemptId) -> Attempt | None:
+    try:
+        return cluster.attempt(attempt_id)
+    except KeyError:
+        return None
 
 
 def _stop_order(cluster: Cluster, item: Item) -> tuple[Token, float]:
@@ -180,27 +362,6 @@ def _stop_order(cluster: Cluster, item: Item) -> tuple[Token, float]:
     assert attempt.stop is not None
     job = cluster.jobs[attempt_id.task.job]
     return attempt.token, 0.0 if attempt.stop.reason is EndReason.DISPATCH_FAILED else job.grace
-
-
-def _requests(
-    session: Session, cluster: Cluster, items: Iterable[Item]
-) -> tuple[dict[AttemptId, LaunchRequest], list[tuple[AttemptId, str]]]:
-    """The launches that may be sent now: within our lease, or taken over; and with all their secrets.
-
-    Beside them those that nobody could ever send, and why: one of them must not hold up the others.
-    """
-    requests, impossible = {}, []
-    for attempt_id, attempt in items:
-        expired = session.clock.now() - attempt.assigned_at >= session.limits.dispatch_lease
-        if expired and not attempt.taken_over and not attempt.acknowledged:
-            continue  # we slept: somebody else may have taken it over
-        try:
-            requests[attempt_id] = launch_request(session, cluster, attempt_id)
-        except MissingSecretError:
-            continue  # it can't start from here; whoever has the secret will start it
-        except ValueError as error:
-            impossible.append((attempt_id, f"it can't be sent: {error}"))
-    return requests, impossible
 
 
 def _ready(cluster: Cluster, job: JobId, known: Mapping[Token, RemoteState]) -> bool:

@@ -1,13 +1,14 @@
-"""Ask workers how they are, in parallel and without the lock; weigh what they say, under it."""
+"""Whom to ask how they are, and what the answers mean: asked without the lock, weighed under it."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import JobId, Token, WorkerId
+from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
 from iris_cli.core.lifecycle import (
     attempts,
     clocks,
@@ -29,7 +30,7 @@ from iris_cli.core.observations import (
 )
 from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.ops.facts import facts_of
-from iris_cli.ops.session import Session
+from iris_cli.ops.session import ReadAt, Session
 
 Seen = WorkerReport | ProbeReport | Silence
 States = dict[Token, RemoteState]
@@ -38,28 +39,48 @@ States = dict[Token, RemoteState]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One worker to ask: for a probe, for how its live attempts are, or for both.
+    """One worker to ask: for a probe, for how its live attempts are, or for both, one after the other.
 
     `stops` are its ghosts, each with its grace in seconds: they are stopped before anything else happens there.
     """
 
     worker: WorkerId
     probe: bool
-    tokens: tuple[Token, ...] = ()
     stops: tuple[tuple[Token, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What was seen of a worker, at what time, and the state of the cluster in which it was asked, and when.
+class Known:
+    """What was known of a worker when it was asked: who it was, and its live attempts by their tokens.
 
-    It may lie around for long before it is weighed: others hold the lock, or this process was stopped.
+    An answer may lie around for long before it is weighed: others hold the lock, or this process was stopped.
     """
+
+    worker: WorkerId
+    identity: tuple[str, str] | None
+    attempts: Mapping[Token, AttemptId]
+    acknowledged: frozenset[Token]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was seen of a worker, at what time, what had been known of it when it was asked, and when that was."""
 
     seen: Seen
     at: float
-    asked: Cluster
+    known: Known
     asked_at: float | None = None
+
+
+def known_of(cluster: Cluster, worker: WorkerId) -> Known:
+    """What is known now of a worker that is about to be asked."""
+    live = list(cluster.live_on(worker))
+    return Known(
+        worker=worker,
+        identity=_identity(cluster, worker),
+        attempts={attempt.token: attempt_id for attempt_id, attempt in live},
+        acknowledged=frozenset(attempt.token for _, attempt in live if attempt.acknowledged),
+    )
 
 
 def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
@@ -71,12 +92,11 @@ def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
     for worker in cluster.workers.values():
         if workers.left_alone(worker, now, session.limits):
             continue
-        tokens = tuple(attempt.token for _, attempt in cluster.live_on(worker.id))
         probe = _needs_probe(session, worker, now)
         stops = _stops(cluster, worker.id)
-        if probe or tokens or stops or worker.condition is not WorkerCondition.HEALTHY:
-            asked.append(Question(worker.id, probe, tokens, stops))
-    witnesses = presumption.witnesses(cluster, {question.worker for question in asked})
+        if probe or worker.claims or stops or worker.condition is not WorkerCondition.HEALTHY:
+            asked.append(Question(worker.id, probe, stops))
+    witnesses = presumption.witnesses(cluster, {question.worker: None for question in asked})
     return asked + [Question(worker, probe=False) for worker in witnesses]
 
 
@@ -96,35 +116,30 @@ def _needs_probe(session: Session, worker: Worker, now: float) -> bool:
     return workers.quarantine_served(worker, now, session.limits)
 
 
-def ask(session: Session, cluster: Cluster, asked: list[Question]) -> Iterator[list[Answer]]:
-    """Put the questions to the workers; answers come in small batches, as they arrive.
+def asking(
+    session: Session, cluster: Cluster, read_at: ReadAt, question: Question, known: Known
+) -> Callable[[], Seen]:
+    """The call that puts a question, or its first part, to a worker. The cluster was read at `read_at`."""
+    worker = cluster.workers[question.worker]
+    target = session.target(worker)
+    if question.probe:
+        return partial(probe, session, worker)
+    if question.stops:
+        return partial(session.runner.stop, target, question.stops)
 
-    To be begun before anything else is read or written: `cluster` is the state of the session.
-    """
-    read_at = session.read_at
+    def poll() -> Seen:
+        renew = lease.may_renew(worker, session.age(read_at), session.limits)
+        return session.runner.poll(target, list(known.attempts), renew=renew)
 
-    def one(question: Question) -> list[Answer]:
-        worker = cluster.workers[question.worker]
-        target, begun = session.target(worker), session.clock.now()
-        answers: list[Seen] = [probe(session, worker)] if question.probe else []
-        if question.stops and not _unanswered(answers):
-            answers.append(session.runner.stop(target, question.stops))
-        if not answers or (question.tokens and not _unanswered(answers)):
-            renew = lease.may_renew(worker, session.age(read_at), session.limits)
-            answers.append(session.runner.poll(target, question.tokens, renew=renew))
-        return [replace(heard(session, cluster, seen), asked_at=begun) for seen in answers]
-
-    for batch in session.fan_out(asked, one):
-        yield [answer for answers in batch for answer in answers]
+    return poll
 
 
-def _unanswered(answers: list[Seen]) -> bool:
-    return bool(answers) and isinstance(answers[-1], Silence)
-
-
-def heard(session: Session, cluster: Cluster, seen: Seen) -> Answer:
-    """What was just answered to a question that was asked in this state of the cluster."""
-    return Answer(seen, session.clock.now(), cluster)
+def rest_of(question: Question, answer: Answer) -> Question | None:
+    """What is still to be asked after an answer."""
+    if isinstance(answer.seen, Silence) or not (question.probe or question.stops):
+        return None
+    rest = replace(question, probe=False, stops=question.stops if question.probe else ())
+    return rest if rest.stops or answer.known.attempts else None
 
 
 def probe(session: Session, worker: Worker, *, first_contact: bool = True) -> ProbeReport | Silence:
@@ -139,8 +154,8 @@ def weigh(
     states: States = {}
     touched: dict[JobId, None] = {}
     for answer in batch:
-        worker = answer.seen.worker
-        if _identity(draft.cluster, worker) != _identity(answer.asked, worker):
+        worker = answer.known.worker
+        if _identity(draft.cluster, worker) != answer.known.identity:
             continue  # forgotten, rebooted or re-created meanwhile: this is about what was there before
         affected = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker)]
         touched.update(dict.fromkeys(affected))
@@ -173,9 +188,10 @@ def weigh_silence(session: Session, draft: Draft, seen: Iterable[Seen]) -> None:
     settle(draft, dict.fromkeys(touched), session.limits)
 
 
-def settle_waiting(draft: Draft, limits: Limits) -> None:
+def settle_waiting(draft: Draft, limits: Limits, unheard: Container[WorkerId] = ()) -> None:
     """Settle the rounds whose verdict waited for evidence that may never come."""
-    settle(draft, [job.id for job in draft.cluster.jobs.values() if job.is_gang and not job.end], limits)
+    waiting = [job.id for job in draft.cluster.jobs.values() if job.is_gang and not job.end]
+    settle(draft, waiting, limits, unheard)
 
 
 def _weigh_one(session: Session, draft: Draft, answer: Answer) -> States:
@@ -200,7 +216,7 @@ def _weigh_one(session: Session, draft: Draft, answer: Answer) -> States:
         attempt_id = by_token.get(report.token)
         if attempt_id is None:
             continue
-        if report.state is RemoteState.ABSENT and not answer.asked.attempt(attempt_id).acknowledged:
+        if report.state is RemoteState.ABSENT and report.token not in answer.known.acknowledged:
             continue  # it wasn't there *yet*: it may have been launched since
         attempts.reported(draft, attempt_id, _aged(report, waited), session.limits)
     return {report.token: report.state for report in seen.attempts}

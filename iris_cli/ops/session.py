@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from iris_cli.clock import Clock, SystemClock
 from iris_cli.config.schema import ClusterConfig, HostConfig
@@ -15,34 +15,50 @@ from iris_cli.core.evolve import Draft, replay
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.limits import Limits
 from iris_cli.core.worker import Worker
+from iris_cli.errors import LogDamagedError, LogReplacedError
 from iris_cli.journal.state_dir import LOCK_TIMEOUT, StateDir
 
 if TYPE_CHECKING:
     from iris_cli.journal.record import Header
+    from iris_cli.journal.state_dir import LogView
+    from iris_cli.journal.writer import Writer
+    from iris_cli.remote.fan_out import FanOut
     from iris_cli.remote.task_runner import TaskRunner
     from iris_cli.remote.transport import Target
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+ReadAt = tuple[float, float]
+"""When something was read: by the wall clock, and by the monotonic one."""
+
+
+def _threads(parallelism: int) -> FanOut[Any]:
+    from iris_cli.remote.fan_out import Threads
+
+    return Threads(parallelism)
+
 
 @dataclass
 class Session:
     """Everything an operation works with.
 
-    `make_runner` gets the cluster's id; it is called once, and only if a worker is asked.
+    `make_runner` gets the cluster's id; it is called once, and only if a worker is asked. `make_fan_out` gets
+    the most calls that may be under way at a time. Operations wait nowhere but in the clock, the fan-out, the
+    state directory and, within a fan-out, the runner.
     """
 
     state: StateDir
     config: ClusterConfig
     make_runner: Callable[[str], TaskRunner]
     clock: Clock = field(default_factory=SystemClock)
+    make_fan_out: Callable[[int], FanOut[Any]] = _threads
     command: str = "iris"  # what the log and the lock say of us
     lock_timeout: float = LOCK_TIMEOUT
     cluster: Cluster = field(default_factory=Cluster)  # as of the last transaction or view
     messages: list[str] = field(default_factory=list)  # what a reader should hear of the log's health
     tell: Callable[[str], None] = lambda _: None  # says at once what a writer repaired
-    read_at: tuple[float, float] = (0.0, 0.0)  # when the state in `cluster` was read, by both clocks
+    read_at: ReadAt = (0.0, 0.0)  # when the state in `cluster` was read, by both clocks
     _begun: bool = False
     _header: Header | None = None
 
@@ -50,7 +66,7 @@ class Session:
     def limits(self) -> Limits:
         return self.config.limits
 
-    def age(self, read_at: tuple[float, float]) -> float:
+    def age(self, read_at: ReadAt) -> float:
         """How long ago a state was read, in seconds, by the clock that says more.
 
         A wall clock may be set back, a monotonic one stands still while the machine sleeps.
@@ -68,16 +84,56 @@ class Session:
         assert self._header is not None, "workers are asked only after the log was read"
         return self.make_runner(self._header.cluster_id)
 
+    @property
+    def begun(self) -> bool:
+        """Whether this invocation has held the lock before."""
+        return self._begun
+
     def view(self) -> Cluster:
         """The cluster as the log has it now, without the lock; `messages` hold a banner if it is damaged."""
-        self.read_at = (self.clock.now(), self.clock.monotonic())
-        log = self.state.read(self.cluster.seq)
+        self._look()
+        return self.cluster
+
+    def _look(self) -> LogView:
+        read_at = (self.clock.now(), self.clock.monotonic())
+        try:
+            log = self.state.read(self.cluster.seq)
+        except LogReplacedError:
+            self._begin_anew()
+            log = self.state.read()
         self._say(log.warnings)
         if log.damage is not None:
             self._say([f"{log.damage.what}; {log.damage.hint}"])
-        self._header = log.header
+        self._take_header(log.header)
         self.cluster = replay(log.transactions, self.cluster)
-        return self.cluster
+        self.read_at = read_at
+        return log
+
+    def _begin_anew(self) -> None:
+        """What was replayed is not in the log any more: a line whose fsync failed was taken back, or lost."""
+        self.cluster = Cluster()
+
+    def _take_header(self, header: Header | None) -> None:
+        ours, theirs = self._header, header
+        if ours is not None and theirs is not None and ours.cluster_id != theirs.cluster_id:
+            raise LogDamagedError(
+                "the event log is now that of another cluster than this command began with",
+                hint="run the command again",
+            )
+        self._header = header
+
+    def decide(self, rule: Callable[[Draft], R]) -> R:
+        """What `rule` decides on the newest state, committed if it records anything.
+
+        Only then is the lock taken, and the rule decides once more, under it. Raises as `transaction`.
+        """
+        if self._look().committed:
+            draft = Draft(self.cluster, self.clock.now())
+            decided = rule(draft)
+            if not draft.events:
+                return decided
+        with self.transaction() as draft:
+            return rule(draft)
 
     @contextmanager
     def transaction(self) -> Iterator[Draft]:
@@ -90,10 +146,10 @@ class Session:
             self.view()  # most of the log is read before the lock is asked for
         if self._header is None:
             self._tell(self.state.create(self.config.name, command=self.command, timeout=self._patience()))
-        with self.state.locked(self.command, self._patience(), after_seq=self.cluster.seq) as writer:
+        with self._locked() as writer:
             self._tell(writer.messages)
             self.read_at = (self.clock.now(), self.clock.monotonic())  # nobody writes while we hold the lock
-            self._header = writer.header
+            self._take_header(writer.header)
             self.cluster = replay(writer.transactions, self.cluster)
             draft = Draft(self.cluster, self.clock.now())
             yield draft
@@ -102,6 +158,20 @@ class Session:
                 draft.cluster.seq, draft.cluster.at = committed.seq, committed.at
                 self.cluster = draft.cluster
         self._begun = True
+
+    @contextmanager
+    def _locked(self) -> Iterator[Writer]:
+        with ExitStack() as stack:
+            try:
+                writer = self._lock(stack)
+            except LogReplacedError:
+                self._begin_anew()
+                writer = self._lock(stack)
+            yield writer
+
+    def _lock(self, stack: ExitStack) -> Writer:
+        patience = self._patience()
+        return stack.enter_context(self.state.locked(self.command, patience, after_seq=self.cluster.seq))
 
     def _patience(self) -> float:
         """How long to wait for the lock: what was asked for, at first; later outcomes are at stake."""
@@ -123,7 +193,8 @@ class Session:
 
     def fan_out(self, items: Sequence[T], act: Callable[[T], R]) -> Iterator[list[R]]:
         """Act on many workers at once; results come in small batches, as they arrive."""
-        from iris_cli.remote.fan_out import fan_out_in_batches
+        from iris_cli.remote.fan_out import batches
 
-        for batch in fan_out_in_batches(items, act, parallelism=self.limits.max_dispatch_parallelism):
+        under_way = self.make_fan_out(self.limits.max_dispatch_parallelism)
+        for batch in batches(under_way, items, act):
             yield [result for _, result in batch]

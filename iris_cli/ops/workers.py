@@ -13,6 +13,7 @@ from iris_cli.core.observations import ProbeReport, Silence
 from iris_cli.core.worker import Worker
 from iris_cli.errors import IrisError, UsageError
 from iris_cli.ops import observe
+from iris_cli.ops.dispatch import send_stops
 from iris_cli.ops.facts import facts_of
 from iris_cli.ops.names import find_worker
 from iris_cli.ops.session import Session
@@ -33,15 +34,18 @@ def probe(session: Session, names: list[str]) -> list[Probed]:
     cluster = session.cluster
     chosen = [find_worker(cluster, name) for name in names] or list(cluster.workers.values())
 
-    def one(worker: Worker) -> tuple[ProbeReport | Silence, float]:
-        return observe.probe(session, worker), session.clock.now()
+    def one(worker: Worker) -> tuple[ProbeReport | Silence, observe.Answer]:
+        known, asked_at = observe.known_of(cluster, worker.id), session.clock.now()
+        seen = observe.probe(session, worker)
+        return seen, observe.Answer(seen, session.clock.now(), known, asked_at)
 
     results = []
     for batch in session.fan_out(chosen, one):
         with session.transaction() as draft:
-            observe.weigh(session, draft, [observe.Answer(seen, at, cluster) for seen, at in batch])
+            observe.weigh(session, draft, [answer for _, answer in batch])
         known = session.cluster.workers  # somebody may have forgotten one meanwhile
         results += [Probed(seen, known[seen.worker]) for seen, _ in batch if seen.worker in known]
+    send_stops(session)
     return sorted(results, key=lambda each: [worker.id for worker in chosen].index(each.worker.id))
 
 
@@ -85,7 +89,9 @@ def accept(session: Session, stranger: Stranger) -> Probed:
             touched = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)]
             identity.probed(draft, facts_of(session, draft.cluster, seen), session.limits, trusted=True)
             observe.settle(draft, dict.fromkeys(touched), session.limits)
-    return Probed(seen, session.cluster.workers[worker.id])
+    accepted = Probed(seen, session.cluster.workers[worker.id])
+    send_stops(session)
+    return accepted
 
 
 def drain(session: Session, names: list[str], reason: str = "") -> list[WorkerId]:
@@ -141,6 +147,7 @@ def forget(session: Session, name: str, *, dead: bool = False, reason: str = "")
         ghosts.declared_dead(draft, worker.id, reason or "the operator says the host is gone")
         draft.record(WorkerForgotten(worker=worker.id, dead=dead, reason=reason))
         observe.settle(draft, dict.fromkeys(touched), session.limits)
+    send_stops(session)
     return worker.id
 
 

@@ -1,4 +1,4 @@
-"""Do the same to many hosts at once; hand over each result as it comes."""
+"""Do many slow things at once, each in a thread of its own; results are taken as they come."""
 
 from __future__ import annotations
 
@@ -6,13 +6,105 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 PARALLELISM = 128  # more threads than this only wait for the interpreter lock, and time out falsely
+LINGER = 0.05  # seconds
+
+
+class FanOut(Protocol[R]):
+    """Things under way. One strand submits and takes; what runs meanwhile is nobody's business."""
+
+    def submit(self, act: Callable[[], R]) -> None:
+        """Begin `act` as soon as its turn comes: at once, unless the most that may run at a time do."""
+        ...
+
+    def take(self, patience: float | None = None) -> list[R]:
+        """Results that have come, and if none has, those that come next.
+
+        Waits up to `patience` seconds for the first one (None: as long as it takes). Empty if none came, or
+        if nothing is under way. What an `act` raised is raised here, after what came before it was taken.
+        """
+        ...
+
+    def close(self) -> None:
+        """Begin nothing more and wait for nothing: results of what still runs are thrown away."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    error: BaseException
+
+
+class Threads(Generic[R]):
+    """A FanOut of at most `parallelism` threads, which keep nobody from leaving, not even the interpreter.
+
+    A batch of results holds what has come within `linger` seconds of its first one.
+    """
+
+    def __init__(self, parallelism: int = PARALLELISM, *, linger: float = LINGER) -> None:
+        self._most = max(parallelism, 1)
+        self._linger = linger
+        self._waiting: SimpleQueue[Callable[[], R] | None] = SimpleQueue()
+        self._outcomes: SimpleQueue[R | _Raised] = SimpleQueue()
+        self._arrived: deque[R | _Raised] = deque()
+        self._threads = 0
+        self._missing = 0  # submitted, and not arrived yet
+
+    def submit(self, act: Callable[[], R]) -> None:
+        self._missing += 1
+        self._waiting.put(act)
+        if self._threads < min(self._most, self._missing):
+            self._threads += 1
+            threading.Thread(target=self._work, name="iris-fan-out", daemon=True).start()
+
+    def take(self, patience: float | None = None) -> list[R]:
+        if not self._arrived:
+            self._collect(patience)
+        taken: list[R] = []
+        while self._arrived:
+            outcome = self._arrived.popleft()
+            if isinstance(outcome, _Raised):
+                if taken:
+                    self._arrived.appendleft(outcome)
+                    break
+                raise outcome.error
+            taken.append(outcome)
+        return taken
+
+    def close(self) -> None:
+        with suppress(Empty):
+            while True:
+                self._waiting.get_nowait()
+        for _ in range(self._threads):
+            self._waiting.put(None)
+        self._threads = self._missing = 0
+
+    def _work(self) -> None:
+        while (act := self._waiting.get()) is not None:
+            try:
+                self._outcomes.put(act())
+            except BaseException as error:  # noqa: BLE001,RUF100 - handed over to whoever takes the results
+                self._outcomes.put(_Raised(error))
+
+    def _collect(self, patience: float | None) -> None:
+        """Wait for one outcome, then for what else comes soon."""
+        until = None
+        while self._missing:
+            wait = patience if until is None else max(0.0, until - time.monotonic())
+            try:
+                self._arrived.append(self._outcomes.get(timeout=wait))
+            except Empty:
+                return
+            self._missing -= 1
+            until = until or time.monotonic() + self._linger
 
 
 def fan_out(
@@ -31,51 +123,43 @@ def fan_out(
 
 
 def fan_out_in_batches(
-    items: Sequence[T], act: Callable[[T], R], *, parallelism: int = PARALLELISM, linger: float = 0.05
+    items: Sequence[T], act: Callable[[T], R], *, parallelism: int = PARALLELISM, linger: float = LINGER
 ) -> Iterator[list[tuple[T, R]]]:
     """The same in batches: what has finished within `linger` seconds of the first result of a batch.
 
     One slow host then holds up nothing that is already known of the others.
     """
-    waiting = deque(items)
-    outcomes: SimpleQueue[tuple[T, R] | BaseException] = SimpleQueue()
+    return batches(Threads(parallelism, linger=linger), items, act)
 
-    def work() -> None:
-        while True:
-            try:
-                item = waiting.popleft()
-            except IndexError:
-                return
-            try:
-                outcomes.put((item, act(item)))
-            except BaseException as error:  # noqa: BLE001,RUF100 - handed over to whoever asked, below
-                outcomes.put(error)
 
-    failure: BaseException | None = None
+def batches(
+    threads: FanOut[tuple[T, R | _Raised]], items: Sequence[T], act: Callable[[T], R]
+) -> Iterator[list[tuple[T, R]]]:
+    """The results of all items in batches, by a fan-out of one's own; it is closed in the end."""
+
+    def one(item: T) -> tuple[T, R | _Raised]:
+        try:
+            return item, act(item)
+        except BaseException as error:  # noqa: BLE001,RUF100 - raised when all others were delivered, below
+            return item, _Raised(error)
+
+    failure: _Raised | None = None
     missing = len(items)
     try:
-        for _ in range(min(max(parallelism, 1), len(items))):
-            threading.Thread(target=work, name="iris-fan-out", daemon=True).start()
+        for item in items:
+            threads.submit(lambda item=item: one(item))  # type: ignore[misc]  # the default binds the item
         while missing:
-            arrived = _arrivals(outcomes, missing, linger)
+            arrived = threads.take()
             missing -= len(arrived)
-            failure = failure or next((each for each in arrived if isinstance(each, BaseException)), None)
-            batch = [each for each in arrived if not isinstance(each, BaseException)]
+            batch = []
+            for item, outcome in arrived:
+                if isinstance(outcome, _Raised):
+                    failure = failure or outcome
+                else:
+                    batch.append((item, outcome))
             if batch:
                 yield batch
     finally:
-        waiting.clear()
+        threads.close()
     if failure is not None:
-        raise failure
-
-
-def _arrivals(outcomes: SimpleQueue[T], missing: int, linger: float) -> list[T]:
-    """Wait for one outcome, then take what else comes soon; at most `missing`."""
-    arrived = [outcomes.get()]
-    until = time.monotonic() + linger
-    while len(arrived) < missing:
-        try:
-            arrived.append(outcomes.get(timeout=max(0.0, until - time.monotonic())))
-        except Empty:
-            break
-    return arrived
+        raise failure.error

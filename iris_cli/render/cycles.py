@@ -13,9 +13,7 @@ def show(output: Output, cluster: Cluster, result: CycleResult) -> None:
     if output.as_json:
         output.document(
             {
-                "assigned": [{"task": str(each.task), "worker": each.worker} for each in plan.assignments]
-                if plan
-                else [],
+                "assigned": [{"task": str(each.task), "worker": each.worker} for each in result.assigned],
                 "waiting": [
                     {"id": str(key), "reason": reasons[0].kind.value, "text": reasons[0].text}
                     for key, reasons in (plan.waiting.items() if plan else ())
@@ -29,7 +27,7 @@ def show(output: Output, cluster: Cluster, result: CycleResult) -> None:
             }
         )
         return
-    for each in plan.assignments if plan else ():
+    for each in result.assigned:
         output.line(f"assigned {each.task} to {each.worker}")
     for key, reasons in plan.waiting.items() if plan else ():
         output.line(f"waiting {key}: {reasons[0].text if reasons else 'no reason known'}")

@@ -26,8 +26,11 @@ def polled(site: Site) -> Callable[[], None]:
     """Somebody asks all workers now, and weighs what they said when the result is called."""
     session = site.session()
     seen = session.view()
-    asked = observe.questions(session, seen, session.clock.now())
-    answers = [answer for batch in observe.ask(session, seen, asked) for answer in batch]
+    answers = []
+    for question in observe.questions(session, seen, session.clock.now()):
+        known = observe.known_of(seen, question.worker)
+        said = observe.asking(session, seen, session.read_at, question, known)()
+        answers.append(observe.Answer(said, session.clock.now(), known))
 
     def weigh() -> None:
         with session.transaction() as draft:
@@ -258,8 +261,12 @@ def test_what_still_runs_on_a_worker_declared_dead_is_stopped_before_it_takes_so
     w0.unkillable = True
     site.cycle(60.0)
     assert [entry.state for entry in w0.tokens.values()] == [S.UNKILLABLE]
+    assert site.cluster.workers[WorkerId("w0")].quarantined
     w0.unkillable = False
-    site.run(60)
+    site.cycle()
+    assert [entry.state for entry in w0.tokens.values()] == [S.STOPPED]
+    site.cycle(3600.0)
+    site.run(2)
     assert [entry.state for entry in w0.tokens.values()] == [S.STOPPED, S.RUNNING]
 
 

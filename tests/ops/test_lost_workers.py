@@ -74,14 +74,16 @@ def test_nothing_is_placed_where_a_ghost_can_t_be_killed(site: Site) -> None:
 def test_what_was_forgotten_as_dead_is_stopped_when_it_is_configured_again(site: Site) -> None:
     from iris_cli.ops import workers
 
-    site.hosts["w0"].silence = SilenceKind.UNREACHABLE
+    w0, ghost = site.hosts["w0"], site.attempt("train").token
+    w0.silence = SilenceKind.UNREACHABLE
     site.cycle()
     workers.forget(site.session(), "w0", dead=True)
-    site.hosts["w0"].silence = None
+    w0.silence = None
+    w0.calls.clear()
     site.launch("next", replicas=2, cpu=3.0)
     site.cycle(60)
-    site.cycle(60)
-    assert site.hosts["w0"].running == ["next/task-1"]
+    assert w0.calls == ["probe", "stop", "prepare"]
+    assert (w0.tokens[ghost].state, len(w0.running)) == (S.STOPPED, 1)
     assert site.cluster.ghosts == {}
 
 

@@ -71,7 +71,7 @@ def test_the_time_is_over_to_the_second(tmp_path: Path) -> None:
 
 
 def test_it_says_why_no_cycle_could_be_run(tmp_path: Path) -> None:
-    world = World(Lab().job("train"), tmp_path / "state")
+    world = World(Lab().worker("w").job("train"), tmp_path / "state")
     with world.scheduler():
         waited = wait_for(world.session(), [JobId("train")], timeout=1)
     assert waited.trouble is not None

@@ -41,7 +41,7 @@ class Hosts:
         self.afterwards()
         return LogChunk(data=data[start : start + limit], offset=start, size=len(data), inode=1)
 
-    def poll(self, target: Target, tokens: Sequence[Token]) -> WorkerReport | Silence:
+    def poll(self, target: Target, tokens: Sequence[Token], *, renew: bool = True) -> WorkerReport | Silence:
         return self.polls.get(target.worker) or silence(target.worker)
 
     def probe(self, target: Target, *, first_contact: bool = False) -> ProbeReport | Silence:

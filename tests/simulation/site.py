@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar, cast
 
@@ -23,7 +21,6 @@ from tests.simulation.strands import Bell, Killed, Process, Scheduler
 from tests.simulation.truth import Truth
 from tests.simulation.wires import Network, SimRunner
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 _LINGER = 0.05
@@ -90,22 +87,7 @@ class Strands(Generic[R]):
         self._arrived = []
 
 
-@dataclass
-class SimSession(Session):
-    """A session whose calls to many workers are strands instead of threads."""
-
-    process: Process | None = None
-
-    def fan_out(self, items: Sequence[T], act: Callable[[T], R]) -> Iterator[list[R]]:
-        assert self.process is not None
-        strands: Strands[R] = Strands(self.process)
-        for item in items:
-            strands.submit(partial(act, item))
-        missing = len(items)
-        while missing:
-            batch = strands.take()
-            missing -= len(batch)
-            yield batch
+SimSession = Session
 
 
 class Site:
@@ -131,7 +113,7 @@ class Site:
     def invoke(
         self,
         command: str,
-        act: Callable[[SimSession], object],
+        act: Callable[[Session], object],
         *,
         dies_after: int = 0,
         patience: float = 10.0,
@@ -167,16 +149,16 @@ class Site:
 
     def view(self) -> Session:
         """What somebody sees who only looks."""
-        return SimSession(
+        return Session(
             state=StateDir(self._state, now=self.clock.now, actor="looking on"),
             config=self.config,
             make_runner=lambda _: cast("TaskRunner", None),
             clock=self.clock,
         )
 
-    def _session(self, process: Process, patience: float) -> SimSession:
+    def _session(self, process: Process, patience: float) -> Session:
         disk = SimDisk(self.medium, self.scheduler)
-        return SimSession(
+        return Session(
             state=StateDir(self._state, now=self.clock.now, actor=process.name, disk=disk),
             config=self.config,
             make_runner=lambda _: cast(
@@ -185,7 +167,7 @@ class Site:
             clock=self.clock,
             command="",
             lock_timeout=patience,
-            process=process,
+            make_fan_out=lambda _: Strands(process),
         )
 
     def kill_all(self) -> None:

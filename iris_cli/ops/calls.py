@@ -1,0 +1,93 @@
+"""Calls to workers under way: one at a time for each worker, and no more than the limit altogether."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from iris_cli.core.ids import AttemptId, WorkerId
+from iris_cli.core.observations import Silence, SilenceKind
+from iris_cli.ops.observe import Answer, Known, Question, Seen
+from iris_cli.ops.session import Session
+
+if TYPE_CHECKING:
+    from iris_cli.remote.fan_out import FanOut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of the worker protocol, and what was known of the worker when it was made.
+
+    `question` is what it is to answer, if it is asked in a poll; `starts` are the attempts that it may start.
+    """
+
+    known: Known
+    act: Callable[[], Seen]
+    question: Question | None = None
+    starts: tuple[AttemptId, ...] = ()
+
+    @property
+    def worker(self) -> WorkerId:
+        return self.known.worker
+
+
+Returned = tuple[Call, Answer]
+
+
+class Calls:
+    """The calls of one invocation. A call's deadline starts when it is sent: there is always room for it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._fan_out: FanOut[Returned] | None = None
+        self._under_way: dict[WorkerId, Call] = {}
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    @property
+    def full(self) -> bool:
+        """Whether one more would have to wait for its turn."""
+        return len(self._under_way) >= max(self._session.limits.max_dispatch_parallelism, 1)
+
+    def busy(self, worker: WorkerId) -> bool:
+        """Whether a call to this worker hasn't been answered yet."""
+        return worker in self._under_way
+
+    def under_way(self) -> list[Call]:
+        """What hasn't been answered yet."""
+        return list(self._under_way.values())
+
+    def send(self, call: Call) -> None:
+        """Send a call to a worker that isn't busy, while there is room."""
+        if self._fan_out is None:
+            self._fan_out = self._session.make_fan_out(self._session.limits.max_dispatch_parallelism)
+        self._under_way[call.worker] = call
+        self._fan_out.submit(lambda: (call, self._carry_out(call)))
+
+    def take(self, patience: float | None = None) -> list[Returned]:
+        """What has been answered; waits for an answer up to `patience` seconds, or as long as it takes."""
+        if self._fan_out is None:
+            return []
+        returned = self._fan_out.take(patience)
+        for call, _ in returned:
+            del self._under_way[call.worker]
+        return returned
+
+    def _carry_out(self, call: Call) -> Answer:
+        """In a thread of its own. A fault of ours in one call must not end the others: it is no answer."""
+        asked_at = self._session.clock.now()
+        try:
+            seen = call.act()
+        except Exception as error:
+            detail = f"internal error: {type(error).__name__}: {error}"
+            seen = Silence(worker=call.worker, kind=SilenceKind.LOCAL, step="call", detail=detail)
+        return Answer(seen, self._session.clock.now(), call.known, asked_at)
+
+    def close(self) -> None:
+        """Wait for nothing more. What is under way may still happen on its worker."""
+        if self._fan_out is not None:
+            self._fan_out.close()
+        self._fan_out = None
+        self._under_way.clear()
