@@ -16,6 +16,7 @@ class Limits:
     )
     max_dispatch_parallelism: int = 128
     launch_timeout: float = 10.0  # between `go` and the start of the user's command
+    device_wait: float = 60.0  # how long a start waits for chips and ports that something else still holds
     backoff_first: float = 10.0  # doubles with each failure in a row
     backoff_max: float = 600.0
     quarantine_after: int = 3  # refusals by one worker in a row

@@ -78,7 +78,8 @@ class ProbeReport:
     `metadata` holds what the TPU metadata server said, by the server's own keys (`accelerator-type`,
     `agent-worker-number`, `instance-id`, `tpu-name`, `zone`, `preemptible`); empty where there is none.
     `containment` is what keeps a task's processes together there: `cgroup`, or its `session` and marker alone.
-    `tokens` are attempts found there, whether or not the log knows them. `warnings` are in words.
+    `tokens` are the attempts found there that were not stopped, whether or not the log knows them. `warnings`
+    are in words.
     """
 
     worker: WorkerId
@@ -96,6 +97,50 @@ class ProbeReport:
     metadata: tuple[tuple[str, str], ...] = ()
     tokens: tuple[Token, ...] = ()
     warnings: tuple[str, ...] = ()
+
+
+class LockFile(StrEnum):
+    """The lock file of the TPU library on a worker, which a killed program leaves behind."""
+
+    NONE = "none"
+    HELD = "held"  # somebody has it open, or a chip
+    STALE = "stale"  # nobody has: the next start on these chips removes it
+    FOREIGN = "foreign"  # no plain file, or another user's: left alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A process that holds chips. `boot_id`, `pid` and `start` (clock ticks since boot) name it, and no other.
+
+    `token` is the attempt it belongs to, by its own word (the marker in its environment) or by proof; None is a
+    process that iris didn't start, or that hides it. `devices` is empty for one that was to be stopped, holds
+    nothing any more and still lives. `command` is as the worker has it: not fit for a terminal.
+    """
+
+    boot_id: str
+    pid: int
+    start: int
+    devices: tuple[str, ...] = ()
+    command: str = ""
+    token: Token | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnwedgeReport:
+    """What holds up a worker, beside the attempts that are iris's own.
+
+    `attempts` are those that the caller doesn't know, and that nobody has stopped yet: running or over. With
+    them are those that this call was to stop. `unseen` is how many processes of other users could not be looked
+    into: what they hold is not known.
+    """
+
+    worker: WorkerId
+    boot_id: str
+    incarnation: str
+    holders: tuple[Holder, ...] = ()
+    attempts: tuple[AttemptReport, ...] = ()
+    lock: LockFile = LockFile.NONE
+    unseen: int = 0
 
 
 class SilenceKind(StrEnum):

@@ -85,7 +85,7 @@ def _identity(place: Place) -> dict[str, str]:
 def _gang(place: Place) -> dict[str, str]:
     job = place.job
     hosts = [worker.connection.host for worker in place.ranks]
-    port = JAX_PORT if place.on_tpu else _port(place)
+    port = coordinator_port(place)
     per_slice = job.replicas // job.slices
     slice_name = place.worker.attributes.get(TPU_NAME_ATTRIBUTE_KEY)
     env = {
@@ -109,8 +109,10 @@ def _gang(place: Place) -> dict[str, str]:
     return env
 
 
-def _port(place: Place) -> int:
-    """A port for the gang's coordinator: another one for each round, for the old one may linger."""
+def coordinator_port(place: Place) -> int:
+    """Where the first rank of a gang listens. Off TPUs another one for each round, for the old one may linger."""
+    if place.on_tpu:
+        return JAX_PORT
     return _FIRST_PORT + (place.job.order * 97 + place.attempt.round * 7) % _PORTS
 
 

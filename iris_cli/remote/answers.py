@@ -10,11 +10,20 @@ from dataclasses import dataclass
 
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.observations import AttemptReport, ProbeReport, RemoteState, WorkerReport
+from iris_cli.core.observations import (
+    AttemptReport,
+    Holder,
+    LockFile,
+    ProbeReport,
+    RemoteState,
+    UnwedgeReport,
+    WorkerReport,
+)
 from iris_cli.remote.frames import Frame, broken
 
 LONGEST_TAIL = 8 << 10
 LONGEST_TEXT = 32 << 10
+LONGEST_COMMAND = 2 << 10
 
 _NUMBER = r"(?:0|[1-9][0-9]{0,14})"
 _CLOCK = re.compile(rf"H ({_NUMBER}) ({_NUMBER})")
@@ -27,6 +36,8 @@ _TEXT = re.compile(
     r"V (gpu_variant|warning|containment|accelerator-type|agent-worker-number|instance-id|worker-network-endpoints"
     r"|tpu-env|zone|preemptible)"
 )
+_HOLDER = re.compile(rf"C ({_NUMBER}) ({_NUMBER}) (-|[0-9a-f]{{32}})")
+_LOCK = re.compile(rf"F (none|held|stale|foreign) ({_NUMBER})")
 _TOKEN = re.compile(r"K ([0-9a-f]{32})")
 _TPU_ENV = re.compile(r"^([A-Z_]{1,40}): *'?([^'\n]*?)'? *$", re.MULTILINE)
 
@@ -72,6 +83,48 @@ def worker_report(
         clock=clock,
         uptime=uptime,
         attempts=attempts,
+    )
+
+
+def unwedge_report(
+    frame: Frame, worker: WorkerId, keep: Sequence[Token], cleared: Sequence[Token]
+) -> UnwedgeReport:
+    """The answer to `unwedge`: never about attempts in `keep`, always about those in `cleared`. Raises NoAnswer."""
+    _, _, records = _records(frame, LONGEST_COMMAND)
+    lock = _LOCK.fullmatch(records[0].line) if records and not records[0].data else None
+    if lock is None:
+        raise broken("the answer does not begin with the lock file")
+    holders, attempts = [], []
+    for record in records[1:]:
+        if match := _HOLDER.fullmatch(record.line):
+            holders.append(_holder(frame.boot_id, match, record.data))
+        else:
+            attempts.append(_attempt(record))
+    tokens = [attempt.token for attempt in attempts]
+    if len({*tokens, *keep}) != len(tokens) + len(set(keep)) or not set(tokens).issuperset(cleared):
+        raise broken("the answer is not about the attempts that were asked for")
+    if len({holder.pid for holder in holders}) != len(holders):
+        raise broken("the answer names a process twice")
+    return UnwedgeReport(
+        worker=worker,
+        boot_id=frame.boot_id,
+        incarnation=frame.incarnation,
+        holders=tuple(holders),
+        attempts=tuple(attempts),
+        lock=LockFile(lock[1]),
+        unseen=int(lock[2]),
+    )
+
+
+def _holder(boot_id: str, match: re.Match[str], data: bytes) -> Holder:
+    devices, _, command = data.decode("utf-8", "replace").partition("\n")
+    return Holder(
+        boot_id=boot_id,
+        pid=int(match[1]),
+        start=int(match[2]),
+        devices=tuple(devices.split()),
+        command=command,
+        token=None if match[3] == "-" else Token(match[3]),
     )
 
 

@@ -26,7 +26,8 @@ _DIRECTORIES = 'export IRIS_TASK_DIR="$1" IRIS_WORKDIR="$1/work" IRIS_OUTPUT_DIR
 class LaunchRequest:
     """What to start. Times in seconds; a `timeout`, `setup_timeout` or `lease` of 0 is none.
 
-    `argv` is run without a shell, `setup` by one beforehand. `exclusive` needs the chips of the host for itself.
+    `argv` is run without a shell, `setup` by one beforehand. `exclusive` needs the chips of the host for itself,
+    `port` (0: none) is one that it will listen on: for both it waits `device_wait` at most.
     With a `lease` the task is stopped once no poll has renewed it for so long, counted from its start.
     """
 
@@ -39,6 +40,8 @@ class LaunchRequest:
     lease: float = 0
     grace: float = 30
     exclusive: bool = False
+    port: int = 0
+    device_wait: float = 60
 
 
 def command_text(request: LaunchRequest) -> str:
@@ -76,14 +79,19 @@ def setup_text(request: LaunchRequest) -> str:
 
 
 def settings_text(request: LaunchRequest) -> str:
-    """The attempt's own settings in the file `run`. Raises ValueError for times that are none."""
+    """The attempt's own settings in the file `run`. Raises ValueError for times and ports that are none."""
+    if not 0 <= request.port < 1 << 16:
+        raise ValueError(f"{request.port} is no port")
     settings = {
-        "time_limit": request.timeout,
-        "setup_limit": request.setup_timeout,
-        "lease_limit": request.lease,
-        "grace": request.grace,
+        "time_limit": hundredths(request.timeout),
+        "setup_limit": hundredths(request.setup_timeout),
+        "lease_limit": hundredths(request.lease),
+        "grace": hundredths(request.grace),
+        "device_wait": hundredths(request.device_wait),
+        "exclusive": int(request.exclusive),
+        "port": int(request.port),
     }
-    return "\n".join(f"{name}={hundredths(seconds)}" for name, seconds in settings.items())
+    return "\n".join(f"{name}={value}" for name, value in settings.items())
 
 
 def hundredths(seconds: float) -> int:

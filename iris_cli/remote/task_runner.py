@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Sequence
 from typing import Literal
 
 from iris_cli.core.ids import Token, is_name, parse_token
-from iris_cli.core.observations import ProbeReport, Silence, WorkerReport
-from iris_cli.remote.answers import LogChunk, log_chunk, probe_report, worker_report
+from iris_cli.core.observations import Holder, ProbeReport, Silence, UnwedgeReport, WorkerReport
+from iris_cli.remote.answers import LogChunk, log_chunk, probe_report, unwedge_report, worker_report
 from iris_cli.remote.frames import Frame, broken, parse_frame
 from iris_cli.remote.launch_request import (
     LaunchRequest,
@@ -29,8 +30,11 @@ LONGEST_PIECE = 512 << 10
 _ROOM = 64 << 10  # bytes of an answer beside what was asked for; a login shell may be talkative
 _ROOM_PER_ATTEMPT = 8 << 10
 _ROOM_FOR_TOKENS = 1 << 20
-_CHIPS_PATIENCE = 2.0  # seconds that a `prepare` waits for chips to be let go
 _PROBE_PATIENCE = 5.0  # a probe asks the metadata server, too
+_UNWEDGE_PATIENCE = 10.0  # every process is looked into, and every attempt
+
+
+_BOOT_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class TaskRunner:
@@ -92,8 +96,7 @@ class TaskRunner:
         steps = [_prepare_line(request) for request in requests]
         if go:
             steps += _go_lines(tokens)
-        patience = _CHIPS_PATIENCE if any(request.exclusive for request in requests) else 0.0
-        return self._launch(target, "prepare", steps, tokens, boot_id, incarnation, patience)
+        return self._launch(target, "prepare", steps, tokens, boot_id, incarnation)
 
     def go(
         self, target: Target, tokens: Sequence[Token], *, boot_id: str, incarnation: str
@@ -123,6 +126,46 @@ class TaskRunner:
         ]
         return self._report(target, "stop", steps, tokens)
 
+    def unwedge(
+        self,
+        target: Target,
+        *,
+        keep: Sequence[Token],
+        known: Sequence[Token] = (),
+        clear: Sequence[Holder | Token] = (),
+        grace: float = 30.0,
+    ) -> UnwedgeReport | Silence:
+        """Who holds the chips there, and which attempts are there that are not in `keep`.
+
+        `keep` are the attempts of this worker that live by the log as it is *now*: neither they nor their processes
+        are touched, or reported as strangers. `known` are those that have ended by the log: reported only if they
+        have not ended there. With the operator's consent `clear` names processes and attempts of an earlier report,
+        and exactly these are stopped: SIGTERM, after `grace` seconds SIGKILL, by a process of its own there, so that
+        losing this call changes nothing. To see how that goes, ask again without `clear`: a process has gone when
+        it isn't among the holders, an attempt when it isn't among the attempts. Raises ValueError if `clear` names
+        what is to be kept.
+        """
+        kept = _unique(keep)
+        holders = [each for each in clear if isinstance(each, Holder)]
+        tokens = _unique([each for each in clear if not isinstance(each, Holder)])
+        owned = {*tokens, *(each.token for each in holders if each.token)}.intersection(kept)
+        if owned:
+            raise ValueError(f"{min(owned)} is an attempt that is to be kept")
+        words: dict[str, Sequence[str]] = {
+            "keep": kept,
+            "known": _unique(known),
+            "evicted": [_process_word(each) for each in holders],
+            "cleared": tokens,
+        }
+        call = [self._open(target), *(f"{name}={quote(' '.join(said))}" for name, said in words.items())]
+        call += [f"clear {hundredths(grace)}"] if clear else []
+        call += ["begin_frame", "tell_holders", "tell_strangers", "end_frame"]
+        try:
+            frame = self._ask(target, "unwedge", call, room=_ROOM_FOR_TOKENS, patience=_UNWEDGE_PATIENCE)
+            return unwedge_report(frame, target.worker, kept, tokens)
+        except NoAnswer as silence:
+            return silence.silence(target.worker)
+
     def logs(
         self, target: Target, token: Token, *, stream: Literal["out", "err"] | str, offset: int, limit: int
     ) -> LogChunk | Silence:
@@ -145,7 +188,6 @@ class TaskRunner:
         tokens: Sequence[Token],
         boot_id: str,
         incarnation: str,
-        patience: float = 0.0,
     ) -> WorkerReport | Silence:
         """A call that is only for that host since that boot."""
         tokens = _unique(tokens)
@@ -163,7 +205,7 @@ class TaskRunner:
             "end_frame",
         ]
         try:
-            frame = self._ask(target, name, call, room=_ROOM_PER_ATTEMPT * len(tokens), patience=patience)
+            frame = self._ask(target, name, call, room=_ROOM_PER_ATTEMPT * len(tokens))
             return worker_report(frame, target.worker, tokens, (boot_id, incarnation))
         except NoAnswer as silence:
             return silence.silence(target.worker)
@@ -214,12 +256,19 @@ class TaskRunner:
 
 def _prepare_line(request: LaunchRequest) -> str:
     texts = (command_text(request), environment_text(request), setup_text(request), settings_text(request))
-    words = [parse_token(request.token), str(int(request.exclusive)), *map(quote, texts)]
+    words = [parse_token(request.token), *map(quote, texts)]
     return f"prepare {' '.join(words)}"
 
 
 def _go_lines(tokens: Sequence[Token]) -> list[str]:
     return [f"go {parse_token(token)}" for token in tokens]
+
+
+def _process_word(holder: Holder) -> str:
+    """One process for the library. Raises ValueError for what no worker could have said."""
+    if not _BOOT_ID.fullmatch(holder.boot_id) or min(holder.pid, holder.start) < 0:
+        raise ValueError(f"{holder!r:.80} is no process of a report")
+    return f"{holder.boot_id}:{holder.pid}:{holder.start}"
 
 
 def _unique(tokens: Sequence[Token]) -> list[Token]:

@@ -18,6 +18,7 @@ class HostPaths:
     dev: str = "/dev"
     sys: str = "/sys"
     mounts: str = "/proc/self/mounts"
+    lock: str = "/tmp/libtpu_lockfile"  # noqa: S108 - where the TPU library has it
 
 
 _PROCESSES = ("host", "attempt", "group", "tree")
@@ -29,13 +30,15 @@ _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
         "poll": (*_PROCESSES, "report"),
         "stop": ("report",),
         "logs": ("host", "report", "logs"),
+        "unwedge": ("report", "unwedge"),
     }
 )
 _LASTING: Mapping[str, Sequence[str]] = MappingProxyType(
     {  # what is left to run on the worker when the call is over: it travels as text, too
-        "prepare": (*_PROCESSES, "fence", "run"),
-        "go": (*_PROCESSES, "fence", "run"),
+        "prepare": (*_PROCESSES, "fence", "devices", "run"),
+        "go": (*_PROCESSES, "fence", "devices", "run"),
         "stop": (*_PROCESSES, "fence", "stop"),
+        "unwedge": (*_PROCESSES, "fence", "stop", "devices", "evict"),
     }
 )
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
 import pytest
 
-from iris_cli.core.observations import RemoteState
+from iris_cli.core.observations import Holder, RemoteState
 from iris_cli.remote.transport import Output, Target
 from tests.remote.conftest import MakeHost
 from tests.support.local_transport import SHELLS, LocalTransport
-from tests.support.worker_host import WorkerHost, marked
+from tests.support.worker_host import WorkerHost, is_alive, marked, start_ticks
 
 STEP = 397
 """Every so many bytes there is a cut, and at each of the last hundred."""
@@ -27,7 +28,16 @@ class Recorder(LocalTransport):
         return Output(stdout=b"", stderr=b"", status=1)
 
 
-def scripts_of_every_call(host: WorkerHost, tmp_path: Path) -> list[bytes]:
+@pytest.fixture
+def bystander() -> Iterator[int]:
+    """A process that some of the scripts would end."""
+    process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+def scripts_of_every_call(host: WorkerHost, tmp_path: Path, bystander: int) -> list[bytes]:
     recorder = Recorder(tmp_path / "unused", host.tools)
     host.runner._transport = recorder
     fresh = host.request(
@@ -43,6 +53,8 @@ def scripts_of_every_call(host: WorkerHost, tmp_path: Path) -> list[bytes]:
     host.runner.poll(host.target, [prepared])
     host.runner.logs(host.target, prepared, stream="out", offset=0, limit=10)
     host.runner.probe(host.target)
+    stray = Holder(boot_id=host.boot_id, pid=bystander, start=int(start_ticks(bystander)))
+    host.runner.unwedge(host.target, keep=[plain.token], clear=[stray, prepared], grace=0.0)
     host.runner._transport = host.transport
     return recorder.scripts
 
@@ -52,14 +64,16 @@ def snapshot(directory: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_script_cut_at_any_byte_does_nothing(make_host: MakeHost, tmp_path: Path, shell: str) -> None:
+def test_a_script_cut_at_any_byte_does_nothing(
+    make_host: MakeHost, tmp_path: Path, bystander: int, shell: str
+) -> None:
     host = make_host(shell)
     host.probe()
     waiting = host.request("touch", f"{tmp_path}/ran")
     host.prepare(waiting)
     (tmp_path / "empty-home").mkdir()
     before = snapshot(tmp_path / "host"), snapshot(tmp_path / "empty-home")
-    for number, script in enumerate(scripts_of_every_call(host, tmp_path)):
+    for number, script in enumerate(scripts_of_every_call(host, tmp_path, bystander)):
         for cut in [*range(number, len(script), STEP), *range(len(script) - 100, len(script))]:
             for home in ("host/home", "empty-home"):
                 done = subprocess.run(
@@ -77,6 +91,7 @@ def test_a_script_cut_at_any_byte_does_nothing(make_host: MakeHost, tmp_path: Pa
     assert not (tmp_path / "ran").exists()
     assert not (tmp_path / "set-up").exists()
     assert not any(marked(token) for token in host.tokens)
+    assert is_alive(bystander)
     assert host.state(waiting.token) is RemoteState.PREPARED
 
 

@@ -43,12 +43,14 @@ def test_a_probe_tells_what_the_host_has(host: WorkerHost) -> None:
     assert report.warnings == ()
 
 
-def test_a_probe_lists_the_tokens_it_finds_and_nothing_else(host: WorkerHost) -> None:
+def test_a_probe_lists_the_attempts_that_nobody_has_stopped_and_nothing_else(host: WorkerHost) -> None:
     live, ended, absent = host.running("sleep", "1000"), host.launch("true"), host.request("true").token
+    stopped = host.running("sleep", "1000")
     host.stop(absent)
+    host.stopped(stopped)
     (host.root / "a/notes").mkdir()
     (host.root / f"a/{'Z' * 32}").touch()
-    assert set(host.probe().tokens) == {live, ended, absent}
+    assert set(host.probe().tokens) == {live, ended}
 
 
 def test_a_damaged_incarnation_is_refused_not_replaced(host: WorkerHost) -> None:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -168,51 +164,6 @@ def test_out_of_memory_is_told_where_the_kernel_tells_it(make_host: MakeHost, tm
     assert host.ended("sh", "-c", "kill -s KILL $$").cause == ""
     report = host.ended("sh", "-c", f"echo oom_kill 5 >{events}; kill -s KILL $$")
     assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 137, "oom")
-
-
-@pytest.fixture
-def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of somebody else that holds a chip."""
-    (tmp_path / "dev/vfio").mkdir(parents=True)
-    (tmp_path / "dev/vfio/vfio").touch()
-    chip = tmp_path / "dev/accel0"
-    chip.touch()
-    with chip.open() as file:
-        process = subprocess.Popen(
-            [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[file.fileno()]
-        )
-    yield process
-    process.kill()
-    process.wait()
-
-
-def test_a_chip_that_somebody_holds_is_a_no_start(
-    make_host: MakeHost, tmp_path: Path, holder: subprocess.Popen[bytes]
-) -> None:
-    host = make_host(paths=HostPaths(dev=str(tmp_path / "dev")))
-    assert host.probe().chips == 1
-    shared = host.ended("true")
-    assert shared.state is RemoteState.EXITED
-    request = host.request("touch", str(tmp_path / "ran"), exclusive=True)
-    (report,) = host.prepare(request, go=True)
-    assert (report.state, report.cause) == (RemoteState.NOSTART, "chips")
-    assert report.log_tail == f"iris: not started: process {holder.pid} holds {tmp_path}/dev/accel0\n"
-    holder.kill()
-    holder.wait()
-    (report,) = host.prepare(request, go=True)
-    assert report.state is RemoteState.NOSTART
-    assert not (tmp_path / "ran").exists()
-    assert host.ended("true", exclusive=True).state is RemoteState.EXITED
-
-
-def test_a_chip_that_is_let_go_in_time_is_waited_for(
-    make_host: MakeHost, tmp_path: Path, holder: subprocess.Popen[bytes]
-) -> None:
-    host = make_host(paths=HostPaths(dev=str(tmp_path / "dev")))
-    host.probe()
-    reaper = threading.Timer(0.5, holder.kill)
-    reaper.start()
-    assert host.ended("true", exclusive=True).state is RemoteState.EXITED
 
 
 def test_a_process_that_cannot_be_killed_makes_the_attempt_unkillable_until_it_goes(

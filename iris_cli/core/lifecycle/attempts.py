@@ -165,7 +165,8 @@ def _acknowledged(draft: Draft, attempt_id: AttemptId, report: AttemptReport, li
         jobs.stop(draft, attempt_id, EndReason.DISPATCH_FAILED)
     # The worker ends a set-up that takes too long; this is for the one whose watchdog died.
     setup_timeout = draft.cluster.jobs[attempt_id.task.job].setup_timeout
-    late = 0 < setup_timeout < draft.at - attempt.assigned_at - limits.settle_seconds
+    others = limits.settle_seconds + 2 * limits.device_wait  # it waits for devices before and after
+    late = 0 < setup_timeout < draft.at - attempt.assigned_at - others
     if report.state is RemoteState.PREPARING and late:
         jobs.stop(draft, attempt_id, EndReason.SETUP_FAILED)
 

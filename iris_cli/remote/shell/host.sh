@@ -7,10 +7,11 @@
 #   made with `printf`, and `.` and `exec` are used only where that end is harmless.
 # - No comment line inside quotes: comment lines and indentation are cut off before the library is sent.
 #
-# Set by the caller beforehand: iris_proc iris_dev iris_sys iris_mounts, normally /proc /dev /sys
-# /proc/self/mounts. What is looked at before it is set must not come from the session's environment:
+# Set by the caller beforehand: iris_proc iris_dev iris_sys iris_mounts iris_lock, normally /proc /dev /sys
+# /proc/self/mounts /tmp/libtpu_lockfile. What is looked at before it is set must not come from the session's
+# environment:
 
-search_works= boot_time= defaults= started= no_room= chips_deadline= watchdog= kills_before= cautions=
+search_works= boot_time= defaults= started= no_room= watchdog= kills_before= cautions= terse=
 renewing= group=
 spare=../spare
 

@@ -7,11 +7,11 @@
 #   3. ln n.<nonce>/run run      THE step: one winner, ever, and `run` is complete. Nothing counted before.
 #   4. mv n.<nonce>/* .          of the winner, whose nonce is in `run`. Anybody may do it, each file moves
 #                                once: so `env` can't come back after the wrapper has removed it.
-#   5. the set-up, or            Its runner takes `setup.pid` (see run.sh).
+#   5. the set-up, or            Its runner takes `setup.pid` (see run.sh). It waits for devices, too.
 #      mv ready.pending ready    once: PREPARED. Nothing else says so.
 # A call that finds a step done goes on with the next one.
 
-# prepare TOKEN EXCLUSIVE CMD ENV SETUP SETTINGS: texts of the files, and of the settings in `run`.
+# prepare TOKEN CMD ENV SETUP SETTINGS: texts of the files, and of the settings in `run`.
 prepare() {
     if ! mkdir "$1" 2>/dev/null; then
         if [ ! -d "$1" ]; then
@@ -25,10 +25,6 @@ prepare() {
             return
         fi
     fi
-    if [ "$2" = 1 ] && chips_held "$1"; then
-        refuse "$1" nostart.chips
-        return
-    fi
     if [ ! -e "$1/run" ]; then
         (write_attempt "$@")
         if [ ! -e "$1/run" ]; then
@@ -41,8 +37,9 @@ prepare() {
         refuse "$1" nostart.disk # even a rename may need room
         return
     fi
-    if [ -s "$1/setup" ]; then
-        start "$1" setup
+    eval "$5"
+    if [ -s "$1/setup" ] || ! lacking || [ -n "$lacking" ]; then
+        start "$1" setup # what is lacking may be let go: that is waited for there
     else
         mv "$1/ready.pending" "$1/ready" 2>/dev/null
     fi
@@ -70,9 +67,9 @@ write_attempt() {
     make_pending stop stop.idle || exit 1
     printf '' >>out && printf '' >>err || exit 1
     written=
-    printf '%s' "$3" >"$new/cmd" && printf '%s' "$4" >"$new/env" && printf '%s' "$5" >"$new/setup" &&
+    printf '%s' "$2" >"$new/cmd" && printf '%s' "$3" >"$new/env" && printf '%s' "$4" >"$new/setup" &&
         printf '# %s %s\n%s\nmask=%s\n%s\nrun_main "$@"\n' \
-            "$nonce" "$boot" "$library" "$mask" "$6" >"$new/run" && written=1
+            "$nonce" "$boot" "$library" "$mask" "$5" >"$new/run" && written=1
     [ -n "$written" ] && ln "$new/run" run 2>/dev/null && return
     rm -f "$new/cmd" "$new/env" "$new/setup" "$new/run"
     rmdir "$new"
@@ -128,32 +125,4 @@ await_starts() {
             now
         done
     done
-}
-
-# chips_held TOKEN: whether a process holds a chip, also after two seconds: one that was killed needs a moment
-# to go. Who it is goes into the attempt's `err`.
-chips_held() {
-    now
-    chips_deadline=${chips_deadline:-$((now + 200))}
-    while holders && [ -n "$holders" ]; do
-        if [ "$now" -ge "$chips_deadline" ]; then
-            printf 'iris: not started: %s\n' "$holders" 2>/dev/null >>"$1/err"
-            return 0
-        fi
-        nap 0.2
-        now
-    done
-    return 1
-}
-
-# holders -> $holders: processes that hold a chip, in words.
-holders() {
-    holders=$(printf '%s\n' "$iris_proc"/[0-9]*/fd | LC_ALL=C xargs ls -l 2>/dev/null |
-        LC_ALL=C awk -v chip="$iris_dev/(accel|vfio/)[0-9]+" '
-            /^\/.*\/fd:$/ { pid = $0; sub(/\/fd:$/, "", pid); sub(/.*\//, "", pid); next }
-            $0 ~ (" -> " chip "$") && !(pid in told) {
-                told[pid] = 1
-                words = words (words ? ", " : "") "process " pid " holds " $NF
-            }
-            END { print words }')
 }

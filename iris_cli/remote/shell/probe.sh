@@ -28,7 +28,9 @@ tell_probe() {
     for name in "$root"/a/*; do
         name=${name##*/}
         [ ${#name} -eq 32 ] || continue
-        case $name in *[!0-9a-f]*) ;; *) line "K $name" ;; esac
+        case $name in *[!0-9a-f]*) continue ;; esac
+        # What was stopped, or never will start, is settled: nobody needs to know of it.
+        [ ! -d "$root/a/$name" ] || [ -e "$root/a/$name/stop.done" ] || line "K $name"
     done
 }
 

@@ -47,7 +47,7 @@ text() {
     for each in $1; do line "T $each"; done
 }
 
-# report TOKENS: one line for each, and the end of its output where it has ended.
+# report TOKENS: one line for each, and unless $terse the end of its output where it has ended.
 report() {
     sizes "$@"
     now
@@ -70,7 +70,7 @@ report() {
         began=$ago
         ago "$ended"
         line "A $token $state $x_code $x_cause $began $ago $((bytes_out + bytes_err))"
-        [ -z "$is_over" ] || [ ! -d "$token" ] || text "$(tails "$token")"
+        [ -z "$is_over" ] || [ -n "$terse" ] || [ ! -d "$token" ] || text "$(tails "$token")"
     done
 }
 

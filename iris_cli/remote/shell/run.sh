@@ -32,6 +32,8 @@ run_start() {
     write_pid pid.new && mv pid.new pid 2>/dev/null || { give_up && return; }
     if [ -e cancel ] || [ ! -e x.pending ]; then record cancelled && return; fi
     [ -r env ] && [ -r cmd ] || { give_up && return; }
+    # They were free when it was prepared; whoever starts it waits for us, so this is not for long.
+    have_devices 300 || { give_up "$lacking" && return; }
     . ./env
     rm -f env n.*/env
     . ./cmd
@@ -61,8 +63,10 @@ run_setup() {
         return
     fi
     rm -f "setup.pid.$$"
-    if [ -e cancel ] || [ ! -e x.pending ]; then record cancelled && return; fi
-    [ -r env ] && [ -r setup ] || { give_up && return; }
+    if [ -e cancel ] || [ ! -e x.pending ]; then unready && return; fi
+    [ -r env ] && [ -r setup ] || { unready && return; }
+    have_devices "$device_wait" || { unready "$lacking" && return; }
+    [ -s setup ] || { be_ready || unready && return; }
     . ./env
     watch "$setup_limit" setup-timeout
     make_group
@@ -74,11 +78,27 @@ run_setup() {
     unwatch
     if [ "$code" = 0 ] && [ -e stop.idle ] && in_time setup-timeout; then
         sweep
-        [ -e cancel ] || { mv ready.pending ready 2>/dev/null && return; }
+        have_devices "$device_wait" || { unready "$lacking" && return; }
+        be_ready && return
     fi
     ended_with "$code" setup-timeout
     sweep
     if [ -e cancel ]; then record cancelled; else record nostart.setup; fi
+}
+
+# be_ready: PREPARED, unless it is being stopped. What only waits for devices may have been found ready by a
+# later `prepare`.
+be_ready() { [ ! -e cancel ] && { mv ready.pending ready 2>/dev/null || [ -e ready ]; }; }
+
+# unready CAUSE: it will never be prepared. BEFORE that is recorded: from here on nobody can say that it is.
+# If somebody has, it may run already.
+unready() { { ! mv ready.pending ready.off 2>/dev/null && [ -e ready ]; } || give_up "$1"; }
+
+# have_devices HUNDREDTHS: wait that long for them at most. False if they aren't free; why is in `err`.
+have_devices() {
+    await_devices "$1" && return
+    [ -e cancel ] || tell_lacking 2>/dev/null >>err
+    return 1
 }
 
 # write_pid FILE: who we are.
@@ -105,9 +125,10 @@ ended_with() {
 # in_time LIMIT: whether what just ended was faster than its watchdog.
 in_time() { [ -e "$1.off" ] || mv "$1.pending" "$1.off" 2>/dev/null || [ ! -e "$1" ]; }
 
-# give_up: not even the first steps succeed. A stop ends the commands of the wrapper, too.
+# give_up CAUSE: it can't start; without a cause not even the first steps succeed. A stop ends the commands of
+# the wrapper, too.
 give_up() {
-    if [ -e cancel ]; then record cancelled; else record nostart.disk; fi
+    if [ -e cancel ]; then record cancelled; else record "nostart.${1:-disk}"; fi
 }
 
 # record NAME: the end of the attempt, once. Needs no disk space, and never fails.

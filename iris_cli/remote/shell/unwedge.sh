@@ -1,0 +1,95 @@
+# The answer to `unwedge`. Set by the caller: $keep $known $cleared, lists of tokens; $evicted (see evict.sh).
+#   F <none|held|stale|foreign> <unseen>      the lock file; processes that can't be looked into
+#   C <pid> <start> <token, or ->             T: the devices it holds, and on the next lines its command
+#   A ...                                     as in every answer, without the end of its output
+
+# tell_holders: who holds a chip, and who was to be ended and lives.
+tell_holders() {
+    chip_holders || no_list
+    lock_state
+    [ "$lock" != stale ] || [ -z "$held" ] || lock=held
+    unseen
+    line "F $lock $unseen"
+    kept=
+    # Whose they are is known by proof, too: they may have hidden their marker.
+    self_pid
+    [ -z "$held$evicted" ] || kept_processes "$keep" "$self" || no_list
+    pids=' '
+    for word in $held; do
+        case $pids in *" ${word%%:*} "*) continue ;; esac
+        pids="$pids${word%%:*} "
+        devices_of "${word%%:*}"
+        [ -z "$devices" ] || tell_holder "${word%%:*}" "$devices"
+    done
+    for word in $evicted; do
+        case $word in "$boot":*) word=${word#*:} ;; *) continue ;; esac
+        case $pids in *" ${word%%:*} "*) continue ;; esac
+        ! is_alive "${word%%:*}" "${word#*:}" || tell_holder "${word%%:*}" ""
+    done
+}
+
+# no_list: half of them would be worse than no answer.
+no_list() {
+    printf 'the processes of this host cannot be listed\n' >&2
+    exit 1
+}
+
+# devices_of PID -> $devices: of $held, those of that process, one more look each.
+devices_of() {
+    devices=
+    for each in $held; do
+        [ "${each%%:*}" = "$1" ] && holding "$each" || continue
+        case $held_path in "$iris_dev"/accel[0-9]* | "$iris_dev"/vfio/[0-9]*) ;; *) continue ;; esac
+        devices="$devices $held_path"
+    done
+}
+
+# tell_holder PID DEVICES
+tell_holder() {
+    start_of "$1" || return
+    marker_of "$1"
+    case " $kept" in *" $1:$start="*)
+        marker=${kept##*" $1:$start="}
+        marker=${marker%% *}
+        ;;
+    esac
+    line "C $1 $start ${marker:--}"
+    text "$({
+        printf '%s\n' "$2"
+        command_of "$1"
+    } | encode)"
+}
+
+# command_of PID: prints the beginning of what it was started as, or the name of its program.
+command_of() {
+    words=$(tr '\0' ' ' 2>/dev/null <"$iris_proc/$1/cmdline" | head -c 500)
+    printf '%s' "${words:-$(comm_of "$1")}"
+}
+
+# unseen -> $unseen: how many processes can't be looked into. The kernel's own hold nothing.
+unseen() {
+    unseen=0
+    for each in "$iris_proc"/[0-9]*; do
+        if [ -r "$each/fd" ] || ! start_of "${each##*/}"; then continue; fi
+        # shellcheck disable=SC2086
+        set -- ${stat_text##*) }
+        [ "${each##*/}" = 2 ] || [ "$2" = 2 ] || unseen=$((unseen + 1))
+    done
+}
+
+# tell_strangers: the attempts that are here and not to be kept, with those that were to be cleared: whatever
+# nobody has stopped yet, unless it has ended and is known.
+tell_strangers() {
+    terse=1 strangers=
+    for each in *; do
+        [ ${#each} -eq 32 ] && [ -z "$missing" ] && [ -d "$each" ] || continue
+        case $each in *[!0-9a-f]*) continue ;; esac
+        case " $keep $cleared " in *" $each "*) continue ;; esac
+        names "$each"
+        [ "$stop" != stop.done ] || continue
+        case " $known " in *" $each "*) [ -z "$x" ] || continue ;; esac
+        strangers="$strangers $each"
+    done
+    # shellcheck disable=SC2086
+    report $cleared $strangers
+}
