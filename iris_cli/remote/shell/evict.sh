@@ -9,7 +9,10 @@ kept_processes() {
         ! is_over "$each" || continue
         found=$(
             leaders= group=
-            [ ! -d "$each" ] || { cd "$each" && leaders && group_of . "$each"; }
+            if cd "$each" 2>/dev/null; then
+                leaders
+                group_of . "$each"
+            fi
             look "$each" "$leaders" "" "$2" && printf '%s ' $found
         ) || return
         for process in $found; do kept="$kept $process=$each"; done
