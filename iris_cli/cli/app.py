@@ -34,7 +34,7 @@ def run(arguments: Sequence[str]) -> int:
     words = hoist(arguments) or ["--help"]
     verbose = "--verbose" in words or "-v" in words
     try:
-        code = build()(args=words, prog_name="iris", standalone_mode=False)
+        code = build(_command_of(words))(args=words, prog_name="iris", standalone_mode=False)
         sys.stdout.flush()
         return int(code or ExitCode.OK)
     except BrokenPipeError:
@@ -54,8 +54,11 @@ def run(arguments: Sequence[str]) -> int:
         return ExitCode.INTERRUPTED
 
 
-def build() -> typer.Typer:
-    """The command tree. Modules of commands import what they need when they run."""
+def build(command: str = "") -> typer.Typer:
+    """The command tree, or as much of it as one command needs: each takes time to build.
+
+    Modules of commands import what they need when they run.
+    """
     app = typer.Typer(
         name="iris",
         help="Run jobs on the TPU slices (or any SSH hosts) you already have.",
@@ -66,7 +69,8 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_global_options)
-    for name in (*COMMANDS, *SETUP_COMMANDS):
+    every = (*COMMANDS, *SETUP_COMMANDS)
+    for name in (command,) if command in every else every:
         import_module(f"iris_cli.cli.{name}").register(app)
     return app
 
@@ -86,6 +90,17 @@ def hoist(arguments: Sequence[str]) -> list[str]:
         else:
             rest.append(word)
     return front + rest
+
+
+def _command_of(words: Sequence[str]) -> str:
+    """The first word that is neither a global option nor its value, if there is one."""
+    rest = iter(words)
+    for word in rest:
+        if word in _VALUED:
+            next(rest, None)
+        elif not word.startswith("-"):
+            return word
+    return ""
 
 
 def _help_of(error: typer.TyperException) -> str:
