@@ -9,7 +9,14 @@ from typing import Literal
 
 from iris_cli.core.ids import Token, is_name, parse_token
 from iris_cli.core.observations import Holder, ProbeReport, Silence, UnwedgeReport, WorkerReport
-from iris_cli.remote.answers import LogChunk, log_chunk, probe_report, unwedge_report, worker_report
+from iris_cli.remote.answers import (
+    LogChunk,
+    log_chunk,
+    probe_report,
+    reaped_tokens,
+    unwedge_report,
+    worker_report,
+)
 from iris_cli.remote.frames import Frame, broken, parse_frame
 from iris_cli.remote.launch_request import (
     LaunchRequest,
@@ -30,6 +37,7 @@ LONGEST_PIECE = 512 << 10
 _ROOM = 64 << 10  # bytes of an answer beside what was asked for; a login shell may be talkative
 _ROOM_PER_ATTEMPT = 8 << 10
 _ROOM_FOR_TOKENS = 1 << 20
+_REAP_PATIENCE = 2.0  # longer than it waits for the files to go
 _PROBE_PATIENCE = 5.0  # a probe asks the metadata server, too
 _UNWEDGE_PATIENCE = 10.0  # every process is looked into, and every attempt
 
@@ -163,6 +171,27 @@ class TaskRunner:
         try:
             frame = self._ask(target, "unwedge", call, room=_ROOM_FOR_TOKENS, patience=_UNWEDGE_PATIENCE)
             return unwedge_report(frame, target.worker, kept, tokens)
+        except NoAnswer as silence:
+            return silence.silence(target.worker)
+
+    def reap(self, target: Target, tokens: Sequence[Token]) -> tuple[Token, ...] | Silence:
+        """Remove the files of attempts that have ended; of those that live nothing is touched.
+
+        Their tokens stay, and how they ended: none of them can ever start. Returns those of which nothing else is
+        left. A large one takes longer than this call, which may be repeated.
+        """
+        tokens = _unique(tokens)
+        words = " ".join(tokens)
+        call = [
+            self._open(target),
+            f"reap_all {words}",
+            "begin_frame",
+            f"tell_reaped {words}",
+            "end_frame",
+        ]
+        try:
+            frame = self._ask(target, "reap", call, room=64 * len(tokens), patience=_REAP_PATIENCE)
+            return reaped_tokens(frame, tokens)
         except NoAnswer as silence:
             return silence.silence(target.worker)
 

@@ -31,6 +31,7 @@ _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
         "stop": ("report",),
         "logs": ("host", "report", "logs"),
         "unwedge": ("report", "unwedge"),
+        "reap": (*_PROCESSES, "fence", "report", "reap"),
     }
 )
 _LASTING: Mapping[str, Sequence[str]] = MappingProxyType(

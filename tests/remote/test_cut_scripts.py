@@ -52,6 +52,7 @@ def scripts_of_every_call(host: WorkerHost, tmp_path: Path, bystander: int) -> l
     host.runner.stop(host.target, [(prepared, 0.0), (fresh.token, 0.0)])
     host.runner.poll(host.target, [prepared])
     host.runner.logs(host.target, prepared, stream="out", offset=0, limit=10)
+    host.runner.reap(host.target, [prepared])
     host.runner.probe(host.target)
     stray = Holder(boot_id=host.boot_id, pid=bystander, start=int(start_ticks(bystander)))
     host.runner.unwedge(host.target, keep=[plain.token], clear=[stray, prepared], grace=0.0)

@@ -11,6 +11,7 @@ COMMANDS = (
     "awk",
     "date",
     "env",
+    "find",
     "grep",
     "link",
     "ln",

@@ -121,6 +121,12 @@ class WorkerHost:
         """Run one attempt to its end."""
         return self.wait(self.launch(*argv, **settings))
 
+    def reaped(self, *tokens: Token) -> set[Token]:
+        """Reap these, and say which of them are."""
+        answer = self.runner.reap(self.target, tokens)
+        assert not isinstance(answer, Silence), answer
+        return set(answer)
+
     def output(self, token: Token, stream: str = "out") -> bytes:
         """All that it has written, through the product's own call."""
         data = b""

@@ -1,0 +1,64 @@
+# The call `reap`: the files of attempts that have ended go. What says how it ended stays, in the directory
+# that is its token: so nothing can start under that name, however late. The working directory is <root>/a.
+
+# reap TOKEN: what has ended and left no process. It may be cut off, and done again, anywhere.
+reap() {
+    ! is_reaped "$1" || return 0
+    state_of "$1"
+    case $state in EXITED | NOSTART | CANCELLED | STOPPED | LOST) ;; *) return ;; esac
+    ! holds_mounts "$1" && is_gone "$1" && cancel "$1" || return
+    # BEFORE anything goes: LOST is what the other files say.
+    if [ -z "$x" ] && [ ! -e "$1/stop.done" ]; then
+        mv "$1/stop.idle" "$1/stop.done" 2>/dev/null || make_empty "$1/stop.done" || return
+    fi
+    remove_group "$group"
+    (remove_files "$1")
+}
+
+# is_reaped TOKEN: whether nothing of it is left but the token, or nothing ever was.
+is_reaped() {
+    [ -d "$1" ] && [ ! -L "$1" ] || return 0
+    for name in "$1"/* "$1"/.[!.]* "$1"/..?*; do
+        is_kept "${name##*/}" || { [ ! -e "$name" ] && [ ! -L "$name" ]; } || return 1
+    done
+}
+
+is_kept() { case $1 in x.pending) return 1 ;; x.* | cancel | stop.done) ;; *) return 1 ;; esac }
+
+# holds_mounts TOKEN: whether something is mounted there, that is not the attempt's own.
+holds_mounts() {
+    if [ -r "$iris_mounts" ]; then grep -qsE "/$1[/ ]" "$iris_mounts"; else mount | grep -qsE "/$1[/ ]"; fi
+}
+
+# remove_files TOKEN: in a subshell. `find` follows no link, and neither did we on the way.
+remove_files() {
+    cd -P . && here=$PWD && cd -P "./$1" && [ "$PWD" = "$here/$1" ] || return
+    set --
+    for name in * .[!.]* ..?*; do is_kept "$name" || set -- "$@" "./$name"; done
+    [ $# -gt 0 ] || return
+    find "$@" -xdev -type d ! -perm -700 -exec chmod u+rwx {} \;
+    find "$@" -xdev ! -type d -exec rm -f {} +
+    find "$@" -xdev -depth -type d -exec rmdir {} +
+}
+
+# reap_all TOKENS: beside the call, which must not wait for a large tree. It goes on when the call has ended.
+reap_all() {
+    [ -z "$missing" ] || return 0
+    (
+        trap '' HUP
+        for each; do reap "$each"; done
+    ) </dev/null >/dev/null 2>&1 &
+    now
+    until_when=$((now + 200))
+    while start_of $! && [ "$now" -lt "$until_when" ]; do
+        nap
+        now
+    done
+}
+
+# tell_reaped TOKENS: K <token> for each that is.
+tell_reaped() {
+    for each; do
+        if [ -n "$missing" ] || is_reaped "$each"; then line "K $each"; fi
+    done
+}
