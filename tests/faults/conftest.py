@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -30,6 +33,31 @@ def network(tmp_path: Path) -> Iterator[Network]:
             yield network
     finally:
         network.stop()
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Callable[[Path], None]]:
+    """Makes a directory a disk of its own that is quickly filled."""
+    mounted = []
+
+    def mount(directory: Path) -> None:
+        command = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "iris-test", str(directory)]
+        if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
+            pytest.skip("nothing can be mounted here (needs root)")
+        mounted.append(directory)
+
+    yield mount
+    for directory in mounted:
+        subprocess.run(["umount", "-l", str(directory)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Write until there is no byte left. Returns what is to be removed to make room again."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    return filler
 
 
 def use_home_of(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ class Slices(Desk):
             self.place = worker
             act(self.hosts[worker])
 
-        for worker in ("alpha-1", "beta-1"):
+        for worker in [self.place] if self.place else ["alpha-1", "beta-1"]:
             self.moments[moment, call, worker] = partial(happen, worker)
 
 
@@ -220,7 +220,6 @@ def test_an_orphan_of_a_healed_partition_is_stopped_before_its_host_takes_someth
 ) -> None:
     with ledger.closed():
         orphan = running(desk, ledger)
-        desk.place = orphan.worker
         desk.host.cut()
         with desk.invocation() as session:
             workers.forget(session, desk.place, dead=True)
@@ -239,7 +238,10 @@ def running(desk: Slices, ledger: Ledger) -> Start:
     """The gang runs, and the log knows it. Returns the start of its rank 1."""
     desk.launch("train", *ledger.waiting(), **GANG)
     desk.until(lambda: running_ranks(desk) == 2, every=2.0)
-    return next(start for start in ledger.living("train") if start.index == 1)
+    until(lambda: len(ledger.living("train")) == 2)
+    start = next(start for start in ledger.living("train") if start.index == 1)
+    desk.place = start.worker
+    return start
 
 
 def running_ranks(desk: Desk) -> int:

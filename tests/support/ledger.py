@@ -56,7 +56,11 @@ class Ledger:
 
     def waiting(self, gate: str = "gate", then: str = "") -> tuple[str, ...]:
         """One that waits for `closed(gate)` to end."""
-        return self.task(f'flock -s "{self.directory}/{gate}.gate" true\n{then}')
+        return self.task(f"{self.at(gate)}\n{then}")
+
+    def at(self, gate: str) -> str:
+        """The line of a script that waits there."""
+        return f'flock -s "{self.directory}/{gate}.gate" true'
 
     @contextmanager
     def closed(self, gate: str = "gate") -> Iterator[None]:

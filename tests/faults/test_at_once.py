@@ -1,0 +1,74 @@
+"""Cron, an operator and a watch at the same moment: everything is done, and done once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.ids import JobId
+from iris_cli.core.invariants import breaches
+from iris_cli.core.job import JobState
+from tests.faults.conftest import use_home_of
+from tests.support.desk import Desk
+from tests.support.invocations import Invocations
+from tests.support.ledger import Ledger
+from tests.support.site import Site
+from tests.support.sshd import SshHost
+from tests.support.worker_host import until
+
+pytestmark = pytest.mark.ssh
+
+COMMANDS = (("schedule", "--once"), ("schedule", "--once"), ("watch", "--once", "--schedule"))
+
+
+@pytest.fixture
+def site(ssh_lab: Callable[..., list[SshHost]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    hosts = ssh_lab(2)
+    (tmp_path / "operator").mkdir()
+    site = Site(tmp_path / "operator", hosts)
+    site.write_config({"alpha": hosts}, tpu="v4-16", limits="backoff_first: 0.1s")
+    use_home_of(site, monkeypatch)
+    return site
+
+
+@pytest.fixture
+def invocations(site: Site) -> Iterator[Invocations]:
+    invocations = Invocations(site)
+    yield invocations
+    invocations.close()
+
+
+@pytest.mark.parametrize("rounds", [5, pytest.param(50, marks=pytest.mark.soak)])
+def test_two_schedulers_and_a_watch_at_the_same_moment(
+    site: Site, invocations: Invocations, tmp_path: Path, rounds: int
+) -> None:
+    desk, ledger = Desk(site), Ledger(tmp_path / "ledger", tenants=True)
+    desk.until(lambda: len(desk.cluster.workers) == 2)
+    for number in range(rounds):
+        rise_and_fall(desk, ledger, invocations, f"gang-{number}")
+    desk.until(lambda: not any(worker.claims for worker in desk.cluster.workers.values()))
+    cluster = desk.cluster
+    assert breaches(cluster) == []
+    assert {cluster.job_state(job) for job in cluster.jobs} == {JobState.FAILED}
+    ledger.check()
+
+
+def rise_and_fall(desk: Desk, ledger: Ledger, invocations: Invocations, name: str) -> None:
+    """All of them find a gang to start; and later, all of them find that one of its ranks has failed."""
+    script = f"[ $IRIS_TASK_INDEX != 0 ] || exit 3; {ledger.at('hold')}"
+    with ledger.closed("hold"):
+        desk.launch(name, *ledger.waiting("gate", script), tpu="v4-16", grace=1.0)
+        with ledger.closed("gate"):
+            at_once(invocations)
+            desk.until(lambda: len(ledger.living(name)) == 2)
+        until(lambda: len(ledger.living(name)) == 1)
+        at_once(invocations)
+        desk.until(lambda: desk.cluster.jobs[JobId(name)].end)
+
+
+def at_once(invocations: Invocations) -> None:
+    """None of them fails, or minds the others."""
+    for each in [invocations.start(*words) for words in COMMANDS]:
+        each.done()
