@@ -7,6 +7,7 @@ run at once.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -30,12 +31,16 @@ PATIENCE = 3.0
 
 @dataclass
 class CycleResult:
-    """What a cycle did: the last plan it made, what it placed, whom it asked and who did not answer."""
+    """What a cycle did: the last plan it made, what it placed, whom it asked and who did not answer.
+
+    `late`: somebody had not answered yet when that plan was made.
+    """
 
     plan: Plan | None = None
     assigned: list[Assignment] = field(default_factory=list)
     asked: int = 0
     silent: list[Silence] = field(default_factory=list)
+    late: bool = False
 
 
 def run(
@@ -47,20 +52,32 @@ def run(
 ) -> CycleResult:
     """One cycle. What hangs delays the placement on the others by no more than `patience` seconds.
 
-    With a dispatcher that the caller keeps, what is still under way at the end is left to it; else the cycle
-    sees everything to its end, and places once more what the late answers made room for. Raises LockedError
-    before anything is done, or NotWritableError.
+    With a dispatcher that the caller keeps, what is still under way at the end is left to `linger`; else the
+    cycle sees everything to its end. Raises LockedError before anything is done, or NotWritableError.
     """
     if dispatcher is not None:
         return _run(session, dispatcher, schedule=schedule, patience=patience)
     with Dispatcher(session) as own:
         result = _run(session, own, schedule=schedule, patience=patience)
-        late = own.unheard
-        own.attend()
-        if late:
-            _conclude(session, own, result, schedule=schedule)
-            own.attend()
+        linger(session, own, result, schedule=schedule)
     return result
+
+
+def linger(
+    session: Session,
+    dispatcher: Dispatcher,
+    result: CycleResult,
+    *,
+    schedule: bool = True,
+    until: float = math.inf,
+) -> None:
+    """Attend to what a cycle left under way, at most until that monotonic time.
+
+    When those that were late have answered, it places once more: they may have room, or have made some.
+    """
+    if dispatcher.attend(until=until) and result.late:
+        _conclude(session, dispatcher, result, schedule=schedule)
+        dispatcher.attend(until=until)
 
 
 def _run(session: Session, dispatcher: Dispatcher, *, schedule: bool, patience: float) -> CycleResult:
@@ -104,7 +121,7 @@ def _conclude(session: Session, dispatcher: Dispatcher, result: CycleResult, *, 
 
     made, mine = dispatcher.decide(rule)
     dispatcher.start(mine)
-    result.plan = made
+    result.plan, result.late = made, bool(dispatcher.unheard)
     result.assigned += made.assignments if made is not None else ()
     result.silent = [each for each in dispatcher.seen if isinstance(each, Silence)]
     dispatcher.concluded()

@@ -80,6 +80,11 @@ class Dispatcher:
         """The workers with a call under way."""
         return {call.worker for call in self._calls.under_way()}
 
+    @property
+    def working(self) -> bool:
+        """Whether something else than questions is under way."""
+        return any(call.question is None for call in self._calls.under_way())
+
     def decide(self, rule: Callable[[Draft], R]) -> R:
         """As `Session.decide`; the stops that the rule asks for are sent next."""
 
@@ -131,22 +136,15 @@ class Dispatcher:
         by that: the next call goes on. Raises what `Session.transaction` does; then too nothing is lost.
         """
         while True:
+            self.send()
             if self._answers or self._not_sent:
                 self._weigh()
-            self.send()
-            if self._not_sent:
                 continue
             if not self._calls:
                 return True
             wait = min(patience, until - self.session.clock.monotonic())
             if wait <= 0 or not self._listen(wait):
                 return False
-
-    def pause(self, seconds: float) -> None:
-        """Attend to what is under way for that long, or just wait."""
-        until = self.session.clock.monotonic() + seconds
-        if self.attend(until=until):
-            self.session.clock.sleep(max(0.0, until - self.session.clock.monotonic()))
 
     def send(self) -> None:
         """Send as much as there is room for: stops first, then questions, then starts."""
@@ -157,10 +155,11 @@ class Dispatcher:
 
     def _begin(self, waiting: dict[WorkerId, V], call_of: Callable[[Worker, V], Call | None]) -> None:
         now = self.session.clock.now()
+        unweighed = {answer.known.worker for answer in self._answers}
         for worker_id in list(waiting):
             if self._calls.full:
                 return
-            if self._calls.busy(worker_id):
+            if self._calls.busy(worker_id) or worker_id in unweighed:
                 continue  # its turn comes after that answer
             task = waiting.pop(worker_id)
             worker = self.cluster.workers.get(worker_id)

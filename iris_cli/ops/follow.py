@@ -67,6 +67,10 @@ class Follower:
     def steps(self) -> Iterator[Step]:
         """Until every task is over and all it wrote was read. Waits between the steps."""
         yield self._first
+        with self._caretaker:
+            yield from self._steps()
+
+    def _steps(self) -> Iterator[Step]:
         while True:
             cluster = self._caretaker.look()  # before reading: what had ended by then can write no more
             if notes := self._go_on(cluster):
@@ -78,7 +82,7 @@ class Follower:
                         yield step
             if all(self._is_over(cluster.tasks[task]) for task in self._followed):
                 return
-            self._session.clock.sleep(POLL_EVERY)
+            self._caretaker.pause(POLL_EVERY)
 
     def _begin(self, task: Task, attempt: Attempt, tail: int | None) -> _Followed:
         attempt_id = AttemptId(task.id, attempt.number)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from iris_cli.clock import Clock, SystemClock
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.events import Transaction
 from iris_cli.core.evolve import Draft, replay
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.limits import Limits
@@ -58,8 +59,12 @@ class Session:
     cluster: Cluster = field(default_factory=Cluster)  # as of the last transaction or view
     messages: list[str] = field(default_factory=list)  # what a reader should hear of the log's health
     tell: Callable[[str], None] = lambda _: None  # says at once what a writer repaired
+    news: list[Transaction] | None = (
+        None  # what was read or committed, for whoever empties it; None: for nobody
+    )
     read_at: ReadAt = (0.0, 0.0)  # when the state in `cluster` was read, by both clocks
     _begun: bool = False
+    _told: int = 0  # the last transaction that was news
     _header: Header | None = None
 
     @property
@@ -105,13 +110,23 @@ class Session:
         if log.damage is not None:
             self._say([f"{log.damage.what}; {log.damage.hint}"])
         self._take_header(log.header)
-        self.cluster = replay(log.transactions, self.cluster)
+        self._take_in(log.transactions)
         self.read_at = read_at
         return log
 
     def _begin_anew(self) -> None:
         """What was replayed is not in the log any more: a line whose fsync failed was taken back, or lost."""
         self.cluster = Cluster()
+
+    def _take_in(self, transactions: Sequence[Transaction]) -> None:
+        self.cluster = replay(transactions, self.cluster)
+        self._tell_news(transactions)
+
+    def _tell_news(self, transactions: Sequence[Transaction]) -> None:
+        new = [each for each in transactions if each.seq > self._told]
+        self._told = max([self._told, *(each.seq for each in new)])
+        if self.news is not None:
+            self.news += new
 
     def _take_header(self, header: Header | None) -> None:
         ours, theirs = self._header, header
@@ -150,13 +165,14 @@ class Session:
             self._tell(writer.messages)
             self.read_at = (self.clock.now(), self.clock.monotonic())  # nobody writes while we hold the lock
             self._take_header(writer.header)
-            self.cluster = replay(writer.transactions, self.cluster)
+            self._take_in(writer.transactions)
             draft = Draft(self.cluster, self.clock.now())
             yield draft
             if draft.events:
                 committed = writer.append(draft.events, at=draft.at)
                 draft.cluster.seq, draft.cluster.at = committed.seq, committed.at
                 self.cluster = draft.cluster
+                self._tell_news([committed])
         self._begun = True
 
     @contextmanager

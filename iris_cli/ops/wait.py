@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
-from iris_cli.errors import ExitCode, IrisError, LockedError, NotWritableError
-from iris_cli.ops import cycle
+from iris_cli.errors import ExitCode, IrisError
+from iris_cli.ops.cycle import PATIENCE, CycleResult, linger, run
+from iris_cli.ops.dispatch import Dispatcher
 from iris_cli.ops.session import Session
+from iris_cli.ops.watch import PASSING
 
 CYCLE_EVERY = 3.0  # seconds
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0  # seconds between two looks at the log
@@ -34,19 +37,46 @@ class Caretaker:
     schedule: bool = True
     trouble: IrisError | None = None
     _due: float = field(default=0.0, init=False)  # by the monotonic clock
+    _result: CycleResult = field(default_factory=CycleResult, init=False)
+    _dispatcher: Dispatcher = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._dispatcher = Dispatcher(self.session)
+
+    def __enter__(self) -> Caretaker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._dispatcher:
+            if kind is None and self._dispatcher.working:  # a start or a stop: whoever is well answers soon
+                self._do(lambda: self._dispatcher.attend(patience=PATIENCE))
 
     def look(self) -> Cluster:
         """The cluster as it is now."""
         if self.session.clock.monotonic() >= self._due:
-            self._run_cycle()
+            self.trouble = None
+            self._do(self._run_cycle)
             self._due = self.session.clock.monotonic() + CYCLE_EVERY
         return self.session.view()
 
+    def pause(self, seconds: float) -> None:
+        """Wait for that long. What arrives meanwhile is weighed, and what follows from it is sent."""
+        clock = self.session.clock
+        until = clock.monotonic() + seconds
+        self._do(
+            lambda: linger(self.session, self._dispatcher, self._result, schedule=self.schedule, until=until)
+        )
+        clock.sleep(max(0.0, until - clock.monotonic()))
+
     def _run_cycle(self) -> None:
-        self.trouble = None
+        self._result = run(self.session, self._dispatcher, schedule=self.schedule)
+
+    def _do(self, act: Callable[[], object]) -> None:
         try:
-            cycle.run(self.session, schedule=self.schedule)
-        except (LockedError, NotWritableError) as error:
+            act()
+        except PASSING as error:
             self.trouble = error
 
 
@@ -73,14 +103,14 @@ class Waited:
 
 def wait_for(session: Session, jobs: Sequence[JobId], *, timeout: float | None = None) -> Waited:
     """Block until all jobs are over, or for `timeout` seconds. What a cycle finds is committed on the way."""
-    caretaker = Caretaker(session)
     deadline = None if timeout is None else session.clock.monotonic() + timeout
     pause = _FIRST_PAUSE
-    while True:
-        cluster = caretaker.look()
-        waited = Waited({job: cluster.job_state(job) for job in jobs}, caretaker.trouble)
-        left = float("inf") if deadline is None else deadline - session.clock.monotonic()
-        if not waited.open or left <= 0:
-            return waited
-        session.clock.sleep(min(pause, left))
-        pause = min(pause * 1.5, _LONGEST_PAUSE)
+    with Caretaker(session) as caretaker:
+        while True:
+            cluster = caretaker.look()
+            waited = Waited({job: cluster.job_state(job) for job in jobs}, caretaker.trouble)
+            left = float("inf") if deadline is None else deadline - session.clock.monotonic()
+            if not waited.open or left <= 0:
+                return waited
+            caretaker.pause(min(pause, left))
+            pause = min(pause * 1.5, _LONGEST_PAUSE)

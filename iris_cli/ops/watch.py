@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.errors import LockedError
+from iris_cli.errors import IrisError, LockedError, LogReplacedError, NotWritableError
 from iris_cli.ops import cycle
+from iris_cli.ops.dispatch import Dispatcher
 from iris_cli.ops.history import Entry, entries_of
 from iris_cli.ops.session import Session
+
+PASSING = (LockedError, NotWritableError, LogReplacedError)
+"""What keeps a cycle from running and may be over at the next one."""
+
+_LEAST_PAUSE = 0.25
+"""The share of its time that a watch leaves to others, however long its cycles take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,23 +25,49 @@ class Step:
 
     news: tuple[Entry, ...]
     idle: bool
-    busy: str = ""  # who held the state directory, if that kept the cycle from running
+    trouble: str = ""  # what kept the cycle from running: who holds the state directory, a full disk
 
 
 def watch(session: Session, *, interval: float, schedule: bool) -> Iterator[Step]:
-    """Run cycles for ever, `interval` seconds apart, and yield what the log says after each."""
-    seen = session.view().seq
-    while True:
-        busy = ""
-        try:
-            cycle.run(session, schedule=schedule)
-        except LockedError as error:
-            busy = error.message  # somebody else does the work; look at the log all the same
-        log = session.state.read(seen)
-        session.view()
-        seen = max(seen, log.seq)
-        yield Step(entries_of(log.transactions), _is_idle(session.cluster), busy)
-        session.clock.sleep(interval)
+    """Run cycles for ever, `interval` seconds apart, and yield what the log says after each.
+
+    A worker that hangs keeps its call into the next cycles, the others are asked on time. Where somebody else
+    holds the state directory, or it can't be written, it goes on and tries again: the log tells what is true.
+    """
+    clock, patience = session.clock, min(cycle.PATIENCE, interval)
+    trouble, result = "", cycle.CycleResult()
+    session.view()
+    session.news = []
+
+    def run() -> None:
+        nonlocal result
+        result = cycle.run(session, dispatcher, schedule=schedule, patience=patience)
+
+    def linger() -> None:
+        cycle.linger(session, dispatcher, result, schedule=schedule, until=due)
+
+    with Dispatcher(session) as dispatcher:
+        while True:
+            due = clock.monotonic() + interval
+            trouble = _trouble_of(run) or trouble
+            trouble = _trouble_of(session.view) or trouble
+            news, session.news = session.news, []
+            yield Step(entries_of(news), _is_idle(session.cluster), trouble)
+            due = max(due, clock.monotonic() + _LEAST_PAUSE * interval)
+            trouble = _trouble_of(linger)
+            clock.sleep(max(0.0, due - clock.monotonic()))
+
+
+def _trouble_of(act: Callable[[], object]) -> str:
+    try:
+        act()
+    except PASSING as error:
+        return _words(error)
+    return ""
+
+
+def _words(error: IrisError) -> str:
+    return f"{error.message}; {error.hint}" if error.hint else error.message
 
 
 def _is_idle(cluster: Cluster) -> bool:

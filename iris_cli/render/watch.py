@@ -52,8 +52,8 @@ class Screen:
                 self._output.text(json.dumps({"schema_version": SCHEMA_VERSION, **document(entry)}) + "\n")
             else:
                 self._output.line(_words(entry))
-        if step.busy:
-            self._output.message(f"busy: {step.busy}")
+        if step.trouble:
+            self._output.message(f"no cycle: {step.trouble}")
         self._output.flush()
 
     def _repaint(self, step: Step) -> None:
@@ -66,8 +66,8 @@ class Screen:
         console.print()
         for entry in self._news:
             self._output.show(text(_words(entry)))
-        if step.busy:
-            self._output.show(text(f"busy: {step.busy}", "yellow"))
+        if step.trouble:
+            self._output.show(text(f"no cycle: {step.trouble}", "yellow"))
 
 
 def _words(entry: Entry) -> str:

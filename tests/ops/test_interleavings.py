@@ -308,9 +308,10 @@ def test_a_worker_that_is_forgotten_while_it_is_probed_is_left_out(tmp_path: Pat
     assert [probed.worker.id for probed in workers.probe(site.session(), [])] == ["w1"]
     site.cycle()
     site.hosts["w0"].meanwhile["probe"] = forget
+    session = site.session()
+    stranger = workers.look_at(session, "w0")
     with pytest.raises(NotFoundError, match="w0"):
-        session = site.session()
-        workers.accept(session, workers.look_at(session, "w0"))
+        workers.accept(session, stranger)
 
 
 def test_a_cancel_in_the_middle_of_a_gangs_dispatch_leaves_nothing_running(tmp_path: Path) -> None:
