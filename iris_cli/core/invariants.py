@@ -9,12 +9,17 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraints import TPU_VM_COUNT_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.job import Job
-from iris_cli.core.task import AttemptState, Task, TaskState
+from iris_cli.core.outcome import EndReason
+from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.worker import Claim, Worker
 
 
 def breaches(cluster: Cluster) -> list[str]:
-    """Every violated invariant, in words; empty for a sound cluster."""
+    """Every violated invariant, in words; empty for a sound cluster.
+
+    What was presumed gone, or declared dead, has ended here although it may still run: it is marked as such, and
+    remembered as a ghost of its worker.
+    """
     live: dict[WorkerId, set[AttemptId]] = {}
     for task in cluster.tasks.values():
         for attempt in task.attempts:
@@ -24,18 +29,47 @@ def breaches(cluster: Cluster) -> list[str]:
         *(
             breach
             for worker in cluster.workers.values()
-            for breach in _worker(worker, live.get(worker.id, set()))
+            for breach in _worker(cluster, worker, live.get(worker.id, set()))
         ),
+        *_tokens(cluster),
+        *_ghosts(cluster),
         *(breach for task in cluster.tasks.values() for breach in _task(cluster, task)),
         *(breach for job in cluster.jobs.values() for breach in _job(cluster, job)),
     ]
 
 
-def _worker(worker: Worker, live: set[AttemptId]) -> Iterator[str]:
+def _worker(cluster: Cluster, worker: Worker, live: set[AttemptId]) -> Iterator[str]:
     if live != set(worker.claims):
         claims = sorted(map(str, worker.claims))
         yield f"{worker.id}: claims of {claims}, live attempts {sorted(map(str, live))}"
     yield from _over_committed(worker, list(worker.claims.values()))
+    for attempt_id, claim in worker.claims.items():
+        job = cluster.jobs.get(attempt_id.task.job)
+        if attempt_id not in live or job is None:
+            continue
+        due = Claim.of(job.resources, cluster.attempt(attempt_id).gpus)
+        if claim != due:
+            yield f"{worker.id}: {attempt_id} holds {claim}, not {due}"
+
+
+def _tokens(cluster: Cluster) -> Iterator[str]:
+    """A launch token belongs to one attempt: a start by it is a start of that one."""
+    tokens = Counter(attempt.token for task in cluster.tasks.values() for attempt in task.attempts)
+    yield from (f"{count} attempts have the token {token}" for token, count in tokens.items() if count > 1)
+
+
+def _ghosts(cluster: Cluster) -> Iterator[str]:
+    for worker, ghosts in cluster.ghosts.items():
+        if not ghosts:
+            yield f"{worker}: remembers ghosts, and has none"
+        for ghost, times in Counter(ghosts).items():
+            task = cluster.tasks.get(ghost.attempt.task)
+            number = ghost.attempt.number
+            attempt = task.attempts[number] if task is not None and number < len(task.attempts) else None
+            if times > 1 or attempt is None or (attempt.worker, attempt.token) != (worker, ghost.token):
+                yield f"{worker}: its ghost {ghost.attempt} is no attempt that was there"
+            elif attempt.live or not attempt.presumed:
+                yield f"{worker}: its ghost {ghost.attempt} was never presumed gone"
 
 
 def _over_committed(worker: Worker, claims: list[Claim]) -> Iterator[str]:
@@ -59,9 +93,13 @@ def _task(cluster: Cluster, task: Task) -> Iterator[str]:
         return
     if [attempt.number for attempt in task.attempts] != list(range(len(task.attempts))):
         yield f"{task.id}: attempt numbers {[attempt.number for attempt in task.attempts]}"
+    for attempt in task.attempts:
+        yield from (f"{task.id}/attempt-{attempt.number}: {words}" for words in _attempt(attempt))
     live = [attempt for attempt in task.attempts if attempt.live]
     if len(live) > 1:
         yield f"{task.id}: {len(live)} live attempts"
+    if any(attempt is not task.attempts[-1] for attempt in live):
+        yield f"{task.id}: an attempt lives that is not the last one"
     for attempt in live:
         claims = cluster.workers[attempt.worker].claims if attempt.worker in cluster.workers else {}
         if AttemptId(task.id, attempt.number) not in claims:
@@ -70,11 +108,42 @@ def _task(cluster: Cluster, task: Task) -> Iterator[str]:
             task.state.terminal or task.state is TaskState.PENDING
         ):
             yield f"{task.id}: {task.state} with a live attempt that is {attempt.state}"
+        if attempt.state is AttemptState.RUNNING and task.state is TaskState.ASSIGNED:
+            yield f"{task.id}: ASSIGNED, and its attempt runs"
     if task.state.terminal != (task.end is not None):
         yield f"{task.id}: {task.state}, and its end is {task.end}"
     placed = task.state in (TaskState.ASSIGNED, TaskState.RUNNING)
     if placed and not live and not _in_flight(cluster.jobs[task.job]):
         yield f"{task.id}: {task.state} without a live attempt"
+    ended_well = any(attempt.end and attempt.end.reason is EndReason.OK for attempt in task.attempts[-1:])
+    if task.state is TaskState.SUCCEEDED and not ended_well:
+        yield f"{task.id}: SUCCEEDED, and its last attempt did not"
+    yield from _charges(cluster.jobs[task.job], task)
+
+
+def _attempt(attempt: Attempt) -> Iterator[str]:
+    """What contradicts itself in one attempt."""
+    ended = attempt.state is AttemptState.ENDED
+    if ended != (attempt.end is not None) or ended != (attempt.ended_at is not None):
+        yield f"{attempt.state}, and its end is {attempt.end}"
+    if attempt.live and (attempt.state is AttemptState.STOPPING) != (attempt.stop is not None):
+        yield f"{attempt.state}, and its order to stop is {attempt.stop}"
+    if attempt.state is AttemptState.RUNNING and attempt.started_at is None:
+        yield "RUNNING, and never started"
+    if attempt.started_at is not None and not attempt.acknowledged:
+        yield "started, and never acknowledged"
+    if attempt.refused and attempt.started_at is not None:
+        yield "started, and refused"
+    if attempt.live and attempt.presumed:
+        yield f"presumed gone, and {attempt.state}"
+
+
+def _charges(job: Job, task: Task) -> Iterator[str]:
+    """A retry is charged before it is granted: nobody has more tries than his job allows."""
+    if task.failures > job.max_retries_failure:
+        yield f"{task.id}: {task.failures} failures charged, of {job.max_retries_failure}"
+    if task.preemptions > job.max_retries_preemption:
+        yield f"{task.id}: {task.preemptions} lost hosts charged, of {job.max_retries_preemption}"
 
 
 def _in_flight(job: Job) -> bool:
@@ -90,8 +159,35 @@ def _job(cluster: Cluster, job: Job) -> Iterator[str]:
     still_open = [str(task.id) for task in cluster.tasks_of(job.id) if not task.state.terminal]
     if job.end is not None and still_open:
         yield f"{job.id}: has ended, but {', '.join(still_open)} not"
+    if job.end is None and cluster.job_state(job.id).terminal:
+        yield f"{job.id}: is {cluster.job_state(job.id)}, and has no end"
+    unknown = [after for after in job.after if after not in cluster.jobs]
+    if unknown:
+        yield f"{job.id}: waits for {', '.join(unknown)}, which does not exist"
+    if job.is_gang:
+        yield from _rounds(cluster, job)
     if _in_flight(job):
         yield from _gang(cluster, job)
+
+
+def _rounds(cluster: Cluster, job: Job) -> Iterator[str]:
+    """A round begins when the one before has its verdict, and nothing of it is left."""
+    if not 0 <= job.rounds - job.settled_rounds <= 1:
+        yield f"{job.id}: {job.settled_rounds} of {job.rounds} rounds are settled"
+    if job.failed_rounds + job.preempted_rounds > job.settled_rounds:
+        yield f"{job.id}: {job.failed_rounds + job.preempted_rounds} of {job.settled_rounds} rounds are charged"
+    tasks = cluster.tasks_of(job.id)
+    if len({attempt.round for task in tasks for attempt in task.attempts if attempt.live}) > 1:
+        yield f"{job.id}: attempts of several rounds live"
+    for task in tasks:
+        rounds = [attempt.round for attempt in task.attempts]
+        if rounds != sorted(set(rounds)) or (rounds and rounds[-1] >= job.rounds):
+            yield f"{task.id}: attempts of the rounds {rounds}, of {job.rounds}"
+    states = {task.state for task in tasks}
+    if TaskState.SUCCEEDED in states and len(states) > 1:
+        yield f"{job.id}: some of its ranks SUCCEEDED, and some did not"
+    if job.end is None and not _in_flight(job) and states != {TaskState.PENDING}:
+        yield f"{job.id}: between two rounds, and its ranks are {', '.join(sorted(states))}"
 
 
 def _gang(cluster: Cluster, job: Job) -> Iterator[str]:

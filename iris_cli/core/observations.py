@@ -45,8 +45,9 @@ class AttemptReport:
     `exit_code` is the raw number (0-255) of an EXITED attempt. `cause` is the no-start cause
     (`setup`, `disk`, `chips`, `port`, `workspace`), or what ended it from outside: an EXITED one `timeout` or
     `oom`, a CANCELLED one `lease` (nobody renewed it).
-    `started_ago` and `ended_ago` are seconds before the answer on the worker's own clock, so that a wrong
-    wall clock there does no harm. `log_tail` is the end of the task's output, decoded with replacement.
+    `started_ago` (of a PREPARING one: since its set-up began) and `ended_ago` are seconds before the answer on
+    the worker's own clock, so that a wrong wall clock there does no harm. `log_tail` is the end of the task's
+    output, decoded with replacement.
     """
 
     token: Token

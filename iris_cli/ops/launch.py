@@ -20,7 +20,7 @@ def launch(session: Session, request: JobRequest) -> JobId:
     """Commit the job. It is in the log when this returns, and nothing has been sent anywhere."""
     with session.transaction() as draft:
         there = fleet(session, draft.cluster)
-        job = submit(draft, over(request, session.config.defaults.job), there)
+        job = submit(draft, over(request, session.config.defaults.job), there, session.limits)
         slips = list(near_misses(draft.cluster.jobs[job].constraints, there))
     for slip in slips:
         session.tell(f"warning: {slip}")
@@ -32,7 +32,9 @@ def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, 
     draft = Draft(session.view(), session.clock.now())
     job = None
     if request is not None:
-        job = submit(draft, over(request, session.config.defaults.job), fleet(session, draft.cluster))
+        job = submit(
+            draft, over(request, session.config.defaults.job), fleet(session, draft.cluster), session.limits
+        )
     made, _ = cycle.assign(session, draft)
     return made, draft.cluster, job
 

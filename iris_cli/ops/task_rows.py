@@ -75,7 +75,7 @@ def task_row(view: View, task: Task, waiting: str) -> TaskRow:
         id=task.id,
         state=task.state,
         worker=last.worker if last else None,
-        why=_why(task, last, waiting),
+        why="; ".join(filter(None, (_why(task, last, waiting), _ghosts(view.cluster, task)))),
         exit=last.exit if last else "",
         started_at=last.started_at if last else None,
         ended_at=last.ended_at if last else None,
@@ -129,7 +129,16 @@ def _why(task: Task, last: AttemptRow | None, waiting: str) -> str:
         return last.why
     if task.state is TaskState.ASSIGNED:
         return "the worker has it, not started yet" if task.attempts[-1].acknowledged else "being dispatched"
-    return last.why if last is not None and last.state is AttemptState.ENDED else ""
+    return last.why if last is not None else ""
+
+
+def _ghosts(cluster: Cluster, task: Task) -> str:
+    """The attempts of a task that were taken for dead and may still run."""
+    known = {ghost.attempt for ghosts in cluster.ghosts.values() for ghost in ghosts}
+    there = [each for each in task.attempts if each.presumed and AttemptId(task.id, each.number) in known]
+    if not there:
+        return ""
+    return f"two copies may run: {', '.join(f'attempt-{each.number} on {each.worker}' for each in there)}"
 
 
 def _attempt_row(view: View, task: TaskId, attempt: Attempt) -> AttemptRow:
@@ -148,9 +157,18 @@ def _attempt_row(view: View, task: TaskId, attempt: Attempt) -> AttemptRow:
         reason=end.reason if end else stop.reason if stop else None,
         exit_code=exit_code,
         exit=exit_words(exit_code),
-        why=end_words(end) if end else f"being stopped ({stop.reason})" if stop else "",
+        why=_attempt_words(attempt),
         trigger=end.trigger if end else stop.trigger if stop else None,
     )
+
+
+def _attempt_words(attempt: Attempt) -> str:
+    if attempt.end is not None:
+        return end_words(attempt.end)
+    if attempt.stop is not None:
+        stuck = ", and a process of it can't be killed" if attempt.unkillable else ""
+        return f"being stopped ({attempt.stop.reason}){stuck}"
+    return "runs on without its wrapper" if attempt.orphaned else ""
 
 
 def elapsed(start: float | None, end: float | None, now: float) -> float | None:

@@ -123,10 +123,24 @@ def test_a_word_about_an_attempt_that_is_over_changes_nothing(state: RemoteState
     assert draft.events == []
 
 
-@pytest.mark.parametrize(("age", "stopped"), [(600.0, False), (660.0, False), (661.0, True)])
-def test_a_set_up_that_hangs_is_left_to_its_worker_for_a_while(age: float, stopped: bool) -> None:
-    lab = Lab().worker("w").job("train", setup="make", setup_timeout=600.0).schedule().advance(age)
-    assert (lab.reports("train/* preparing").attempt("train").stop is not None) is stopped
+@pytest.mark.parametrize(
+    ("told", "passed", "stopped"),
+    [
+        (600.0, 0.0, False),
+        (780.0, 0.0, False),
+        (781.0, 0.0, True),
+        (1.0, 1e9, False),  # our clock jumped: how long it takes is told by the worker
+        (None, 780.0, False),
+        (None, 781.0, True),  # a worker that can't tell
+    ],
+)
+def test_a_set_up_that_hangs_is_left_to_its_worker_for_a_while(
+    told: float | None, passed: float, stopped: bool
+) -> None:
+    lab = Lab().worker("w").job("train", setup="make", setup_timeout=600.0).schedule().advance(passed)
+    token = lab.attempt("train").token
+    lab.answers(lab.answer_of("w", AttemptReport(token=token, state=RemoteState.PREPARING, started_ago=told)))
+    assert (lab.attempt("train").stop is not None) is stopped
 
 
 def test_a_set_up_without_a_time_limit_may_take_for_ever() -> None:

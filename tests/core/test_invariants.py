@@ -21,9 +21,11 @@ from iris_cli.core import (
     Task,
     TaskId,
     TaskState,
+    Token,
     WorkerId,
 )
 from iris_cli.core.invariants import breaches
+from iris_cli.core.worker import Ghost
 from tests.support.lab import Lab
 
 GANG, ONE = JobId("gang"), JobId("one")
@@ -104,6 +106,27 @@ def unplaced_rank(cluster: Cluster) -> None:
     change_worker(cluster, A0, claims={})
 
 
+def change_job(cluster: Cluster, job: JobId, **changes: Any) -> None:
+    cluster.jobs[job] = replace(cluster.jobs[job], **changes)
+
+
+def claims_of(cluster: Cluster, worker: WorkerId) -> list[tuple[AttemptId, Claim]]:
+    return list(cluster.workers[worker].claims.items())
+
+
+def ghost(worker: WorkerId, task: TaskId) -> Callable[[Cluster], None]:
+    def breach(cluster: Cluster) -> None:
+        known = cluster.tasks.get(task)
+        token = known.attempts[0].token if known else Token("0" * 32)
+        cluster.ghosts[worker] = (Ghost(attempt=AttemptId(task, 0), token=token, boot_id="b"),)
+
+    return breach
+
+
+def second_attempt_after_a_live_one(cluster: Cluster) -> None:
+    second_attempt(cluster, **ENDED, token=Token("0" * 32))
+
+
 ENDED: dict[str, Any] = {"state": AttemptState.ENDED, "end": End(reason=EndReason.OK), "ended_at": 1.0}
 
 BREACHES: list[tuple[Callable[[Cluster], None], str]] = [
@@ -150,6 +173,78 @@ BREACHES: list[tuple[Callable[[Cluster], None], str]] = [
     (move(WorkerId("b-0")), "gang: stands on b, a, not on 1 groups of tpu-name"),
     (move(W), "gang: stands on no group, a, not on 1 groups of tpu-name"),
     (attribute(A0, "tpu-name", "z"), "gang: stands on z, a, not on 1 groups of tpu-name"),
+    (
+        lambda cluster: change_attempt(cluster, SINGLE, token=cluster.tasks[RANK].attempts[0].token),
+        "2 attempts have the token",
+    ),
+    (
+        lambda cluster: change_worker(
+            cluster, W, claims={key: replace(claim, gpus=(1,)) for key, claim in claims_of(cluster, W)}
+        ),
+        "w: one/task-0/attempt-0 holds Claim(",
+    ),
+    (ghost(A0, SINGLE), "a-0: its ghost one/task-0/attempt-0 is no attempt that was there"),
+    (ghost(W, SINGLE), "w: its ghost one/task-0/attempt-0 was never presumed gone"),
+    (ghost(W, TaskId(ONE, 7)), "w: its ghost one/task-7/attempt-0 is no attempt that was there"),
+    (lambda cluster: cluster.ghosts.update({W: ()}), "w: remembers ghosts, and has none"),
+    (
+        lambda cluster: change_attempt(cluster, SINGLE, presumed=True),
+        "one/task-0/attempt-0: presumed gone, and ASSIGNED",
+    ),
+    (
+        lambda cluster: change_attempt(cluster, SINGLE, end=End(reason=EndReason.OK)),
+        "one/task-0/attempt-0: ASSIGNED, and its end is",
+    ),
+    (
+        lambda cluster: change_attempt(cluster, SINGLE, state=AttemptState.STOPPING),
+        "one/task-0/attempt-0: STOPPING, and its order to stop is None",
+    ),
+    (
+        lambda cluster: change_attempt(cluster, RANK, started_at=None),
+        "gang/task-0/attempt-0: RUNNING, and never started",
+    ),
+    (
+        lambda cluster: change_attempt(cluster, RANK, acknowledged=False),
+        "gang/task-0/attempt-0: started, and never acknowledged",
+    ),
+    (
+        lambda cluster: change_attempt(cluster, RANK, refused=True),
+        "gang/task-0/attempt-0: started, and refused",
+    ),
+    (
+        lambda cluster: change(cluster, RANK, state=TaskState.ASSIGNED),
+        "gang/task-0: ASSIGNED, and its attempt runs",
+    ),
+    (lambda cluster: second_attempt_after_a_live_one(cluster), "an attempt lives that is not the last one"),
+    (
+        lambda cluster: change(cluster, SINGLE, state=TaskState.SUCCEEDED, end=End(reason=EndReason.OK)),
+        "one/task-0: SUCCEEDED, and its last attempt did not",
+    ),
+    (lambda cluster: change(cluster, SINGLE, failures=1), "one/task-0: 1 failures charged, of 0"),
+    (
+        lambda cluster: change(cluster, SINGLE, preemptions=101),
+        "one/task-0: 101 lost hosts charged, of 100",
+    ),
+    (lambda cluster: change_job(cluster, ONE, cancelled=True), "one: is KILLED, and has no end"),
+    (
+        lambda cluster: change_job(cluster, ONE, after=(JobId("gone"),)),
+        "one: waits for gone, which does not exist",
+    ),
+    (lambda cluster: change_job(cluster, GANG, rounds=3), "gang: 0 of 3 rounds are settled"),
+    (lambda cluster: change_job(cluster, GANG, failed_rounds=1), "gang: 1 of 0 rounds are charged"),
+    (lambda cluster: change_attempt(cluster, RANK, round=5), "gang: attempts of several rounds live"),
+    (
+        lambda cluster: change_attempt(cluster, RANK, round=5),
+        "gang/task-0: attempts of the rounds [5], of 1",
+    ),
+    (
+        lambda cluster: change(cluster, RANK, state=TaskState.SUCCEEDED),
+        "gang: some of its ranks SUCCEEDED, and some did not",
+    ),
+    (
+        lambda cluster: change_job(cluster, GANG, settled_rounds=1),
+        "gang: between two rounds, and its ranks are RUNNING",
+    ),
     (attribute(A0, "tpu-vm-count", 4), "gang: 2 ranks on a-0, a-1, of a slice of 4 VMs"),
 ]
 

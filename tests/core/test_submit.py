@@ -23,6 +23,7 @@ from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.evolve import Draft
 from iris_cli.core.job import JobRequest
 from iris_cli.core.lifecycle.submit import MAX_STRING, accept, over, submit
+from iris_cli.core.limits import Limits
 from iris_cli.errors import IrisError, NotFoundError, UnschedulableError, UsageError
 from tests.support.lab import Lab
 
@@ -304,3 +305,9 @@ def test_the_upper_request_wins_and_mappings_are_merged() -> None:
 def test_what_was_not_said_keeps_the_default_of_the_job() -> None:
     job = asked(name="train")
     assert job == Job(id=JobId("train"), command=("python", "train.py"))
+
+
+def test_how_often_workers_may_refuse_is_a_limit_of_the_cluster() -> None:
+    job = accept(Cluster(), JobRequest(command=("true",)), [], Limits(max_dispatch_failures=2))
+    assert job.max_dispatch_failures == 2
+    assert accept(Cluster(), JobRequest(command=("true",)), []).max_dispatch_failures == 10

@@ -35,6 +35,17 @@ def test_a_task_starts_only_after_its_setup_and_only_on_go(host: WorkerHost, tmp
     assert host.output(request.token) == b"setting up it's me in work\nmade\n"
 
 
+def test_a_setup_under_way_tells_for_how_long(host: WorkerHost, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    request = host.request("true", setup=f"while [ ! -e {gate} ]; do sleep 0.02; done")
+    host.prepare(request)
+    until(lambda: (host.poll(request.token)[0].started_ago or 0.0) >= 0.2)
+    (report,) = host.poll(request.token)
+    assert report.state is RemoteState.PREPARING
+    gate.touch()
+    assert host.wait(request.token, SETTLED).state is RemoteState.PREPARED
+
+
 def test_a_setup_that_fails_is_a_no_start_with_its_output(host: WorkerHost, tmp_path: Path) -> None:
     request = host.request("touch", str(tmp_path / "ran"), setup="echo no such package >&2\nexit 9")
     host.prepare(request)

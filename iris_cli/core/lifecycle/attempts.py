@@ -163,10 +163,12 @@ def _acknowledged(draft: Draft, attempt_id: AttemptId, report: AttemptReport, li
         return
     if report.state is RemoteState.LAUNCHING and (report.started_ago or 0.0) > limits.launch_timeout:
         jobs.stop(draft, attempt_id, EndReason.DISPATCH_FAILED)
-    # The worker ends a set-up that takes too long; this is for the one whose watchdog died.
+    # The worker ends a set-up that takes too long; this is for the one whose watchdog died. By the worker's own
+    # clock, if it can tell: one that was set ahead here must cost nobody a try.
     setup_timeout = draft.cluster.jobs[attempt_id.task.job].setup_timeout
+    took = draft.at - attempt.assigned_at if report.started_ago is None else report.started_ago
     others = limits.settle_seconds + 2 * limits.device_wait  # it waits for devices before and after
-    late = 0 < setup_timeout < draft.at - attempt.assigned_at - others
+    late = 0 < setup_timeout < took - others
     if report.state is RemoteState.PREPARING and late:
         jobs.stop(draft, attempt_id, EndReason.SETUP_FAILED)
 

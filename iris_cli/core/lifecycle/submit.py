@@ -22,6 +22,7 @@ from iris_cli.core.events import JobSubmitted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, clip, is_name, parent_of, parse_job_id
 from iris_cli.core.job import CoschedulingConfig, Job, JobRequest
+from iris_cli.core.limits import Limits
 from iris_cli.core.nearest import did_you_mean
 from iris_cli.core.resources import AUTO, Device, Resources
 from iris_cli.core.topology import canonical_type, describe, lookup
@@ -37,9 +38,9 @@ Fleet = Sequence[Mapping[str, AttributeValue]]
 """The attributes of every worker there is or could be: registered, or declared in the configuration."""
 
 
-def submit(draft: Draft, request: JobRequest, fleet: Fleet) -> JobId:
+def submit(draft: Draft, request: JobRequest, fleet: Fleet, limits: Limits | None = None) -> JobId:
     """Accept a request: records the job and returns its id. Raises IrisError, and then records nothing."""
-    job = accept(draft.cluster, request, fleet)
+    job = accept(draft.cluster, request, fleet, limits)
     draft.record(JobSubmitted(job=job))
     return job.id
 
@@ -56,7 +57,7 @@ def over(request: JobRequest, beneath: JobRequest) -> JobRequest:
     return JobRequest(**merged)
 
 
-def accept(cluster: Cluster, request: JobRequest, fleet: Fleet) -> Job:
+def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits | None = None) -> Job:
     """The job that a request describes. Raises UsageError, NotFoundError or UnschedulableError."""
     command = request.command or ()
     if not command:
@@ -80,6 +81,7 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet) -> Job:
         coscheduling=CoschedulingConfig(group_by) if group_by else None,
         tolerations=request.tolerate or (),
         after=_dependencies(cluster, request),
+        max_dispatch_failures=(limits or Limits()).max_dispatch_failures,
         **chosen,
     )
     _check(job)

@@ -61,7 +61,10 @@ report() {
         NOSTART) if is_code "$end_code"; then x_code=$end_code; fi ;;
         *) x_code=- x_cause=- ;;
         esac
-        [ "$state" != LAUNCHING ] || began=$launched
+        case $state in
+        LAUNCHING) began=$launched ;;
+        PREPARING) [ -z "$set_up" ] || began=$pid_start ;; # in the same unit, where it is a number at all
+        esac
         bytes_out=0 bytes_err=0
         eval "bytes_out=\${out_$token:-0} bytes_err=\${err_$token:-0}"
         is_over=
