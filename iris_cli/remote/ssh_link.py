@@ -21,8 +21,6 @@ from iris_cli.remote.transport import NoAnswer, Output
 COMMAND = "exec /bin/sh -s"
 FOREVER = 1e9
 """For the library's own time-outs, in seconds: the call's deadline is the only one."""
-IDLE = 5.0
-"""Seconds between looks of an idle connection's thread. Nothing waits for them: closing wakes it."""
 LARGEST_PACKET = 256 << 10
 """As in OpenSSH; the library would believe any length."""
 _PROHIBITED = 1  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED, RFC 4254
@@ -61,7 +59,7 @@ class Link:
         # A host known by one key must not be asked for another.
         options.key_types = sorted(options.key_types, key=lambda name: _key_type(name) not in key_types)
         if isinstance(sock, socket.socket):
-            sock.settimeout(IDLE)
+            sock.settimeout(None)  # hanging up wakes whoever waits; with a time-out each read is two system calls
         transport.banner_timeout = transport.auth_timeout = transport.channel_timeout = FOREVER
 
     def is_alive(self) -> bool:
