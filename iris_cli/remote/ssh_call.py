@@ -95,9 +95,11 @@ class Call(Generic[R]):
         return self._place
 
     @contextmanager
-    def turn(self, lock: threading.Lock | threading.Semaphore, place: str) -> Iterator[None]:
+    def turn(
+        self, lock: threading.Lock | threading.Semaphore, place: str = "", step: str = "turn"
+    ) -> Iterator[None]:
         """Hold `lock`, waited for no longer than the deadline."""
-        self.enter("turn", place)
+        self.enter(step, place)
         if not lock.acquire(timeout=max(self.remaining(), 0)):
             raise Abandoned
         try:

@@ -21,6 +21,8 @@ from iris_cli.remote.transport import NoAnswer, Output
 COMMAND = "exec /bin/sh -s"
 FOREVER = 1e9
 """For the library's own time-outs, in seconds: the call's deadline is the only one."""
+MOST_SESSIONS = 8
+"""Calls that share a connection at the same time: sshd refuses the eleventh (`MaxSessions`)."""
 LARGEST_PACKET = 256 << 10
 """As in OpenSSH; the library would believe any length."""
 _PROHIBITED = 1  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED, RFC 4254
@@ -50,6 +52,7 @@ class Link:
 
     def __init__(self, sock: socket.socket | paramiko.Channel, key_types: Collection[str]) -> None:
         self._is_new = True
+        self._sessions = threading.BoundedSemaphore(MOST_SESSIONS)
         self._sock = sock
         self._transport = transport = _Transport(sock, packetizer_class=_Packetizer)
         options = transport.get_security_options()
@@ -59,7 +62,9 @@ class Link:
         # A host known by one key must not be asked for another.
         options.key_types = sorted(options.key_types, key=lambda name: _key_type(name) not in key_types)
         if isinstance(sock, socket.socket):
-            sock.settimeout(None)  # hanging up wakes whoever waits; with a time-out each read is two system calls
+            sock.settimeout(
+                None
+            )  # hanging up wakes whoever waits; with a time-out each read is two system calls
         transport.banner_timeout = transport.auth_timeout = transport.channel_timeout = FOREVER
 
     def is_alive(self) -> bool:
@@ -138,19 +143,22 @@ class Link:
         """Run the script. Raises LinkLost if the connection was dead with nothing sent, else NoAnswer."""
         was_new, self._is_new = self._is_new, False
         call.guard(self.abort)
-        call.enter("channel")
         try:
-            with closing(self._transport.open_session()) as channel:
-                call.enter("exec")
-                channel.exec_command(COMMAND)
-                call.sending()
-                return self._converse(call, channel, script, limit)
+            with call.turn(self._sessions, step="session"):
+                call.enter("channel")
+                with closing(self._transport.open_session()) as channel:
+                    call.enter("exec")
+                    channel.exec_command(COMMAND)
+                    call.sending()
+                    return self._converse(call, channel, script, limit)
+        except paramiko.ChannelException as error:  # refused; the connection serves others
+            raise self._lost(call, error) from error
         except (NoAnswer, Abandoned):
             self.close()
             raise
         except Exception as error:
             lost = self._lost(call, error)
-            if not call.sent and not isinstance(error, paramiko.ChannelException):
+            if not call.sent:
                 raise LinkLost(lost, was_new=was_new) from error
             self.close()
             raise lost from error

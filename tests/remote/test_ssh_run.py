@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer, Output, Target
 from tests.support.relay import Fault, relay
 from tests.support.sshd import PATIENCE, SshLab
+from tests.support.worker_host import until
 
 pytestmark = pytest.mark.ssh
 
@@ -103,6 +105,36 @@ def test_calls_at_the_same_time_share_one_connection(ssh_lab: SshLab, ssh: SshTr
         results = dict(fan_out(range(6), lambda n: run(ssh, target, f"exit {n}").status))
         assert results == {n: n for n in range(6)}
         assert way.connections == 1
+
+
+def test_more_calls_at_the_same_time_than_sshd_has_sessions_wait_for_each_other(
+    ssh_lab: SshLab, ssh: SshTransport
+) -> None:
+    (host,) = ssh_lab()  # MaxSessions is 10
+    results = dict(fan_out(range(16), lambda n: run(ssh, host.target(), f"sleep 0.5; exit {n}").status))
+    assert results == {n: n for n in range(16)}
+
+
+def test_a_session_that_is_refused_disturbs_no_other(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab(options=["MaxSessions 1"])
+    gate = host.home / "gate"
+    started = host.home / "started"
+
+    def wait_for_it() -> Output:
+        return run(ssh, host.target(), f"touch {started}; until [ -e {gate} ]; do sleep 0.05; done; exit 3")
+
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(wait_for_it)
+        until(started.exists)
+        with pytest.raises(NoAnswer) as caught:
+            run(ssh, host.target(), "true")
+        gate.touch()
+        assert first.result().status == 3
+    assert (caught.value.kind, caught.value.step, caught.value.sent) == (
+        SilenceKind.PROTOCOL,
+        "channel",
+        False,
+    )
 
 
 def test_a_dead_connection_is_replaced_once(ssh_lab: SshLab, ssh: SshTransport) -> None:

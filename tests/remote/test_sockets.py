@@ -1,0 +1,67 @@
+"""TCP connections: tuned for short exchanges, and read in whatever pieces the SSH library asks for."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from iris_cli.remote import sockets
+from iris_cli.remote.sockets import TunedSocket
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[TunedSocket, socket.socket]]:
+    """Our end and theirs."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        addresses = sockets.resolve("127.0.0.1", listener.getsockname()[1])
+        ours = sockets.connect(addresses, time.monotonic() + PATIENCE)
+        theirs, _ = listener.accept()
+    ours.settimeout(PATIENCE)
+    with ours, theirs:
+        yield ours, theirs
+
+
+@pytest.mark.parametrize(
+    ("level", "option", "value"),
+    [
+        ("IPPROTO_TCP", "TCP_NODELAY", 1),
+        ("SOL_SOCKET", "SO_KEEPALIVE", 1),
+        ("IPPROTO_TCP", "TCP_KEEPIDLE", 15),
+        ("IPPROTO_TCP", "TCP_USER_TIMEOUT", 5000),
+    ],
+)
+def test_a_connection_waits_for_nothing_and_notices_when_nobody_is_there(
+    pair: tuple[TunedSocket, socket.socket], level: str, option: str, value: int
+) -> None:
+    if not hasattr(socket, option):
+        pytest.skip(f"no {option} on this system")
+    assert pair[0].getsockopt(getattr(socket, level), getattr(socket, option)) == value
+
+
+def test_acknowledgements_are_undelayed_again_after_each_read(
+    pair: tuple[TunedSocket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    armed: list[socket.socket] = []
+    monkeypatch.setattr(sockets, "acknowledge_now", armed.append)
+    for _ in range(3):
+        pair[1].sendall(b"x")
+        assert pair[0].recv(1) == b"x"
+    assert armed == [pair[0]] * 3
+
+
+def test_what_is_read_ahead_comes_in_order_and_whole(pair: tuple[TunedSocket, socket.socket]) -> None:
+    ours, theirs = pair
+    said = secrets.token_bytes(5 * sockets.READ_AHEAD // 2)
+    theirs.sendall(said)
+    theirs.shutdown(socket.SHUT_WR)
+    heard, size = b"", 1
+    while piece := ours.recv(size):
+        assert len(piece) <= size
+        heard, size = heard + piece, size % 100 + 1
+    assert heard == said
