@@ -24,6 +24,11 @@ from iris_cli.remote.frames import Frame, broken
 LONGEST_TAIL = 8 << 10
 LONGEST_TEXT = 32 << 10
 LONGEST_COMMAND = 2 << 10
+LONGEST_WARNINGS = 16 << 10
+LATEST_CLOCK = 253_402_300_799
+"""The end of the year 9999, in seconds since the epoch."""
+LONGEST_UPTIME = 100 * 366 * 86_400 * 100
+"""A hundred years, in hundredths of a second: longer than a clock that counts from 1970, where that is all there is."""
 
 _NUMBER = r"(?:0|[1-9][0-9]{0,14})"
 _CLOCK = re.compile(rf"H ({_NUMBER}) ({_NUMBER})")
@@ -33,13 +38,16 @@ _ATTEMPT = re.compile(
 _LOG = re.compile(rf"L ({_NUMBER}) ({_NUMBER}) ({_NUMBER})")
 _FIGURE = re.compile(rf"P (cpus|memory|disk_free|chips|gpus) ({_NUMBER})")
 _TEXT = re.compile(
-    r"V (gpu_variant|warning|containment|accelerator-type|agent-worker-number|instance-id|worker-network-endpoints"
+    r"V (gpu_variant|containment|accelerator-type|agent-worker-number|instance-id|worker-network-endpoints"
     r"|tpu-env|zone|preemptible)"
 )
 _HOLDER = re.compile(rf"C ({_NUMBER}) ({_NUMBER}) (-|[0-9a-f]{{32}})")
 _LOCK = re.compile(rf"F (none|held|stale|foreign) ({_NUMBER})")
 _TOKEN = re.compile(r"K ([0-9a-f]{32})")
-_TPU_ENV = re.compile(r"^([A-Z_]{1,40}): *'?([^'\n]*?)'? *$", re.MULTILINE)
+_VARIABLE = re.compile(r"[A-Z_]{1,40}")
+
+_SLACK = 60 * 100
+"""An answer takes a moment: attempts are looked at after its uptime was told."""
 
 _NO_START_CAUSES = frozenset({"setup", "disk", "chips", "port", "workspace"})
 _EXIT_CAUSES = frozenset({"", "timeout", "oom"})
@@ -73,7 +81,7 @@ def worker_report(
     """
     clock, uptime, records = _records(frame, LONGEST_TAIL)
     refused = expected is not None and (frame.boot_id, frame.incarnation) != expected
-    attempts = tuple(_attempt(record) for record in records)
+    attempts = tuple(_attempt(record, uptime) for record in records)
     if sorted(attempt.token for attempt in attempts) != ([] if refused else sorted(tokens)):
         raise broken("the answer is not about the attempts that were asked for")
     return WorkerReport(
@@ -81,7 +89,7 @@ def worker_report(
         boot_id=frame.boot_id,
         incarnation=frame.incarnation,
         clock=clock,
-        uptime=uptime,
+        uptime=uptime / 100,
         attempts=attempts,
     )
 
@@ -90,7 +98,7 @@ def unwedge_report(
     frame: Frame, worker: WorkerId, keep: Sequence[Token], cleared: Sequence[Token]
 ) -> UnwedgeReport:
     """The answer to `unwedge`: never about attempts in `keep`, always about those in `cleared`. Raises NoAnswer."""
-    _, _, records = _records(frame, LONGEST_COMMAND)
+    _, uptime, records = _records(frame, LONGEST_COMMAND)
     lock = _LOCK.fullmatch(records[0].line) if records and not records[0].data else None
     if lock is None:
         raise broken("the answer does not begin with the lock file")
@@ -99,7 +107,7 @@ def unwedge_report(
         if match := _HOLDER.fullmatch(record.line):
             holders.append(_holder(frame.boot_id, match, record.data))
         else:
-            attempts.append(_attempt(record))
+            attempts.append(_attempt(record, uptime))
     tokens = [attempt.token for attempt in attempts]
     if len({*tokens, *keep}) != len(tokens) + len(set(keep)) or not set(tokens).issuperset(cleared):
         raise broken("the answer is not about the attempts that were asked for")
@@ -156,18 +164,19 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
     warnings: list[str] = []
     tokens: list[Token] = []
     for record in records:
-        if (match := _FIGURE.fullmatch(record.line)) and not record.data:
+        text = record.data.decode("utf-8", "replace").strip()
+        if record.line == "V warning":
+            warnings.append(text)
+        elif (match := _TEXT.fullmatch(record.line)) and match[1] not in texts:
+            texts[match[1]] = text
+        elif (match := _FIGURE.fullmatch(record.line)) and not text and match[1] not in figures:
             figures[match[1]] = int(match[2])
-        elif (match := _TOKEN.fullmatch(record.line)) and not record.data:
+        elif (match := _TOKEN.fullmatch(record.line)) and not text:
             tokens.append(Token(match[1]))
-        elif match := _TEXT.fullmatch(record.line):
-            text = record.data.decode("utf-8", "replace").strip()
-            if match[1] == "warning":
-                warnings.append(text)
-            else:
-                texts[match[1]] = text
         else:
             raise broken("the answer has a line that belongs to no probe")
+    if len(set(tokens)) != len(tokens) or sum(map(len, warnings)) > LONGEST_WARNINGS:
+        raise broken("the answer says too much")
     gpu_variant = texts.pop("gpu_variant", "")
     containment = texts.pop("containment", "")
     if containment not in ("", "cgroup", "session"):
@@ -184,7 +193,7 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
         gpu_variant=gpu_variant,
         containment=containment,
         clock=clock,
-        uptime=uptime,
+        uptime=uptime / 100,
         metadata=_metadata(texts),
         tokens=tuple(tokens),
         warnings=tuple(warnings),
@@ -193,7 +202,7 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
 
 def _metadata(said: dict[str, str]) -> tuple[tuple[str, str], ...]:
     """What the metadata server said; what it left blank is taken from `tpu-env`, else it stays missing."""
-    tpu_env = dict(_TPU_ENV.findall(said.pop("tpu-env", "")))
+    tpu_env = _variables(said.pop("tpu-env", ""))
     fallbacks = {
         "accelerator-type": "ACCELERATOR_TYPE",
         "agent-worker-number": "WORKER_ID",
@@ -208,11 +217,22 @@ def _metadata(said: dict[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((key, text) for key, text in found.items() if text))
 
 
-def _records(frame: Frame, longest: int) -> tuple[float, float, list[_Record]]:
-    """Clock and uptime in seconds, and the rest of the lines, each with its data of at most `longest` bytes."""
+def _variables(text: str) -> dict[str, str]:
+    """Lines such as `NODE_ID: 'v5e-a'`."""
+    found = {}
+    for line in text.split("\n"):
+        name, _, value = line.partition(":")
+        value = value.strip().removeprefix("'").removesuffix("'")
+        if _VARIABLE.fullmatch(name) and "'" not in value:
+            found[name] = value
+    return found
+
+
+def _records(frame: Frame, longest: int) -> tuple[float, int, list[_Record]]:
+    """The clock in seconds, the uptime in hundredths, and the rest of the lines, with at most `longest` bytes each."""
     match = _CLOCK.fullmatch(frame.lines[0]) if frame.lines else None
-    if match is None:
-        raise broken("the answer does not begin with the time")
+    if match is None or int(match[1]) > LATEST_CLOCK or int(match[2]) > LONGEST_UPTIME:
+        raise broken("the answer does not begin with a time that can be")
     grouped: list[tuple[str, list[str]]] = []
     for line in frame.lines[1:]:
         if not line.startswith("T "):
@@ -222,7 +242,7 @@ def _records(frame: Frame, longest: int) -> tuple[float, float, list[_Record]]:
         else:
             raise broken("the answer has data that belongs to nothing")
     records = [_Record(line, _decode(chunks, longest)) for line, chunks in grouped]
-    return float(match[1]), int(match[2]) / 100, records
+    return float(match[1]), int(match[2]), records
 
 
 def _decode(chunks: list[str], longest: int) -> bytes:
@@ -237,15 +257,18 @@ def _decode(chunks: list[str], longest: int) -> bytes:
     return data
 
 
-def _attempt(record: _Record) -> AttemptReport:
+def _attempt(record: _Record, uptime: int) -> AttemptReport:
     match = _ATTEMPT.fullmatch(record.line)
     if match is None or match[2] not in RemoteState.__members__:
         raise broken("the answer has a line that is about no attempt")
     state = RemoteState(match[2])
     exit_code = None if match[3] == "-" else int(match[3])
     cause = "" if match[4] == "-" else match[4]
-    if not _fits(state, exit_code, cause):
+    times = [int(match[group]) for group in (5, 6) if match[group] != "-"]
+    if not _fits(state, exit_code, cause) or times != sorted(times, reverse=True):
         raise broken(f"the answer contradicts itself about an attempt that is {state}")
+    if max(times, default=0) > uptime + _SLACK:
+        raise broken("the answer is about something before the host was booted")
     return AttemptReport(
         token=Token(match[1]),
         state=state,

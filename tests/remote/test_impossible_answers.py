@@ -1,0 +1,151 @@
+"""Answers in due form that can't be: of more than there is, from before the beginning, about somebody else."""
+
+from __future__ import annotations
+
+import base64
+from functools import partial
+
+import pytest
+
+from iris_cli.core.connection import Connection
+from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core.observations import Holder, LockFile, Silence
+from iris_cli.remote.answers import probe_report, unwedge_report, worker_report
+from iris_cli.remote.frames import Frame, parse_frame
+from iris_cli.remote.task_runner import TaskRunner
+from iris_cli.remote.transport import NoAnswer, Output, Target
+
+WORKER = WorkerId("w0")
+LONGEST_REASON = 300
+
+
+def test_a_long_text_of_a_metadata_server_is_read_in_one_pass() -> None:
+    """A search that starts anew at each of its blanks would take hours."""
+    text = ("A: " + " " * 24_000 + "x\n").encode()
+    lines = ["H 1 1", "V tpu-env", *(f"T {line}" for line in base64.encodebytes(text).decode().split())]
+    frame = parse_frame(framed(lines, "0" * 32), "0" * 32)
+    assert probe_report(frame, WORKER).metadata == ()
+
+
+def framed(lines: list[str], nonce: str) -> bytes:
+    body = "".join(f"{line}\n" for line in lines)
+    return f"IRIS1 {nonce} BEGIN b -\n{body}IRIS1 {nonce} END {len(lines)}\n".encode()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "A {token} RUNNING - - 999999999999999 - 0",
+        "A {token} EXITED 0 - 1 2 0",
+        "A {token} EXITED 0 - 20000 20000 0",
+    ],
+)
+def test_what_began_before_its_host_or_ended_before_it_began_is_no_answer(line: str) -> None:
+    token = Token("1" * 32)
+    frame = Frame("b", "f" * 32, ("H 1800000000 10000", line.format(token=token)))
+    with pytest.raises(NoAnswer):
+        worker_report(frame, WORKER, [token])
+
+
+@pytest.mark.parametrize("time", ["253402300800 1", "1 316224000001", "1 -1", "-1 1"])
+def test_a_clock_that_no_calendar_has_is_no_answer(time: str) -> None:
+    with pytest.raises(NoAnswer):
+        worker_report(Frame("b", "f" * 32, (f"H {time}",)), WORKER, [])
+
+
+class Liar:
+    """A transport that gives one answer to everything."""
+
+    def __init__(self, stdout: bytes, stderr: bytes, status: int) -> None:
+        self.output = Output(stdout=stdout, stderr=stderr, status=status)
+
+    def run(self, target: Target, script: bytes, **settings: object) -> Output:
+        return self.output
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+@pytest.mark.parametrize("status", [1, 127, 255, -1])
+@pytest.mark.parametrize(
+    "stderr", [b"", b"\x1b[2J" * 1000, b"\xff" * 3000, "\u202e\u009b31m".encode(), b"a\rb\x07", b"\0" * 99]
+)
+def test_the_last_words_of_a_call_that_failed_can_be_shown(status: int, stderr: bytes) -> None:
+    runner = TaskRunner(Liar(b"", stderr, status), "c1")
+    target = Target(worker=WORKER, connection=Connection(host="here"))
+    token = Token("1" * 32)
+    for call in (
+        partial(runner.poll, target, [token]),
+        partial(runner.probe, target),
+        partial(runner.stop, target, [(token, 1.0)]),
+        partial(runner.unwedge, target, keep=[]),
+        partial(runner.logs, target, token, stream="out", offset=0, limit=10),
+    ):
+        silence = call()
+        assert isinstance(silence, Silence)
+        for text in (silence.step, silence.detail, silence.hint):
+            assert text == "" or text.isprintable()
+            assert len(text) <= LONGEST_REASON
+
+
+OWN, OTHER = Token("1" * 32), Token("2" * 32)
+STRANGER = f"A {OTHER} RUNNING - - 1 - 0"
+
+
+def test_what_holds_up_a_worker_is_read() -> None:
+    data = base64.b64encode(b"/dev/accel0 /dev/vfio/3\ntrain --now \x1b[2J\n").decode()
+    lines = ("H 1 100", "F held 7", f"C 12 345 {OTHER}", f"T {data}", "C 13 1 -", "T Cg==", STRANGER)
+    report = unwedge_report(Frame("b", "f" * 32, lines), WORKER, [OWN], [])
+    assert report.holders == (
+        Holder(
+            boot_id="b",
+            pid=12,
+            start=345,
+            devices=("/dev/accel0", "/dev/vfio/3"),
+            command="train --now \x1b[2J\n",
+            token=OTHER,
+        ),
+        Holder(boot_id="b", pid=13, start=1),
+    )
+    assert ([each.token for each in report.attempts], report.lock, report.unseen) == (
+        [OTHER],
+        LockFile.HELD,
+        7,
+    )
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (),
+        (STRANGER,),
+        ("F stale",),
+        ("F broken 0",),
+        ("F held 0", "F held 0"),
+        ("F held 0", "T QUJD"),
+        ("F held 0", STRANGER, STRANGER),
+        ("F held 0", STRANGER.replace(OTHER, OWN)),
+        ("F held 0", "C 1 1 -", "C 1 2 -"),
+        ("F held 0", "C 1 1 x"),
+        ("F held 0", "C -1 1 -"),
+        ("F held 0", "C 1 1 -", "T " + "QUJD" * 120, *["T " + "QUJD" * 120] * 8),
+        ("F held 0", "K " + OTHER),
+    ],
+)
+def test_what_holds_up_a_worker_is_told_once_and_never_of_what_is_to_be_kept(lines: tuple[str, ...]) -> None:
+    with pytest.raises(NoAnswer):
+        unwedge_report(Frame("b", "f" * 32, ("H 1 100", *lines)), WORKER, [OWN], [])
+
+
+def test_what_was_to_be_cleared_is_told_of() -> None:
+    frame = Frame("b", "f" * 32, ("H 1 100", "F none 0"))
+    assert unwedge_report(frame, WORKER, [OWN], []).attempts == ()
+    with pytest.raises(NoAnswer):
+        unwedge_report(frame, WORKER, [OWN], [OTHER])
+
+
+@pytest.mark.parametrize("lines", [["P cpus 1"] * 2, ["V zone"] * 2, [f"K {OWN}"] * 2])
+def test_a_probe_that_says_one_thing_twice_is_no_answer(lines: list[str]) -> None:
+    probe_report(Frame("b", "f" * 32, ("H 1 100", *lines[:1])), WORKER)
+    with pytest.raises(NoAnswer):
+        probe_report(Frame("b", "f" * 32, ("H 1 100", *lines)), WORKER)
