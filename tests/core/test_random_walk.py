@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.job import JobState
+from iris_cli.core.job import JobState, ReplaceLost
 from iris_cli.core.observations import SilenceKind
 from iris_cli.core.task import AttemptState
 from iris_cli.core.worker import WorkerCondition
@@ -18,10 +18,10 @@ from tests.support.lab import Lab
 from tests.support.reports import parse_report
 
 JOBS: dict[str, dict[str, Any]] = {
-    "gang": {"tpu": "v4-16", "max_retries_failure": 1},
+    "gang": {"tpu": "v4-16", "max_retries_failure": 1, "replace_lost": ReplaceLost.ALWAYS},
     "pair": {"tpu": "v4-16", "slices": 2, "max_retries_preemption": 2},
     "rack": {"replicas": 2, "group_by": "rack", "setup": "make"},
-    "sweep": {"replicas": 4, "cpu": 8.0, "max_retries_failure": 1, "max_task_failures": 1},
+    "sweep": {"replicas": 4, "cpu": 8.0, "max_retries_failure": 1, "max_task_failures": 1, "lease": 60.0},
     "one": {"max_retries_preemption": 1},
     "one/child": {},
 }
@@ -84,6 +84,37 @@ def hear_all(said: str) -> Step:
     return lambda lab: lab.reports(*(f"{name} {said}" for name, _ in lab.cluster.live_attempts()))
 
 
+def hear_ghosts(said: str) -> Step:
+    """What was taken for dead is heard of again."""
+
+    def step(lab: Lab) -> None:
+        ghosts = [each for there in lab.cluster.ghosts.values() for each in there]
+        lab.reports(*(f"{ghost.attempt} {said}" for ghost in ghosts))
+
+    return step
+
+
+def cut_off(names: list[str], kind: SilenceKind, wait: float) -> Step:
+    """Three polls in which some are silent and the others answer."""
+
+    def step(lab: Lab) -> None:
+        for _ in range(3):
+            lab.answers(
+                *(
+                    lab.silence_of(name, kind) if name in names else lab.answer_of(name)
+                    for name in WORKERS
+                    if name in lab.cluster.workers
+                )
+            )
+            lab.advance(wait)
+
+    return step
+
+
+def policy(name: str, word: ReplaceLost) -> Step:
+    return lambda lab: lab.policies.update({WorkerId(name): word})
+
+
 def not_sent(number: int) -> Step:
     def step(lab: Lab) -> None:
         live = [attempt_id for attempt_id, _ in lab.cluster.live_attempts()]
@@ -135,6 +166,17 @@ steps = st.one_of(
     st.builds(lambda name, kind: lambda lab: quiet(lab, name, kind), workers, st.sampled_from(SilenceKind)),
     st.builds(lambda seconds: lambda lab: lab.advance(seconds), waits),
     st.builds(cancel, jobs),
+    *[
+        st.builds(
+            cut_off,
+            st.lists(workers, min_size=1, max_size=3),
+            st.sampled_from((SilenceKind.TIMEOUT, SilenceKind.UNREACHABLE, *SilenceKind)),
+            st.sampled_from([320.0, 30.0, -700.0, 1e6]),
+        )
+    ]
+    * 3,
+    st.builds(hear_ghosts, st.sampled_from(SAID)),
+    st.builds(policy, workers, st.sampled_from(ReplaceLost)),
 )
 
 
@@ -169,6 +211,8 @@ def heal(lab: Lab, *, reboot: bool = False) -> None:
         lab.probe(name, trusted=True).uncordon(name)
     for _ in range(12):
         lab.schedule()
+        for ghosts in lab.cluster.ghosts.copy().values():
+            lab.reports(*(f"{ghost.attempt} stopped" for ghost in ghosts))
         live = dict(lab.cluster.live_attempts())
         stopping = [name for name, attempt in live.items() if attempt.state is AttemptState.STOPPING]
         lab.reports(*(f"{name} stopped" for name in stopping))
@@ -190,6 +234,7 @@ def test_whatever_is_seen_the_books_stay_sound_and_every_job_ends(walk: list[Ste
     heal(lab, reboot=reboot)
     assert {job: lab.state_of(job) for job in lab.cluster.jobs if not lab.state_of(job).terminal} == {}
     assert list(lab.cluster.live_attempts()) == []
+    assert lab.cluster.ghosts == {}
     assert all(worker.condition is WorkerCondition.HEALTHY for worker in lab.cluster.workers.values())
 
 

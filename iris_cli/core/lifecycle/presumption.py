@@ -6,7 +6,7 @@ attempt is over. So it must be sure that it is the worker that is silent, and no
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraints import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, AttributeValue
@@ -55,7 +55,7 @@ def replaces(job: Job, worker: Worker, policy: ReplaceLost) -> bool:
     return wanted is ReplaceLost.ALWAYS or (wanted is ReplaceLost.PREEMPTIBLE and preemptible)
 
 
-def witnesses(cluster: Cluster, asked: Collection[WorkerId]) -> list[WorkerId]:
+def witnesses(cluster: Cluster, asked: Container[WorkerId]) -> list[WorkerId]:
     """Healthy workers to ask beside those that are asked anyway, so that it shows who is cut off.
 
     A healthy worker is asked nothing while it runs nothing; for one that is silent somebody must stand by.
@@ -63,8 +63,8 @@ def witnesses(cluster: Cluster, asked: Collection[WorkerId]) -> list[WorkerId]:
     healthy = [worker for worker in cluster.workers.values() if worker.condition is WorkerCondition.HEALTHY]
     standing_by = [worker for worker in healthy if worker.id in asked]
     extra: list[WorkerId] = []
-    for silent in (cluster.workers[worker] for worker in asked):
-        if silent.condition is WorkerCondition.HEALTHY or not silent.claims:
+    for silent in cluster.workers.values():
+        if silent.id not in asked or silent.condition is WorkerCondition.HEALTHY or not silent.claims:
             continue
         if any(_outside(each, silent) for each in standing_by):
             continue
