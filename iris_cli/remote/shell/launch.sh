@@ -13,7 +13,7 @@
 
 # prepare TOKEN CMD ENV SETUP SETTINGS: texts of the files, and of the settings in `run`.
 prepare() {
-    if ! mkdir "$1" 2>/dev/null; then
+    if ! make_directory "$1"; then
         if [ ! -d "$1" ]; then
             [ -e "$1" ] || no_room "$1"
             return
@@ -45,6 +45,16 @@ prepare() {
     fi
     # A stop that came meanwhile has looked for secrets already.
     [ ! -e "$1/cancel" ] || rm -f "$1/env" "$1"/n.*/env
+}
+
+# make_directory TOKEN: the first one by way of `env`, which tells whether it knows the option that `start`
+# likes to use. Where it doesn't, or the directory is there, the second command says so.
+make_directory() {
+    if [ -z "$defaults" ] && env --default-signal=INT,QUIT mkdir "$1" 2>/dev/null; then
+        defaults='env --default-signal=INT,QUIT'
+    else
+        mkdir "$1" 2>/dev/null
+    fi
 }
 
 # no_room TOKEN -> $no_room: not even its directory can be made. Say NOSTART only if a tombstone keeps it from

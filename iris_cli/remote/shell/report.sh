@@ -72,8 +72,9 @@ report() {
         ago "$began"
         began=$ago
         ago "$ended"
-        line "A $token $state $x_code $x_cause $began $ago $((bytes_out + bytes_err))"
-        [ -z "$is_over" ] || [ -n "$terse" ] || [ ! -d "$token" ] || text "$(tails "$token")"
+        bytes=$((bytes_out + bytes_err))
+        line "A $token $state $x_code $x_cause $began $ago $bytes"
+        [ -z "$is_over" ] || [ -n "$terse" ] || [ "$bytes" -eq 0 ] || text "$(tails "$token")"
     done
 }
 
@@ -126,10 +127,15 @@ tails() {
     [ "$of_out" -le 1024 ] || of_out=1024
     [ "$of_err" -le $((4096 - of_out)) ] || of_err=$((4096 - of_out))
     of_out=$((4096 - of_err))
-    {
-        is_plain "$1/out" && tail -c "$of_out" "$1/out" 2>/dev/null
-        is_plain "$1/err" && tail -c "$of_err" "$1/err" 2>/dev/null
-    } | encode
+    is_plain "$1/out" || of_out=0
+    is_plain "$1/err" || of_err=0
+    [ "$bytes_out" -gt 0 ] || of_out=0
+    case "$of_out $of_err" in
+    "0 0") ;;
+    *" 0") tail -c "$of_out" "$1/out" 2>/dev/null | encode ;;
+    "0 "*) tail -c "$of_err" "$1/err" 2>/dev/null | encode ;;
+    *) { tail -c "$of_out" "$1/out" && tail -c "$of_err" "$1/err"; } 2>/dev/null | encode ;;
+    esac
 }
 
 # is_plain FILE: a pipe in its place would hold us up for ever.

@@ -39,9 +39,9 @@ run_start() {
     . ./cmd
     watch_lease || { give_up && return; }
     watch "$time_limit" timeout
+    make_group
     oom_kills
     kills_before=$oom_kills
-    make_group
     now
     mv begin.pending "begin.$now" 2>/dev/null
     # shellcheck disable=SC2154 # task_env and task_cmd come from the files
