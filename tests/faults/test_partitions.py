@@ -218,19 +218,40 @@ def test_a_partition_during_a_stop_keeps_the_slice_taken_until_the_stop_is_prove
 def test_an_orphan_of_a_healed_partition_is_stopped_before_its_host_takes_something_new(
     desk: Slices, ledger: Ledger
 ) -> None:
+    def forget() -> None:
+        with desk.invocation() as session:
+            workers.forget(session, desk.place, dead=True)
+
+    two_copies_for_a_while(desk, ledger, forget, every=10.0)
+
+
+def test_where_lost_workers_may_be_replaced_their_ghosts_are_stopped_before_anything_else(
+    desk: Slices, ledger: Ledger
+) -> None:
+    def allow() -> None:
+        with (desk.site.directory / "cluster.yaml").open("a") as config:
+            config.write("replace_lost: always\n")
+
+    two_copies_for_a_while(desk, ledger, allow, every=PAST_ANY_BACK_OFF)
+
+
+def two_copies_for_a_while(desk: Slices, ledger: Ledger, give_up: Callable[[], None], every: float) -> None:
+    """The cable to rank 1 is cut and the operator gives it up, so the gang goes again elsewhere."""
     with ledger.closed():
         orphan = running(desk, ledger)
         desk.host.cut()
-        with desk.invocation() as session:
-            workers.forget(session, desk.place, dead=True)
-        desk.until(lambda: len(ledger.of("train")) == 4, every=10.0)
+        give_up()
+        desk.until(lambda: len(ledger.of("train")) == 4, every=every)
         desk.launch("next", *ledger.waiting(), **GANG)
+        desk.cycles(1, every=every)
+        assert orphan in ledger.living("train")
+        assert desk.state("next") is JobState.PENDING
         desk.host.heal()
-        desk.until(lambda: len(ledger.living("next")) == 2, every=10.0)
+        desk.until(lambda: len(ledger.living("next")) == 2, every=every)
         assert desk.place in [start.worker for start in ledger.living("next")]
         assert orphan not in ledger.living("train")
     desk.until(lambda: desk.state("next") is JobState.SUCCEEDED, every=2.0)
-    # The operator gave it up, so there were two copies for a while: of this task, and never on one host.
+    # By the operator's choice there were two copies for a while: of this task, and never on one host.
     ledger.check(overlaps={"train-1"})
 
 
