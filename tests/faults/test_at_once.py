@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from iris_cli.core.ids import JobId
 from iris_cli.core.invariants import breaches
 from iris_cli.core.job import JobState
+from iris_cli.errors import ExitCode
 from tests.faults.conftest import use_home_of
 from tests.support.desk import Desk
 from tests.support.invocations import Invocations
@@ -53,6 +55,21 @@ def test_two_schedulers_and_a_watch_at_the_same_moment(
     assert breaches(cluster) == []
     assert {cluster.job_state(job) for job in cluster.jobs} == {JobState.FAILED}
     ledger.check()
+
+
+def test_who_finds_the_state_directory_taken_leaves_the_work_or_says_who_has_it(
+    site: Site, invocations: Invocations
+) -> None:
+    desk = Desk(site)
+    desk.launch("job", "true", tpu="v4-16")
+    with desk.invocation("iris cancel") as session, session.transaction():
+        cron = invocations.start("schedule", "--once", "--lock-timeout", "0").done()
+        someone = invocations.start("schedule", "--once", "--lock-timeout", "0.1").done(ExitCode.LOCKED)
+    assert "busy" in cron
+    for said in (cron, someone):
+        assert "iris cancel" in said
+        assert str(os.getpid()) in said
+    desk.until(lambda: desk.state("job") is JobState.SUCCEEDED)
 
 
 def rise_and_fall(desk: Desk, ledger: Ledger, invocations: Invocations, name: str) -> None:

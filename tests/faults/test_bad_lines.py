@@ -93,3 +93,19 @@ def test_a_host_that_floods_the_line_is_cut_off_and_hurts_nobody(
     worker = desk.worker("sick-0")
     assert worker.condition is not WorkerCondition.HEALTHY
     assert "bytes" in worker.reason, worker.reason
+
+
+def test_a_server_that_takes_one_connection_and_one_session_at_a_time_is_enough(
+    ssh_lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    hosts = ssh_lab(2, options=["MaxStartups 1:100:1", "MaxSessions 1", "MaxAuthTries 1"])
+    desk = Desk(site_of(hosts, tmp_path, monkeypatch))
+    with ledger.closed():
+        for number in range(3):
+            desk.launch(f"job-{number}", *ledger.waiting(), replicas=2, setup="true")
+        desk.launch("train", *ledger.waiting(), tpu="v4-16")
+        desk.until(lambda: len(ledger.starts) == 8, every=1.0)
+        desk.cancel("train")
+    desk.until(lambda: all(job.end is not None for job in desk.cluster.jobs.values()), every=1.0)
+    ledger.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,6 +99,25 @@ def test_without_space_for_the_log_nothing_is_sent_and_the_next_run_goes_on(
     desk.until(lambda: desk.state("job") is JobState.SUCCEEDED)
     assert len(ledger.starts) == MANY
     ledger.check()
+
+
+def test_a_read_only_state_directory_is_read_and_no_host_is_asked_by_who_would_write(
+    ssh_lab: Lab, small_disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = ssh_lab(1)
+    site = site_of(hosts, tmp_path, monkeypatch)
+    site.state.mkdir(mode=0o700)
+    small_disk(site.state)
+    desk = Desk(site)
+    desk.until(lambda: probed(desk) == 1)
+    desk.launch("job", "true")
+    subprocess.run(["mount", "-o", "remount,ro", str(site.state)], check=True)
+    logins = hosts[0].log().count("Accepted publickey")
+    assert "can't be written" in site.iris("schedule", "--once", code=10).err
+    assert "job" in site.iris("status").out
+    assert hosts[0].log().count("Accepted publickey") == logins
+    subprocess.run(["mount", "-o", "remount,rw", str(site.state)], check=True)
+    desk.until(lambda: desk.state("job") is JobState.SUCCEEDED)
 
 
 def probed(desk: Desk) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -13,9 +13,12 @@ import pytest
 
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
+from iris_cli.core.observations import SilenceKind
 from iris_cli.core.task import Attempt, AttemptState
 from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.ops import workers
+from iris_cli.remote.ssh import SshTransport
+from iris_cli.remote.transport import NoAnswer
 from tests.faults.conftest import use_home_of
 from tests.support.desk import Desk
 from tests.support.gates import Gate
@@ -213,6 +216,22 @@ def test_a_partition_during_a_stop_keeps_the_slice_taken_until_the_stop_is_prove
         assert desk.place in [start.worker for start in ledger.living("third")]
     desk.until(lambda: desk.state("third") is JobState.SUCCEEDED, every=2.0)
     ledger.check()
+
+
+def test_a_connection_whose_cable_is_cut_is_given_up_long_before_a_generous_deadline(
+    network: Network,
+) -> None:
+    """The kernel does it, when nobody acknowledges what was sent: so it isn't our deadline that is named."""
+    (host,) = network(1)
+    assert isinstance(host, FarHost)
+    transport = SshTransport(network.known_hosts, ssh_config=None, user_known_hosts=None)
+    with closing(transport):
+        transport.run(host.target(), b"exit 0", connect_timeout=PATIENCE, timeout=PATIENCE)
+        host.cut()
+        with pytest.raises(NoAnswer) as caught:
+            transport.run(host.target(), b"exit 0", connect_timeout=PATIENCE, timeout=10 * PATIENCE)
+    assert caught.value.kind in (SilenceKind.TIMEOUT, SilenceKind.UNREACHABLE)
+    assert f"{10 * PATIENCE:g}" not in caught.value.detail
 
 
 def test_an_orphan_of_a_healed_partition_is_stopped_before_its_host_takes_something_new(

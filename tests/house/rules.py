@@ -227,12 +227,29 @@ def bare_ignores(module: Module) -> Iterator[str]:
 
 
 def trusting_policies(module: Module) -> Iterator[str]:
+    for line, named in _names(module):
+        if named in ("AutoAddPolicy", "WarningPolicy"):
+            yield f"{module.name}:{line} {named} takes any host for the right one"
+
+
+def files_from_afar(module: Module) -> Iterator[str]:
+    """What a worker sends is text in frames: nothing of it is unpacked here, and no file is fetched."""
+    for line, named in _names(module):
+        if named in ("tarfile", "zipfile", "unpack_archive", "SFTPClient", "open_sftp", "pickle", "marshal"):
+            yield f"{module.name}:{line} {named} makes files or objects of what somebody sends"
+
+
+def _names(module: Module) -> Iterator[tuple[int, str]]:
+    """Every name that is used or imported, with its line."""
     for node in ast.walk(module.tree):
-        if isinstance(node, (ast.Attribute, ast.Name, ast.alias)):
-            named = node.attr if isinstance(node, ast.Attribute) else _name(node)
-            named = node.name if isinstance(node, ast.alias) else named
-            if named in ("AutoAddPolicy", "WarningPolicy"):
-                yield f"{module.name}:{node.lineno} {named} takes any host for the right one"
+        if isinstance(node, ast.alias):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.Attribute):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.Name):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.lineno, node.module
 
 
 def changed_tables(module: Module) -> Iterator[str]:

@@ -42,6 +42,9 @@ RULES: list[tuple[Rule, str, str]] = [
     (rules.bare_ignores, "iris_cli.core.task", "x = 1  # noqa"),
     (rules.bare_ignores, "iris_cli.core.task", "x = 1  # type: ignore[arg-type]"),
     (rules.trusting_policies, "iris_cli.remote.ssh", "client.set_missing_host_key_policy(p.AutoAddPolicy())"),
+    (rules.files_from_afar, "iris_cli.ops.logs", "import tarfile"),
+    (rules.files_from_afar, "iris_cli.ops.logs", "from pickle import loads"),
+    (rules.files_from_afar, "iris_cli.remote.ssh", "client.open_sftp().get(name, name)"),
     (rules.changed_tables, "iris_cli.ops.cycle", "cluster.jobs[job.id] = job"),
     (rules.changed_tables, "iris_cli.core.invariants", "del cluster.workers[worker]"),
     (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
+from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from iris_cli.core.observations import Holder, RemoteState
 from iris_cli.remote.transport import Output, Target
+from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
 from tests.support.local_transport import SHELLS, LocalTransport
 from tests.support.worker_host import WorkerHost, is_alive, marked, start_ticks
@@ -110,6 +112,16 @@ def test_the_library_removes_named_files_only() -> None:
     ]
     assert removals
     assert not [line for line in removals if re.search(r"\brm\b(?! -f )|\brm -f [^#]*-[a-zA-Z]*[rR]", line)]
+
+
+def test_the_library_keeps_nothing_where_others_may_write_or_wipe() -> None:
+    """Its one word on such a place is the lock file of the TPU library, which others put there."""
+    code = "\n".join(
+        re.sub(r"(^|\s)#.*", "", line) for text in library().values() for line in text.splitlines()
+    )
+    assert not re.findall(r"/tmp\b|/var/tmp|/dev/shm|TMPDIR|mktemp", code)
+    paths = asdict(HostPaths())
+    assert [name for name, path in paths.items() if path.startswith("/tmp")] == ["lock"]
 
 
 def test_the_library_fits_its_own_rules() -> None:
