@@ -18,13 +18,14 @@ class HostPaths:
     dev: str = "/dev"
     sys: str = "/sys"
     mounts: str = "/proc/self/mounts"
+    root: str = ""  # before the absolute paths of the host's own configuration
     lock: str = "/tmp/libtpu_lockfile"  # noqa: S108 - where the TPU library has it
 
 
 _PROCESSES = ("host", "attempt", "group", "tree")
 _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
-        "probe": ("host", "fence", "group", "report", "probe"),
+        "probe": ("host", "fence", "group", "report", "logind", "probe"),
         "prepare": ("launch", "report"),
         "go": ("launch", "report"),
         "poll": (*_PROCESSES, "report"),

@@ -307,3 +307,54 @@ def test_the_session_may_be_as_odd_as_it_likes(make_host: MakeHost) -> None:
         report = host.ended("sh", "-c", "exit 3")
         assert (report.state, report.exit_code) == (RemoteState.EXITED, 3)
         assert host.stopped(host.running("sleep", "1000")).state is RemoteState.STOPPED
+
+
+LOGIND = {
+    "nothing said": ({"etc/systemd/logind.conf": "[Login]\n#KillUserProcesses=yes\n"}, False),
+    "said": ({"etc/systemd/logind.conf": "[Login]\nKillUserProcesses=yes\n"}, True),
+    "said with blanks, at the end": ({"etc/systemd/logind.conf": "[Login]\nKillUserProcesses = true"}, True),
+    "beside": ({"etc/systemd/logind.conf.d/10-kill.conf": "[Login]\nKillUserProcesses=1\n"}, True),
+    "by the vendor": ({"usr/lib/systemd/logind.conf.d/a.conf": "[Login]\nKillUserProcesses=on\n"}, True),
+    "taken back": (
+        {
+            "usr/lib/systemd/logind.conf": "[Login]\nKillUserProcesses=yes\n",
+            "etc/systemd/logind.conf": "[Login]\nKillUserProcesses=no\n",
+        },
+        False,
+    ),
+    "not for us": (
+        {"etc/systemd/logind.conf": "[Login]\nKillUserProcesses=yes\nKillExcludeUsers=root ann\n"},
+        False,
+    ),
+    "for others only": (
+        {"etc/systemd/logind.conf": "[Login]\nKillUserProcesses=yes\nKillOnlyUsers=bob\n"},
+        False,
+    ),
+    "for us only": (
+        {"etc/systemd/logind.conf": "[Login]\nKillUserProcesses=yes\nKillOnlyUsers=bob ann\n"},
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("shell", ["dash", "busybox", "bash"])
+def test_a_logind_that_ends_tasks_is_told_of_with_the_remedy(
+    make_host: MakeHost, tmp_path: Path, shell: str
+) -> None:
+    for name, (files, warns) in LOGIND.items():
+        root = tmp_path / name
+        (root / "run/systemd/sessions").mkdir(parents=True)
+        for path, text in files.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text)
+        host = make_host(shell, name=f"host {name}", paths=HostPaths(root=str(root)), env={"USER": "ann"})
+        warnings = host.probe().warnings
+        assert len(warnings) == warns, (name, warnings)
+        assert all("KillExcludeUsers=root ann" in text for text in warnings)
+
+
+def test_where_no_logind_runs_its_configuration_says_nothing(make_host: MakeHost, tmp_path: Path) -> None:
+    (tmp_path / "root/etc/systemd").mkdir(parents=True)
+    (tmp_path / "root/etc/systemd/logind.conf").write_text("[Login]\nKillUserProcesses=yes\n")
+    host = make_host(paths=HostPaths(root=str(tmp_path / "root")), env={"USER": "ann"})
+    assert host.probe().warnings == ()

@@ -99,14 +99,6 @@ take_incarnation() {
 # random -> $random: 32 hexadecimal digits.
 random() { random=$(od -An -v -N16 -tx1 /dev/urandom | tr -cd 0-9a-f); }
 
-# leaves_sessions_alone: logind may be told to end what a session leaves behind, such as the tasks.
-leaves_sessions_alone() {
-    [ -r /etc/systemd/logind.conf ] && [ ! -e "/var/lib/systemd/linger/${USER:-$LOGNAME}" ] || return 0
-    if grep -qs '^[[:space:]]*KillUserProcesses *= *\(yes\|true\|1\|on\)' /etc/systemd/logind.conf; then
-        caution "logind ends tasks when their SSH session closes; on the worker: loginctl enable-linger"
-    fi
-}
-
 machine() {
     cpus=$({ nproc || getconf _NPROCESSORS_ONLN || sysctl -n hw.logicalcpu; } 2>/dev/null)
     number cpus "$cpus"
