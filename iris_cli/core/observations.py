@@ -59,6 +59,18 @@ class AttemptReport:
     output_bytes: int = 0
     log_tail: str = ""
 
+    @property
+    def consistent(self) -> bool:
+        """Whether exit code and cause are such that go with the state."""
+        code, cause = self.exit_code, self.cause
+        if code is not None and not 0 <= code <= 255:
+            return False
+        if self.state is RemoteState.EXITED:
+            return code is not None and cause in ("", "timeout", "oom")
+        if self.state is RemoteState.NOSTART:
+            return cause in ("setup", "disk", "chips", "port", "workspace")
+        return code is None and cause in (("", "lease") if self.state is RemoteState.CANCELLED else ("",))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.observations import Silence, SilenceKind
-from iris_cli.ops.observe import Answer, Known, Question, Seen
+from iris_cli.ops import observe
+from iris_cli.ops.observe import Answer, Known, Question
+from iris_cli.ops.plausible import Seen
 from iris_cli.ops.session import Session
 
 if TYPE_CHECKING:
@@ -79,11 +81,11 @@ class Calls:
         """In a thread of its own. A fault of ours in one call must not end the others: it is no answer."""
         asked_at = self._session.clock.now()
         try:
-            seen = call.act()
+            return observe.heard(self._session, call.known, asked_at, call.act())
         except Exception as error:
             detail = f"internal error: {type(error).__name__}: {error}"
             seen = Silence(worker=call.worker, kind=SilenceKind.LOCAL, step="call", detail=detail)
-        return Answer(seen, self._session.clock.now(), call.known, asked_at)
+            return observe.heard(self._session, call.known, asked_at, seen)
 
     def close(self) -> None:
         """Wait for nothing more. What is under way may still happen on its worker."""

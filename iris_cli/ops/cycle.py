@@ -103,7 +103,7 @@ def _begin(session: Session, dispatcher: Dispatcher) -> None:
         workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
         attempts.take_over(draft, session.limits)
         unable = attempts.give_back(draft, jobs_without_secrets(draft.cluster))
-        observe.settle(draft, dict.fromkeys(unable), session.limits)
+        observe.settle(session, draft, dict.fromkeys(unable))
 
     dispatcher.decide(rule)
     if not session.begun and observe.questions(session, session.cluster, session.clock.now()):
@@ -116,7 +116,7 @@ def _conclude(session: Session, dispatcher: Dispatcher, result: CycleResult, *, 
 
     def rule(draft: Draft) -> tuple[Plan | None, list[AttemptId]]:
         observe.weigh_silence(session, draft, dispatcher.seen)
-        observe.settle_waiting(draft, session.limits, dispatcher.unheard)
+        observe.settle_waiting(session, draft, dispatcher.unheard)
         return assign(session, draft, dispatcher.busy | dispatcher.unheard) if schedule else (None, [])
 
     made, mine = dispatcher.decide(rule)

@@ -24,7 +24,8 @@ from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.ops import observe
 from iris_cli.ops.calls import Call, Calls
 from iris_cli.ops.launch_request import MissingSecretError, launch_request
-from iris_cli.ops.observe import Answer, Question, Seen
+from iris_cli.ops.observe import Answer, Question
+from iris_cli.ops.plausible import Seen
 from iris_cli.ops.session import Session
 
 R = TypeVar("R")
@@ -307,7 +308,7 @@ class Dispatcher:
         def rule(draft: Draft) -> observe.States:
             given_up = self._record_not_sent(draft)
             states = observe.weigh(self.session, draft, self._answers, self.unheard)
-            observe.settle(draft, given_up, self.session.limits, self.unheard)
+            observe.settle(self.session, draft, given_up, self.unheard)
             return states
 
         self._said |= self.decide(rule)

@@ -20,19 +20,18 @@ from iris_cli.core.lifecycle import (
     presumption,
     workers,
 )
-from iris_cli.core.limits import Limits
 from iris_cli.core.observations import (
     AttemptReport,
     ProbeReport,
     RemoteState,
     Silence,
-    WorkerReport,
+    SilenceKind,
 )
 from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.ops.facts import facts_of
+from iris_cli.ops.plausible import Seen, believed
 from iris_cli.ops.session import ReadAt, Session
 
-Seen = WorkerReport | ProbeReport | Silence
 States = dict[Token, RemoteState]
 """What workers said last about each token."""
 
@@ -60,6 +59,12 @@ class Known:
     identity: tuple[str, str] | None
     attempts: Mapping[Token, AttemptId]
     acknowledged: frozenset[Token]
+    ghosts: frozenset[Token] = frozenset()
+
+    @property
+    def tokens(self) -> frozenset[Token]:
+        """Everything that the worker may be asked about."""
+        return self.ghosts.union(self.attempts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,13 @@ def known_of(cluster: Cluster, worker: WorkerId) -> Known:
         identity=_identity(cluster, worker),
         attempts={attempt.token: attempt_id for attempt_id, attempt in live},
         acknowledged=frozenset(attempt.token for _, attempt in live if attempt.acknowledged),
+        ghosts=frozenset(ghost.token for ghost in cluster.ghosts.get(worker, ())),
     )
+
+
+def heard(session: Session, known: Known, asked_at: float, seen: Seen) -> Answer:
+    """What a worker has just answered, if it can be true."""
+    return Answer(believed(seen, known.worker, known.tokens), session.clock.now(), known, asked_at)
 
 
 def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
@@ -150,17 +161,27 @@ def probe(session: Session, worker: Worker, *, first_contact: bool = True) -> Pr
 def weigh(
     session: Session, draft: Draft, batch: Iterable[Answer], unheard: Container[WorkerId] = ()
 ) -> States:
-    """Decide what a batch of answers means, on the draft. Returns what was said of each token."""
+    """Decide what a batch of answers means, on the draft. Returns what was said of each token.
+
+    Each is weighed by itself: what one of them does to us, also by a fault of ours, is not felt by the others.
+    """
     states: States = {}
     touched: dict[JobId, None] = {}
     for answer in batch:
         worker = answer.known.worker
         if _identity(draft.cluster, worker) != answer.known.identity:
             continue  # forgotten, rebooted or re-created meanwhile: this is about what was there before
-        affected = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker)]
-        touched.update(dict.fromkeys(affected))
-        states |= _weigh_one(session, draft, answer)
-    settle(draft, touched, session.limits, unheard)
+        touched.update((attempt_id.task.job, None) for attempt_id, _ in draft.cluster.live_on(worker))
+        kept = len(draft.events)
+        try:
+            states |= _weigh_one(session, draft, answer)
+        except Exception as error:
+            draft.take_back(kept)
+            session.fault(f"weighing the answer of {worker}", error)
+            detail = f"it could not be weighed: {type(error).__name__}"
+            useless = Silence(worker=worker, kind=SilenceKind.PROTOCOL, step="answer", detail=detail)
+            workers.silent(draft, useless, session.limits)
+    settle(session, draft, touched, unheard)
     return states
 
 
@@ -169,12 +190,19 @@ def _identity(cluster: Cluster, worker_id: WorkerId) -> tuple[str, str] | None:
     return (worker.boot_id, worker.incarnation) if worker is not None else None
 
 
-def settle(draft: Draft, touched: Iterable[JobId], limits: Limits, unheard: Container[WorkerId] = ()) -> None:
-    """Settle the rounds and the jobs that the last answers were about."""
+def settle(
+    session: Session, draft: Draft, touched: Iterable[JobId], unheard: Container[WorkerId] = ()
+) -> None:
+    """Settle the rounds and the jobs that the last answers were about, each by itself."""
     for job in touched:
-        if draft.cluster.jobs[job].is_gang:
-            gangs.settle(draft, job, limits, unheard)
-        jobs.settle(draft, job)
+        kept = len(draft.events)
+        try:
+            if draft.cluster.jobs[job].is_gang:
+                gangs.settle(draft, job, session.limits, unheard)
+            jobs.settle(draft, job)
+        except Exception as error:
+            draft.take_back(kept)
+            session.fault(f"settling {job}", error)
 
 
 def weigh_silence(session: Session, draft: Draft, seen: Iterable[Seen]) -> None:
@@ -185,13 +213,13 @@ def weigh_silence(session: Session, draft: Draft, seen: Iterable[Seen]) -> None:
     }
     touched = presumption.weigh(draft, seen, policies, session.limits)
     touched += lease.settle(draft, session.limits)
-    settle(draft, dict.fromkeys(touched), session.limits)
+    settle(session, draft, dict.fromkeys(touched))
 
 
-def settle_waiting(draft: Draft, limits: Limits, unheard: Container[WorkerId] = ()) -> None:
+def settle_waiting(session: Session, draft: Draft, unheard: Container[WorkerId] = ()) -> None:
     """Settle the rounds whose verdict waited for evidence that may never come."""
     waiting = [job.id for job in draft.cluster.jobs.values() if job.is_gang and not job.end]
-    settle(draft, waiting, limits, unheard)
+    settle(session, draft, waiting, unheard)
 
 
 def _weigh_one(session: Session, draft: Draft, answer: Answer) -> States:
@@ -218,13 +246,15 @@ def _weigh_one(session: Session, draft: Draft, answer: Answer) -> States:
             continue
         if report.state is RemoteState.ABSENT and report.token not in answer.known.acknowledged:
             continue  # it wasn't there *yet*: it may have been launched since
-        attempts.reported(draft, attempt_id, _aged(report, waited), session.limits)
+        lived = max(0.0, draft.at - draft.cluster.attempt(attempt_id).assigned_at)
+        attempts.reported(draft, attempt_id, _aged(report, waited, lived), session.limits)
     return {report.token: report.state for report in seen.attempts}
 
 
-def _aged(report: AttemptReport, waited: float) -> AttemptReport:
-    """The report as it is now, that long after it was heard."""
+def _aged(report: AttemptReport, waited: float, lived: float) -> AttemptReport:
+    """The report as it is now, that long after it was heard; nothing happened before the attempt was assigned."""
     started, ended = (
-        None if ago is None else round(ago + waited, 3) for ago in (report.started_ago, report.ended_ago)
+        None if ago is None else min(round(ago + waited, 3), lived)
+        for ago in (report.started_ago, report.ended_ago)
     )
     return replace(report, started_ago=started, ended_ago=ended)

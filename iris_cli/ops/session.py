@@ -63,6 +63,7 @@ class Session:
         None  # what was read or committed, for whoever empties it; None: for nobody
     )
     read_at: ReadAt = (0.0, 0.0)  # when the state in `cluster` was read, by both clocks
+    faults: list[str] = field(default_factory=list)  # of ours, where they are not worth ending for
     _begun: bool = False
     _told: int = 0  # the last transaction that was news
     _header: Header | None = None
@@ -195,6 +196,13 @@ class Session:
 
     def _say(self, messages: Iterable[str]) -> None:
         self.messages += [message for message in messages if message not in self.messages]
+
+    def fault(self, doing: str, error: Exception) -> None:
+        """A fault of ours in one thing, which must not keep us from the others: it is told, once, and kept."""
+        what = f"{doing}: {type(error).__name__}: {error}"
+        if what not in self.faults:
+            self.faults.append(what)
+            self.tell(f"internal error while {what}; please report it")
 
     def _tell(self, messages: Iterable[str]) -> None:
         for message in messages:

@@ -37,7 +37,7 @@ def probe(session: Session, names: list[str]) -> list[Probed]:
     def one(worker: Worker) -> tuple[ProbeReport | Silence, observe.Answer]:
         known, asked_at = observe.known_of(cluster, worker.id), session.clock.now()
         seen = observe.probe(session, worker)
-        return seen, observe.Answer(seen, session.clock.now(), known, asked_at)
+        return seen, observe.heard(session, known, asked_at, seen)
 
     results = []
     for batch in session.fan_out(chosen, one):
@@ -88,7 +88,7 @@ def accept(session: Session, stranger: Stranger) -> Probed:
         else:
             touched = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)]
             identity.probed(draft, facts_of(session, draft.cluster, seen), session.limits, trusted=True)
-            observe.settle(draft, dict.fromkeys(touched), session.limits)
+            observe.settle(session, draft, dict.fromkeys(touched))
     accepted = Probed(seen, session.cluster.workers[worker.id])
     send_stops(session)
     return accepted
@@ -146,7 +146,7 @@ def forget(session: Session, name: str, *, dead: bool = False, reason: str = "")
         touched = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)]
         ghosts.declared_dead(draft, worker.id, reason or "the operator says the host is gone")
         draft.record(WorkerForgotten(worker=worker.id, dead=dead, reason=reason))
-        observe.settle(draft, dict.fromkeys(touched), session.limits)
+        observe.settle(session, draft, dict.fromkeys(touched))
     send_stops(session)
     return worker.id
 

@@ -49,9 +49,6 @@ _VARIABLE = re.compile(r"[A-Z_]{1,40}")
 _SLACK = 60 * 100
 """An answer takes a moment: attempts are looked at after its uptime was told."""
 
-_NO_START_CAUSES = frozenset({"setup", "disk", "chips", "port", "workspace"})
-_EXIT_CAUSES = frozenset({"", "timeout", "oom"})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogChunk:
@@ -261,34 +258,22 @@ def _attempt(record: _Record, uptime: int) -> AttemptReport:
     match = _ATTEMPT.fullmatch(record.line)
     if match is None or match[2] not in RemoteState.__members__:
         raise broken("the answer has a line that is about no attempt")
-    state = RemoteState(match[2])
-    exit_code = None if match[3] == "-" else int(match[3])
-    cause = "" if match[4] == "-" else match[4]
     times = [int(match[group]) for group in (5, 6) if match[group] != "-"]
-    if not _fits(state, exit_code, cause) or times != sorted(times, reverse=True):
-        raise broken(f"the answer contradicts itself about an attempt that is {state}")
     if max(times, default=0) > uptime + _SLACK:
         raise broken("the answer is about something before the host was booted")
-    return AttemptReport(
+    report = AttemptReport(
         token=Token(match[1]),
-        state=state,
-        exit_code=exit_code,
-        cause=cause,
+        state=RemoteState(match[2]),
+        exit_code=None if match[3] == "-" else int(match[3]),
+        cause="" if match[4] == "-" else match[4],
         started_ago=_seconds(match[5]),
         ended_ago=_seconds(match[6]),
         output_bytes=int(match[7]),
         log_tail=record.data.decode("utf-8", "replace"),
     )
-
-
-def _fits(state: RemoteState, exit_code: int | None, cause: str) -> bool:
-    if exit_code is not None and exit_code > 255:
-        return False
-    if state is RemoteState.EXITED:
-        return exit_code is not None and cause in _EXIT_CAUSES
-    if state is RemoteState.NOSTART:
-        return cause in _NO_START_CAUSES
-    return exit_code is None and cause in (("", "lease") if state is RemoteState.CANCELLED else ("",))
+    if not report.consistent or times != sorted(times, reverse=True):
+        raise broken(f"the answer contradicts itself about an attempt that is {report.state}")
+    return report
 
 
 def _seconds(hundredths: str) -> float | None:

@@ -30,7 +30,7 @@ def polled(site: Site) -> Callable[[], None]:
     for question in observe.questions(session, seen, session.clock.now()):
         known = observe.known_of(seen, question.worker)
         said = observe.asking(session, seen, session.read_at, question, known)()
-        answers.append(observe.Answer(said, session.clock.now(), known))
+        answers.append(observe.heard(session, known, session.clock.now(), said))
 
     def weigh() -> None:
         with session.transaction() as draft:

@@ -126,6 +126,8 @@ class Site:
         def body() -> None:
             try:
                 act(session)
+                if session.faults:
+                    self._breach(process.name, "; ".join(session.faults))
             except Killed:
                 self.story.tell(process.name, "is killed")
                 raise

@@ -262,6 +262,7 @@ class Site:
         self.clock.time += seconds
         session = self.session()
         cycle.run(session)
+        assert not session.faults
         assert breaches(session.cluster) == []
         return session.cluster
 

@@ -18,6 +18,7 @@ class Draft:
     """A cluster being decided on: what is recorded here is applied at once, and waits to be committed."""
 
     def __init__(self, cluster: Cluster, at: float) -> None:
+        self._start = cluster
         self.cluster = cluster.copy()
         self.at = at
         self.events: list[Event] = []
@@ -27,6 +28,11 @@ class Draft:
         for event in events:
             _apply(self.cluster, event, self.at)
             self.events.append(event)
+
+    def take_back(self, kept: int) -> None:
+        """Take back what was recorded after the first `kept` events, wherever that stopped."""
+        self.events = self.events[:kept]
+        self.cluster = evolve(self._start, self.events, self.at)
 
     @property
     def tasks_to_kill(self) -> tuple[TaskId, ...]:

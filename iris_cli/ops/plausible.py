@@ -1,0 +1,105 @@
+"""Whether an answer can be true. Workers are not trusted: what can't be is no answer, and the worker is suspect.
+
+The worker protocol has checked the form of what came back; here it is the content, whoever made it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core.observations import (
+    AttemptReport,
+    ProbeReport,
+    RemoteState,
+    Silence,
+    SilenceKind,
+    WorkerReport,
+)
+
+MOST_TEXT = 64 << 10  # characters of a log tail, or of all that a probe says in words
+MOST_UPTIME = 100 * 366 * 86400.0  # seconds; also a clock that is so far ahead is none
+MOST_CPUS, MOST_DEVICES, MOST_BYTES = 1 << 16, 1 << 10, 1 << 60
+_LONGEST_ID = 64
+_SLACK = 5.0  # seconds between two looks of a worker at its own clock
+
+Seen = WorkerReport | ProbeReport | Silence
+
+
+def believed(seen: Seen, worker: WorkerId, asked: frozenset[Token]) -> Seen:
+    """The answer itself, or if it can't be true, silence with the reason.
+
+    `worker` and the tokens in `asked` are whom and what the call was about.
+    """
+    doubt = next(doubts(seen, worker, asked), None)
+    if doubt is None:
+        return seen
+    return Silence(
+        worker=worker, kind=SilenceKind.PROTOCOL, step="answer", detail=f"it can't be true: {doubt}"
+    )
+
+
+def doubts(seen: Seen, worker: WorkerId, asked: frozenset[Token]) -> Iterator[str]:
+    """Why an answer can't be true, in words that hold nothing of what it says."""
+    if seen.worker != worker:
+        yield "it speaks for another worker"
+    if isinstance(seen, Silence):
+        return
+    if not all(_is_id(text) for text in (seen.boot_id, seen.incarnation)):
+        yield "its boot id or incarnation is none"
+    if not (_is_time(seen.clock) and _is_time(seen.uptime)):
+        yield "its clock shows no time"
+    elif isinstance(seen, ProbeReport):
+        yield from _of_probe(seen)
+    else:
+        yield from _of_report(seen, asked)
+
+
+def _of_report(seen: WorkerReport, asked: frozenset[Token]) -> Iterator[str]:
+    told = [report.token for report in seen.attempts]
+    if len(set(told)) != len(told):
+        yield "it speaks of an attempt twice"
+    if not asked.issuperset(told):
+        yield "it speaks of attempts that it was not asked about"
+    for report in seen.attempts:
+        yield from _of_attempt(report, seen.uptime)
+
+
+def _of_attempt(report: AttemptReport, uptime: float) -> Iterator[str]:
+    since_boot = uptime + _SLACK if uptime else math.inf
+    ages = [age for age in (report.started_ago, report.ended_ago) if age is not None]
+    if not all(_is_time(age) for age in ages):
+        yield "an attempt began or ended in the future, or at no time"
+    elif any(age > since_boot for age in ages):
+        yield "an attempt began or ended before the host was up"
+    elif report.state is RemoteState.EXITED and len(ages) == 2 and ages[1] > ages[0] + _SLACK:
+        yield "an attempt ended before it began"
+    if not report.consistent:
+        yield f"it contradicts itself about an attempt that is {report.state}"
+    if report.output_bytes < 0 or not _is_text(report.log_tail):
+        yield "the output of an attempt is none"
+
+
+def _of_probe(seen: ProbeReport) -> Iterator[str]:
+    if not (
+        0 <= seen.cpus <= MOST_CPUS and 0 <= seen.chips <= MOST_DEVICES and 0 <= seen.gpus <= MOST_DEVICES
+    ):
+        yield "no host has so many cores or devices"
+    if not all(0 <= size <= MOST_BYTES for size in (seen.memory, seen.disk_free)):
+        yield "no host has so much memory or disk"
+    words = [seen.gpu_variant, *seen.warnings, *(text for pair in seen.metadata for text in pair)]
+    if not _is_text("\n".join(words)):
+        yield "what it says of itself is no text"
+
+
+def _is_id(text: str) -> bool:
+    return len(text) <= _LONGEST_ID and text.isascii() and (not text or text.isprintable())
+
+
+def _is_time(seconds: float) -> bool:
+    return 0 <= seconds <= MOST_UPTIME  # also false for what is no number
+
+
+def _is_text(text: str) -> bool:
+    return len(text) <= MOST_TEXT and not any("\ud800" <= char <= "\udfff" for char in text)
