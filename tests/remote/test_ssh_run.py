@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from paramiko import Channel, Transport
 
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote import ssh_dial
@@ -137,6 +138,49 @@ def test_a_session_that_is_refused_disturbs_no_other(ssh_lab: SshLab, ssh: SshTr
     )
 
 
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> list[Channel]:
+    """All sessions that are opened."""
+    opened: list[Channel] = []
+    open_session = Transport.open_session
+
+    def note(transport: Transport) -> Channel:
+        opened.append(open_session(transport))
+        return opened[-1]
+
+    monkeypatch.setattr(Transport, "open_session", note)
+    return opened
+
+
+def test_the_session_of_the_next_call_is_opened_ahead(
+    ssh_lab: SshLab, ssh: SshTransport, sessions: list[Channel]
+) -> None:
+    (host,) = ssh_lab()
+    for number in range(3):
+        assert run(ssh, host.target(), f"exit {number}").status == number
+        until(lambda: len(sessions) == number + 2)  # noqa: B023 - called at once
+    assert [session.closed for session in sessions] == [True, True, True, False]
+
+
+def test_a_session_that_was_opened_ahead_and_is_gone_is_not_missed(
+    ssh_lab: SshLab, ssh: SshTransport, sessions: list[Channel]
+) -> None:
+    (host,) = ssh_lab()
+    run(ssh, host.target(), "true")
+    until(lambda: len(sessions) == 2)
+    sessions[1].close()
+    assert run(ssh, host.target(), "exit 3").status == 3
+
+
+def test_with_many_connections_nothing_is_opened_ahead(
+    ssh_lab: SshLab, ssh: SshTransport, sessions: list[Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh_dial, "FEW", 0)
+    (host,) = ssh_lab()
+    assert [run(ssh, host.target(), f"exit {n}").status for n in range(3)] == [0, 1, 2]
+    assert len(sessions) == 3
+
+
 def test_a_dead_connection_is_replaced_once(ssh_lab: SshLab, ssh: SshTransport) -> None:
     (host,) = ssh_lab()
     with relay(host.port) as way:
@@ -148,8 +192,9 @@ def test_a_dead_connection_is_replaced_once(ssh_lab: SshLab, ssh: SshTransport) 
 
 
 def test_a_connection_that_dies_when_it_is_used_again_is_replaced_too(
-    ssh_lab: SshLab, ssh: SshTransport
+    ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(ssh_dial, "FEW", 0)
     (host,) = ssh_lab()
     with relay(host.port) as way:
         run(ssh, host.target(port=way.port), "true")
