@@ -85,7 +85,7 @@ def test_whatever_keeps_us_from_asking_renews_nothing(kind: SilenceKind) -> None
 
 
 def test_an_answer_begins_the_time_anew() -> None:
-    back = silent_at(lab(), 0.9 * DUE)
+    back = silent_at(lab(), 0.9 * DUE, 1.8 * DUE)
     back.answers(back.answer_of("w"))
     assert silent_at(back, 0.5 * DUE, 0.9 * DUE).attempt("train").live
 

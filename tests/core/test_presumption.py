@@ -109,6 +109,24 @@ def test_a_clock_that_jumps_ahead_or_back_makes_no_silence() -> None:
     assert looks(jumping, *[SilenceKind.TIMEOUT] * 4).attempt("train").presumed
 
 
+@pytest.mark.parametrize(("others", "moves"), [(1, False), (2, True)])
+def test_less_than_half_of_the_fleet_must_be_silent(others: int, moves: bool) -> None:
+    made = Lab().worker("spot", preemptible=True)
+    for number in range(others):
+        made.worker(f"w{number + 1}")
+    made.job("train").schedule().reports("train/* running")
+    looks(made, *[SilenceKind.TIMEOUT] * 3)
+    assert made.attempt("train").presumed is moves
+
+
+def test_a_quarantine_lasts_as_long_as_a_ghost_that_can_t_be_killed() -> None:
+    haunted = looks(lab(), *[SilenceKind.TIMEOUT] * 3)
+    haunted.reports("train/task-0/attempt-0 unkillable").advance("2h").probe("spot")
+    assert haunted.the_worker("spot").quarantined
+    haunted.reports("train/task-0/attempt-0 stopped").probe("spot")
+    assert not haunted.the_worker("spot").quarantined
+
+
 def test_an_answer_between_voids_the_silence() -> None:
     back = looks(lab(), SilenceKind.TIMEOUT, SilenceKind.TIMEOUT)
     back.answers(back.answer_of("spot"), back.answer_of("w1"))
