@@ -20,7 +20,7 @@ LOG_LINES = 20
 class AttemptRow:
     """One attempt. `duration` is that of the user's command in seconds, None if it never started.
 
-    `reason` says why the attempt ended or is being stopped.
+    `reason` says why the attempt ended or is being stopped; `presumed`, that it was taken for dead without proof.
     """
 
     id: AttemptId
@@ -36,6 +36,7 @@ class AttemptRow:
     exit: str
     why: str
     trigger: TaskId | None
+    presumed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +160,7 @@ def _attempt_row(view: View, task: TaskId, attempt: Attempt) -> AttemptRow:
         exit=exit_words(exit_code),
         why=_attempt_words(attempt),
         trigger=end.trigger if end else stop.trigger if stop else None,
+        presumed=attempt.presumed,
     )
 
 

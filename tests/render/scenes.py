@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.constraints import Constraint, ConstraintOp
+from iris_cli.core.events import WorkerSkewChanged
+from iris_cli.core.ids import WorkerId
 from iris_cli.core.observations import AttemptReport, RemoteState
 from iris_cli.journal.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir
@@ -120,6 +122,18 @@ def about_to_start() -> Lab:
     return lab.advance("5m")
 
 
+def lost_host() -> Lab:
+    """A preemptible host is silent: its task runs elsewhere by now, and perhaps there. One clock is wrong."""
+    lab = Lab().worker("spot-0", preemptible=True).job("train", cpu=12.0).schedule()
+    lab.worker("cpu-0").worker("cpu-1").job("bench", cpu=12.0, command=("./bench.sh",)).schedule()
+    lab.reports("train/* running", "bench/* running").reports("bench/* orphaned")
+    lab.records(WorkerSkewChanged(worker=WorkerId("cpu-0"), skew=-95.0))
+    for _ in range(3):
+        lab.advance("6m")
+        lab.answers(lab.silence_of("spot-0"), lab.answer_of("cpu-0"), lab.answer_of("cpu-1"))
+    return lab.schedule().reports("train/* running").advance("3m")
+
+
 SCENES: dict[str, Callable[[], Lab]] = {
     "empty": empty,
     "about_to_start": about_to_start,
@@ -127,4 +141,5 @@ SCENES: dict[str, Callable[[], Lab]] = {
     "failed_gang": failed_gang,
     "retried_gang": retried_gang,
     "many_tasks": many_tasks,
+    "lost_host": lost_host,
 }
