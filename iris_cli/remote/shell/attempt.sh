@@ -38,8 +38,9 @@ names() {
         lease.*) lease=$name ;;
         esac
     done
-    # Two ends contradict each other: the result is unknown.
+    # Two ends, or two codes, contradict each other: the result is unknown.
     [ "$finals" -le 1 ] || x=
+    case $x$end_code in EXITED- | "EXITED$x_code") ;; EXITED*) x= ;; esac
 }
 
 no_names() {

@@ -72,6 +72,7 @@ report() {
         ago "$began"
         began=$ago
         ago "$ended"
+        case $began$ago in *-*) ;; *) [ "$ago" -le "$began" ] || ago=- ;; esac # an end before the start
         bytes=$((bytes_out + bytes_err))
         line "A $token $state $x_code $x_cause $began $ago $bytes"
         [ -z "$is_over" ] || [ -n "$terse" ] || [ "$bytes" -eq 0 ] || text "$(tails "$token")"

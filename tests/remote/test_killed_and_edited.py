@@ -1,0 +1,141 @@
+"""kill -9 from outside, and directories that somebody has edited: what is unknown is never taken for a success."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.observations import RemoteState
+from tests.support.worker_host import FINAL, WorkerHost, is_alive, kill, marked, pids_in, until
+
+WAIT_FOR_GATE = 'while [ ! -e "$0" ]; do sleep 0.02; done; exit "$1"'
+OTHER_GROUP = """
+import os, sys, time
+if os.fork() == 0:
+    os.setpgid(0, 0)
+    if os.fork() == 0:
+        with open(sys.argv[1], "a") as file:
+            print(os.getpid(), file=file)
+        time.sleep(1000)
+    os._exit(0)
+time.sleep(1000)
+"""
+
+
+def session_of(host: WorkerHost, token: str) -> list[int]:
+    """The processes of the wrapper's session, the wrapper first: it must not see its task end."""
+    wrapper = int((host.root / "a" / token / "pid").read_text().split()[0])
+    others = []
+    for pid in marked(token) - {wrapper}:  # type: ignore[arg-type]  # a token
+        try:
+            if os.getsid(pid) == wrapper:
+                others.append(pid)
+        except ProcessLookupError:
+            continue
+    return [wrapper, *others]
+
+
+def test_a_task_that_is_killed_has_its_exit_and_its_children_end(host: WorkerHost, tmp_path: Path) -> None:
+    script = 'setsid sleep 1000 & echo $! >>"$0"; echo $$ >>"$0"; wait; sleep 1000'
+    token = host.running("sh", "-c", script, str(tmp_path / "pids"))
+    until(lambda: len(pids_in(tmp_path / "pids")) == 2)
+    kill(pids_in(tmp_path / "pids")[1])
+    report = host.wait(token)
+    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 137, "")
+    assert not any(is_alive(pid) for pid in pids_in(tmp_path / "pids"))
+    assert not marked(token)
+
+
+def test_when_the_whole_session_is_killed_what_left_it_is_an_orphan_and_can_be_stopped(
+    host: WorkerHost, tmp_path: Path
+) -> None:
+    script = 'setsid sleep 1000 & echo $! >>"$0"; sleep 1000'
+    token = host.running("sh", "-c", script, str(tmp_path / "pids"))
+    until(lambda: pids_in(tmp_path / "pids"))
+    (stray,) = pids_in(tmp_path / "pids")
+    until(lambda: os.getsid(stray) == stray)
+    for pid in session_of(host, token):
+        kill(pid)
+    assert host.wait(token, FINAL | {RemoteState.ORPHANED}).state is RemoteState.ORPHANED
+    assert is_alive(stray)
+    assert host.stopped(token).state is RemoteState.STOPPED
+    assert not is_alive(stray)
+
+
+def test_an_orphan_that_ends_well_is_lost_for_nobody_saw_it(host: WorkerHost, tmp_path: Path) -> None:
+    token = host.running("sh", "-c", WAIT_FOR_GATE, str(tmp_path / "gate"), "0")
+    kill(host.wrapper(token))
+    assert host.wait(token, {RemoteState.ORPHANED}).exit_code is None
+    (tmp_path / "gate").touch()
+    report = host.wait(token)
+    assert (report.state, report.exit_code) == (RemoteState.LOST, None)
+    assert host.stopped(token).state is RemoteState.STOPPED
+
+
+def test_a_child_that_forked_twice_and_left_the_process_group_is_ended(
+    host: WorkerHost, tmp_path: Path
+) -> None:
+    token = host.running(sys.executable, "-c", OTHER_GROUP, str(tmp_path / "pids"))
+    until(lambda: pids_in(tmp_path / "pids"))
+    (child,) = pids_in(tmp_path / "pids")
+    assert os.getpgid(child) not in (child, host.wrapper(token))
+    assert host.stopped(token).state is RemoteState.STOPPED
+    assert not is_alive(child)
+    assert not marked(token)
+
+
+def test_stoppers_that_are_killed_again_and_again_are_replaced(host: WorkerHost) -> None:
+    token = host.running("sh", "-c", 'trap "" TERM; while :; do sleep 0.05; done')
+    for grace in (10_000, 9_000, 8_000, 7_000):
+        host.stop(token, grace=grace)
+        (name,) = (path.name for path in host.attempt_dir(token).glob("stop.run.*"))
+        kill(int(name.split(".")[4]))
+        assert host.state(token) is RemoteState.STOPPING
+        assert marked(token)
+    assert host.stopped(token, grace=0).state is RemoteState.STOPPED
+    assert not marked(token)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "rm begin.*",
+        "rmdir go",
+        "rm pid",
+        "rm x.pending end.pending begin.* launch.*",
+        "rm stop.idle",
+        "rm run cmd setup",
+        "touch stop.stuck.1.1",
+        "touch cancel",
+        "rm out err",
+        "rm *.pending pid; rmdir go",
+    ],
+)
+def test_an_edited_directory_never_makes_a_success_of_a_failure_or_hides_what_runs(
+    dash_host: WorkerHost, tmp_path: Path, edit: str
+) -> None:
+    """By hand, by a task, or by a disk that was repaired."""
+    token = dash_host.running("sh", "-c", WAIT_FOR_GATE, str(tmp_path / "gate"), "3")
+    directory = dash_host.attempt_dir(token)
+    assert os.system(f"cd {directory} && {{ {edit}; }}") == 0
+    assert dash_host.state(token) not in (RemoteState.EXITED, RemoteState.LOST, RemoteState.NOSTART)
+    healthy = dash_host.running("sleep", "1000")
+    (tmp_path / "gate").touch()
+    until(lambda: not marked(token))
+    report = dash_host.poll(token)[0]
+    if report.state is RemoteState.EXITED:
+        assert report.exit_code == 3
+    assert dash_host.poll(token, healthy)[1].state is RemoteState.RUNNING
+    dash_host.stop(token, grace=0)
+    dash_host.wait(token, FINAL - {RemoteState.LOST})
+
+
+@pytest.mark.parametrize("edit", ["mv x.3 x.0", "mv x.3 x.0.oom", "rm x.3; touch x.0", "mv end.*.3 end.5.0"])
+def test_an_end_that_was_edited_is_lost(dash_host: WorkerHost, edit: str) -> None:
+    token = dash_host.launch("sh", "-c", "exit 3")
+    dash_host.wait(token)
+    assert os.system(f"cd {dash_host.attempt_dir(token)} && {{ {edit}; }}") == 0
+    assert dash_host.state(token) is RemoteState.LOST
