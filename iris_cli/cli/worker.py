@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,10 +22,12 @@ Reason = Annotated[str, typer.Option(help="Why, for the history.", show_default=
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
-        name="worker", help="Probe, drain, taint, bring back or forget a worker.", no_args_is_help=True
+        name="worker",
+        help="Probe, drain, taint, bring back, unwedge or forget a worker.",
+        no_args_is_help=True,
     )
     worker_show.register(group)
-    for command in (probe, drain, uncordon, taint, forget):
+    for command in (probe, drain, uncordon, taint, forget, unwedge):
         group.command()(command)
     app.add_typer(group)
 
@@ -128,6 +131,37 @@ def forget(
     iris: Context = context.obj
     session = iris.session("iris worker forget")
     return _tell(iris, "forgotten", [operation.forget(session, worker, dead=dead, reason=reason)], [worker])
+
+
+def unwedge(
+    context: typer.Context,
+    worker: Annotated[str, typer.Argument(help="Worker id.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Stop what is found, without asking.")] = False,
+) -> int:
+    """Name what holds a worker's chips, and what iris doesn't own there; stop it, with your consent."""
+    from iris_cli.ops import unwedge as operation
+    from iris_cli.render import unwedge as render
+
+    iris: Context = context.obj
+    session = iris.session("iris worker unwedge")
+    found, left = operation.look(session, worker), None
+    if not iris.output.as_json:
+        render.show(iris.output, found)
+    if found.clearable and (yes or _consents(iris, f"Stop {len(found.clearable)} of these?")):
+        left = operation.clear(session, found)
+        if not iris.output.as_json:
+            render.show_cleared(iris.output, found, left)
+    if iris.output.as_json:
+        iris.output.document(render.document(found, left))
+    return ExitCode.FAILED if left is not None and left.obstacles else ExitCode.OK
+
+
+def _consents(iris: Context, question: str) -> bool:
+    """Ask, where somebody can answer."""
+    if iris.output.as_json or not sys.stdin.isatty():
+        iris.output.message("nothing was stopped; --yes stops it")
+        return False
+    return typer.confirm(question, err=True)
 
 
 def _tell(iris: Context, done: str, changed: Sequence[str], asked: Sequence[str]) -> int:

@@ -35,6 +35,7 @@ def test_every_command_speaks_json(site: Site) -> None:
         ("worker", "probe", "one-0"),
         ("worker", "drain", "one-0"),
         ("worker", "uncordon", "one-0"),
+        ("worker", "unwedge", "one-0"),
         ("worker", "taint", "one-0", "broken"),
         ("worker", "taint", "one-0", "broken", "--remove"),
         ("logs", "done"),

@@ -26,10 +26,12 @@ from iris_cli.core.invariants import breaches
 from iris_cli.core.job import JobRequest, JobState
 from iris_cli.core.observations import (
     AttemptReport,
+    Holder,
     ProbeReport,
     RemoteState,
     Silence,
     SilenceKind,
+    UnwedgeReport,
     WorkerReport,
 )
 from iris_cli.core.task import Attempt, Task
@@ -71,6 +73,7 @@ class Host:
     sent: bool = False  # whether what is not answered was sent nevertheless
     refuses: str = ""  # the cause
     unkillable: bool = False
+    holders: list[Holder] = field(default_factory=list)  # processes that hold chips
     network_disk: bool = False
     cut: str = ""  # the next `prepare` ends after this step: made, prepared
     meanwhile: dict[str, Callable[[], None]] = field(default_factory=dict)
@@ -133,7 +136,7 @@ class FakeRunner:
             cpus=4,
             memory=8 << 30,
             disk_free=100 << 30,
-            tokens=tuple(host.tokens),
+            tokens=tuple(token for token, entry in host.tokens.items() if entry.state is not S.STOPPED),
             warnings=("refused: network file system",) if host.network_disk else (),
         )
         return self._answer(host, "probe", answer)
@@ -179,6 +182,40 @@ class FakeRunner:
                 if entry.state not in _OVER:
                     entry.state = S.UNKILLABLE if host.unkillable else S.STOPPED
         return self._answer(host, "stop", host.report([token for token, _ in stops]))
+
+    def unwedge(
+        self,
+        target: Target,
+        *,
+        keep: Sequence[Token],
+        known: Sequence[Token] = (),
+        clear: Sequence[Holder | Token] = (),
+        grace: float = 30.0,
+    ) -> UnwedgeReport | Silence:
+        host = self.hosts[target.worker]
+        for each in clear:
+            assert (each.token if isinstance(each, Holder) else each) not in keep
+            if host.unkillable:
+                continue
+            if isinstance(each, Holder):
+                host.holders = [holder for holder in host.holders if holder != each]
+            else:
+                host.tokens[each].state = S.STOPPED
+        strangers = [
+            token
+            for token, entry in host.tokens.items()
+            if token not in keep
+            and entry.state is not S.STOPPED
+            and not (token in known and entry.state in _OVER)
+        ]
+        answer = UnwedgeReport(
+            worker=target.worker,
+            boot_id=host.boot_id,
+            incarnation=host.incarnation,
+            holders=tuple(host.holders),
+            attempts=tuple(AttemptReport(token=token, state=host.tokens[token].state) for token in strangers),
+        )
+        return self._answer(host, "unwedge", answer)
 
     def _prepare(self, host: Host, request: LaunchRequest, cut: str) -> None:
         entry = host.tokens.setdefault(request.token, Entry(S.PREPARING, half=True))

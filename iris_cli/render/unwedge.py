@@ -1,0 +1,74 @@
+"""What holds up a worker, thing by thing."""
+
+from __future__ import annotations
+
+from iris_cli.core.observations import LockFile
+from iris_cli.ops.unwedge import Obstacle, Owner, Wedge
+from iris_cli.render.console import Output
+
+_WHOSE = {
+    Owner.IRIS: "iris's own, not touched",
+    Owner.ENDED: "left of an attempt that has ended",
+    Owner.UNKNOWN: "an attempt that the log never saw",
+    Owner.OTHER: "not started by iris",
+}
+_LOCK = {
+    LockFile.STALE: "a stale lock file of the TPU library is there; the next start removes it",
+    LockFile.FOREIGN: "the lock file of the TPU library is another user's, or no plain file: remove it by hand",
+}
+
+
+def show(output: Output, wedge: Wedge) -> None:
+    """What was found, one line each."""
+    for each in wedge.obstacles:
+        output.line(_words(each))
+    if not wedge.obstacles:
+        output.message(f"{wedge.worker}: nothing is in the way")
+    if wedge.lock in _LOCK:
+        output.message(f"{wedge.worker}: {_LOCK[wedge.lock]}")
+    if wedge.unseen:
+        output.message(f"{wedge.worker}: {wedge.unseen} of other users' processes could not be looked into")
+
+
+def show_cleared(output: Output, found: Wedge, left: Wedge) -> None:
+    """What became of it."""
+    gone = len(found.clearable) - len(left.obstacles)
+    output.message(f"{found.worker}: {gone} of {len(found.clearable)} stopped")
+    for each in left.obstacles:
+        output.line(f"still there: {_words(each)}")
+
+
+def document(found: Wedge, left: Wedge | None) -> dict[str, object]:
+    """The same as JSON; `left` is None where nothing was to be stopped."""
+    return {
+        "worker": found.worker,
+        "found": [_plain(each) for each in found.obstacles],
+        "lock_file": found.lock.value,
+        "unseen": found.unseen,
+        "left": None if left is None else [_plain(each) for each in left.obstacles],
+    }
+
+
+def _words(obstacle: Obstacle) -> str:
+    whose = _WHOSE[obstacle.owner] + (f" ({obstacle.attempt})" if obstacle.attempt else "")
+    holder = obstacle.holder
+    if holder is not None:
+        holds = (
+            f"holds {', '.join(holder.devices)}" if holder.devices else "holds nothing any more, but lives"
+        )
+        return f"process {holder.pid} {holds}: {whose}: {holder.command}"
+    return f"attempt {obstacle.token} is {obstacle.state}: {whose}"
+
+
+def _plain(obstacle: Obstacle) -> dict[str, object]:
+    holder = obstacle.holder
+    common = {"owner": obstacle.owner.value, "attempt": str(obstacle.attempt) if obstacle.attempt else None}
+    if holder is None:
+        return {**common, "token": obstacle.token, "state": obstacle.state}
+    return {
+        **common,
+        "pid": holder.pid,
+        "devices": list(holder.devices),
+        "command": holder.command,
+        "token": holder.token,
+    }
