@@ -50,6 +50,7 @@ def salvage(
     """Make a damaged log usable again. The old one is kept; says what would be lost before --yes."""
     from iris_cli.journal.scan import FaultKind
     from iris_cli.journal.verify import verify as read
+    from iris_cli.ops.salvaged import probe_anew
 
     iris: Context = context.obj
     verdict = read(iris.state_path_in_use)  # says so if there is no log at all
@@ -67,6 +68,7 @@ def salvage(
                 hint="put the newer copy back, or go on without it: iris log salvage --accept-loss",
             )
         with state.locked("iris log salvage", accept_loss=True) as writer:
+            probe_anew(writer, iris.clock.now())
             _tell_accepted(iris, writer.messages, writer.seq)
         return ExitCode.OK
     return _cut(iris, verdict, yes=yes)
@@ -75,6 +77,7 @@ def salvage(
 def _cut(iris: Context, verdict: Verdict, *, yes: bool) -> int:
     from iris_cli.journal.layout import LOG
     from iris_cli.journal.salvage import salvage as cut
+    from iris_cli.ops.salvaged import probe_anew
     from iris_cli.render.log_health import show_salvage, show_verdict
 
     directory = iris.state_path_in_use
@@ -87,6 +90,8 @@ def _cut(iris: Context, verdict: Verdict, *, yes: bool) -> int:
             hint="make a copy of the state directory if in doubt, then: iris log salvage --yes",
         )
     report = cut(directory, now=iris.clock.now(), actor=iris.actor)
+    with iris.state_of(None).locked("iris log salvage") as writer:
+        probe_anew(writer, iris.clock.now())
     show_salvage(iris.output, report)
     return ExitCode.OK
 

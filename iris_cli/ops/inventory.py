@@ -291,7 +291,7 @@ def refusals(view: View, worker: Worker) -> Iterable[str]:
 
 
 def _ill(worker: Worker, now: float) -> str:
-    if worker.condition is WorkerCondition.UNPROBED and not worker.failed_polls:
+    if worker.condition is WorkerCondition.UNPROBED and not (worker.failed_polls or worker.reason):
         return "never probed: the next cycle does it"
     parts = [worker.condition.value.replace("_", " ")]
     if worker.silent_since is not None:

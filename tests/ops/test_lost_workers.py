@@ -11,6 +11,7 @@ from iris_cli.core.job import JobState, ReplaceLost
 from iris_cli.core.observations import SilenceKind
 from iris_cli.core.task import TaskState
 from iris_cli.ops.inventory import inventory
+from iris_cli.ops.salvaged import probe_anew
 from iris_cli.ops.status import cluster_status
 from tests.support.fake_runner import Clock, Entry, S, Site
 
@@ -193,3 +194,22 @@ def test_a_worker_with_attempts_that_the_log_never_saw_takes_nothing_and_they_ar
     del site.hosts["w0"].tokens[Token("f" * 32)]
     site.run()
     assert site.hosts["w0"].running == ["train/task-0"]
+
+
+def test_after_lines_of_the_log_were_lost_every_worker_is_probed_before_it_takes_anything(
+    tmp_path: Path,
+) -> None:
+    site = Site(tmp_path, "w0", "w1")
+    site.launch("train")
+    site.cycle()
+    site.hosts["w1"].tokens[Token("f" * 32)] = Entry(S.RUNNING, "lost/task-0")
+    session = site.session()
+    with session.state.locked("iris log salvage") as writer:
+        assert probe_anew(writer, site.clock.now()) == 2
+    site.launch("next", replicas=2, cpu=3.0)
+    site.cycle()
+    assert site.hosts["w0"].calls[-3:] == ["probe", "poll", "prepare"]
+    assert site.hosts["w0"].running == ["train/task-0", "next/task-0"]
+    row = next(each for each in cluster_status(site.session()).workers if each.id == "w1")
+    assert "the log never saw" in row.refuses[0]
+    assert site.task("next", 1).state is TaskState.PENDING

@@ -13,14 +13,16 @@ from iris_cli.core.limits import Limits
 from iris_cli.core.observations import WorkerReport
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import AttemptState
-from iris_cli.core.worker import Worker
+from iris_cli.core.worker import Worker, WorkerCondition
 
 
 def answered(draft: Draft, report: WorkerReport, limits: Limits) -> bool:
     """A worker answered a poll or a call. Returns whether it is the one in the log, since the same boot."""
     worker = draft.cluster.workers[report.worker]
-    if not worker.incarnation:
-        return False  # never probed: nothing is known that this answer could be compared with
+    if not worker.incarnation or worker.condition is WorkerCondition.UNPROBED:
+        return (
+            False  # there is nothing yet that this answer could be compared with, or more to be known first
+        )
     if report.incarnation != worker.incarnation:
         workers.untrusted(draft, worker.id, _doubt(worker, report.boot_id), limits)
         return False

@@ -65,6 +65,16 @@ def recovered(draft: Draft, worker_id: WorkerId) -> None:
         draft.record(WorkerConditionChanged(worker=worker_id, condition=WorkerCondition.HEALTHY))
 
 
+def lost_track(draft: Draft) -> None:
+    """Lines of the log are lost: nobody takes anything before a probe has shown what he runs."""
+    reason = "lines of the log were lost: a probe shows what runs there"
+    for worker in draft.cluster.workers.values():
+        if worker.incarnation and worker.condition is not WorkerCondition.UNPROBED:
+            draft.record(
+                WorkerConditionChanged(worker=worker.id, condition=WorkerCondition.UNPROBED, reason=reason)
+            )
+
+
 def untrusted(draft: Draft, worker_id: WorkerId, reason: str, limits: Limits) -> None:
     """Somebody answers who may not be the machine in the log: nothing is released, nothing is placed there."""
     worker = draft.cluster.workers[worker_id]
