@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.cluster_files import ClusterFiles, finished
+from bench.cluster_files import NOW, ClusterFiles, finished
 from bench.result import Row
 from bench.scale import Scale
 from bench.ssh_hosts import directory
 from bench.stopwatch import cpu, in_turns, seconds, wall
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.events import Event
 from iris_cli.core.evolve import replay
 from iris_cli.journal.state_dir import StateDir
 
@@ -32,9 +33,7 @@ def rows(scale: Scale) -> Iterator[Row]:
 def _replay(path: Path, scale: Scale) -> Row:
     """From the bytes of the whole log, checksums and all, to the cluster; against parsing its JSON."""
     state = StateDir(path, now=lambda: 0.0, actor="bench@here")
-    (log,) = [each for each in path.iterdir() if each.name.endswith(".jsonl")]
-    for snapshot in path.glob("snapshot*"):
-        snapshot.unlink()
+    log = _log(path)
 
     def whole() -> Cluster:
         return replay(state.read().transactions, Cluster())
@@ -54,16 +53,28 @@ def _appends(place: Path, cluster: ClusterFiles, scale: Scale) -> Iterator[Row]:
     """One transaction with lock and HEAD, and 10,000 events with one fsync; against bare writes of as many bytes."""
     one = list(finished(cluster.workers, 1))
     many = list(finished(cluster.workers, scale.of(10_000) // EVENTS_OF_A_JOB))
-    log = next(each for each in (place / "state").iterdir() if each.name.endswith(".jsonl"))
+    state = StateDir(place / "state", now=lambda: NOW, actor="bench@here")
+    seq = state.read().seq  # as an invocation does: what is there is read before the lock is asked for
+    log, raw = _log(place / "state"), place / "raw"
+
+    def append(events: Sequence[Event]) -> float:
+        nonlocal seq
+
+        def act() -> None:
+            nonlocal seq
+            with state.locked("bench", after_seq=seq) as writer:
+                seq = writer.append(events, at=NOW).seq
+
+        return seconds(act, wall)
+
     before = log.stat().st_size
-    cluster.write(many)
+    append(many)
     size = log.stat().st_size - before
-    raw = place / "raw"
     found = in_turns(
         {
-            "one": lambda: seconds(lambda: cluster.write(one), wall),
-            "fsync": lambda: seconds(lambda: _durable(raw, b"x" * 1000), wall),
-            "many": lambda: seconds(lambda: cluster.write(many), wall),
+            "one": lambda: append(one),
+            "fsync": lambda: seconds(lambda: _durable(raw, b"x" * (size // len(many) * len(one))), wall),
+            "many": lambda: append(many),
             "raw": lambda: seconds(lambda: _durable(raw, b"x" * size), wall),
         },
         scale.repeat,
@@ -71,6 +82,11 @@ def _appends(place: Path, cluster: ClusterFiles, scale: Scale) -> Iterator[Row]:
     yield Row(target=7, name="one transaction, s wall", value=found["one"], reference=found["fsync"], limit=2)
     name = f"{len(many)} events in one, against as many raw bytes, s wall"
     yield Row(target=7, name=name, value=found["many"], reference=found["raw"], limit=4)
+
+
+def _log(state: Path) -> Path:
+    (log,) = state.glob("*.jsonl")
+    return log
 
 
 def _durable(path: Path, data: bytes) -> None:
