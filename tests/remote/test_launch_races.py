@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+
+import pytest
 
 from iris_cli.core.ids import Token
 from iris_cli.core.observations import RemoteState
 from tests.remote.conftest import MakeHost
 from tests.support.local_transport import SHELLS
-from tests.support.worker_host import FINAL, WorkerHost, at_once, marked, pids_in, until
+from tests.support.worker_host import FINAL, WorkerHost, at_once, is_alive, marked, pids_in, until
 
+S = RemoteState
+FENCED = {S.STOPPED, S.CANCELLED}
 TELL = ("sh", "-c", 'echo $$ >>"$0"')
 COUNT_TERMS = """
 import signal, time
@@ -106,6 +111,75 @@ def test_stops_and_launches_race_and_nothing_is_left_or_starts_later(
     assert list(hosts[0].root.glob("a/*/spare")) == []
     for index in range(200):
         assert len(pids_in(tmp_path / f"starts-{index}")) <= 1
+
+
+@pytest.mark.parametrize(
+    ("tokens", "launches", "stops"), [(10, 60, 20), pytest.param(100, 1_000, 200, marks=pytest.mark.soak)]
+)
+@pytest.mark.parametrize("shells", [*[(shell,) for shell in SHELLS], SHELLS], ids="-".join)
+def test_a_crowd_of_launches_and_stops_starts_each_token_once_at_most(
+    make_host: MakeHost, tmp_path: Path, shells: Sequence[str], tokens: int, launches: int, stops: int
+) -> None:
+    """Each of them in a call of its own, in any order, many at a time."""
+    hosts = [make_host(shell) for shell in shells]
+    for host in hosts:
+        host.probe()
+    chance = random.Random(tokens)
+    starts = [tmp_path / f"starts-{number}" for number in range(tokens)]
+    requests = [hosts[0].request(*STAY, str(path)) for path in starts]
+    stopped = sorted({chance.choice(requests).token for _ in range(stops)})
+    calls: list[Callable[[], object]] = [
+        *(
+            partial(chance.choice(hosts).prepare, requests[index % tokens], go=True)
+            for index in range(launches)
+        ),
+        *(
+            partial(chance.choice(hosts).stop, stopped[index % len(stopped)], grace=0)
+            for index in range(stops)
+        ),
+    ]
+    chance.shuffle(calls)
+    assert in_a_crowd(calls) == []
+
+    def all_are_settled() -> bool:
+        said = {report.token: report.state for report in hosts[0].poll(*(each.token for each in requests))}
+        return all(said[each] in (FENCED if each in stopped else {S.RUNNING}) for each in said)
+
+    try:
+        until(all_are_settled)
+    except AssertionError:
+        print({r.token: r.state for r in hosts[0].poll(*(each.token for each in requests))}, stopped)
+        import subprocess
+
+        print(
+            subprocess.run(
+                ["ls -la " + str(hosts[0].root) + "/a/*"], shell=True, capture_output=True
+            ).stdout.decode()
+        )
+        raise
+    for request, path in zip(requests, starts, strict=True):
+        if request.token in stopped:
+            assert not marked(request.token)
+            assert len(pids_in(path)) <= 1
+        else:
+            until(partial(pids_in, path))
+            assert [pid for pid in pids_in(path) if is_alive(pid)] == pids_in(path)
+            assert len(pids_in(path)) == 1
+    before = [path.exists() for path in starts]
+    assert in_a_crowd([partial(hosts[0].stop, each.token, grace=0) for each in requests]) == []
+    assert in_a_crowd([partial(chance.choice(hosts).prepare, each, go=True) for each in requests]) == []
+    for request in requests:
+        assert hosts[0].wait(request.token).state in FENCED
+        assert not marked(request.token)
+    assert [path.exists() for path in starts] == before
+    assert all(len(pids_in(path)) <= 1 for path in starts)
+
+
+def in_a_crowd(calls: Sequence[Callable[[], object]]) -> list[BaseException]:
+    """Run the calls sixteen at a time. Returns what they raised."""
+    with ThreadPoolExecutor(16) as pool:
+        done = [pool.submit(call) for call in calls]
+    return [error for each in done if (error := each.exception()) is not None]
 
 
 def test_many_stops_of_one_token_send_one_term_and_agree(make_host: MakeHost) -> None:
