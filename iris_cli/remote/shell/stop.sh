@@ -23,8 +23,8 @@ stop() {
     case $state in EXITED | NOSTART | CANCELLED | STOPPED) return ;; esac
     # BEFORE anything else is looked at: from here on no wrapper starts the command.
     cancel "$1" || return
-    [ -n "$stop" ] || [ -e "$1/stop.idle" ] || make_empty "$1/stop.idle"
-    names "$1"
+    find_stop "$1"
+    [ -n "$stop" ] || { make_empty "$1/stop.idle" && names "$1"; }
     case $stop in
     stop.done) return ;;
     stop.run.*)
@@ -43,6 +43,18 @@ stop() {
         printf '%s\nstopper "$@"\n}' "{
 $library" | detach sh -s "$PWD/$1" "$stop" "$2"
     ) >/dev/null 2>&1 &
+}
+
+# find_stop TOKEN -> $stop, and what `names` sets. Where `run` is, stop.idle was made before it, and never may
+# be made again: the wrapper would take what is stopped for what ended by itself. A name that is just being
+# changed can be in no list, neither the old one nor the new one: so it is looked for more than once.
+find_stop() {
+    names "$1"
+    for _ in 1 2 3 4 5 6 7 8; do
+        [ -z "$stop" ] && [ -e "$1/run" ] || return 0
+        nap 0.02
+        names "$1"
+    done
 }
 
 # stop_parts NAME -> $stop_since $stop_grace $stop_pid $stop_start
