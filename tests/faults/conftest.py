@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ledger import Ledger
-from tests.support.network import Network, need_namespaces
+from tests.support.network import CableLab, Network, why_no_namespaces
 from tests.support.site import Site
 
 
@@ -22,17 +22,18 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 @pytest.fixture
-def network(tmp_path: Path) -> Iterator[Network]:
+def cables(tmp_path: Path) -> Iterator[CableLab]:
     """Servers behind cables that can be cut; the test itself is at their near ends."""
-    need_namespaces()
-    directory = tmp_path / "network"
+    directory = tmp_path / "cables"
     directory.mkdir()
-    network = Network(directory)
+    if why := why_no_namespaces():
+        print(f"the cables are relays: {why}")
+    lab = CableLab(directory) if why else Network(directory)
     try:
-        with network.ours.inside():
-            yield network
+        with lab.near_end():
+            yield lab
     finally:
-        network.stop()
+        lab.stop()
 
 
 @pytest.fixture

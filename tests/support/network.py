@@ -1,7 +1,7 @@
-"""Hosts in network namespaces of their own, on cables that can be cut. For root, on Linux.
+"""Hosts on cables that can be cut: in network namespaces of their own, or else behind relays that fall silent.
 
-The namespaces have no names: the kernel removes them, and the cables between them, with the last process in them
-and the last open file of them. So nothing is left of a test, however it ends.
+Namespaces are for root, on Linux. They have no names: the kernel removes them, and the cables between them, with
+the last process in them and the last open file of them. So nothing is left of a test, however it ends.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO
 
-import pytest
-
+from tests.support.relay import Relay
 from tests.support.sshd import SshHost, SshLab
 
 CLONE_NEWNET = 0x40000000
@@ -60,9 +60,25 @@ class Namespace:
         os.close(self.file)
 
 
-@dataclass(eq=False)
-class FarHost(SshHost):
+class CableHost(SshHost):
     """A server at the far end of a cable."""
+
+    def cut(self) -> None:
+        """From now on nothing gets through, in either direction, and nobody is told."""
+        raise NotImplementedError
+
+    def heal(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def gate(self) -> Path:
+        """Where a `Gate` on this host belongs: commands in its `tools` are found before the usual ones."""
+        return self.directory / "gate"
+
+
+@dataclass(eq=False)
+class FarHost(CableHost):
+    """One in a network of its own."""
 
     near: Namespace | None = None
     far: Namespace | None = None
@@ -86,7 +102,6 @@ class FarHost(SshHost):
         self.far.ip("link", "set", "cable", "up")
 
     def cut(self) -> None:
-        """From now on nothing gets through, in either direction, and nobody is told."""
         assert self.far is not None
         self.far.ip("link", "set", "cable", "down")
 
@@ -94,60 +109,106 @@ class FarHost(SshHost):
         assert self.far is not None
         self.far.ip("link", "set", "cable", "up")
 
-    @property
-    def gate(self) -> Path:
-        """Where a `Gate` on this host belongs: commands in its `tools` are found before the usual ones."""
-        return self.directory / "gate"
-
     def _spawn(self, command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
         assert self.far is not None
         with self.far.inside():
             return super()._spawn(command, log)
 
 
-class Network(SshLab):
-    """A lab whose servers are in networks of their own, each on a cable to `ours`."""
+@dataclass(eq=False)
+class RelayedHost(CableHost):
+    """One on this machine, behind a relay; `port` is the relay's once it runs."""
+
+    line: Relay | None = None
+
+    def wait(self) -> None:
+        super().wait()
+        self.line = Relay(self.port)
+        self.port = self.line.port
+
+    def stop(self) -> None:
+        super().stop()
+        if self.line is not None:
+            self.line.close()
+
+    def cut(self) -> None:
+        assert self.line is not None
+        self.line.freeze()
+
+    def heal(self) -> None:
+        assert self.line is not None
+        self.line.thaw()
+
+
+class CableLab(SshLab):
+    """A lab whose servers are at the far ends of cables."""
+
+    @contextmanager
+    def near_end(self) -> Iterator[None]:
+        """This thread is where the cables lead to."""
+        yield
+
+    def _host(self, env: Mapping[str, str], options: Sequence[str]) -> CableHost:
+        host = self._bare_host(len(self.hosts))
+        host.env = {**env, "PATH": f"{host.gate}/tools:{os.environ['PATH']}"}
+        host.options = options
+        host.home.mkdir(parents=True)
+        host.new_host_key()
+        self.hosts.append(host)
+        return host
+
+    def _bare_host(self, number: int) -> CableHost:
+        directory = self.directory / f"host-{number}"
+        return RelayedHost(directory.name, directory, self.client_key)
+
+
+class Network(CableLab):
+    """One in which each server is in a network of its own, with a cable to `ours`."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.ours = Namespace()
         self.theirs: list[Namespace] = []
 
+    @contextmanager
+    def near_end(self) -> Iterator[None]:
+        with self.ours.inside():
+            yield
+
     def stop(self) -> None:
         super().stop()
         for namespace in (self.ours, *self.theirs):
             namespace.close()
 
-    def _host(self, env: Mapping[str, str], options: Sequence[str]) -> FarHost:
-        number = len(self.hosts)
+    def _bare_host(self, number: int) -> FarHost:
         directory = self.directory / f"host-{number}"
         self.theirs.append(Namespace())
-        host = FarHost(directory.name, directory, self.client_key, env, options)
+        host = FarHost(directory.name, directory, self.client_key)
         host.near, host.far = self.ours, self.theirs[-1]
-        host.env = {**env, "PATH": f"{host.gate}/tools:{os.environ['PATH']}"}
-        host.home.mkdir(parents=True)
-        host.new_host_key()
         host.lay_cable(number)
-        self.hosts.append(host)
         return host
 
 
-def need_namespaces() -> None:
-    """Skip the test where networks and cables can't be made, by making some."""
+@cache
+def why_no_namespaces() -> str:
+    """Why networks and cables can't be made here, found out by making some; "" if they can."""
+    if os.environ.get("IRIS_TEST_CABLES") == "relays":
+        return "relays are asked for"
     if shutil.which("ip") is None:
-        pytest.skip("no ip command here (install iproute2)")
+        return "no ip command (install iproute2)"
+    made: list[Namespace] = []
     try:
-        one, other = Namespace(), Namespace()
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no network namespaces here: {error}")
-    try:
+        made += [Namespace(), Namespace()]
         cable = ("type", "veth", "peer", "name", "probe")
-        one.ip("link", "add", "name", "probe", *cable, "netns", f"/proc/{os.getpid()}/fd/{other.file}")
+        made[0].ip("link", "add", "name", "probe", *cable, "netns", f"/proc/{os.getpid()}/fd/{made[1].file}")
     except subprocess.CalledProcessError as error:
-        pytest.skip(f"no cables between network namespaces here: {error.stderr.decode()}")
+        return f"ip: {error.stderr.decode().strip()}"
+    except OSError as error:
+        return str(error)
     finally:
-        one.close()
-        other.close()
+        for namespace in made:
+            namespace.close()
+    return ""
 
 
 def _call(name: str, *arguments: int) -> None:

@@ -39,6 +39,8 @@ class Relay:
         self._to_port = to_port
         self._open: list[socket.socket] = []
         self._closed = False
+        self._flows = threading.Event()
+        self._flows.set()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -48,12 +50,21 @@ class Relay:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in accept
         self._listener.close()
-        self.drop()
+        self.thaw()
 
     def drop(self) -> None:
         """Cut what is connected now; new connections are served."""
         for sock in self._open:
             _cut(sock)
+
+    def freeze(self) -> None:
+        """From now on nothing gets through, in either direction, and nobody is told."""
+        self._flows.clear()
+
+    def thaw(self) -> None:
+        """New connections are served again. Those from before have lost bytes: they are cut."""
+        self.drop()
+        self._flows.set()
 
     def _accept(self) -> None:
         while not self._closed:
@@ -67,7 +78,7 @@ class Relay:
             self._serve(client, Fault() if is_well else self.fault)
 
     def _serve(self, client: socket.socket, fault: Fault) -> None:
-        if fault.hang:
+        if fault.hang or not self._flows.is_set():
             return
         try:
             server = socket.create_connection(("127.0.0.1", self._to_port))
@@ -89,12 +100,15 @@ class Relay:
                 data = source.recv(65536 if cut is None else min(65536, cut - passed))
                 if not data:
                     break
+                if not self._flows.is_set():
+                    continue
                 time.sleep(fault.delay)
                 if silent is not None:
                     data = data[: max(silent - passed, 0)]
                 sink.sendall(data)
                 passed += len(data)
                 setattr(self, direction, getattr(self, direction) + len(data))
+        self._flows.wait()  # until then nobody hears that the other one has gone
         for sock in (source, sink):
             _cut(sock, reset=fault.reset)
 
