@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from iris_cli.core.ids import JobId
 from iris_cli.core.invariants import breaches
 from iris_cli.core.job import JobState
 from iris_cli.errors import ExitCode
 from tests.faults.conftest import use_home_of
-from tests.support.desk import Desk
+from tests.support.desk import Desk, until
 from tests.support.invocations import Invocations
 from tests.support.ledger import Ledger
 from tests.support.site import Site
 from tests.support.sshd import SshHost
-from tests.support.worker_host import until
 
 pytestmark = pytest.mark.ssh
 
@@ -46,11 +45,18 @@ def invocations(site: Site) -> Iterator[Invocations]:
 def test_two_schedulers_and_a_watch_at_the_same_moment(
     site: Site, invocations: Invocations, tmp_path: Path, rounds: int
 ) -> None:
+    """What they find is a gang of which a rank has failed, and the next one that waits for its slice."""
     desk, ledger = Desk(site), Ledger(tmp_path / "ledger", tenants=True)
     desk.until(lambda: len(desk.cluster.workers) == 2)
-    for number in range(rounds):
-        rise_and_fall(desk, ledger, invocations, f"gang-{number}")
-    desk.until(lambda: not any(worker.claims for worker in desk.cluster.workers.values()))
+    script = f"[ $IRIS_TASK_INDEX != 0 ] || exit 3; {ledger.at('hold')}"
+    with ledger.closed("hold"):
+        for name in (f"gang-{number}" for number in range(rounds)):
+            with ledger.closed(name):
+                desk.launch(name, *ledger.waiting(name, script), tpu="v4-16", grace=1.0)
+                at_once(invocations)
+                desk.until(partial(lives, ledger, name, ranks=2))
+            until(partial(lives, ledger, name, ranks=1))
+        desk.until(lambda: not any(worker.claims for worker in desk.cluster.workers.values()))
     cluster = desk.cluster
     assert breaches(cluster) == []
     assert {cluster.job_state(job) for job in cluster.jobs} == {JobState.FAILED}
@@ -72,17 +78,8 @@ def test_who_finds_the_state_directory_taken_leaves_the_work_or_says_who_has_it(
     desk.until(lambda: desk.state("job") is JobState.SUCCEEDED)
 
 
-def rise_and_fall(desk: Desk, ledger: Ledger, invocations: Invocations, name: str) -> None:
-    """All of them find a gang to start; and later, all of them find that one of its ranks has failed."""
-    script = f"[ $IRIS_TASK_INDEX != 0 ] || exit 3; {ledger.at('hold')}"
-    with ledger.closed("hold"):
-        desk.launch(name, *ledger.waiting("gate", script), tpu="v4-16", grace=1.0)
-        with ledger.closed("gate"):
-            at_once(invocations)
-            desk.until(lambda: len(ledger.living(name)) == 2)
-        until(lambda: len(ledger.living(name)) == 1)
-        at_once(invocations)
-        desk.until(lambda: desk.cluster.jobs[JobId(name)].end)
+def lives(ledger: Ledger, name: str, ranks: int) -> bool:
+    return len(ledger.living(name)) == ranks
 
 
 def at_once(invocations: Invocations) -> None:

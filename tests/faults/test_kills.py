@@ -16,12 +16,11 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
 from iris_cli.core.task import AttemptState, TaskState
 from tests.faults.conftest import use_home_of
-from tests.support.desk import Desk
+from tests.support.desk import Desk, until
 from tests.support.invocations import Invocations
 from tests.support.ledger import Ledger
 from tests.support.site import Site
 from tests.support.sshd import SshHost
-from tests.support.worker_host import until
 
 pytestmark = pytest.mark.ssh
 

@@ -11,12 +11,11 @@ import pytest
 from iris_cli.core.job import JobState
 from iris_cli.core.outcome import EndReason
 from tests.faults.conftest import use_home_of
-from tests.support.desk import Desk
+from tests.support.desk import Desk, until
 from tests.support.gates import Gate
 from tests.support.ledger import Ledger
 from tests.support.site import Site
 from tests.support.sshd import SshHost
-from tests.support.worker_host import until
 
 pytestmark = pytest.mark.ssh
 

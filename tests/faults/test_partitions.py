@@ -20,12 +20,11 @@ from iris_cli.ops import workers
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer
 from tests.faults.conftest import use_home_of
-from tests.support.desk import Desk
+from tests.support.desk import PATIENCE, Desk, until
 from tests.support.gates import Gate
 from tests.support.ledger import Ledger, Start
 from tests.support.network import CableHost, CableLab, why_no_namespaces
 from tests.support.site import Site
-from tests.support.worker_host import PATIENCE, until
 
 pytestmark = pytest.mark.ssh
 

@@ -13,11 +13,11 @@ from iris_cli.core.job import JobState
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.task import AttemptState
 from tests.faults.conftest import use_home_of
-from tests.support.desk import Desk
+from tests.support.desk import Desk, until
 from tests.support.ledger import Ledger
 from tests.support.site import Site
 from tests.support.sshd import SshHost
-from tests.support.worker_host import is_alive, kill, marked, pids_in, until
+from tests.support.worker_host import is_alive, kill, marked, pids_in
 
 pytestmark = pytest.mark.ssh
 

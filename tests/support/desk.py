@@ -22,10 +22,21 @@ from iris_cli.ops.cancel import cancel
 from iris_cli.ops.launch import launch
 from iris_cli.ops.session import Session
 from iris_cli.remote.task_runner import TaskRunner
-from tests.support.site import PATIENCE, Site
+from tests.support.site import Site
+
+PATIENCE = 300.0
+"""Seconds until something that does not happen is a failure of the test: a busy machine is no reason."""
 
 Moment = tuple[str, str, str]
 """`("before" or "after", a call of the worker protocol, a worker)`."""
+
+
+def until(happened: Callable[[], object]) -> None:
+    """Wait for what happens without any further cycle."""
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
 
 
 class ShiftedClock:
