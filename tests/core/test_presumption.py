@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from iris_cli.core.connection import Connection
 from iris_cli.core.constraints import AttributeValue
-from iris_cli.core.events import AttemptPresumedGone, WorkerSilenceCounted
+from iris_cli.core.events import AttemptPresumedGone, WorkerRegistered, WorkerSilenceCounted
 from iris_cli.core.evolve import IllegalTransitionError, evolve
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job, ReplaceLost
@@ -117,6 +118,15 @@ def test_less_than_half_of_the_fleet_must_be_silent(others: int, moves: bool) ->
     made.job("train").schedule().reports("train/* running")
     looks(made, *[SilenceKind.TIMEOUT] * 3)
     assert made.attempt("train").presumed is moves
+
+
+def test_hosts_that_never_answered_are_no_part_of_the_fleet() -> None:
+    made = lab()
+    for number in range(9):
+        worker = WorkerId(f"planned-{number}")
+        made.records(WorkerRegistered(worker=worker, connection=Connection(host=worker)))
+        made.silent(worker)
+    assert looks(made, *[SilenceKind.TIMEOUT] * 3).attempt("train").presumed
 
 
 def test_a_quarantine_lasts_as_long_as_a_ghost_that_can_t_be_killed() -> None:

@@ -33,12 +33,14 @@ def weigh(
     """
     last = {each.worker: each for each in seen if each.worker in draft.cluster.workers}
     answered = [worker for worker, said in last.items() if not isinstance(said, Silence)]
+    connected = _most_answer(draft.cluster)
     touched: list[JobId] = []
     for worker_id, said in last.items():
         worker = draft.cluster.workers[worker_id]
         if worker.condition is WorkerCondition.HEALTHY or not worker.claims:
             continue
-        if not (_is_silence(worker, said) and _witnessed(draft.cluster, worker, answered)):
+        counts = connected and _is_silence(worker, said)
+        if not (counts and _witnessed(draft.cluster, worker, answered)):
             if worker.silence is not None:
                 draft.record(WorkerSilenceCounted(worker=worker_id, anew=True))
             continue
@@ -95,13 +97,18 @@ def _is_silence(worker: Worker, said: Seen) -> bool:
 
 
 def _witnessed(cluster: Cluster, silent: Worker, answered: Iterable[WorkerId]) -> bool:
-    """Whether it is the worker that is cut off: somebody outside its slice answered, and most of the fleet may."""
-    workers = cluster.workers
-    beyond = any(
-        workers[each].condition is WorkerCondition.HEALTHY and _outside(workers[each], silent)
-        for each in answered
-    )
-    return beyond and 2 * sum(map(_does_not_answer, workers.values())) < len(workers)
+    """Whether somebody outside its slice answered in the same cycle."""
+    others = (cluster.workers[each] for each in answered)
+    return any(each.condition is WorkerCondition.HEALTHY and _outside(each, silent) for each in others)
+
+
+def _most_answer(cluster: Cluster) -> bool:
+    """Whether less than half of the fleet is silent: else it is us who are cut off.
+
+    A host that never answered a probe says nothing of that: it may not exist yet.
+    """
+    fleet = [worker for worker in cluster.workers.values() if worker.incarnation]
+    return 2 * sum(map(_does_not_answer, fleet)) < len(fleet)
 
 
 def _does_not_answer(worker: Worker) -> bool:
