@@ -16,7 +16,7 @@ from tests.support.local_transport import only_tools
 from tests.support.worker_host import WorkerHost, at_once, is_alive, kill, marked, pids_in, until
 
 COMMANDS = (
-    "awk base64 cat chmod date df env fold getconf grep head kill link ln ls mkdir mv od ps rm rmdir sed sleep tail"
+    "awk base64 cat chmod date df env find fold getconf grep head kill link ln ls mkdir mv od ps rm rmdir sed sleep tail"
     " touch tr wc xargs"
 )
 
@@ -129,3 +129,18 @@ def test_without_perl_an_attempt_still_runs_and_stops(laptop: WorkerHost) -> Non
     token = laptop.running("sleep", "1000")
     assert laptop.stopped(token).state is RemoteState.STOPPED
     assert not marked(token)
+
+
+def test_a_lease_runs_out_there_too(laptop: WorkerHost) -> None:
+    token = laptop.launch("sleep", "1000", lease=2.0)
+    report = laptop.wait(token, renew=False)
+    assert (report.state, report.cause) == (RemoteState.CANCELLED, "lease")
+    assert not marked(token)
+
+
+def test_what_has_ended_can_be_reaped_there_too(laptop: WorkerHost) -> None:
+    token, running = laptop.launch("touch", "made"), laptop.running("sleep", "1000")
+    laptop.wait(token)
+    until(lambda: laptop.reaped(token, running) == {token})
+    assert sorted(path.name for path in laptop.attempt_dir(token).iterdir()) == ["cancel", "x.0"]
+    assert laptop.state(running) is RemoteState.RUNNING
