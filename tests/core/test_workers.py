@@ -16,6 +16,7 @@ from iris_cli.core.limits import Limits
 from iris_cli.core.observations import SilenceKind
 from iris_cli.core.worker import Worker, WorkerCondition
 from tests.support.lab import START, Lab
+from tests.support.reports import parse_report
 
 W = WorkerId("w")
 KINDS = {kind.value: kind for kind in SilenceKind}
@@ -126,6 +127,16 @@ def test_three_refusals_in_a_row_of_any_jobs_quarantine_a_worker() -> None:
     assert (
         worker.quarantine_reason
         == "refused 3 launches in a row, the last one: the worker refused to start it: port"
+    )
+
+
+def test_a_refusal_says_who_holds_what_is_lacking() -> None:
+    lab = one().job("a").schedule()
+    refused = parse_report(lab.attempt("a").token, "nostart chips")
+    tail = "of the set-up\niris: not started: the chips of this host are held by process 7 (train)\n"
+    lab.answers(lab.answer_of("w", replace(refused, log_tail=tail)))
+    assert lab.the_worker("w").reason == (
+        "the worker refused to start it: chips (the chips of this host are held by process 7 (train))"
     )
 
 

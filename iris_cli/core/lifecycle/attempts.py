@@ -29,6 +29,8 @@ from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 _HAS_IT = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING})
 _RUNS = frozenset({RemoteState.RUNNING, RemoteState.ORPHANED})
 _FENCED = frozenset({RemoteState.STOPPED, RemoteState.CANCELLED})
+_NOT_STARTED = "iris: not started: "
+_LONGEST_WORDS = 300
 _VANISHED = frozenset({RemoteState.LOST, RemoteState.NOSTART})  # "not started" of what did start is no answer
 
 
@@ -206,7 +208,7 @@ def _not_started(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
             reason=EndReason.SETUP_FAILED, at=draft.at, exit_code=report.exit_code, log_tail=report.log_tail
         )
         return ended(draft, attempt_id, end)
-    error = f"the worker refused to start it: {report.cause or 'no cause given'}"
+    error = _refusal(report)
     draft.record(
         TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error, refused=True)
     )
@@ -218,6 +220,14 @@ def _not_started(draft: Draft, attempt_id: AttemptId, report: AttemptReport, lim
         draft.record(TaskEnded(task=task.id, state=TaskState.FAILED, end=end))
         jobs.settle(draft, task.job)
     return None
+
+
+def _refusal(report: AttemptReport) -> str:
+    """Why a worker doesn't start it, with the words that it left at the end of the attempt's log."""
+    words = report.log_tail.rstrip().rpartition("\n")[2]
+    detail = words.removeprefix(_NOT_STARTED)[:_LONGEST_WORDS] if words.startswith(_NOT_STARTED) else ""
+    error = f"the worker refused to start it: {report.cause or 'no cause given'}"
+    return f"{error} ({detail})" if detail else error
 
 
 def _directory_gone(draft: Draft, attempt_id: AttemptId, attempt: Attempt) -> None:
