@@ -16,8 +16,8 @@ from tests.support.local_transport import only_tools
 from tests.support.worker_host import WorkerHost, at_once, is_alive, kill, marked, pids_in, until
 
 COMMANDS = (
-    "awk base64 cat chmod date df env find fold getconf grep head kill link ln ls mkdir mv od ps rm rmdir sed sleep tail"
-    " touch tr wc xargs"
+    "awk base64 cat chmod date df env find fold getconf grep head kill link ln ls mkdir mv od ps rm rmdir sed sleep"
+    " tail touch tr wc xargs"
 )
 
 SYSCTL = """#!/bin/sh
