@@ -29,6 +29,8 @@ STEP = 8
 SHORT = 0.75
 """Seconds for each of both time-outs of a call that falls into a black hole: it waits for all of them."""
 TOLERANCE = 0.5
+AT_ONCE = 20
+"""Attempts that one poll asks for: each takes the worker a while."""
 STARTED = {RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.EXITED}
 
 Way = Literal["cut", "reset", "blackhole"]
@@ -120,7 +122,7 @@ def cuts_of(up: int, down: int, count: int) -> list[Cut]:
 def test_a_launch_that_is_cut_off_is_in_time_and_never_starts_twice(ssh_lab: SshLab, count: int) -> None:
     (host,) = ssh_lab(options=["MaxStartups 100"])
     transport = SshTransport(ssh_lab.known_hosts, ssh_config=None, user_known_hosts=None)
-    direct = TaskRunner(transport, "c1", connect_timeout=PATIENCE, timeout=PATIENCE)
+    direct = TaskRunner(transport, "c1", connect_timeout=2 * PATIENCE, timeout=2 * PATIENCE)
     with stalls() as machine:
         probe = direct.probe(host.target())
         assert isinstance(probe, ProbeReport)
@@ -154,11 +156,12 @@ def cut_and_repeat(scene: Scene, cut: Cut) -> tuple[Token, bool | None]:
 
 def ended_once(scene: Scene, tokens: list[Token]) -> None:
     """Wait until all have ended, each of them well and after one start."""
+    for first in range(0, len(tokens), AT_ONCE):
+        some = tokens[first : first + AT_ONCE]
 
-    def states() -> set[tuple[RemoteState, int | None]]:
-        return {
-            (each.state, each.exit_code) for each in reports(scene.direct.poll(scene.host.target(), tokens))
-        }
+        def have_ended(some: list[Token] = some) -> bool:
+            polled = reports(scene.direct.poll(scene.host.target(), some))
+            return {(each.state, each.exit_code) for each in polled} == {(RemoteState.EXITED, 0)}
 
-    until(lambda: states() == {(RemoteState.EXITED, 0)})
+        until(have_ended)
     assert {token: scene.starts(token).read_text() for token in tokens} == dict.fromkeys(tokens, "started\n")
