@@ -146,6 +146,21 @@ class WorkerHost:
         for token in self.tokens:
             for pid in marked(token):
                 kill(pid)
+            self._remove_group(token)
+
+    def _remove_group(self, token: Token) -> None:
+        """Nobody else does, after the wrapper was killed."""
+        named = self.attempt_dir(token) / "group"
+        group = Path(named.read_text().strip()) if named.is_file() else None
+        if group is None or group.name != f"iris-{token}":
+            return
+        for _ in range(100):
+            try:
+                group.rmdir()
+            except FileNotFoundError:
+                return
+            except OSError:  # what was killed takes a moment to go
+                time.sleep(0.02)
 
 
 def reports(answer: WorkerReport | Silence) -> tuple[AttemptReport, ...]:
