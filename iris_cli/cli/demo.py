@@ -24,10 +24,9 @@ _SLICES = (
 )
 
 _HELLO = 'echo "rank $IRIS_TASK_INDEX of $IRIS_NUM_TASKS on $IRIS_WORKER_ID"; sleep 1'
-_DOOMED = (
-    'echo "step 1"; sleep 6; if [ $IRIS_TASK_INDEX = 2 ]; then echo "loss is NaN" >&2; exit 3; fi; sleep 600'
-)
-_BUSY = 'echo "training"; sleep 9; echo "done"'
+_UNTIL_GO = "until [ -e {go} ]; do sleep 1; done; "
+_DOOMED = _UNTIL_GO + 'if [ $IRIS_TASK_INDEX = 2 ]; then echo "loss is NaN" >&2; exit 3; fi; sleep 600'
+_BUSY = _UNTIL_GO + 'sleep 3; echo "done"'
 _SIDE = 'echo "evaluating on the CPU of $IRIS_WORKER_ID"; sleep 2'
 
 # What is said before each command, and the command itself.
@@ -41,7 +40,7 @@ _TOUR: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("", ("logs", "hello")),
     ("", ("status",)),
     (
-        "Another gang. Its rank 2 will fail in a few seconds.",
+        "Another gang. Its rank 2 will fail when the file `go` is there.",
         ("launch", "--name", "doomed", "--tpu", _TYPE, "--grace", "2s", "--", "sh", "-c", _DOOMED),
     ),
     (
@@ -105,7 +104,11 @@ def demo(
 
 def _tour(iris: Context, cluster: LocalCluster) -> None:
     steps = []
-    for words, command in _TOUR:
+    go = cluster.root / "go"
+    for words, template in _TOUR:
+        command = tuple(word.replace("{go}", shlex.quote(str(go))) for word in template)
+        if "--until-idle" in command:
+            go.touch()  # not before: the machine may be slow, and the others are to wait meanwhile
         if not iris.output.as_json:
             _announce(iris, words, command)
         done = _run(cluster, command, capture=iris.output.as_json)

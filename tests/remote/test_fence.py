@@ -12,7 +12,16 @@ import pytest
 
 from iris_cli.core.observations import RemoteState
 from tests.remote.conftest import MakeHost
-from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in, start_ticks, until
+from tests.support.worker_host import (
+    PATIENCE,
+    WorkerHost,
+    is_alive,
+    kill,
+    marked,
+    pids_in,
+    start_ticks,
+    until,
+)
 
 COUNT_TERMS = """
 import signal, time
@@ -54,8 +63,10 @@ def test_a_running_task_is_stopped_by_term(host: WorkerHost, tmp_path: Path) -> 
     assert not marked(token)
 
 
-def test_a_task_that_ends_at_once_is_stopped_within_the_call(host: WorkerHost) -> None:
-    assert host.stop(host.running("sleep", "1000"), grace=60).state is RemoteState.STOPPED
+def test_a_task_that_ends_at_once_is_stopped_without_waiting_for_its_grace(host: WorkerHost) -> None:
+    token = host.running("sleep", "1000")
+    host.stop(token, grace=10 * PATIENCE)
+    host.wait(token, {RemoteState.STOPPED})
 
 
 def test_a_task_that_ignores_term_is_killed_after_its_grace(host: WorkerHost, tmp_path: Path) -> None:
