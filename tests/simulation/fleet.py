@@ -11,6 +11,7 @@ from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.connection import Connection
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.job import ReplaceLost
+from iris_cli.core.limits import Limits
 from tests.simulation.machines import Facts
 
 
@@ -52,4 +53,18 @@ def config_of(rng: Random, places: list[Place], path: Path) -> ClusterConfig:
         )
         for place in places
     )
-    return ClusterConfig(path=path / "cluster.yaml", name="site", hosts=hosts, replace_lost=replace_lost)
+    return ClusterConfig(
+        path=path / "cluster.yaml", name="site", hosts=hosts, replace_lost=replace_lost, limits=_limits(rng)
+    )
+
+
+def _limits(rng: Random) -> Limits:
+    """Patience is short in many runs, so that more happens in them."""
+    return Limits(
+        dispatch_lease=rng.choice((20.0, 60.0)),
+        backoff_max=rng.choice((40.0, 600.0)),
+        quarantine_after=rng.choice((1, 3)),
+        quarantine_retry=rng.choice((300.0, 3600.0)),
+        worker_lost_after=rng.choice((60.0, 150.0, 600.0)),
+        settle_seconds=rng.choice((15.0, 60.0)),
+    )

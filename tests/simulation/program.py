@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.job import JobRequest
+from iris_cli.core.job import JobRequest, ReplaceLost
 from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.ops import cycle, workers
 from iris_cli.ops.cancel import cancel
@@ -22,9 +22,9 @@ JOBS: tuple[dict[str, Any], ...] = (
     {"name": "pair", "tpu": "v4-16", "slices": 2, "max_retries_failure": 2, "force": True},
     {"name": "rack", "replicas": 2, "group_by": "rack", "setup": "make", "cpu": 2.0},
     {"name": "sweep", "replicas": 4, "cpu": 2.0, "max_retries_failure": 1, "max_task_failures": 1},
+    {"name": "leased", "cpu": 1.0, "lease": 200.0, "grace": 10.0, "replace_lost": ReplaceLost.ALWAYS},
     {"name": "one", "cpu": 3.0, "max_retries_preemption": 5, "max_retries_failure": 3},
     {"name": "brief", "cpu": 1.0, "timeout": 120.0, "grace": 5.0},
-    {"name": "last", "cpu": 1.0, "after": ("one",)},
     {"name": "setup", "cpu": 1.0, "setup": "make", "max_retries_failure": 2},
 )
 
@@ -50,8 +50,7 @@ class Program:
     def begin(self) -> None:
         rng = self._rng
         self.cron()
-        jobs = rng.sample(JOBS, rng.randint(2, 5))
-        for job in sorted(jobs, key=lambda job: "after" in job):
+        for job in rng.sample(JOBS, rng.randint(3, 6)):
             self._at_any_time(0.4, "launch", self._launch(job))
         if rng.random() < 0.6:
             interval, steps = rng.choice((5.0, 15.0, 40.0)), rng.randint(1, 12)
@@ -72,18 +71,22 @@ class Program:
         self.site.scheduler.at(moment, lambda: self._invoke(command, act))
 
     def _invoke(self, command: str, act: Callable[[SimSession], object], *, patience: float = 10.0) -> None:
-        dies_after = self._rng.randint(1, 60) if self._rng.random() < 0.15 else 0
+        dies_after = self._rng.randint(1, 60) if self._rng.random() < 0.2 else 0
         self.site.invoke(command, act, dies_after=dies_after, patience=patience)
 
     def _launch(self, job: dict[str, Any]) -> Callable[[SimSession], object]:
-        return lambda session: launch(session, JobRequest(command=("true",), **job))
+        def act(session: SimSession) -> None:
+            after = tuple(session.view().jobs) if self._rng.random() < 0.1 else ()
+            launch(session, JobRequest(command=("true",), after=after[-1:], **job))
+
+        return act
 
     def _commands(self) -> list[tuple[str, Callable[[SimSession], object]]]:
         rng = self._rng
         worker = rng.choice([host.worker for host in self.site.config.hosts])
-        job = rng.choice(JOBS)["name"]
         return [
-            ("cancel", lambda session: cancel(session, [job])),
+            ("cancel", self.cancel_one),
+            ("cancel", self.cancel_one),
             ("drain", lambda session: workers.drain(session, [worker])),
             ("uncordon", lambda session: workers.uncordon(session, [worker])),
             ("probe", lambda session: workers.probe(session, [])),
@@ -92,6 +95,11 @@ class Program:
             ("accept", self.accept_all),
             ("schedule", schedule),
         ]
+
+    def cancel_one(self, session: SimSession) -> None:
+        names = [job.id for job in session.view().jobs.values() if job.end is None]
+        if names:
+            cancel(session, [self._rng.choice(names)])
 
     def declare_dead(self, session: SimSession, name: WorkerId) -> None:
         """The operator takes a host that doesn't answer for gone; that may be wrong."""

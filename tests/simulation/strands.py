@@ -67,6 +67,7 @@ class Process:
         self.name = name
         self.dead = False
         self.strands: list[Strand] = []
+        self.stalled_until = 0.0  # it was stopped, or its machine was too busy for it
         self.mortal_in = dies_after  # steps; 0: it lives
 
     def spawn(self, body: Callable[[], None]) -> Strand:
@@ -122,8 +123,9 @@ class Strand:
     def _resume(self, turn: int) -> None:
         if turn != self._turn or self.over or self.process.dead:
             return
-        if self.scheduler.now < self.scheduler.asleep_until:
-            self.scheduler.at(self.scheduler.asleep_until, lambda: self._resume(turn))
+        until = max(self.scheduler.asleep_until, self.process.stalled_until)
+        if self.scheduler.now < until:
+            self.scheduler.at(until, lambda: self._resume(turn))
             return
         self._turn += 1
         self.scheduler.resume(self)

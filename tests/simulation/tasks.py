@@ -36,7 +36,9 @@ class Behaviour:
 
     def fate(self, request: LaunchRequest) -> Fate:
         rng = self._rng
-        after = rng.uniform(5.0, 60.0) if self.calm else rng.choice((0.01, 30.0, 200.0, 600.0)) * rng.random()
+        after = (
+            rng.uniform(5.0, 60.0) if self.calm else rng.choice((0.01, 100.0, 400.0, 1500.0)) * rng.random()
+        )
         if 0 < request.timeout < after:
             return Fate(request.timeout, 143, "timeout")
         if not self.calm and rng.random() < self.failing:

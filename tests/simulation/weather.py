@@ -31,6 +31,8 @@ class Weather:
     def begin(self, length: float) -> None:
         faults = (
             self.partition,
+            self.partition,
+            self.partition_of_a_group,
             self.partition_of_a_group,
             self.offline,
             self.unreliable,
@@ -48,13 +50,15 @@ class Weather:
             self.unkillable,
             self.refuse_key,
             self.sleep,
+            self.stall,
+            self.stall,
             self.wrong_clock,
             self.state_disk,
             self.power_cut,
             self.kill_an_invocation,
             self.foreign_attempt,
         )
-        for _ in range(self._rng.choice((0, 2, 4, 8, 12))):
+        for _ in range(self._rng.choice((0, 3, 6, 10, 14))):
             fault = self._rng.choice(faults)
             self._scheduler.after(length * self._rng.random(), self._occurs(fault))
 
@@ -84,7 +88,9 @@ class Weather:
     # Choosing
 
     def _place(self) -> Place:
-        return self._rng.choice(self.places)
+        """Any, but rather one where something runs."""
+        busy = [place for place in self.places if self.network.addresses[place.worker].processes]
+        return self._rng.choice(busy if busy and self._rng.random() < 0.6 else self.places)
 
     def _machine(self) -> Machine:
         return self.network.addresses[self._place().worker]
@@ -234,6 +240,14 @@ class Weather:
         seconds = self._rng.choice((30.0, 100.0, 700.0))
         self._tell("the laptop sleeps for", seconds)
         self._scheduler.asleep_until = max(self._scheduler.asleep_until, self._scheduler.now + seconds)
+
+    def stall(self) -> None:
+        """One invocation is stopped for a while (Ctrl-Z), the others go on."""
+        running = [process for process in self.site.processes if process.running]
+        if running:
+            process = self._rng.choice(running)
+            process.stalled_until = self._scheduler.now + self._rng.choice((10.0, 65.0, 130.0, 400.0))
+            self._tell("stopped for a while:", process.name)
 
     def wrong_clock(self) -> None:
         ahead = self._rng.choice((-4000.0, -100.0, -5.0, 30.0, 300.0, 4000.0))
