@@ -77,7 +77,7 @@ class SimDisk(Disk):
         strand = self._strand()
         rng = self._scheduler.rng
         strand.pause(0.0005)
-        if strand.process.due_to_die():
+        if strand.process.step():
             os.write(fd, data[: rng.randint(0, len(data))])
             strand.die()
         if self._medium.fails(0.8):
@@ -94,7 +94,7 @@ class SimDisk(Disk):
         if self._medium.fails(0.6):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         self._medium.synced(fd)
-        if strand.process.due_to_die():
+        if strand.process.step():
             strand.die()
 
     def truncate(self, fd: int, size: int) -> None:

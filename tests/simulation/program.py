@@ -15,6 +15,7 @@ from iris_cli.ops.launch import launch
 from iris_cli.ops.watch import watch
 from iris_cli.ops.why import why
 from tests.simulation.site import SimSession, Site
+from tests.simulation.strands import Luck
 
 JOBS: tuple[dict[str, Any], ...] = (
     {"name": "gang", "tpu": "v4-16", "max_retries_failure": 1},
@@ -71,8 +72,13 @@ class Program:
         self.site.scheduler.at(moment, lambda: self._invoke(command, act))
 
     def _invoke(self, command: str, act: Callable[[SimSession], object], *, patience: float = 10.0) -> None:
-        dies_after = self._rng.randint(1, 60) if self._rng.random() < 0.2 else 0
-        self.site.invoke(command, act, dies_after=dies_after, patience=patience)
+        rng = self._rng
+        luck = Luck(
+            dies_at=rng.randint(1, 60) if rng.random() < 0.2 else 0,
+            stalls_at=rng.randint(1, 40) if rng.random() < 0.15 else 0,
+            stalls_for=rng.choice((10.0, 30.0, 70.0, 200.0)),
+        )
+        self.site.invoke(command, act, luck=luck, patience=patience)
 
     def _launch(self, job: dict[str, Any]) -> Callable[[SimSession], object]:
         def act(session: SimSession) -> None:
@@ -113,7 +119,9 @@ class Program:
         for worker in list(session.view().workers.values()):
             if worker.condition is WorkerCondition.UNTRUSTED and not self._was_moved(worker):
                 self.site.network.known_keys[worker.id] = self.site.network.addresses[worker.id].key
-                workers.accept(session, workers.look_at(session, worker.id))
+                stranger = workers.look_at(session, worker.id)
+                session.clock.sleep(self._rng.choice((1.0, 5.0, 60.0)))  # the operator reads, and thinks
+                workers.accept(session, stranger)
 
     def _was_moved(self, worker: Worker) -> bool:
         """Whether the machine of the log still exists elsewhere, so that nobody may say it is gone."""

@@ -17,13 +17,14 @@ from iris_cli.ops.session import Session
 from iris_cli.remote.task_runner import TaskRunner
 from tests.simulation.disk import Medium, SimDisk
 from tests.simulation.story import Story
-from tests.simulation.strands import Bell, Killed, Process, Scheduler
+from tests.simulation.strands import Bell, Killed, Luck, Process, Scheduler
 from tests.simulation.truth import Truth
 from tests.simulation.wires import Network, SimRunner
 
 R = TypeVar("R")
 
 _LINGER = 0.05
+_FAIR = Luck()
 
 
 class SimClock:
@@ -115,12 +116,12 @@ class Site:
         command: str,
         act: Callable[[Session], object],
         *,
-        dies_after: int = 0,
+        luck: Luck = _FAIR,
         patience: float = 10.0,
     ) -> Process:
         """Start an invocation that does this, and may be killed at one of its steps."""
         self._number += 1
-        process = Process(self.scheduler, f"{command}#{self._number}", dies_after=dies_after)
+        process = Process(self.scheduler, f"{command}#{self._number}", luck)
         session = self._session(process, patience)
 
         def body() -> None:

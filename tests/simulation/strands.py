@@ -8,6 +8,7 @@ itself may be killed: then nothing it still tries to do has any effect.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
@@ -59,16 +60,26 @@ class Scheduler:
         self._hub.switch()
 
 
+@dataclass(frozen=True, slots=True)
+class Luck:
+    """At which of its steps an invocation is killed, and at which it is stopped for so many seconds; 0: never."""
+
+    dies_at: int = 0
+    stalls_at: int = 0
+    stalls_for: float = 0.0
+
+
 class Process:
     """One invocation of the program: its strands live and die together."""
 
-    def __init__(self, scheduler: Scheduler, name: str, *, dies_after: int = 0) -> None:
+    def __init__(self, scheduler: Scheduler, name: str, luck: Luck) -> None:
         self.scheduler = scheduler
         self.name = name
         self.dead = False
         self.strands: list[Strand] = []
-        self.stalled_until = 0.0  # it was stopped, or its machine was too busy for it
-        self.mortal_in = dies_after  # steps; 0: it lives
+        self.stalled_until = 0.0
+        self._luck = luck
+        self._steps = 0
 
     def spawn(self, body: Callable[[], None]) -> Strand:
         strand = Strand(self, body)
@@ -80,12 +91,12 @@ class Process:
     def running(self) -> bool:
         return any(not strand.over for strand in self.strands)
 
-    def due_to_die(self) -> bool:
+    def step(self) -> bool:
         """Count a step; whether this is the one at which it is killed."""
-        if self.mortal_in:
-            self.mortal_in -= 1
-            return self.mortal_in == 0
-        return False
+        self._steps += 1
+        if self._steps == self._luck.stalls_at:
+            self.stalled_until = self.scheduler.now + self._luck.stalls_for
+        return self._steps == self._luck.dies_at
 
     def kill(self) -> None:
         """Called by the scheduler, between two steps."""
@@ -139,7 +150,7 @@ class Strand:
 
     def pause(self, seconds: float) -> None:
         """Wait for that long. Here an invocation may be killed."""
-        if self.process.due_to_die():
+        if self.process.step():
             self.die()
         self.wake(seconds)
         self.park()

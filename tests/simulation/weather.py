@@ -42,6 +42,8 @@ class Weather:
             self.reboot,
             self.recreate,
             self.swap_addresses,
+            self.swap_addresses,
+            self.unreliable,
             self.wipe,
             self.kill_a_wrapper,
             self.kill_a_wrapper,
@@ -50,8 +52,6 @@ class Weather:
             self.unkillable,
             self.refuse_key,
             self.sleep,
-            self.stall,
-            self.stall,
             self.wrong_clock,
             self.state_disk,
             self.power_cut,
@@ -146,7 +146,8 @@ class Weather:
         self._for_a_while(lambda: self.network.refusing.discard(worker))
 
     def swap_addresses(self) -> None:
-        first, second = self._place().worker, self._place().worker
+        first = self._place().worker
+        second = self._rng.choice([place.worker for place in self.places if place.worker != first])
         addresses = self.network.addresses
         self._tell("addresses change places:", first, second)
         addresses[first], addresses[second] = addresses[second], addresses[first]
@@ -240,14 +241,6 @@ class Weather:
         seconds = self._rng.choice((30.0, 100.0, 700.0))
         self._tell("the laptop sleeps for", seconds)
         self._scheduler.asleep_until = max(self._scheduler.asleep_until, self._scheduler.now + seconds)
-
-    def stall(self) -> None:
-        """One invocation is stopped for a while (Ctrl-Z), the others go on."""
-        running = [process for process in self.site.processes if process.running]
-        if running:
-            process = self._rng.choice(running)
-            process.stalled_until = self._scheduler.now + self._rng.choice((10.0, 65.0, 130.0, 400.0))
-            self._tell("stopped for a while:", process.name)
 
     def wrong_clock(self) -> None:
         ahead = self._rng.choice((-4000.0, -100.0, -5.0, 30.0, 300.0, 4000.0))

@@ -177,7 +177,7 @@ class _Call(Generic[T]):
         delay = rng.choice((3.0, 4.9, 8.0)) if slow else rng.choice((0.01, 0.05, 0.2))
         self.back = rng.choice((0.01, 0.05, 0.2))
         if rng.random() < network.unreliable:
-            kind = rng.randrange(5)
+            kind = rng.choice((0, 1, 1, 1, 2, 3, 4))
             if kind == 0:
                 return  # lost on the way
             if kind == 1:
