@@ -12,9 +12,10 @@ from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.ops import cycle, workers
 from iris_cli.ops.cancel import cancel
 from iris_cli.ops.launch import launch
+from iris_cli.ops.session import Session
 from iris_cli.ops.watch import watch
 from iris_cli.ops.why import why
-from tests.simulation.site import SimSession, Site
+from tests.simulation.site import Site
 from tests.simulation.strands import Luck
 
 JOBS: tuple[dict[str, Any], ...] = (
@@ -30,11 +31,11 @@ JOBS: tuple[dict[str, Any], ...] = (
 )
 
 
-def schedule(session: SimSession) -> None:
+def schedule(session: Session) -> None:
     cycle.run(session)
 
 
-def follow(session: SimSession, interval: float, steps: int) -> None:
+def follow(session: Session, interval: float, steps: int) -> None:
     """Watch for so many steps, until somebody presses Ctrl-C."""
     for _ in islice(watch(session, interval=interval, schedule=True), steps):
         pass
@@ -67,11 +68,11 @@ class Program:
         if due < self._end:
             self.site.scheduler.at(due, self.cron)
 
-    def _at_any_time(self, share: float, command: str, act: Callable[[SimSession], object]) -> None:
+    def _at_any_time(self, share: float, command: str, act: Callable[[Session], object]) -> None:
         moment = self.site.scheduler.now + (self._end - self.site.scheduler.now) * share * self._rng.random()
         self.site.scheduler.at(moment, lambda: self._invoke(command, act))
 
-    def _invoke(self, command: str, act: Callable[[SimSession], object], *, patience: float = 10.0) -> None:
+    def _invoke(self, command: str, act: Callable[[Session], object], *, patience: float = 10.0) -> None:
         rng = self._rng
         luck = Luck(
             dies_at=rng.randint(1, 60) if rng.random() < 0.2 else 0,
@@ -80,14 +81,14 @@ class Program:
         )
         self.site.invoke(command, act, luck=luck, patience=patience)
 
-    def _launch(self, job: dict[str, Any]) -> Callable[[SimSession], object]:
-        def act(session: SimSession) -> None:
+    def _launch(self, job: dict[str, Any]) -> Callable[[Session], object]:
+        def act(session: Session) -> None:
             after = tuple(session.view().jobs) if self._rng.random() < 0.1 else ()
             launch(session, JobRequest(command=("true",), after=after[-1:], **job))
 
         return act
 
-    def _commands(self) -> list[tuple[str, Callable[[SimSession], object]]]:
+    def _commands(self) -> list[tuple[str, Callable[[Session], object]]]:
         rng = self._rng
         worker = rng.choice([host.worker for host in self.site.config.hosts])
         return [
@@ -102,19 +103,19 @@ class Program:
             ("schedule", schedule),
         ]
 
-    def cancel_one(self, session: SimSession) -> None:
+    def cancel_one(self, session: Session) -> None:
         names = [job.id for job in session.view().jobs.values() if job.end is None]
         if names:
             cancel(session, [self._rng.choice(names)])
 
-    def declare_dead(self, session: SimSession, name: WorkerId) -> None:
+    def declare_dead(self, session: Session, name: WorkerId) -> None:
         """The operator takes a host that doesn't answer for gone; that may be wrong."""
         worker = session.view().workers.get(name)
         if worker is not None and worker.condition is not WorkerCondition.HEALTHY:
             workers.forget(session, name, dead=True)
             self.site.network.known_keys.pop(name, None)
 
-    def accept_all(self, session: SimSession) -> None:
+    def accept_all(self, session: Session) -> None:
         """Of the hosts that may be other machines now, accept those that the cloud says were re-created."""
         for worker in list(session.view().workers.values()):
             if worker.condition is WorkerCondition.UNTRUSTED and not self._was_moved(worker):
@@ -133,7 +134,7 @@ class Program:
 
     # After the storm
 
-    def put_in_order(self, session: SimSession) -> None:
+    def put_in_order(self, session: Session) -> None:
         """What an operator does at last: accept, bring back."""
         self.accept_all(session)
         workers.uncordon(session, list(session.view().workers))

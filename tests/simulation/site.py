@@ -38,7 +38,8 @@ class SimClock:
         return round(self._scheduler.now + self.ahead, 3)
 
     def monotonic(self) -> float:
-        return self._scheduler.now
+        """Stands still while the machine sleeps."""
+        return self._scheduler.now - self._scheduler.slept
 
     def sleep(self, seconds: float) -> None:
         strand = self._scheduler.current
@@ -86,9 +87,6 @@ class Strands(Generic[R]):
     def close(self) -> None:
         """What is under way may still happen; nobody waits for it."""
         self._arrived = []
-
-
-SimSession = Session
 
 
 class Site:

@@ -27,6 +27,7 @@ class Scheduler:
         self.rng = rng
         self.now = now
         self.asleep_until = now  # the operator's machine is suspended: its strands don't run
+        self.slept = 0.0  # seconds in all
         self.current: Strand | None = None
         self.steps = 0
         self._hub = getcurrent()
@@ -48,6 +49,12 @@ class Scheduler:
             act()
         if not stop():
             self.now = max(self.now, until)
+
+    def suspend(self, seconds: float) -> None:
+        """The operator's machine sleeps; what is due on it comes later."""
+        until = max(self.asleep_until, self.now + seconds)
+        self.slept += until - max(self.asleep_until, self.now)
+        self.asleep_until = until
 
     def resume(self, strand: Strand) -> None:
         """Only called by the scheduler itself: go on with a strand until it waits again."""

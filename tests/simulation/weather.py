@@ -240,7 +240,7 @@ class Weather:
     def sleep(self) -> None:
         seconds = self._rng.choice((30.0, 100.0, 700.0))
         self._tell("the laptop sleeps for", seconds)
-        self._scheduler.asleep_until = max(self._scheduler.asleep_until, self._scheduler.now + seconds)
+        self._scheduler.suspend(seconds)
 
     def wrong_clock(self) -> None:
         ahead = self._rng.choice((-4000.0, -100.0, -5.0, 30.0, 300.0, 4000.0))
