@@ -152,6 +152,8 @@ class Machine:
         if not entry.half or entry.state is not S.PREPARING or cut:
             return
         entry.half, entry.request = False, request
+        if request.exclusive:
+            self._truth.prepares(self, token)
         if self.disk_full:
             entry.state, entry.cause = S.NOSTART, "disk"
         elif request.exclusive and self._chips_held():
@@ -299,8 +301,14 @@ class Machine:
             del self.processes[token]
             self._ends(process, "vanished")
 
+    def abandon(self, worker: WorkerId) -> None:
+        """Everything of one worker id is ended by hand."""
+        for process in [each for each in self.processes.values() if each.worker == worker]:
+            del self.processes[process.token]
+            self._ends(process, "ended by hand")
+
     def tidy_up(self) -> None:
-        """The operator's hand: foreign attempts and broken hardware are dealt with."""
+        """Broken hardware is mended."""
         self.disk_full = self.chips_busy = self.unkillable = False
 
     def _die(self, how: str) -> None:

@@ -15,6 +15,7 @@ from iris_cli.ops.launch import launch
 from iris_cli.ops.session import Session
 from iris_cli.ops.watch import watch
 from iris_cli.ops.why import why
+from tests.simulation.machines import Machine
 from tests.simulation.site import Site
 from tests.simulation.strands import Luck
 
@@ -117,27 +118,40 @@ class Program:
 
     def accept_all(self, session: Session) -> None:
         """Of the hosts that may be other machines now, accept those that the cloud says were re-created."""
-        for worker in list(session.view().workers.values()):
-            if worker.condition is WorkerCondition.UNTRUSTED and not self._was_moved(worker):
+        for worker in self._untrusted(session):
+            if self._moved_to(worker) is None:
                 self.site.network.known_keys[worker.id] = self.site.network.addresses[worker.id].key
                 stranger = workers.look_at(session, worker.id)
                 session.clock.sleep(self._rng.choice((1.0, 5.0, 60.0)))  # the operator reads, and thinks
                 workers.accept(session, stranger)
 
-    def _was_moved(self, worker: Worker) -> bool:
-        """Whether the machine of the log still exists elsewhere, so that nobody may say it is gone."""
-        here = self.site.network.addresses[worker.id]
-        return any(
-            machine is not here and machine.exists and worker.boot_id.startswith(f"{machine.name}-boot-")
-            for machine in self.site.network.addresses.values()
-        )
+    def _untrusted(self, session: Session) -> list[Worker]:
+        known = session.view().workers.values()
+        return [worker for worker in known if worker.condition is WorkerCondition.UNTRUSTED]
+
+    def _moved_to(self, worker: Worker) -> Machine | None:
+        """The machine of the log, if it still exists elsewhere, so that nobody may say that it is gone."""
+        for place, machine in self.site.network.addresses.items():
+            if place != worker.id and worker.boot_id.startswith(f"{machine.name}-boot-") and machine.exists:
+                return machine
+        return None
 
     # After the storm
 
     def put_in_order(self, session: Session) -> None:
         """What an operator does at last: accept, bring back."""
         self.accept_all(session)
+        for worker in self._untrusted(session):
+            self._clean_up_elsewhere(session, worker)
         workers.uncordon(session, list(session.view().workers))
+
+    def _clean_up_elsewhere(self, session: Session, worker: Worker) -> None:
+        """What was started where an address led for a while is ended there by hand; nobody else knows the way."""
+        machine = self._moved_to(worker)
+        if machine is not None:
+            machine.abandon(worker.id)
+            workers.forget(session, worker.id, dead=True)
+            self.site.network.known_keys.pop(worker.id, None)
 
     def unexplained(self) -> list[JobId]:
         """Jobs that go on without a reason that keeps them: what waits must wait for something."""

@@ -79,8 +79,6 @@ class SimRunner:
                 return machine.poll(worker, ())
             cut = self._network.unreliable > 0 and self._scheduler.rng.random() < 0.1
             for request in requests:
-                if request.exclusive:
-                    self._truth.prepares(machine, request.token)
                 machine.prepare(worker, request, cut=cut and request is requests[-1])
             for token in tokens if go and not cut else ():
                 machine.go(worker, token)
