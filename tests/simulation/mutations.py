@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
-from iris_cli.core.events import TaskAssigned, TaskDispatchFailed, TaskRequeued
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.events import (
+    AttemptStopped,
+    AttemptStopRequested,
+    TaskAssigned,
+    TaskDispatchFailed,
+    TaskRequeued,
+)
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, Token
-from iris_cli.core.lifecycle import attempts, gangs, identity, jobs, placement, workers
+from iris_cli.core.lifecycle import attempts, gangs, identity, jobs, lease, placement, presumption, workers
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import AttemptReport, RemoteState, Silence
 from iris_cli.core.outcome import EndReason
-from iris_cli.core.task import AttemptState, TaskState
+from iris_cli.core.task import Attempt, AttemptState, TaskState
+from iris_cli.ops import dispatch, observe
 from tests.simulation import machines, wires
 
 S = RemoteState
@@ -23,11 +32,15 @@ S = RemoteState
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """`breaks` says in words what is left out; `plant` leaves it out for as long as it is held."""
+    """`breaks` says in words what is left out; `plant` leaves it out for as long as it is held.
+
+    `faults`: what goes wrong in the runs that are to show it, where ordinary weather would rarely do so.
+    """
 
     name: str
     breaks: str
     plant: Callable[[], AbstractContextManager[Any]]
+    faults: tuple[str, ...] = ()
 
 
 def _heard_as(heard: RemoteState, taken_for: RemoteState) -> AbstractContextManager[Any]:
@@ -70,13 +83,20 @@ def _nothing_was_sent() -> AbstractContextManager[Any]:
     return patch.object(wires.SimRunner, "_silence", said)
 
 
-def _not_sent_whoever_says_so() -> AbstractContextManager[Any]:
+@contextmanager
+def _not_sent_whoever_says_so() -> Iterator[None]:
+    """Who slept over its lease still sends, and if that fails says that nothing was started."""
+
     def not_sent(draft: Draft, attempt_id: AttemptId, error: str) -> None:
         attempt = draft.cluster.attempt(attempt_id)
         if attempt.live and attempt.started_at is None:
             draft.record(TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
 
-    return patch.object(attempts, "not_sent", not_sent)
+    with (
+        patch.object(attempts, "not_sent", not_sent),
+        patch.object(dispatch.Dispatcher, "_has_expired", lambda self, attempt: False),
+    ):
+        yield
 
 
 def _charge_twice() -> AbstractContextManager[Any]:
@@ -170,24 +190,201 @@ def _settled_at_once() -> AbstractContextManager[Any]:
     return patch.object(gangs, "_weight", lambda item: (0, -item[1].at, -item[0].index))
 
 
+@contextmanager
+def _take_over_unsaid() -> Iterator[None]:
+    """Whoever finds a launch whose dispatcher may have died sends it, and says so nowhere."""
+    is_to_prepare = dispatch.Dispatcher._is_to_prepare
+
+    def eager(self: dispatch.Dispatcher, attempt: Attempt) -> bool:
+        lacking = self._said.get(attempt.token) is S.ABSENT
+        return is_to_prepare(self, attempt) or (lacking and self._has_expired(attempt))
+
+    def has_expired(self: dispatch.Dispatcher, attempt: Attempt) -> bool:
+        return False
+
+    with (
+        patch.object(attempts, "take_over", lambda draft, limits: None),
+        patch.object(dispatch.Dispatcher, "_is_to_prepare", eager),
+        patch.object(
+            dispatch.Dispatcher, "_prepare", _expired_too(dispatch.Dispatcher._prepare, has_expired)
+        ),
+    ):
+        yield
+
+
+def _expired_too(prepare: Any, has_expired: Any) -> Any:
+    def send(self: dispatch.Dispatcher, *args: Any, **named: Any) -> Any:
+        with patch.object(dispatch.Dispatcher, "_has_expired", has_expired):
+            return prepare(self, *args, **named)
+
+    return send
+
+
+def _ready_at_once() -> AbstractContextManager[Any]:
+    return patch.object(dispatch, "_ready", lambda cluster, job, known: True)
+
+
+@contextmanager
+def _ghosts_may_stay() -> Iterator[None]:
+    with (
+        patch.object(observe, "_stops", lambda cluster, worker: ()),
+        patch.object(
+            import_module("iris_cli.core.scheduling.plan"), "_unconfirmed_stops", lambda cluster: []
+        ),
+    ):
+        yield
+
+
+def _any_answer_counts() -> AbstractContextManager[Any]:
+    """An answer counts, however old it is and whatever machine gave it."""
+    return patch.object(observe, "_identity", lambda cluster, worker: None)
+
+
+@contextmanager
+def _absent_for_good() -> Iterator[None]:
+    """ABSENT is taken for "will never start", though it was said before the launch arrived."""
+    with (
+        _heard_as(S.ABSENT, S.STOPPED),
+        patch.object(observe, "known_of", _all_acknowledged(observe.known_of)),
+    ):
+        yield
+
+
+def _all_acknowledged(known_of: Any) -> Any:
+    def of(cluster: Cluster, worker: Any) -> observe.Known:
+        known: observe.Known = known_of(cluster, worker)
+        return replace(known, acknowledged=frozenset(known.attempts))
+
+    return of
+
+
+def _we_are_never_cut_off() -> AbstractContextManager[Any]:
+    return patch.object(presumption, "_witnessed", lambda cluster, silent, answered: True)
+
+
+def _lease_ends_at_once() -> AbstractContextManager[Any]:
+    def is_over(job: Any, attempt: Attempt, worker: Any, limits: Limits) -> bool:
+        return job.lease > 0 and attempt.started_at is not None and worker.unwell is not None
+
+    return patch.object(lease, "_is_over", is_over)
+
+
+def _round_without_end() -> AbstractContextManager[Any]:
+    """A task that was stopped goes on to its next attempt without waiting for the proof."""
+    return patch.object(jobs, "stop", _stopped_by_the_word)
+
+
+def _stopped_by_the_word(draft: Draft, attempt: AttemptId, reason: EndReason, trigger: Any = None) -> None:
+    draft.record(
+        AttemptStopRequested(task=attempt.task, attempt=attempt.number, reason=reason, trigger=trigger),
+        AttemptStopped(task=attempt.task, attempt=attempt.number),
+    )
+
+
 MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("free-on-kill-sent", "STOPPING is taken for STOPPED", lambda: _heard_as(S.STOPPING, S.STOPPED)),
     Mutation(
-        "free-the-unkillable", "UNKILLABLE is taken for STOPPED", lambda: _heard_as(S.UNKILLABLE, S.STOPPED)
+        "free-on-kill-sent",
+        "STOPPING is taken for STOPPED",
+        lambda: _heard_as(S.STOPPING, S.STOPPED),
+        ("reboot", "kill_a_wrapper"),
     ),
-    Mutation("orphans-are-lost", "ORPHANED is taken for LOST", lambda: _heard_as(S.ORPHANED, S.LOST)),
+    Mutation(
+        "free-the-unkillable",
+        "UNKILLABLE is taken for STOPPED",
+        lambda: _heard_as(S.UNKILLABLE, S.STOPPED),
+        ("unkillable", "kill_a_wrapper", "reboot"),
+    ),
+    Mutation(
+        "orphans-are-lost",
+        "ORPHANED is taken for LOST",
+        lambda: _heard_as(S.ORPHANED, S.LOST),
+        ("kill_a_wrapper",),
+    ),
     Mutation("lost-is-success", "LOST is taken for exit code 0", lambda: _heard_as(S.LOST, S.EXITED)),
-    Mutation("ignore-the-launch-token", "`go` starts what runs already once more", _start_again),
-    Mutation("launch-over-a-tombstone", "a late launch starts what was fenced", _launch_over_a_tombstone),
+    Mutation(
+        "ignore-the-launch-token",
+        "`go` starts what runs already once more",
+        _start_again,
+        ("unreliable", "slow"),
+    ),
+    Mutation(
+        "launch-over-a-tombstone",
+        "a late launch starts what was fenced",
+        _launch_over_a_tombstone,
+        ("unreliable", "slow", "reboot"),
+    ),
     Mutation("leftover-rank-alone", "a rank that was not dispatched is placed by itself", _leftover_alone),
     Mutation("skip-assigned-siblings", "only RUNNING siblings are stopped", _only_running_siblings),
-    Mutation("release-on-silence", "a worker that does not answer is taken for gone", _release_on_silence),
-    Mutation("no-answer-is-not-started", "a launch without an answer counts as not sent", _nothing_was_sent),
-    Mutation("anybody-says-not-started", '"not sent" counts after a take-over', _not_sent_whoever_says_so),
+    Mutation(
+        "release-on-silence",
+        "a worker that does not answer is taken for gone",
+        _release_on_silence,
+        ("partition", "unreliable"),
+    ),
+    Mutation(
+        "no-answer-is-not-started",
+        "a launch without an answer counts as not sent",
+        _nothing_was_sent,
+        ("unreliable", "slow"),
+    ),
+    Mutation(
+        "anybody-says-not-started",
+        '"not sent" counts after a take-over',
+        _not_sent_whoever_says_so,
+        ("partition", "partition_of_a_group", "slow"),
+    ),
     Mutation("charge-twice", "one failure is charged twice", _charge_twice),
     Mutation("dispatch-before-fsync", "a line of the log is not synced before it is acted upon", _no_fsync),
-    Mutation("keep-a-torn-record", "the next line is glued to a torn one, and lost with it", _no_repair),
+    Mutation(
+        "keep-a-torn-record",
+        "the next line is glued to a torn one, and lost with it",
+        _no_repair,
+        ("power_cut", "kill_an_invocation"),
+    ),
     Mutation("two-writers", "the state directory is not locked", _no_lock),
-    Mutation("trust-anybody", "a re-created host is believed to be the old one", _anybody_is_trusted),
-    Mutation("overlook-reboots", "a new boot id means nothing", _boots_are_all_the_same),
+    Mutation(
+        "trust-anybody",
+        "a re-created host is believed to be the old one",
+        _anybody_is_trusted,
+        ("swap_addresses",),
+    ),
+    Mutation("free-on-decision", "a stop that is ordered frees at once", _round_without_end),
+    Mutation(
+        "take-over-unsaid",
+        "a launch is taken over without a word in the log",
+        _take_over_unsaid,
+        ("unreliable", "kill_an_invocation"),
+    ),
+    Mutation("go-before-all-are-prepared", "a rank starts as soon as it is set up", _ready_at_once),
+    Mutation(
+        "ghosts-may-stay",
+        "what was presumed gone is not stopped first",
+        _ghosts_may_stay,
+        ("partition", "partition", "slow"),
+    ),
+    Mutation(
+        "accept-stale-reports",
+        "an answer counts, whatever became of the worker since",
+        _any_answer_counts,
+        ("reboot", "reboot", "slow", "unreliable"),
+    ),
+    Mutation(
+        "absent-is-never",
+        'ABSENT is taken for "it will never start"',
+        _absent_for_good,
+        ("unreliable", "slow"),
+    ),
+    Mutation(
+        "presume-when-cut-off",
+        "nobody has to witness that others answer",
+        _we_are_never_cut_off,
+        ("offline",),
+    ),
+    Mutation(
+        "lease-without-margin",
+        "a lease counts as over at the first silence",
+        _lease_ends_at_once,
+        ("partition", "partition_of_a_group"),
+    ),
+    Mutation("overlook-reboots", "a new boot id means nothing", _boots_are_all_the_same, ("reboot",)),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -49,8 +50,8 @@ class Run:
         )
 
 
-def run(seed: int) -> Run:
-    """The same seed is always the same run."""
+def run(seed: int, faults: Sequence[str] = ()) -> Run:
+    """The same seed is always the same run. `faults` are names of `Weather`'s: then only these occur, and often."""
     rng = Random(seed)
     scheduler = Scheduler(rng, START)
     directory = Path(tempfile.mkdtemp(prefix=f"iris-sim-{seed}-", dir=_memory()))
@@ -60,7 +61,7 @@ def run(seed: int) -> Run:
             patch("iris_cli.journal.scan.decode_line", lru_cache(_LINES)(decode_line)),
             patch("secrets.token_hex", lambda size: f"{rng.getrandbits(8 * size):0{2 * size}x}"),
         ):
-            return _run(seed, scheduler, directory)
+            return _run(seed, scheduler, directory, faults)
     finally:
         shutil.rmtree(directory)
 
@@ -70,7 +71,7 @@ def _memory() -> str | None:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None
 
 
-def _run(seed: int, scheduler: Scheduler, directory: Path) -> Run:
+def _run(seed: int, scheduler: Scheduler, directory: Path, faults: Sequence[str]) -> Run:
     rng = scheduler.rng
     story = Story(lambda: scheduler.now)
     places = draw_fleet(rng)
@@ -86,7 +87,7 @@ def _run(seed: int, scheduler: Scheduler, directory: Path) -> Run:
     length = rng.choice((150.0, 500.0, 1000.0))
     program, weather = Program(site, length), Weather(site, places, behaviour)
     program.begin()
-    weather.begin(length)
+    weather.begin(length, faults)
     scheduler.run(START + length, lambda: _stops(story, scheduler))
     if not story.breaches:
         _calm(site, program, weather)

@@ -100,7 +100,7 @@ class Site:
         self.story = story
         self.config = config
         self.clock = SimClock(scheduler)
-        self.truth = Truth(story)
+        self.truth = Truth(story, cut_off_for=network.cut_off_for)
         self.medium = Medium(state, scheduler.rng, self._committed)
         self.processes: list[Process] = []
         self._state = state

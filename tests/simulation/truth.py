@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from iris_cli.core.events import (
     TaskDispatchFailed,
     TaskRunning,
     Transaction,
+    WorkerForgotten,
 )
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.invariants import breaches
@@ -28,6 +29,9 @@ from tests.simulation.story import Story
 
 if TYPE_CHECKING:
     from tests.simulation.machines import Machine
+
+_CUT_OFF = 60.0
+"""Seconds after which every answer has been weighed that was on its way when the link went down."""
 
 _ENDS = (AttemptEnded, AttemptStopped, TaskDispatchFailed)
 
@@ -64,6 +68,7 @@ class Truth:
     lives: dict[Token, Life] = field(default_factory=dict)
     by_attempt: dict[AttemptId, Token] = field(default_factory=dict)
     cluster: Cluster = field(default_factory=Cluster)
+    cut_off_for: Callable[[], float] = lambda: 0.0  # seconds that the operator's own link has been down
 
     # What the log says
 
@@ -76,6 +81,7 @@ class Truth:
                 self._assigned(event, who)
             elif isinstance(event, AttemptEvent):
                 self._attempt_event(event)
+        self._presumptions(transaction)
         for breach in breaches(after):
             self.story.breach(breach)
         self._charges(before)
@@ -110,6 +116,13 @@ class Truth:
             life.over = True
             if not life.presumed:
                 self._ended_by_proof(event, life)
+
+    def _presumptions(self, transaction: Transaction) -> None:
+        """Without the operator's word nobody is presumed gone while it is us who are cut off."""
+        gone = [event for event in transaction.events if isinstance(event, AttemptPresumedGone)]
+        by_word = any(isinstance(event, WorkerForgotten) for event in transaction.events)
+        if gone and not by_word and self.cut_off_for() > _CUT_OFF:
+            self.story.breach(f"{gone[0].attempt_id} is presumed gone, and it is us who are cut off")
 
     def _ended_by_proof(self, event: Event, life: Life) -> None:
         if life.where is not None:

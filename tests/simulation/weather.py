@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.observations import RemoteState
@@ -11,6 +11,37 @@ from tests.simulation.fleet import Place
 from tests.simulation.machines import Entry, Machine
 from tests.simulation.site import Site
 from tests.simulation.tasks import Behaviour, Fate
+
+_FAULTS = (
+    "partition",
+    "partition",
+    "partition_of_a_group",
+    "partition_of_a_group",
+    "offline",
+    "unreliable",
+    "unreliable",
+    "slow",
+    "reboot",
+    "reboot",
+    "recreate",
+    "swap_addresses",
+    "swap_addresses",
+    "unreliable",
+    "wipe",
+    "kill_a_wrapper",
+    "kill_a_wrapper",
+    "worker_disk_full",
+    "chips_busy",
+    "unkillable",
+    "refuse_key",
+    "sleep",
+    "wrong_clock",
+    "state_disk",
+    "power_cut",
+    "kill_an_invocation",
+    "foreign_attempt",
+)
+"""The methods below; what stands here twice happens twice as often."""
 
 _DURATIONS = (15.0, 70.0, 200.0, 900.0)
 
@@ -28,38 +59,11 @@ class Weather:
         self._recreated = 0
         self._over = False
 
-    def begin(self, length: float) -> None:
-        faults = (
-            self.partition,
-            self.partition,
-            self.partition_of_a_group,
-            self.partition_of_a_group,
-            self.offline,
-            self.unreliable,
-            self.unreliable,
-            self.slow,
-            self.reboot,
-            self.reboot,
-            self.recreate,
-            self.swap_addresses,
-            self.swap_addresses,
-            self.unreliable,
-            self.wipe,
-            self.kill_a_wrapper,
-            self.kill_a_wrapper,
-            self.worker_disk_full,
-            self.chips_busy,
-            self.unkillable,
-            self.refuse_key,
-            self.sleep,
-            self.wrong_clock,
-            self.state_disk,
-            self.power_cut,
-            self.kill_an_invocation,
-            self.foreign_attempt,
-        )
-        for _ in range(self._rng.choice((0, 3, 6, 10, 14))):
-            fault = self._rng.choice(faults)
+    def begin(self, length: float, only: Sequence[str] = ()) -> None:
+        """Draw as many faults as it may be; with `only`, many of these alone."""
+        faults = only or _FAULTS
+        for _ in range(12 if only else self._rng.choice((0, 3, 6, 10, 14))):
+            fault = getattr(self, self._rng.choice(faults))
             self._scheduler.after(length * self._rng.random(), self._occurs(fault))
 
     def _occurs(self, fault: Callable[[], object]) -> Callable[[], None]:
@@ -73,7 +77,7 @@ class Weather:
         """All faults are off, and what runs will end well."""
         self._over = True
         network = self.network
-        network.offline, network.unreliable = False, 0.0
+        network.offline_since, network.unreliable = None, 0.0
         for troubled in (network.cut_off, network.refusing, network.slow):
             troubled.clear()
         self.site.medium.trouble = 0
@@ -125,8 +129,8 @@ class Weather:
 
     def offline(self) -> None:
         self._tell("the operator is offline")
-        self.network.offline = True
-        self._for_a_while(lambda: setattr(self.network, "offline", False))
+        self.network.offline_since = self._scheduler.now
+        self._for_a_while(lambda: setattr(self.network, "offline_since", None))
 
     def unreliable(self) -> None:
         self.network.unreliable = self._rng.choice((0.1, 0.3, 0.6))

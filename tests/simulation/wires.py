@@ -30,14 +30,17 @@ class Network:
     addresses: dict[WorkerId, Machine] = field(default_factory=dict)
     known_keys: dict[WorkerId, str] = field(default_factory=dict)  # the operator's known_hosts
     cut_off: set[WorkerId] = field(default_factory=set)
-    offline: bool = False  # the operator's own link
+    offline_since: float | None = None  # the operator's own link
     refusing: set[WorkerId] = field(default_factory=set)  # the key of the operator
     unreliable: float = 0.0  # the share of calls that go wrong
     slow: set[WorkerId] = field(default_factory=set)
 
+    def cut_off_for(self) -> float:
+        return 0.0 if self.offline_since is None else self.scheduler.now - self.offline_since
+
     def reaches(self, worker: WorkerId, machine: Machine) -> bool:
         """Whether what is under way to this machine arrives now."""
-        away = self.offline or worker in self.cut_off
+        away = self.offline_since is not None or worker in self.cut_off
         return not away and machine.answers and self.addresses.get(worker) is machine
 
 
