@@ -14,12 +14,11 @@ from iris_cli.core.events import (
     AttemptStopped,
     AttemptStopRequested,
     TaskAssigned,
-    TaskDispatchFailed,
     TaskRequeued,
 )
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, Token
-from iris_cli.core.lifecycle import attempts, gangs, identity, jobs, lease, placement, presumption, workers
+from iris_cli.core.lifecycle import attempts, gangs, identity, jobs, lease, placement, workers
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import AttemptReport, RemoteState, Silence
 from iris_cli.core.outcome import EndReason
@@ -81,22 +80,6 @@ def _nothing_was_sent() -> AbstractContextManager[Any]:
         return Silence(worker=worker, kind=kind, step=name, detail=kind.value, sent=False)
 
     return patch.object(wires.SimRunner, "_silence", said)
-
-
-@contextmanager
-def _not_sent_whoever_says_so() -> Iterator[None]:
-    """Who slept over its lease still sends, and if that fails says that nothing was started."""
-
-    def not_sent(draft: Draft, attempt_id: AttemptId, error: str) -> None:
-        attempt = draft.cluster.attempt(attempt_id)
-        if attempt.live and attempt.started_at is None:
-            draft.record(TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
-
-    with (
-        patch.object(attempts, "not_sent", not_sent),
-        patch.object(dispatch.Dispatcher, "_has_expired", lambda self, attempt: False),
-    ):
-        yield
 
 
 def _charge_twice() -> AbstractContextManager[Any]:
@@ -258,10 +241,6 @@ def _all_acknowledged(known_of: Any) -> Any:
     return of
 
 
-def _we_are_never_cut_off() -> AbstractContextManager[Any]:
-    return patch.object(presumption, "_witnessed", lambda cluster, silent, answered: True)
-
-
 def _lease_ends_at_once() -> AbstractContextManager[Any]:
     def is_over(job: Any, attempt: Attempt, worker: Any, limits: Limits) -> bool:
         return job.lease > 0 and attempt.started_at is not None and worker.unwell is not None
@@ -327,12 +306,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         _nothing_was_sent,
         ("unreliable", "slow"),
     ),
-    Mutation(
-        "anybody-says-not-started",
-        '"not sent" counts after a take-over',
-        _not_sent_whoever_says_so,
-        ("partition", "partition_of_a_group", "slow"),
-    ),
     Mutation("charge-twice", "one failure is charged twice", _charge_twice),
     Mutation("dispatch-before-fsync", "a line of the log is not synced before it is acted upon", _no_fsync),
     Mutation(
@@ -373,12 +346,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         'ABSENT is taken for "it will never start"',
         _absent_for_good,
         ("unreliable", "slow"),
-    ),
-    Mutation(
-        "presume-when-cut-off",
-        "nobody has to witness that others answer",
-        _we_are_never_cut_off,
-        ("offline",),
     ),
     Mutation(
         "lease-without-margin",

@@ -114,7 +114,6 @@ class Program:
         worker = session.view().workers.get(name)
         if worker is not None and worker.condition is not WorkerCondition.HEALTHY:
             workers.forget(session, name, dead=True)
-            self.site.network.known_keys.pop(name, None)
 
     def accept_all(self, session: Session) -> None:
         """Of the hosts that may be other machines now, accept those that the cloud says were re-created."""
@@ -151,7 +150,6 @@ class Program:
         if machine is not None:
             machine.abandon(worker.id)
             workers.forget(session, worker.id, dead=True)
-            self.site.network.known_keys.pop(worker.id, None)
 
     def unexplained(self) -> list[JobId]:
         """Jobs that go on without a reason that keeps them: what waits must wait for something."""

@@ -15,7 +15,7 @@ import pytest
 from tests.simulation.simulation import run
 
 _FROM = int(os.environ.get("IRIS_SIM_FROM", "0"))
-_SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "200"))
+_SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "500"))
 _BLOCKS = 20
 _SOAK = 20_000
 _SOAK_BLOCKS = 100
