@@ -134,4 +134,5 @@ def test_a_task_that_floods_its_output_fills_a_file_and_nothing_else(desk: OneHo
     assert len(end.log_tail) < 10_000
     (out,) = desk.host.home.glob(".iris/*/*/a/*/out")
     assert out.stat().st_size > megabytes << 20
+    out.unlink()
     assert (desk.site.state / "events.jsonl").stat().st_size < 1 << 20

@@ -15,6 +15,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.invariants import breaches
 from iris_cli.core.job import JobRequest, JobState
+from iris_cli.core.observations import Silence
 from iris_cli.core.task import Attempt
 from iris_cli.core.worker import Worker
 from iris_cli.ops import cycle
@@ -62,6 +63,7 @@ class Desk:
         self.site = site
         self.clock = ShiftedClock()
         self.moments: dict[Moment, Callable[[], object]] = {}  # each happens once
+        self.silences: list[Silence] = []  # calls that brought no answer
 
     @contextmanager
     def invocation(self, command: str = "iris test") -> Iterator[Session]:
@@ -116,15 +118,18 @@ class Desk:
         return self.cluster.workers[WorkerId(name)]
 
     def _watched(self, runner: TaskRunner) -> TaskRunner:
-        return cast("TaskRunner", _Watched(runner, self.moments))
+        return cast("TaskRunner", _Watched(runner, self.moments, self.silences))
 
 
 class _Watched:
     """The calls of a runner, with what is to happen before and after them."""
 
-    def __init__(self, runner: TaskRunner, moments: dict[Moment, Callable[[], object]]) -> None:
+    def __init__(
+        self, runner: TaskRunner, moments: dict[Moment, Callable[[], object]], silences: list[Silence]
+    ) -> None:
         self._runner = runner
         self._moments = moments
+        self._silences = silences
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._runner, name)
@@ -132,6 +137,8 @@ class _Watched:
         def watched(target: Any, *words: Any, **options: Any) -> Any:
             self._moments.pop(("before", name, target.worker), lambda: None)()
             answer = call(target, *words, **options)
+            if isinstance(answer, Silence):
+                self._silences.append(answer)
             self._moments.pop(("after", name, target.worker), lambda: None)()
             return answer
 
