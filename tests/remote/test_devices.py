@@ -135,7 +135,7 @@ def test_what_belongs_to_an_attempt_that_lives_is_named_and_left_alone(
     pid = tmp_path / "pid"
     token = host.running(sys.executable, "-c", HOLD, str(pid), devices.chips[0])
     until(lambda: pids_in(pid))
-    report = settled(host)
+    report = settled(host, device_wait=2.0)
     assert (report.state, report.cause) == NO_CHIPS
     assert report.log_tail.endswith(f" on {devices.chips[0]} of attempt {token} (RUNNING here)\n")
     assert is_alive(pids_in(pid)[0])
