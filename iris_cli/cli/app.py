@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -25,7 +26,8 @@ SETUP_COMMANDS = ("worker", "init", "config", "doctor", "log", "demo")
 
 
 def main() -> None:
-    """The entry point of the `iris` command."""
+    """The entry point of the `iris` command. SIGTERM ends it as Ctrl-C does: at once, and with the terminal in order."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run(sys.argv[1:]))
 
 
