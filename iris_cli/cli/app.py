@@ -26,7 +26,7 @@ SETUP_COMMANDS = ("worker", "init", "config", "doctor", "log", "demo")
 
 
 def main() -> None:
-    """The entry point of the `iris` command. SIGTERM ends it as Ctrl-C does: at once, and with the terminal in order."""
+    """The entry point of the `iris` command. SIGTERM ends it as Ctrl-C does, with the terminal in order."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run(sys.argv[1:]))
 

@@ -171,7 +171,7 @@ def weigh(
         worker = answer.known.worker
         if _identity(draft.cluster, worker) != answer.known.identity:
             continue  # forgotten, rebooted or re-created meanwhile: this is about what was there before
-        touched.update((attempt_id.task.job, None) for attempt_id, _ in draft.cluster.live_on(worker))
+        affected = {attempt_id.task.job: None for attempt_id, _ in draft.cluster.live_on(worker)}
         kept = len(draft.events)
         try:
             states |= _weigh_one(session, draft, answer)
@@ -181,6 +181,9 @@ def weigh(
             detail = f"it could not be weighed: {type(error).__name__}"
             useless = Silence(worker=worker, kind=SilenceKind.PROTOCOL, step="answer", detail=detail)
             workers.silent(draft, useless, session.limits)
+        # A gang's verdict may have waited for just this answer; of other jobs nothing new is nothing to settle.
+        news = len(draft.events) > kept
+        touched.update((job, None) for job in affected if news or draft.cluster.jobs[job].is_gang)
     settle(session, draft, touched, unheard)
     return states
 
