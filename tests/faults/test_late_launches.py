@@ -88,4 +88,4 @@ def test_it_is_one_of_several_and_only_one_of_them_starts_anything(
     gate.open()
     desk.until(lambda: desk.state("job") is JobState.SUCCEEDED, every=PAST_ANY_BACK_OFF)
     until(lambda: sessions(desk) == [])
-    assert [(start.job, start.attempt) for start in ledger.starts] == [("job", 0)]
+    assert len(ledger.starts) == 1

@@ -193,7 +193,12 @@ def test_a_partition_during_a_stop_keeps_the_slice_taken_until_the_stop_is_prove
         running(desk, ledger)
         if delivered:
             desk.hold_answer_of("stop")
-            with meanwhile(lambda: desk.cancel("train")):
+
+            def cancel() -> None:
+                desk.cancel("train")
+                desk.until(lambda: desk.gates, every=2.0)
+
+            with meanwhile(cancel):
                 until(lambda: desk.gates)
                 desk.gates[0].wait()
                 desk.host.cut()
