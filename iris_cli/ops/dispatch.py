@@ -17,7 +17,7 @@ from iris_cli.core.events import AttemptStopRequested
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts, workers
-from iris_cli.core.observations import RemoteState, Silence
+from iris_cli.core.observations import RemoteState, Silence, WorkerReport
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Attempt, AttemptState
 from iris_cli.core.worker import Worker, WorkerCondition
@@ -34,6 +34,8 @@ Item = tuple[AttemptId, Attempt]
 
 _LACKING = frozenset({RemoteState.ABSENT, RemoteState.PREPARING})
 """Nothing is there yet, or the call that prepared it may have been cut off; one that is under way minds no other."""
+
+_ALIVE = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.ORPHANED})
 
 _SET_UP = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING})
 
@@ -58,6 +60,9 @@ class Dispatcher:
         self._to_start: dict[WorkerId, None] = {}
         self._said: dict[Token, RemoteState] = {}  # by workers, in this cycle
         self._mine: set[Token] = set()  # assigned by this invocation, and nothing was sent yet
+        self._strays: dict[
+            WorkerId, dict[Token, float]
+        ] = {}  # to be stopped though over by the log; with graces
         self._begun: set[tuple[Token, AttemptState]] = set()
         self._ready: dict[JobId, bool] = {}
         self._answers: list[Answer] = []  # not weighed yet
@@ -178,15 +183,16 @@ class Dispatcher:
         for attempt_id, attempt in self.cluster.live_on(worker.id):
             if attempt.state is AttemptState.STOPPING and self._first_time(attempt):
                 orders.append(_stop_order(self.cluster, (attempt_id, attempt)))
-        if not orders:
+        strays = self._strays.pop(worker.id, {})
+        if not orders and not strays:
             return None
-        act = partial(self.session.runner.stop, self.session.target(worker), orders)
-        return Call(known=observe.known_of(self.cluster, worker.id), act=act)
+        act = partial(self.session.runner.stop, self.session.target(worker), [*orders, *strays.items()])
+        return Call(known=observe.known_of(self.cluster, worker.id, also=strays), act=act)
 
     def _ask(self, worker: Worker, question: Question) -> Call | None:
         if worker.condition is WorkerCondition.UNTRUSTED and not (question.probe or question.stops):
             return None  # its word would count for nothing
-        known = observe.known_of(self.cluster, worker.id)
+        known = observe.known_of(self.cluster, worker.id, also=dict(question.stops))
         act = observe.asking(self.session, self.cluster, self._read_at, question, known)
         return Call(known=known, act=act, question=question)
 
@@ -312,12 +318,28 @@ class Dispatcher:
             return states
 
         self._said |= self.decide(rule)
+        self._find_strays()
         touched = {
             attempt.task.job: None for each in self._answers for attempt in each.known.attempts.values()
         }
         self._answers.clear()
         self._not_sent.clear()
-        self._go_where_ready(job for job in touched if self.cluster.jobs[job].is_gang)
+        self._go_where_ready(
+            job for job in touched if job in self.cluster.jobs and self.cluster.jobs[job].is_gang
+        )
+
+    def _find_strays(self) -> None:
+        """An outcome that came too late changes nothing, but if it says that something runs, that is stopped."""
+        for answer in self._answers:
+            reports = answer.seen.attempts if isinstance(answer.seen, WorkerReport) else ()
+            for report in reports:
+                attempt_id = answer.known.attempts.get(report.token)
+                attempt = _attempt(self.cluster, attempt_id) if attempt_id is not None else None
+                if attempt_id is None or attempt is None or attempt.live or attempt.token != report.token:
+                    continue
+                if report.state in _ALIVE:
+                    grace = self.cluster.jobs[attempt_id.task.job].grace
+                    self._strays.setdefault(answer.known.worker, {})[report.token] = grace
 
     def _record_not_sent(self, draft: Draft) -> dict[JobId, None]:
         """Say that attempts never started, while we may: within our lease. Returns the jobs this is about."""

@@ -77,15 +77,15 @@ class Answer:
     asked_at: float | None = None
 
 
-def known_of(cluster: Cluster, worker: WorkerId) -> Known:
-    """What is known now of a worker that is about to be asked."""
+def known_of(cluster: Cluster, worker: WorkerId, also: Iterable[Token] = ()) -> Known:
+    """What is known now of a worker that is about to be asked; `also` about attempts that are over by the log."""
     live = list(cluster.live_on(worker))
     return Known(
         worker=worker,
         identity=_identity(cluster, worker),
         attempts={attempt.token: attempt_id for attempt_id, attempt in live},
         acknowledged=frozenset(attempt.token for _, attempt in live if attempt.acknowledged),
-        ghosts=frozenset(ghost.token for ghost in cluster.ghosts.get(worker, ())),
+        ghosts=frozenset(ghost.token for ghost in cluster.ghosts.get(worker, ())).union(also),
     )
 
 

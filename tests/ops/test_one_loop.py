@@ -12,7 +12,8 @@ from threading import Event, Thread
 
 import pytest
 
-from iris_cli.core.ids import JobId
+from iris_cli.core.events import TaskDispatchFailed
+from iris_cli.core.ids import JobId, TaskId
 from iris_cli.core.job import JobState
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import SilenceKind
@@ -311,6 +312,28 @@ def test_what_is_left_when_the_lease_ends_is_not_sent(tmp_path: Path) -> None:
     site.cycle()
     assert site.hosts["w1"].tokens[token].starts == 1
     assert site.attempt("one", 1).state is AttemptState.RUNNING
+
+
+def test_what_an_outcome_that_came_too_late_says_to_run_is_stopped(tmp_path: Path) -> None:
+    site = Site(tmp_path, "w0")
+    site.cycle()
+    site.launch("one")
+
+    def end() -> None:
+        session = site.session()
+        with session.transaction() as draft:
+            draft.record(
+                TaskDispatchFailed(task=TaskId(JobId("one"), 0), attempt=0, error="by somebody else")
+            )
+
+    site.hosts["w0"].meanwhile["prepare"] = end
+    site.cycle()
+    first = site.task("one").attempts[0]
+    assert (first.state, first.started_at) == (AttemptState.ENDED, None)
+    assert site.hosts["w0"].tokens[first.token].state is S.STOPPED
+    assert site.cluster.workers[first.worker].condition == "healthy"
+    site.cycle()
+    assert [entry.starts for entry in site.hosts["w0"].tokens.values()] == [1, 1]
 
 
 def test_stops_that_forgetting_a_worker_asks_for_are_sent_by_that_command(site: Site) -> None:
