@@ -110,9 +110,11 @@ class Program:
             cancel(session, [self._rng.choice(names)])
 
     def declare_dead(self, session: Session, name: WorkerId) -> None:
-        """The operator takes a host that doesn't answer for gone; that may be wrong."""
+        """The operator takes a host that doesn't answer for gone. That may be wrong, but for one that was moved."""
         worker = session.view().workers.get(name)
-        if worker is not None and worker.condition is not WorkerCondition.HEALTHY:
+        if worker is None or self._moved_to(worker) is not None:
+            return
+        if worker.condition is not WorkerCondition.HEALTHY:
             workers.forget(session, name, dead=True)
 
     def accept_all(self, session: Session) -> None:
