@@ -88,10 +88,11 @@ def _run(seed: int, scheduler: Scheduler, directory: Path, faults: Sequence[str]
     program, weather = Program(site, length), Weather(site, places, behaviour)
     program.begin()
     weather.begin(length, faults)
-    scheduler.run(START + length, lambda: _stops(story, scheduler))
-    if not story.breaches:
-        _calm(site, program, weather)
-    site.kill_all()
+    with patch("iris_cli.ops.session.replay", site.replay):
+        scheduler.run(START + length, lambda: _stops(story, scheduler))
+        if not story.breaches:
+            _calm(site, program, weather)
+        site.kill_all()
     return Run(seed, story, scheduler.steps, site.truth)
 
 
