@@ -18,6 +18,7 @@ from iris_cli.core.job import JobState
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import SilenceKind
 from iris_cli.core.task import AttemptState, TaskState
+from iris_cli.errors import LockedError, NotWritableError
 from iris_cli.journal.durable import Disk
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops import cycle, workers
@@ -289,6 +290,20 @@ def test_what_is_not_on_the_disk_is_not_acted_upon_and_when_it_is_gone_a_watch_b
     for _ in range(2):
         next(watching)
     assert site.state_of("one") is JobState.SUCCEEDED
+
+
+def test_what_is_not_on_the_disk_is_decided_upon_only_under_the_lock(site: Site) -> None:
+    deciding = replace(site.session(), lock_timeout=0.01)
+
+    def look() -> None:
+        with pytest.raises(LockedError):
+            deciding.decide(lambda draft: pytest.fail("decided without the lock"))
+
+    disk = TroubledDisk()
+    disk.during_fsync = look
+    with pytest.raises(NotWritableError):
+        cancel(on(site, disk), ["train"])
+    assert deciding.decide(lambda draft: draft.cluster.job_state(JobId("train"))) is JobState.RUNNING
 
 
 # What nobody may do twice, or too late
