@@ -16,7 +16,7 @@ from tests.remote.conftest import MakeHost
 from tests.support.devices import HOLD, Devices
 from tests.support.gates import Gate
 from tests.support.local_transport import SHELLS
-from tests.support.worker_host import PATIENCE, WorkerHost, is_alive, kill, marked, pids_in, until
+from tests.support.worker_host import PATIENCE, WorkerHost, command_line, is_alive, kill, marked, pids_in, until
 
 SETTLED = {RemoteState.PREPARED, RemoteState.NOSTART, RemoteState.LOST, RemoteState.CANCELLED}
 NO_CHIPS = (RemoteState.NOSTART, "chips")
@@ -87,6 +87,21 @@ def test_chips_that_stay_held_are_a_no_start_that_names_their_holders(
     assert settled(tpu_host, setup="echo now").state is RemoteState.PREPARED
 
 
+def test_a_set_up_that_had_to_wait_for_chips_is_limited_like_any_other(
+    tpu_host: WorkerHost, devices: Devices
+) -> None:
+    holder = devices.hold()
+    request = tpu_host.request(
+        "true", exclusive=True, device_wait=1000, setup="sleep 1000", setup_timeout=0.3, grace=0.5
+    )
+    tpu_host.prepare(request)
+    # It pauses between two looks: it has seen the holder.
+    until(lambda: any("sleep" in command_line(pid) for pid in marked(request.token)))
+    kill(holder)
+    report = tpu_host.wait(request.token, SETTLED)
+    assert (report.state, report.cause) == (RemoteState.NOSTART, "setup")
+
+
 def test_tasks_without_chips_do_not_wait_for_them(dash_tpu_host: WorkerHost, devices: Devices) -> None:
     devices.hold()
     assert dash_tpu_host.ended("true", device_wait=1000).state is RemoteState.EXITED
@@ -144,6 +159,17 @@ def test_what_belongs_to_an_attempt_that_lives_is_named_and_left_alone(
     assert f"process {other} " in settled(host).log_tail
     assert f"of attempt {stranger} (unknown here)" in settled(host).log_tail
     assert is_alive(other)
+
+
+def test_a_holder_without_its_wrapper_is_named_as_an_orphan(
+    dash_tpu_host: WorkerHost, devices: Devices, tmp_path: Path
+) -> None:
+    pid = tmp_path / "pid"
+    token = dash_tpu_host.running(sys.executable, "-c", HOLD, str(pid), devices.chips[0])
+    until(lambda: pids_in(pid))
+    kill(dash_tpu_host.wrapper(token))
+    until(lambda: not is_alive(dash_tpu_host.wrapper(token)))
+    assert f"of attempt {token} (ORPHANED here)" in settled(dash_tpu_host).log_tail
 
 
 def test_the_name_of_a_holder_cannot_mislead_a_terminal(dash_tpu_host: WorkerHost, devices: Devices) -> None:

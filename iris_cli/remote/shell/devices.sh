@@ -133,10 +133,10 @@ tell_lacking() {
     printf '\n'
 }
 
-# state_there TOKEN: prints the state of another attempt.
+# state_there TOKEN: prints the state of another attempt. In a subshell: it goes to where tokens are names.
 state_there() {
     state=unknown
-    [ ! -e "../$1" ] || state_of "../$1"
+    cd .. && [ -e "$1" ] && state_of "$1"
     printf '%s' "$state"
 }
 

@@ -164,6 +164,7 @@ when_to_kill() { :; }
 watch() {
     watchdog=
     [ "$1" -gt 0 ] || return 0
+    start_of $$
     (
         unset IRIS_ATTEMPT_TOKEN
         detach sh "$dir/run" limit "$1" "$2" "$$" "$start"
