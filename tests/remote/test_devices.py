@@ -16,7 +16,16 @@ from tests.remote.conftest import MakeHost
 from tests.support.devices import HOLD, Devices
 from tests.support.gates import Gate
 from tests.support.local_transport import SHELLS
-from tests.support.worker_host import PATIENCE, WorkerHost, command_line, is_alive, kill, marked, pids_in, until
+from tests.support.worker_host import (
+    PATIENCE,
+    WorkerHost,
+    command_line,
+    is_alive,
+    kill,
+    marked,
+    pids_in,
+    until,
+)
 
 SETTLED = {RemoteState.PREPARED, RemoteState.NOSTART, RemoteState.LOST, RemoteState.CANCELLED}
 NO_CHIPS = (RemoteState.NOSTART, "chips")
