@@ -45,7 +45,9 @@ from iris_cli.errors import UsageError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _URL = re.compile(r"https?://[^\s/]+\S*")
-_MAY_BE_ZERO = frozenset({"device_wait", "settle_seconds", "gang_reserve_after"})  # zero: don't wait; off
+_MAY_BE_ZERO = frozenset(  # zero: don't wait; off
+    {"device_wait", "settle_seconds", "gang_reserve_after", "reap_after"}
+)
 _DEFAULTS_OF_JOBS = (
     "cpu",
     "memory",

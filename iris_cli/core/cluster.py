@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId, parent_of
 from iris_cli.core.job import Job, JobState
+from iris_cli.core.outputs import Outputs
 from iris_cli.core.task import Attempt, Task, TaskState
 from iris_cli.core.worker import Ghost, Worker
 
@@ -16,7 +17,7 @@ class Cluster:
     """What the log says, as tables of immutable records. Jobs stand in the order of their submission.
 
     `ghosts` are the attempts that were taken for dead and may still run, by worker; they outlast its being
-    forgotten.
+    forgotten. `outputs` are those that have ended for certain and whose files are still there.
     """
 
     name: str = ""
@@ -26,6 +27,7 @@ class Cluster:
     tasks: dict[TaskId, Task] = field(default_factory=dict)
     workers: dict[WorkerId, Worker] = field(default_factory=dict)
     ghosts: dict[WorkerId, tuple[Ghost, ...]] = field(default_factory=dict)
+    outputs: dict[WorkerId, Outputs] = field(default_factory=dict)
 
     def copy(self) -> Cluster:
         """A draft with tables of its own; the records in them are shared, for they never change."""
@@ -37,6 +39,7 @@ class Cluster:
             tasks=dict(self.tasks),
             workers=dict(self.workers),
             ghosts=dict(self.ghosts),
+            outputs=dict(self.outputs),
         )
 
     def tasks_of(self, job: JobId) -> list[Task]:

@@ -282,6 +282,18 @@ class AttemptStopped(AttemptEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptsReaped(Event):
+    """The worker was asked to remove the files of its oldest attempts: of `attempts` nothing is left there.
+
+    Those in `left` may still have some: they are asked for again when their turn comes.
+    """
+
+    worker: WorkerId
+    attempts: tuple[AttemptId, ...] = ()
+    left: tuple[AttemptId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRequeued(Event):
     """The task is pending again. `reason` says what ended its attempt; single tasks are charged by it."""
 

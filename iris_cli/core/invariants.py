@@ -33,6 +33,7 @@ def breaches(cluster: Cluster) -> list[str]:
         ),
         *_tokens(cluster),
         *_ghosts(cluster),
+        *_outputs(cluster),
         *(breach for task in cluster.tasks.values() for breach in _task(cluster, task)),
         *(breach for job in cluster.jobs.values() for breach in _job(cluster, job)),
     ]
@@ -70,6 +71,19 @@ def _ghosts(cluster: Cluster) -> Iterator[str]:
                 yield f"{worker}: its ghost {ghost.attempt} is no attempt that was there"
             elif attempt.live or not attempt.presumed:
                 yield f"{worker}: its ghost {ghost.attempt} was never presumed gone"
+
+
+def _outputs(cluster: Cluster) -> Iterator[str]:
+    """Only files of what has ended for certain may be removed, and each is removed once."""
+    ghosts = {ghost.attempt for ghosts in cluster.ghosts.values() for ghost in ghosts}
+    for worker, outputs in cluster.outputs.items():
+        for attempt_id, times in Counter(outputs.attempts).items():
+            attempt = cluster.attempt(attempt_id)
+            ended = not attempt.live and attempt_id not in ghosts
+            if times > 1 or worker not in cluster.workers or attempt.worker != worker or not ended:
+                yield f"{worker}: its output of {attempt_id} is not to be removed"
+            elif attempt.reaped_at is not None:
+                yield f"{worker}: its output of {attempt_id} was removed already"
 
 
 def _over_committed(worker: Worker, claims: list[Claim]) -> Iterator[str]:

@@ -25,6 +25,9 @@ class Limits:
     settle_seconds: float = 60.0  # how long a gang's verdict waits for the evidence of a silent host
     gang_reserve_after: float = 600.0
     max_dispatch_failures: int = 10
+    reap_after: float = (
+        14 * 86400.0
+    )  # how long a worker keeps the output of an attempt that ended; 0: for ever
 
     def backoff(self, failures: int) -> float:
         """How long to leave a worker alone after that many failures in a row (1 or more)."""

@@ -112,6 +112,18 @@ class ProbeReport:
     warnings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReapReport:
+    """Of which attempts nothing is left on a worker but their tokens, of those that it was asked to reap."""
+
+    worker: WorkerId
+    boot_id: str
+    incarnation: str
+    clock: float = 0.0
+    uptime: float = 0.0
+    tokens: tuple[Token, ...] = ()
+
+
 class LockFile(StrEnum):
     """The lock file of the TPU library on a worker, which a killed program leaves behind."""
 

@@ -68,6 +68,7 @@ class Attempt:
     stop: StopOrder | None = None
     end: End | None = None
     ended_at: float | None = None  # when the end was recorded; `end.at` is when it happened
+    reaped_at: float | None = None  # nothing of its output is left on the worker
 
     @property
     def live(self) -> bool:

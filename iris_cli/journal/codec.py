@@ -19,10 +19,12 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.events import AttemptEvent, Event
 from iris_cli.core.ids import (
+    AttemptId,
     JobId,
     TaskId,
     Token,
     WorkerId,
+    parse_attempt_id,
     parse_job_id,
     parse_task_id,
     parse_token,
@@ -242,6 +244,7 @@ _SCALARS: dict[Any, _Kind] = {
     JobId: _id(parse_job_id),
     WorkerId: _id(parse_worker_id),
     TaskId: _id(parse_task_id),
+    AttemptId: _id(parse_attempt_id),
     Token: _Kind(_token, _token),
     AttributeValue: _Kind(lambda value: _expect(AttributeValue, value).value, _attribute),
 }

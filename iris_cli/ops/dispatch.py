@@ -26,6 +26,7 @@ from iris_cli.ops.calls import Call, Calls
 from iris_cli.ops.launch_request import MissingSecretError, launch_request
 from iris_cli.ops.observe import Answer, Question
 from iris_cli.ops.plausible import Seen
+from iris_cli.ops.reap import reap_call
 from iris_cli.ops.session import Session
 
 R = TypeVar("R")
@@ -58,6 +59,7 @@ class Dispatcher:
         self._to_stop: dict[WorkerId, None] = {}
         self._to_ask: dict[WorkerId, Question] = {}
         self._to_start: dict[WorkerId, None] = {}
+        self._to_reap: dict[WorkerId, None] = {}
         self._said: dict[Token, RemoteState] = {}  # by workers, in this cycle
         self._mine: set[Token] = set()  # assigned by this invocation, and nothing was sent yet
         self._strays: dict[
@@ -125,8 +127,12 @@ class Dispatcher:
         return len(self._to_ask)
 
     def concluded(self) -> None:
-        """What this cycle's answers mean was decided; those that come later belong to the next one."""
+        """What this cycle's answers mean was decided; those that come later belong to the next one.
+
+        Whoever has answered may be asked to remove files now: that delays nothing that matters.
+        """
         self._old = len(self.seen)
+        self._to_reap = {seen.worker: None for seen in self.seen if not isinstance(seen, Silence)}
 
     def start(self, mine: Iterable[AttemptId]) -> None:
         """Start attempts that this invocation has just assigned."""
@@ -153,11 +159,12 @@ class Dispatcher:
                 return False
 
     def send(self) -> None:
-        """Send as much as there is room for: stops first, then questions, then starts."""
+        """Send as much as there is room for: stops first, then questions, then starts, then what can wait."""
         self._ready.clear()
         self._begin(self._to_stop, lambda worker, _: self._stop(worker))
         self._begin(self._to_ask, self._ask)
         self._begin(self._to_start, lambda worker, _: self._start(worker))
+        self._begin(self._to_reap, lambda worker, _: reap_call(self.session, self.cluster, worker))
 
     def _begin(self, waiting: dict[WorkerId, V], call_of: Callable[[Worker, V], Call | None]) -> None:
         now = self.session.clock.now()

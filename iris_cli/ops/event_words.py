@@ -100,6 +100,12 @@ def _attempt_stopped(event: ev.AttemptStopped) -> str:
     return f"{event.attempt_id} stopped{code}"
 
 
+def _attempts_reaped(event: ev.AttemptsReaped) -> str:
+    gone = f"the output of {', '.join(map(str, event.attempts))} was removed from worker {event.worker}"
+    left = f"worker {event.worker} has not yet removed the output of {', '.join(map(str, event.left))}"
+    return "; ".join([gone] * bool(event.attempts) + [left] * bool(event.left))
+
+
 def _task_ended(event: ev.TaskEnded) -> str:
     return f"{event.task} is {event.state}{_because(end_words(event.end))}"
 
@@ -146,6 +152,7 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.AttemptEnded: _attempt_ended,
     ev.AttemptStopRequested: _stop_requested,
     ev.AttemptStopped: _attempt_stopped,
+    ev.AttemptsReaped: _attempts_reaped,
     ev.TaskRequeued: _task_requeued,
     ev.TaskEnded: _task_ended,
 }

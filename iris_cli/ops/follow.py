@@ -9,7 +9,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, TaskId
 from iris_cli.core.task import Attempt, Task
 from iris_cli.ops.log_reading import LogLine, Reading, kept_lines, read
-from iris_cli.ops.logs import Query, not_started, select, without_worker
+from iris_cli.ops.logs import Query, is_there, not_started, select, without_worker
 from iris_cli.ops.session import Session
 from iris_cli.ops.view import look
 from iris_cli.ops.wait import Caretaker
@@ -111,7 +111,7 @@ class Follower:
             and now >= followed.ask_after
             and silent == bool(followed.failures)
         }
-        gone = [each for each in due.values() if each.reading.attempt.worker not in cluster.workers]
+        gone = [each for each in due.values() if not is_there(cluster, each.reading.attempt)]
         asked = [each.reading for each in due.values() if each not in gone]
         step = Step()
         for followed in gone:

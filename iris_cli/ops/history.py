@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from iris_cli.core.events import AttemptEvent, Event, JobSubmitted, TaskAssigned, Transaction
+from iris_cli.core.events import AttemptEvent, AttemptsReaped, Event, JobSubmitted, TaskAssigned, Transaction
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId, clip
 from iris_cli.core.nearest import did_you_mean
 from iris_cli.errors import NotFoundError
@@ -90,6 +90,8 @@ def _subjects(event: Event, workers: dict[AttemptId, WorkerId]) -> set[str]:
     task = getattr(event, "task", None)
     if isinstance(task, TaskId):
         subjects.add(task.job)
+    if isinstance(event, AttemptsReaped):
+        subjects.update(name for attempt in event.attempts for name in (str(attempt.task), attempt.task.job))
     if isinstance(event, AttemptEvent) and event.attempt_id in workers:
         subjects.add(workers[event.attempt_id])
     return subjects

@@ -10,6 +10,7 @@ from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip, parse_at
 from iris_cli.core.nearest import did_you_mean
 from iris_cli.core.observations import Silence
 from iris_cli.core.task import Attempt, Task
+from iris_cli.core.units import format_duration
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.causes import end_words
 from iris_cli.ops.log_reading import BOTH, LogLine, Reading, kept_lines, read
@@ -58,7 +59,7 @@ def fetch(session: Session, what: str, query: Query) -> list[TaskLog]:
     readings = [
         Reading(AttemptId(task.id, attempt.number), attempt, streams=query.streams, tail=query.tail)
         for task, attempt in chosen
-        if attempt is not None and attempt.worker in view.cluster.workers
+        if attempt is not None and is_there(view.cluster, attempt)
     ]
     lines = _read_to_end(session, view.cluster, readings)
     silences = {reading.id.task: reading.silence for reading in readings}
@@ -102,8 +103,18 @@ def not_started(view: View, task: Task) -> str:
     return f"has not started: {view.prospect(view.cluster.jobs[task.job], task.id)}"
 
 
+def is_there(cluster: Cluster, attempt: Attempt) -> bool:
+    """Whether there is a worker to ask, and it may have some of the output."""
+    return attempt.worker in cluster.workers and attempt.reaped_at is None
+
+
 def without_worker(attempt: Attempt, silence: Silence | None) -> str:
     """Why a worker can't be asked, in words."""
+    if attempt.reaped_at is not None and attempt.ended_at is not None:
+        kept = format_duration(attempt.reaped_at - attempt.ended_at)
+        return (
+            f"its output was removed from worker {attempt.worker} {kept} after it ended (limits.reap_after)"
+        )
     if silence is None:
         return f"worker {attempt.worker} is no longer part of the cluster"
     return f"no answer from worker {attempt.worker} ({silence.step}: {silence.detail})"
@@ -169,8 +180,10 @@ def _task_log(
     if attempt is None:
         return TaskLog(task=task.id, state=task.state, note=not_started(view, task))
     note, kept = "", False
-    out_of_reach = silence is not None or attempt.worker not in view.cluster.workers
-    if out_of_reach:
+    out_of_reach = silence is not None or not is_there(view.cluster, attempt)
+    if out_of_reach and attempt.started_at is None and attempt.reaped_at is not None:
+        note = _nothing_written(attempt)
+    elif out_of_reach:
         note = without_worker(attempt, silence)
     if not lines and attempt.end is not None and attempt.end.log_tail:
         lines = tuple(kept_lines(AttemptId(task.id, attempt.number), attempt.end.log_tail, tail))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from iris_cli.core.cluster import Cluster
@@ -18,11 +18,13 @@ from iris_cli.core.lifecycle import (
     jobs,
     lease,
     presumption,
+    reaping,
     workers,
 )
 from iris_cli.core.observations import (
     AttemptReport,
     ProbeReport,
+    ReapReport,
     RemoteState,
     Silence,
     SilenceKind,
@@ -52,7 +54,8 @@ class Question:
 class Known:
     """What was known of a worker when it was asked: who it was, and its live attempts by their tokens.
 
-    An answer may lie around for long before it is weighed: others hold the lock, or this process was stopped.
+    `reaped` are those whose files it was asked to remove. An answer may lie around for long before it is weighed:
+    others hold the lock, or this process was stopped.
     """
 
     worker: WorkerId
@@ -60,11 +63,12 @@ class Known:
     attempts: Mapping[Token, AttemptId]
     acknowledged: frozenset[Token]
     ghosts: frozenset[Token] = frozenset()
+    reaped: Mapping[Token, AttemptId] = field(default_factory=dict)
 
     @property
     def tokens(self) -> frozenset[Token]:
         """Everything that the worker may be asked about."""
-        return self.ghosts.union(self.attempts)
+        return self.ghosts.union(self.attempts, self.reaped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,8 @@ def heard(session: Session, known: Known, asked_at: float, seen: Seen) -> Answer
 def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
     """Whom to ask: who runs something or may, who is not well and whose back-off is over, and who is new.
 
-    A healthy idle worker is left alone, but where it has to stand witness for the silence of another.
+    A healthy idle worker is left alone, but where it has to stand witness for the silence of another, and at most
+    once a day where there are files to remove.
     """
     asked = []
     for worker in cluster.workers.values():
@@ -105,7 +110,9 @@ def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
             continue
         probe = _needs_probe(session, worker, now)
         stops = _stops(cluster, worker.id)
-        if probe or worker.claims or stops or worker.condition is not WorkerCondition.HEALTHY:
+        well = worker.condition is WorkerCondition.HEALTHY
+        reap = reaping.due(cluster, worker, now, session.limits, pause=reaping.ALONE)
+        if probe or worker.claims or stops or reap or not well:
             asked.append(Question(worker.id, probe, stops))
     witnesses = presumption.witnesses(cluster, {question.worker: None for question in asked})
     return asked + [Question(worker, probe=False) for worker in witnesses]
@@ -227,14 +234,22 @@ def settle_waiting(session: Session, draft: Draft, unheard: Container[WorkerId] 
 
 def _weigh_one(session: Session, draft: Draft, answer: Answer) -> States:
     seen = answer.seen
+    known = answer.known
     if isinstance(seen, Silence):
         workers.silent(draft, seen, session.limits)
+        if known.reaped and seen.sent:
+            reaping.told(draft, known.worker, tuple(known.reaped.values()))
         return {}
     if answer.asked_at is not None:
         clocks.told(draft, seen.worker, seen.clock, answer.asked_at, answer.at)
     if isinstance(seen, ProbeReport):
         found = facts_of(session, draft.cluster, seen)
         identity.probed(draft, found, session.limits)
+        return {}
+    if isinstance(seen, ReapReport):
+        if (seen.boot_id, seen.incarnation) == known.identity:
+            gone = {known.reaped[token] for token in seen.tokens}
+            reaping.told(draft, known.worker, tuple(known.reaped.values()), gone)
         return {}
     if draft.cluster.workers[seen.worker].condition is WorkerCondition.UNTRUSTED:
         return {}  # only a probe tells enough to trust it again

@@ -12,6 +12,7 @@ from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.observations import (
     AttemptReport,
     ProbeReport,
+    ReapReport,
     RemoteState,
     Silence,
     SilenceKind,
@@ -24,7 +25,7 @@ MOST_CPUS, MOST_DEVICES, MOST_BYTES = 1 << 16, 1 << 10, 1 << 60
 _LONGEST_ID = 64
 _SLACK = 5.0  # seconds between two looks of a worker at its own clock
 
-Seen = WorkerReport | ProbeReport | Silence
+Seen = WorkerReport | ProbeReport | ReapReport | Silence
 
 
 def believed(seen: Seen, worker: WorkerId, asked: frozenset[Token]) -> Seen:
@@ -52,6 +53,9 @@ def doubts(seen: Seen, worker: WorkerId, asked: frozenset[Token]) -> Iterator[st
         yield "its clock shows no time"
     elif isinstance(seen, ProbeReport):
         yield from _of_probe(seen)
+    elif isinstance(seen, ReapReport):
+        if not asked.issuperset(seen.tokens):
+            yield "it speaks of attempts that it was not asked about"
     else:
         yield from _of_report(seen, asked)
 

@@ -15,6 +15,7 @@ from iris_cli.core.observations import (
     Holder,
     LockFile,
     ProbeReport,
+    ReapReport,
     RemoteState,
     UnwedgeReport,
     WorkerReport,
@@ -143,14 +144,21 @@ def log_chunk(frame: Frame, limit: int) -> LogChunk:
     return LogChunk(data=records[0].data, offset=offset, size=size, inode=inode)
 
 
-def reaped_tokens(frame: Frame, tokens: Sequence[Token]) -> tuple[Token, ...]:
+def reap_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> ReapReport:
     """The answer to `reap`: which of these tokens have no files any more. Raises NoAnswer."""
-    _, _, records = _records(frame, 0)
+    clock, uptime, records = _records(frame, 0)
     matches = [_TOKEN.fullmatch(record.line) for record in records]
     said = [Token(match[1]) for match in matches if match is not None]
     if len(said) != len(records) or len(set(said)) != len(said) or not set(said) <= set(tokens):
         raise broken("the answer is not about the attempts that were asked for")
-    return tuple(said)
+    return ReapReport(
+        worker=worker,
+        boot_id=frame.boot_id,
+        incarnation=frame.incarnation,
+        clock=clock,
+        uptime=uptime / 100,
+        tokens=tuple(said),
+    )
 
 
 def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:

@@ -8,12 +8,19 @@ from collections.abc import Sequence
 from typing import Literal
 
 from iris_cli.core.ids import Token, is_name, parse_token
-from iris_cli.core.observations import Holder, ProbeReport, Silence, UnwedgeReport, WorkerReport
+from iris_cli.core.observations import (
+    Holder,
+    ProbeReport,
+    ReapReport,
+    Silence,
+    UnwedgeReport,
+    WorkerReport,
+)
 from iris_cli.remote.answers import (
     LogChunk,
     log_chunk,
     probe_report,
-    reaped_tokens,
+    reap_report,
     unwedge_report,
     worker_report,
 )
@@ -174,11 +181,11 @@ class TaskRunner:
         except NoAnswer as silence:
             return silence.silence(target.worker)
 
-    def reap(self, target: Target, tokens: Sequence[Token]) -> tuple[Token, ...] | Silence:
+    def reap(self, target: Target, tokens: Sequence[Token]) -> ReapReport | Silence:
         """Remove the files of attempts that have ended; of those that live nothing is touched.
 
-        Their tokens stay, and how they ended: none of them can ever start. Returns those of which nothing else is
-        left. A large one takes longer than this call, which may be repeated.
+        Their tokens stay, and how they ended: none of them can ever start. The answer names those of which nothing
+        else is left. A large one takes longer than this call, which may be repeated.
         """
         tokens = _unique(tokens)
         words = " ".join(tokens)
@@ -191,7 +198,7 @@ class TaskRunner:
         ]
         try:
             frame = self._ask(target, "reap", call, room=64 * len(tokens), patience=_REAP_PATIENCE)
-            return reaped_tokens(frame, tokens)
+            return reap_report(frame, target.worker, tokens)
         except NoAnswer as silence:
             return silence.silence(target.worker)
 

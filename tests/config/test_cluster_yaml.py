@@ -206,6 +206,11 @@ def test_durations_of_limits_take_any_form(load: Load) -> None:
     assert limits == Limits(worker_lost_after=1200.0, settle_seconds=90.0, gang_reserve_after=0.0)
 
 
+def test_output_is_kept_for_two_weeks_or_as_long_as_is_said(load: Load) -> None:
+    assert load("limits: {}").limits.reap_after == 14 * 86400
+    assert [load(f"limits: {{reap_after: {text}}}").limits.reap_after for text in ("2d", "0")] == [172800, 0]
+
+
 def test_defaults_of_jobs_and_of_their_environment(load: Load) -> None:
     defaults = load("defaults: {cpu: 2, memory: 4GiB, grace: 1m, priority: high, env: {A: x}}").defaults
     assert defaults.job == JobRequest(cpu=2.0, memory=4 << 30, grace=60.0, priority=Priority.HIGH)

@@ -7,6 +7,7 @@ from copy import deepcopy
 import pytest
 
 from iris_cli.core import (
+    AttemptId,
     AttributeValue,
     Cluster,
     End,
@@ -90,6 +91,10 @@ def stopping_gang() -> Lab:
         (running, ev.TaskRequeued(task=TASK, reason=EndReason.USER_ERROR)),
         (over, ev.TaskEnded(task=TASK, state=TaskState.FAILED, end=OK)),
         (running, ev.TaskEnded(task=TASK, state=TaskState.PENDING, end=OK)),
+        (running, ev.AttemptsReaped(worker=W, attempts=(AttemptId(TASK, 0),))),
+        (over, ev.AttemptsReaped(worker=W)),
+        (over, ev.AttemptsReaped(worker=W, attempts=(AttemptId(TASK, 1),))),
+        (over, ev.AttemptsReaped(worker=W, attempts=(AttemptId(TASK, 0),) * 2)),
         (gang, ev.GangRoundEnded(job=TRAIN, round=1, reason=EndReason.USER_ERROR)),
         (gang, ev.GangRoundEnded(job=TRAIN, round=-1, reason=EndReason.USER_ERROR)),
     ],

@@ -25,6 +25,7 @@ from iris_cli.core import (
     WorkerId,
 )
 from iris_cli.core.invariants import breaches
+from iris_cli.core.outputs import Outputs
 from iris_cli.core.worker import Ghost
 from tests.support.lab import Lab
 
@@ -123,6 +124,19 @@ def ghost(worker: WorkerId, task: TaskId) -> Callable[[Cluster], None]:
     return breach
 
 
+def output(worker: WorkerId, *tasks: TaskId) -> Callable[[Cluster], None]:
+    def breach(cluster: Cluster) -> None:
+        cluster.outputs[worker] = Outputs(last=tuple(AttemptId(task, 0) for task in tasks))
+
+    return breach
+
+
+def reaped(cluster: Cluster) -> None:
+    change_worker(cluster, W, claims={})
+    change_attempt(cluster, SINGLE, **ENDED, reaped_at=2.0)
+    output(W, SINGLE)(cluster)
+
+
 def second_attempt_after_a_live_one(cluster: Cluster) -> None:
     second_attempt(cluster, **ENDED, token=Token("0" * 32))
 
@@ -187,6 +201,9 @@ BREACHES: list[tuple[Callable[[Cluster], None], str]] = [
     (ghost(W, SINGLE), "w: its ghost one/task-0/attempt-0 was never presumed gone"),
     (ghost(W, TaskId(ONE, 7)), "w: its ghost one/task-7/attempt-0 is no attempt that was there"),
     (lambda cluster: cluster.ghosts.update({W: ()}), "w: remembers ghosts, and has none"),
+    (output(W, SINGLE), "w: its output of one/task-0/attempt-0 is not to be removed"),
+    (output(A0, SINGLE), "a-0: its output of one/task-0/attempt-0 is not to be removed"),
+    (reaped, "w: its output of one/task-0/attempt-0 was removed already"),
     (
         lambda cluster: change_attempt(cluster, SINGLE, presumed=True),
         "one/task-0/attempt-0: presumed gone, and ASSIGNED",

@@ -11,6 +11,7 @@ from iris_cli.core.events import (
     AttemptOrphaned,
     AttemptPresumedGone,
     AttemptProvenGone,
+    AttemptsReaped,
     AttemptStopped,
     AttemptStopRequested,
     AttemptUnkillable,
@@ -38,7 +39,7 @@ from iris_cli.core.events import (
     WorkerUncordoned,
     WorkerUpdated,
 )
-from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
+from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.job import CoschedulingConfig, EnvPreset, Job, Priority, ReplaceLost
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.resources import Device, Resources
@@ -202,7 +203,7 @@ STORY: tuple[tuple[Event, ...], ...] = (
     (WorkerForgotten(worker=CPU, dead=True, reason="sold"),),
 )
 
-SPOT, LEASED = WorkerId("spot-0"), TaskId(JobId("leased"), 0)
+SPOT, LEASED, PAIR = WorkerId("spot-0"), TaskId(JobId("leased"), 0), TaskId(SOLO, 1)
 
 LOSSES: tuple[tuple[Event, ...], ...] = (
     (ClusterCreated(name="museum"),),
@@ -227,6 +228,23 @@ LOSSES: tuple[tuple[Event, ...], ...] = (
     ),
 )
 """The events that came with lost workers."""
+
+REAPING: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (WorkerRegistered(worker=SPOT, connection=HOST),),
+    (WorkerUpdated(worker=SPOT, connection=HOST, cpu=4.0, memory=1 << 33, boot_id="b0075"),),
+    (
+        JobSubmitted(job=Job(id=LONE.job, command=("true",), replicas=2)),
+        TaskAssigned(task=LONE, attempt=0, worker=SPOT, token=Token("9" * 32)),
+        TaskAssigned(task=PAIR, attempt=0, worker=SPOT, token=Token("a" * 32)),
+    ),
+    (
+        AttemptEnded(task=LONE, attempt=0, end=End(reason=EndReason.OK, at=NOON)),
+        AttemptEnded(task=PAIR, attempt=0, end=End(reason=EndReason.OK, at=NOON)),
+    ),
+    (AttemptsReaped(worker=SPOT, attempts=(AttemptId(LONE, 0),), left=(AttemptId(PAIR, 0),)),),
+)
+"""The event that came with the removal of old output."""
 
 
 def state_in(path: Path, *, now: float = NOON, cluster_name: str | None = None) -> StateDir:

@@ -8,6 +8,7 @@ import pytest
 
 from iris_cli.core.observations import AttemptReport, RemoteState
 from iris_cli.errors import NotFoundError, UsageError
+from iris_cli.ops.follow import Follower
 from iris_cli.ops.logs import Query, TaskLog, fetch
 from tests.ops.world import World
 from tests.support.lab import Lab
@@ -135,6 +136,36 @@ def test_the_log_keeps_the_end_for_when_the_worker_is_silent(tmp_path: Path) -> 
     log = fetch(world.session(), "side", Query())[0]
     assert (texts(log), log.kept, log.silence is not None) == (["Traceback", "ValueError"], True, True)
     assert log.note == "no answer from worker w (connect: no route); these last lines are from the log"
+
+
+REMOVED = "its output was removed from worker w 14d after it ended (limits.reap_after)"
+
+
+def test_removed_output_is_not_asked_for_and_its_end_is_in_the_log(tmp_path: Path) -> None:
+    world = failed(tmp_path)
+    world.lab.advance("14d").reap("w")
+    log = fetch(world.session(), "side", Query())[0]
+    assert (texts(log), log.kept, log.silence) == (["Traceback", "ValueError"], True, None)
+    assert log.note == f"{REMOVED}; these last lines are from the log"
+    steps = list(Follower(world.session(), "side", Query()).steps())
+    assert [line.text for step in steps for line in step.lines] == ["Traceback", "ValueError"]
+    assert [note for step in steps for _, note in step.notes] == [log.note]
+    assert world.hosts.asked == []
+
+
+def test_removed_output_of_which_nothing_was_kept_is_said_to_be_that(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("side").schedule().reports("side/* running").reports("side/* exited 0")
+    world = World(lab.advance("14d").reap("w"), tmp_path / "state")
+    log = fetch(world.session(), "side", Query())[0]
+    assert (log.lines, log.note) == ((), REMOVED)
+
+
+def test_what_never_started_has_no_output_that_was_removed(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("side").schedule().reports("side/* nostart setup")
+    world = World(lab.advance("14d").reap("w"), tmp_path / "state")
+    log = fetch(world.session(), "side", Query())[0]
+    assert lab.attempt("side").reaped_at is not None
+    assert log.note.startswith("attempt 0 never started: ")
 
 
 def test_the_log_keeps_the_end_for_when_the_files_are_gone(tmp_path: Path) -> None:

@@ -24,10 +24,12 @@ from iris_cli.core.connection import Connection
 from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
 from iris_cli.core.invariants import breaches
 from iris_cli.core.job import JobRequest, JobState
+from iris_cli.core.limits import Limits
 from iris_cli.core.observations import (
     AttemptReport,
     Holder,
     ProbeReport,
+    ReapReport,
     RemoteState,
     Silence,
     SilenceKind,
@@ -80,6 +82,8 @@ class Host:
     calls: list[str] = field(default_factory=list)
     renewals: int = 0  # polls that renewed leases
     clock_ahead: float = 0.0
+    reaped: list[Token] = field(default_factory=list)
+    busy_files: set[Token] = field(default_factory=set)  # can't be removed yet
 
     def of(self, task: str) -> Entry:
         """The newest attempt here of a task, or of the first task of a job."""
@@ -217,6 +221,25 @@ class FakeRunner:
         )
         return self._answer(host, "unwedge", answer)
 
+    def reap(self, target: Target, tokens: Sequence[Token]) -> ReapReport | Silence:
+        host = self.hosts[target.worker]
+        gone = tuple(
+            token
+            for token in tokens
+            if token not in host.busy_files and host.report([token]).attempts[0].state in (*_OVER, S.ABSENT)
+        )
+        if host.silence is None:
+            host.reaped += gone
+        report = host.report(())
+        answer = ReapReport(
+            worker=report.worker,
+            boot_id=report.boot_id,
+            incarnation=report.incarnation,
+            clock=report.clock,
+            tokens=gone,
+        )
+        return self._answer(host, "reap", answer)
+
     def _prepare(self, host: Host, request: LaunchRequest, cut: str) -> None:
         entry = host.tokens.setdefault(request.token, Entry(S.PREPARING, half=True))
         if entry.state is not S.PREPARING or not entry.half:
@@ -263,8 +286,9 @@ class Clock:
 class Site:
     """Hosts, a state directory and a clock; all hosts are in one `rack`."""
 
-    def __init__(self, path: Path, *names: str) -> None:
+    def __init__(self, path: Path, *names: str, limits: Limits | None = None) -> None:
         self.clock = Clock()
+        self.limits = limits or Limits()
         self.hosts = {name: Host(name, self.clock.now) for name in names}
         self.configured = list(names)
         self._path = path
@@ -281,7 +305,9 @@ class Site:
         )
         return Session(
             state=StateDir(self._path / "state", now=self.clock.now, actor="me@laptop"),
-            config=ClusterConfig(path=self._path / "cluster.yaml", name="site", hosts=hosts),
+            config=ClusterConfig(
+                path=self._path / "cluster.yaml", name="site", hosts=hosts, limits=self.limits
+            ),
             make_runner=lambda _: cast("TaskRunner", FakeRunner(self.hosts)),
             clock=self.clock,
             command="iris test",

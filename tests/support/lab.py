@@ -40,6 +40,7 @@ from iris_cli.core.lifecycle import (
     lease,
     placement,
     presumption,
+    reaping,
     workers,
 )
 from iris_cli.core.lifecycle.submit import submit
@@ -277,6 +278,19 @@ class Lab:
             for attempt_id in self.attempts_named(names):
                 attempts.not_sent(draft, attempt_id, error)
             self._settle(draft, [attempt_id.task.job for attempt_id in self.attempts_named(names)])
+        return self
+
+    def due(self, worker: str, **options: float) -> list[str]:
+        """Whose files are to be removed from a worker now."""
+        found = reaping.due(self.cluster, self.the_worker(worker), self.now, self.limits, **options)
+        return [str(attempt_id) for attempt_id in found]
+
+    def reap(self, worker: str, *left: str) -> Lab:
+        """The worker removes the files that are due there, but for those of some attempts."""
+        asked = reaping.due(self.cluster, self.the_worker(worker), self.now, self.limits)
+        with self.transaction() as draft:
+            gone = [attempt_id for attempt_id in asked if str(attempt_id) not in left]
+            reaping.told(draft, WorkerId(worker), asked, gone)
         return self
 
     def _weigh(self, draft: Draft, seen: WorkerReport | Silence) -> None:

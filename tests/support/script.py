@@ -169,6 +169,10 @@ class Script:
     def do_not_sent(self, names: str) -> None:
         self.lab.not_sent(names)
 
+    def do_reap(self, worker: str, *left: str) -> None:
+        """Remove the files that are due on a worker; of some attempts it can't."""
+        self.lab.reap(worker, *left)
+
     # Time, and looking at things
 
     def do_advance(self, duration: str) -> None:

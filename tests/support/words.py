@@ -58,6 +58,9 @@ def _words(event: ev.Event, before: Cluster, after: Cluster, at: float) -> str:
             return f"{event.skew:+g}s"
         case ev.WorkerTainted():
             return f"{event.taint} removed" if event.removed else event.taint
+        case ev.AttemptsReaped():
+            left = ", left " + " ".join(map(str, event.left)) if event.left else ""
+            return " ".join(map(str, event.attempts)) + left
         case ev.WorkerForgotten():
             return " ".join(filter(None, ["dead" if event.dead else "", event.reason]))
         case ev.JobEnded():

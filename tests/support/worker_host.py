@@ -125,7 +125,7 @@ class WorkerHost:
         """Reap these, and say which of them are."""
         answer = self.runner.reap(self.target, tokens)
         assert not isinstance(answer, Silence), answer
-        return set(answer)
+        return set(answer.tokens)
 
     def output(self, token: Token, stream: str = "out") -> bytes:
         """All that it has written, through the product's own call."""

@@ -9,9 +9,10 @@ from typing import Any
 from iris_cli.core import events as ev
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import Event
-from iris_cli.core.evolve.illegal import illegal
+from iris_cli.core.evolve.illegal import IllegalTransitionError, illegal
 from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
+from iris_cli.core.outputs import Outputs
 from iris_cli.core.task import Attempt, AttemptState, StopOrder, Task, TaskState
 from iris_cli.core.worker import Claim, Ghost
 
@@ -97,6 +98,8 @@ def _attempt_proven_gone(cluster: Cluster, event: ev.AttemptProvenGone, _at: flo
         raise illegal(event, cluster.tasks[event.task])
     if left:
         cluster.ghosts[worker] = left
+    if worker in cluster.workers:
+        _keep_output(cluster, worker, event.attempt_id)
 
 
 def _attempt_ended(cluster: Cluster, event: ev.AttemptEnded, at: float) -> None:
@@ -118,6 +121,23 @@ def _attempt_stopped(cluster: Cluster, event: ev.AttemptStopped, at: float) -> N
         reason=stop.reason, at=at, exit_code=event.exit_code, trigger=stop.trigger, log_tail=event.log_tail
     )
     _end_attempt(cluster, event, end, at)
+
+
+def _attempts_reaped(cluster: Cluster, event: ev.AttemptsReaped, at: float) -> None:
+    outputs = cluster.outputs[event.worker]
+    asked = (*event.attempts, *event.left)
+    if not asked or sorted(asked) != sorted(outputs.first[: len(asked)]):
+        raise IllegalTransitionError(f"{event}: these are not the oldest whose output is left there")
+    outputs = replace(outputs.minus(len(asked)), asked_at=at)
+    for attempt_id in event.left:
+        outputs = outputs.plus(attempt_id)
+    cluster.outputs[event.worker] = outputs
+    for attempt_id in event.attempts:
+        task = cluster.tasks[attempt_id.task]
+        reaped = replace(task.attempts[attempt_id.number], reaped_at=at)
+        number = attempt_id.number
+        attempts = (*task.attempts[:number], reaped, *task.attempts[number + 1 :])
+        cluster.tasks[task.id] = replace(task, attempts=attempts)
 
 
 def _task_requeued(cluster: Cluster, event: ev.TaskRequeued, _at: float) -> None:
@@ -157,7 +177,13 @@ def _end_attempt(
     task = _change_attempt(cluster, event, state=AttemptState.ENDED, end=end, ended_at=at, refused=refused)
     claims = {attempt: claim for attempt, claim in worker.claims.items() if attempt != event.attempt_id}
     cluster.workers[worker.id] = replace(worker, claims=claims)
+    if not task.attempts[event.attempt].presumed:  # else it may still run
+        _keep_output(cluster, worker.id, event.attempt_id)
     return task
+
+
+def _keep_output(cluster: Cluster, worker: WorkerId, attempt: AttemptId) -> None:
+    cluster.outputs[worker] = cluster.outputs.get(worker, Outputs()).plus(attempt)
 
 
 def _claim(cluster: Cluster, worker_id: WorkerId, attempt: AttemptId, claim: Claim) -> None:
@@ -178,6 +204,7 @@ APPLY: dict[type[Event], Callable[[Cluster, Any, float], None]] = {
     ev.AttemptEnded: _attempt_ended,
     ev.AttemptStopRequested: _attempt_stop_requested,
     ev.AttemptStopped: _attempt_stopped,
+    ev.AttemptsReaped: _attempts_reaped,
     ev.TaskRequeued: _task_requeued,
     ev.TaskEnded: _task_ended,
 }

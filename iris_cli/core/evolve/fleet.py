@@ -27,6 +27,8 @@ def _worker_registered(cluster: Cluster, event: ev.WorkerRegistered, _at: float)
 
 def _worker_updated(cluster: Cluster, event: ev.WorkerUpdated, _at: float) -> None:
     worker = cluster.workers[event.worker]
+    if event.incarnation != worker.incarnation:
+        cluster.outputs.pop(worker.id, None)  # whatever was there
     cluster.workers[event.worker] = replace(
         worker,
         connection=event.connection,
@@ -111,6 +113,7 @@ def _worker_forgotten(cluster: Cluster, event: ev.WorkerForgotten, _at: float) -
     if cluster.workers[event.worker].claims:
         raise IllegalTransitionError(f"{event}: attempts still live there")
     del cluster.workers[event.worker]
+    cluster.outputs.pop(event.worker, None)
 
 
 APPLY: dict[type[Event], Callable[[Cluster, Any, float], None]] = {

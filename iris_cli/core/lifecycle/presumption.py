@@ -16,11 +16,11 @@ from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.job import Job, ReplaceLost
 from iris_cli.core.lifecycle import ghosts
 from iris_cli.core.limits import Limits
-from iris_cli.core.observations import SILENT, ProbeReport, Silence, WorkerReport
+from iris_cli.core.observations import SILENT, ProbeReport, ReapReport, Silence, WorkerReport
 from iris_cli.core.units import format_duration
 from iris_cli.core.worker import Span, Worker, WorkerCondition
 
-Seen = WorkerReport | ProbeReport | Silence
+Seen = WorkerReport | ProbeReport | ReapReport | Silence
 
 
 def weigh(

@@ -1,0 +1,56 @@
+"""When the files of attempts that have ended go from their workers. How they ended stays there, and in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import takewhile
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.events import AttemptsReaped
+from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import AttemptId, WorkerId
+from iris_cli.core.limits import Limits
+from iris_cli.core.worker import Worker, WorkerCondition
+
+BESIDE = 3600.0
+"""Seconds between two calls to a worker that is asked for something else anyway."""
+ALONE = 86400.0
+"""Seconds between two calls to a worker that is connected for nothing else."""
+
+
+def due(
+    cluster: Cluster, worker: Worker, now: float, limits: Limits, *, pause: float = BESIDE
+) -> tuple[AttemptId, ...]:
+    """Which attempts to reap there now, at most a batch; none within `pause` seconds of the last call.
+
+    Looks at the oldest ones only, whatever the history. The clocks may differ: whichever is wrong, files stay longer.
+    """
+    outputs = cluster.outputs.get(worker.id)
+    if outputs is None or not limits.reap_after or worker.condition is not WorkerCondition.HEALTHY:
+        return ()
+    if outputs.asked_at is not None and 0 <= now - outputs.asked_at < pause:
+        return ()
+    latest = now - limits.reap_after - abs(worker.skew)
+    return tuple(takewhile(lambda attempt: _ended_at(cluster, attempt) <= latest, outputs.first))
+
+
+def told(
+    draft: Draft, worker: WorkerId, asked: Sequence[AttemptId], reaped: Collection[AttemptId] = ()
+) -> None:
+    """Of which attempts nothing is left, of those that were asked for; the others are asked for again, later.
+
+    Somebody else may have been told meanwhile: what isn't among the oldest any more is left alone.
+    """
+    outputs = draft.cluster.outputs.get(worker)
+    known = set(asked)
+    first = tuple(takewhile(known.__contains__, outputs.first)) if outputs is not None else ()
+    if first:
+        gone = tuple(attempt for attempt in first if attempt in reaped)
+        left = tuple(attempt for attempt in first if attempt not in reaped)
+        draft.record(AttemptsReaped(worker=worker, attempts=gone, left=left))
+
+
+def _ended_at(cluster: Cluster, attempt_id: AttemptId) -> float:
+    ended_at = cluster.attempt(attempt_id).ended_at
+    assert ended_at is not None
+    return ended_at
