@@ -7,7 +7,7 @@ dispatcher died is simply dispatched once more, and so is a gang that waited for
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
 from typing import TypeVar
@@ -26,6 +26,7 @@ from iris_cli.ops.calls import Call, Calls
 from iris_cli.ops.launch_request import MissingSecretError, launch_request
 from iris_cli.ops.observe import Answer, Question
 from iris_cli.ops.plausible import Seen
+from iris_cli.ops.readiness import is_ready
 from iris_cli.ops.reap import reap_call
 from iris_cli.ops.session import Session
 
@@ -37,8 +38,6 @@ _LACKING = frozenset({RemoteState.ABSENT, RemoteState.PREPARING})
 """Nothing is there yet, or the call that prepared it may have been cut off; one that is under way minds no other."""
 
 _ALIVE = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.ORPHANED})
-
-_SET_UP = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING})
 
 
 class Dispatcher:
@@ -270,7 +269,7 @@ class Dispatcher:
 
     def _is_ready(self, job: JobId) -> bool:
         if job not in self._ready:
-            self._ready[job] = _ready(self.cluster, job, self._said)
+            self._ready[job] = is_ready(self.cluster, job, self._said)
         return self._ready[job]
 
     def _first_time(self, attempt: Attempt) -> bool:
@@ -391,14 +390,3 @@ def _stop_order(cluster: Cluster, item: Item) -> tuple[Token, float]:
     assert attempt.stop is not None
     job = cluster.jobs[attempt_id.task.job]
     return attempt.token, 0.0 if attempt.stop.reason is EndReason.DISPATCH_FAILED else job.grace
-
-
-def _ready(cluster: Cluster, job: JobId, known: Mapping[Token, RemoteState]) -> bool:
-    """Whether every rank is set up, or beyond that and not ended badly: only then may any of them start."""
-    for task in cluster.tasks_of(job):
-        attempt = task.attempts[-1]
-        ended_well = attempt.end is not None and attempt.end.reason is EndReason.OK
-        set_up = attempt.state is AttemptState.ASSIGNED and known.get(attempt.token) in _SET_UP
-        if not (ended_well or set_up or attempt.state is AttemptState.RUNNING):
-            return False
-    return True
