@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId, parent_of
+from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.outputs import Outputs
 from iris_cli.core.task import Attempt, Task, TaskState
@@ -28,6 +28,7 @@ class Cluster:
     workers: dict[WorkerId, Worker] = field(default_factory=dict)
     ghosts: dict[WorkerId, tuple[Ghost, ...]] = field(default_factory=dict)
     outputs: dict[WorkerId, Outputs] = field(default_factory=dict)
+    children: dict[JobId, tuple[JobId, ...]] = field(default_factory=dict)  # the direct ones, by their parent
 
     def copy(self) -> Cluster:
         """A draft with tables of its own; the records in them are shared, for they never change."""
@@ -40,6 +41,7 @@ class Cluster:
             workers=dict(self.workers),
             ghosts=dict(self.ghosts),
             outputs=dict(self.outputs),
+            children=dict(self.children),
         )
 
     def tasks_of(self, job: JobId) -> list[Task]:
@@ -79,7 +81,7 @@ class Cluster:
 
     def children_of(self, job: JobId) -> list[Job]:
         """The direct child jobs of a job."""
-        return [child for child in self.jobs.values() if parent_of(child.id) == job]
+        return [self.jobs[child] for child in self.children.get(job, ())]
 
     def job_state(self, job_id: JobId) -> JobState:
         """The state of a job, derived from its tasks: the first rule that holds decides."""

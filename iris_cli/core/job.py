@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.ids import JobId, TaskId
@@ -115,8 +116,14 @@ class Job:
         return self.coscheduling is not None
 
     @property
-    def task_ids(self) -> list[TaskId]:
-        return [TaskId(self.id, index) for index in range(self.replicas)]
+    def task_ids(self) -> tuple[TaskId, ...]:
+        return _task_ids(self.id, self.replicas)
+
+
+@lru_cache(maxsize=1024)
+def _task_ids(job: JobId, replicas: int) -> tuple[TaskId, ...]:
+    """Kept, for the state of a job is asked for with each batch of answers about its tasks."""
+    return tuple(TaskId(job, index) for index in range(replicas))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

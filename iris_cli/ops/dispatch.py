@@ -7,6 +7,7 @@ dispatcher died is simply dispatched once more, and so is a gang that waited for
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
@@ -39,6 +40,8 @@ _LACKING = frozenset({RemoteState.ABSENT, RemoteState.PREPARING})
 
 _ALIVE = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.ORPHANED})
 
+_MOST_GOES = 3  # in a cycle, to an attempt that stays as it is: a busy host may start it late
+
 
 class Dispatcher:
     """The one loop of an invocation: what arrives is weighed in one transaction, and what follows is sent at once.
@@ -61,10 +64,9 @@ class Dispatcher:
         self._to_reap: dict[WorkerId, None] = {}
         self._said: dict[Token, RemoteState] = {}  # by workers, in this cycle
         self._mine: set[Token] = set()  # assigned by this invocation, and nothing was sent yet
-        self._strays: dict[
-            WorkerId, dict[Token, float]
-        ] = {}  # to be stopped though over by the log; with graces
+        self._strays: dict[WorkerId, dict[Token, float]] = {}  # over by the log, to be stopped; with graces
         self._begun: set[tuple[Token, AttemptState]] = set()
+        self._goes: Counter[Token] = Counter()  # sent in this cycle
         self._ready: dict[JobId, bool] = {}
         self._answers: list[Answer] = []  # not weighed yet
         self._not_sent: dict[Token, tuple[AttemptId, str]] = {}  # for certain, and not committed yet
@@ -115,6 +117,7 @@ class Dispatcher:
         self._old = 0
         self._said.clear()
         self._begun.clear()
+        self._goes.clear()
         mine, self._mine = self._mine, set()
         for attempt_id, attempt in self.cluster.live_attempts():
             if attempt.state is AttemptState.STOPPING:
@@ -258,6 +261,7 @@ class Dispatcher:
 
     def _go(self, worker: Worker, tokens: list[Token]) -> Call:
         self._said.update(dict.fromkeys(tokens, RemoteState.LAUNCHING))
+        self._goes.update(tokens)
         act = partial(
             self.session.runner.go,
             self.session.target(worker),
@@ -325,14 +329,11 @@ class Dispatcher:
 
         self._said |= self.decide(rule)
         self._find_strays()
-        touched = {
-            attempt.task.job: None for each in self._answers for attempt in each.known.attempts.values()
-        }
+        told = dict.fromkeys(mine.task.job for each in self._answers for mine in each.known.attempts.values())
         self._answers.clear()
         self._not_sent.clear()
-        self._go_where_ready(
-            job for job in touched if job in self.cluster.jobs and self.cluster.jobs[job].is_gang
-        )
+        known = self.cluster.jobs
+        self._go_where_ready(job for job in told if job in known and known[job].is_gang)
 
     def _find_strays(self) -> None:
         """An outcome that came too late changes nothing, but if it says that something runs, that is stopped."""
@@ -368,7 +369,8 @@ class Dispatcher:
 
     def _is_prepared(self, attempt: Attempt) -> bool:
         said = self._said.get(attempt.token)
-        return attempt.state is AttemptState.ASSIGNED and said is RemoteState.PREPARED
+        waits = attempt.state is AttemptState.ASSIGNED and said is RemoteState.PREPARED
+        return waits and self._goes[attempt.token] < _MOST_GOES
 
 
 def send_stops(session: Session) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from iris_cli.core import AttemptId, AttemptState, End, EndReason, JobId, JobState, TaskId, TaskState, Token
@@ -10,7 +12,7 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import attempts, gangs
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import AttemptReport, RemoteState
-from tests.support.lab import START, Lab
+from tests.support.lab import GIB, START, Lab
 
 NEVER_BACK_TO_WAITING = [
     state.value.lower() for state in RemoteState if state not in (RemoteState.NOSTART, RemoteState.STOPPED)
@@ -230,3 +232,30 @@ def test_deciding_the_end_of_a_rank_names_the_tasks_to_kill() -> None:
     attempts.ended(draft, attempt_id, End(reason=EndReason.USER_ERROR, at=lab.now, exit_code=3))
     gangs.settle(draft, JobId("train"), Limits())
     assert [str(task) for task in draft.tasks_to_kill] == ["train/task-0", "train/task-1", "train/task-3"]
+
+
+def test_the_end_of_a_task_costs_the_same_however_many_others_its_job_has() -> None:
+    few, many = (calls_per_end(tasks) for tasks in (20, 200))
+    assert many < 2 * few
+
+
+def calls_per_end(tasks: int) -> float:
+    """Function calls, so that nobody's clock is asked."""
+    lab = Lab().worker("w", cpu=tasks, memory=tasks * GIB).job("many", replicas=tasks, cpu=1.0, memory=GIB)
+    lab.schedule().reports("many/* running")
+    draft, calls = Draft(lab.cluster, lab.now), 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    ended = [(attempt_id, attempt.token) for attempt_id, attempt in draft.cluster.live_of(JobId("many"))]
+    sys.setprofile(count)
+    try:
+        for attempt_id, token in ended:
+            report = AttemptReport(token=token, state=RemoteState.EXITED, exit_code=0)
+            attempts.reported(draft, attempt_id, report, lab.limits)
+    finally:
+        sys.setprofile(None)
+    assert draft.cluster.job_state(JobId("many")) is JobState.SUCCEEDED
+    return calls / tasks

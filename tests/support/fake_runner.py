@@ -75,6 +75,7 @@ class Host:
     sent: bool = False  # whether what is not answered was sent nevertheless
     refuses: str = ""  # the cause
     unkillable: bool = False
+    never_starts: bool = False  # what is prepared stays so
     holders: list[Holder] = field(default_factory=list)  # processes that hold chips
     network_disk: bool = False
     cut: str = ""  # the next `prepare` ends after this step: made, prepared
@@ -255,7 +256,7 @@ class FakeRunner:
 
     def _go(self, host: Host, tokens: Sequence[Token]) -> None:
         for token in tokens:
-            if host.tokens[token].state is S.PREPARED:
+            if host.tokens[token].state is S.PREPARED and not host.never_starts:
                 host.start(host.tokens[token])
 
     def _answer(self, host: Host, call: str, answer: T) -> T | Silence:

@@ -175,7 +175,8 @@ def _end_attempt(
 ) -> Task:
     worker = cluster.workers[cluster.attempt(event.attempt_id).worker]
     task = _change_attempt(cluster, event, state=AttemptState.ENDED, end=end, ended_at=at, refused=refused)
-    claims = {attempt: claim for attempt, claim in worker.claims.items() if attempt != event.attempt_id}
+    over = event.attempt_id
+    claims = {attempt: claim for attempt, claim in worker.claims.items() if attempt != over}
     cluster.workers[worker.id] = replace(worker, claims=claims)
     if not task.attempts[event.attempt].presumed:  # else it may still run
         _keep_output(cluster, worker.id, event.attempt_id)

@@ -10,7 +10,7 @@ from iris_cli.core import events as ev
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import Event
 from iris_cli.core.evolve.illegal import IllegalTransitionError
-from iris_cli.core.ids import JobId
+from iris_cli.core.ids import JobId, parent_of
 from iris_cli.core.job import Job
 from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason
 from iris_cli.core.task import Task
@@ -23,6 +23,9 @@ def _job_submitted(cluster: Cluster, event: ev.JobSubmitted, at: float) -> None:
     cluster.jobs[job.id] = replace(job, submitted_at=at, order=len(cluster.jobs))
     for task in job.task_ids:
         cluster.tasks[task] = Task(id=task)
+    parent = parent_of(job.id)
+    if parent is not None:
+        cluster.children[parent] = (*cluster.children.get(parent, ()), job.id)
 
 
 def _job_cancelled(cluster: Cluster, event: ev.JobCancelled, _at: float) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import replace
+from itertools import chain
 
+from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import (
     AttemptEnded,
     AttemptOrphaned,
@@ -146,7 +148,15 @@ def _settle_task(draft: Draft, task_id: TaskId, end: End) -> None:
     else:
         state = TaskState.WORKER_FAILED if end.reason in INFRASTRUCTURE else TaskState.FAILED
     draft.record(TaskEnded(task=task_id, state=state, end=replace(end, log_tail="")))
+    if state is TaskState.SUCCEEDED and _others_are_open(draft.cluster, job, task.index):
+        return None  # nothing follows from it yet; whether anything does costs a look at every task
     return jobs.settle(draft, task.job)
+
+
+def _others_are_open(cluster: Cluster, job: Job, index: int) -> bool:
+    """Whether another task goes on. Tasks mostly end in their order: so the next one is looked at first."""
+    others = chain(range(index + 1, job.replicas), range(index))
+    return any(not cluster.tasks[TaskId(job.id, other)].state.terminal for other in others)
 
 
 def _may_retry(job: Job, task: Task, reason: EndReason) -> bool:
