@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MOST_EXTRA_TIME = 30.0
+"""Seconds that a call about very many attempts may take beside `dispatch_timeout`."""
+
+
+def extra_time(attempts: int) -> float:
+    """Seconds that a call about so many attempts may take beside `dispatch_timeout`: slow hosts need that."""
+    return min(0.05 * attempts, MOST_EXTRA_TIME)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

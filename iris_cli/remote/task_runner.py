@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from iris_cli.core.ids import Token, is_name, parse_token
+from iris_cli.core.limits import extra_time
 from iris_cli.core.observations import (
     Holder,
     ProbeReport,
@@ -241,7 +242,7 @@ class TaskRunner:
             "end_frame",
         ]
         try:
-            frame = self._ask(target, name, call, room=_ROOM_PER_ATTEMPT * len(tokens))
+            frame = self._ask_about(target, name, call, tokens)
             return worker_report(frame, target.worker, tokens, (boot_id, incarnation))
         except NoAnswer as silence:
             return silence.silence(target.worker)
@@ -253,7 +254,7 @@ class TaskRunner:
         tokens = _unique(tokens)
         call = [self._open(target), *steps, "begin_frame", f"report {' '.join(tokens)}", "end_frame"]
         try:
-            frame = self._ask(target, name, call, room=_ROOM_PER_ATTEMPT * len(tokens))
+            frame = self._ask_about(target, name, call, tokens)
             return worker_report(frame, target.worker, tokens)
         except NoAnswer as silence:
             return silence.silence(target.worker)
@@ -264,6 +265,11 @@ class TaskRunner:
             raise ValueError(f"{target.worker[:80]!r} can't name a directory")
         where = f"{directory_word(target.connection.remote_dir)} {self._cluster_id} {target.worker}"
         return f'umask 077\nopen_frame "$nonce" {where}' + (f"\n{then} {where}" if then else "")
+
+    def _ask_about(self, target: Target, name: str, call: Sequence[str], tokens: Sequence[Token]) -> Frame:
+        """A call about some attempts: the more there are, the more it may say, and the longer it may take."""
+        room = _ROOM_PER_ATTEMPT * len(tokens)
+        return self._ask(target, name, call, room=room, patience=extra_time(len(tokens)))
 
     def _ask(
         self,

@@ -15,7 +15,7 @@ from iris_cli.core.worker import Worker, WorkerCondition
 from tests.support.lab import Lab
 
 LEASE, GRACE = 600.0, 20.0
-POLL_OVER = 60.0 + 10.0 + 5.0  # the view may be that old; connect; one round trip
+POLL_OVER = 60.0 + 10.0 + 5.0 + 30.0  # the view may be that old; connect; the longest call
 DUE = POLL_OVER + LEASE + GRACE + MARGIN
 
 

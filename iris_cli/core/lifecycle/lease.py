@@ -11,7 +11,7 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import Job
 from iris_cli.core.lifecycle import attempts
-from iris_cli.core.limits import Limits
+from iris_cli.core.limits import MOST_EXTRA_TIME, Limits
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.task import Attempt
 from iris_cli.core.units import format_duration
@@ -53,5 +53,6 @@ def _is_over(job: Job, attempt: Attempt, worker: Worker, limits: Limits) -> bool
     watched_over = job.lease > 0 and attempt.started_at is not None
     if not watched_over or attempt.orphaned or attempt.unkillable or worker.unwell is None:
         return False
-    last_renewal = limits.dispatch_lease + limits.connect_timeout + limits.dispatch_timeout
+    longest_call = limits.connect_timeout + limits.dispatch_timeout + MOST_EXTRA_TIME
+    last_renewal = limits.dispatch_lease + longest_call
     return worker.unwell.at_least() >= last_renewal + job.lease + job.grace + MARGIN
