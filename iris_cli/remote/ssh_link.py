@@ -146,9 +146,9 @@ class Link:
     def execute(self, call: Call[Any], script: bytes, limit: int) -> Output:
         """Run the script. Raises LinkLost if the connection was dead with nothing sent, else NoAnswer."""
         was_new, self._is_new = self._is_new, False
-        call.guard(self.abort)
         try:
             with call.turn(self._sessions, step="session"):
+                call.guard(self.abort)  # not before: whoever waits in vain must not cut those who are at it
                 call.enter("channel")
                 with closing(self._session()) as channel:
                     call.enter("exec")
@@ -157,7 +157,9 @@ class Link:
                     return self._converse(call, channel, script, limit)
         except paramiko.ChannelException as error:  # refused; the connection serves others
             raise self._lost(call, error) from error
-        except (NoAnswer, Abandoned):
+        except Abandoned:  # cut by the guard, or not used at all
+            raise
+        except NoAnswer:
             self.close()
             raise
         except Exception as error:

@@ -15,6 +15,7 @@ from iris_cli.core.observations import SilenceKind
 from iris_cli.remote import ssh_dial
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
+from iris_cli.remote.ssh_link import MOST_SESSIONS
 from iris_cli.remote.transport import NoAnswer, Output, Target
 from tests.support.relay import Fault, relay
 from tests.support.sshd import PATIENCE, SshLab
@@ -136,6 +137,24 @@ def test_a_session_that_is_refused_disturbs_no_other(ssh_lab: SshLab, ssh: SshTr
         "channel",
         False,
     )
+
+
+def test_a_call_that_waits_in_vain_for_its_turn_cuts_off_no_other(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    gate = host.home / "gate"
+
+    def wait_for_it(number: int) -> Output:
+        wait = f"touch {host.home}/started-{number}; until [ -e {gate} ]; do sleep 0.05; done; exit 3"
+        return run(ssh, host.target(), wait)
+
+    with ThreadPoolExecutor() as pool:
+        busy = [pool.submit(wait_for_it, number) for number in range(MOST_SESSIONS)]
+        until(lambda: len(list(host.home.glob("started-*"))) == MOST_SESSIONS)
+        with pytest.raises(NoAnswer) as caught:
+            ssh.run(host.target(), b"true", connect_timeout=PATIENCE, timeout=0.2)
+        gate.touch()
+        assert [call.result().status for call in busy] == [3] * MOST_SESSIONS
+    assert (caught.value.step, caught.value.sent) == ("session", False)
 
 
 @pytest.fixture
