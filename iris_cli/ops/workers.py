@@ -78,11 +78,17 @@ def look_at(session: Session, name: str) -> Stranger:
 def accept(session: Session, stranger: Stranger) -> Probed:
     """The operator's word that who was looked at is this worker. Its host key must be accepted already.
 
-    If boot id and incarnation are both new, the old attempts there end as `worker_failed`.
+    If boot id and incarnation are both new, the old attempts there end as `worker_failed`. Raises IrisError if the
+    log knows more by now than when it was looked at: what runs there since is not what was to be ended.
     """
     worker, seen = stranger.worker, stranger.seen
     with session.transaction() as draft:
-        find_worker(draft.cluster, worker.id)  # it may have been forgotten meanwhile
+        now = find_worker(draft.cluster, worker.id)  # it may have been forgotten meanwhile
+        if (now.boot_id, now.incarnation) != (worker.boot_id, worker.incarnation):
+            raise IrisError(
+                f"{worker.id} has been probed anew since it was looked at: what you saw is old",
+                hint=f"look again: iris worker probe --accept-key {worker.id}",
+            )
         if isinstance(seen, Silence):
             workers.silent(draft, seen, session.limits)
         else:

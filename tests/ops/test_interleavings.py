@@ -15,7 +15,7 @@ from iris_cli.core.observations import SilenceKind
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.task import AttemptState, TaskState
 from iris_cli.core.worker import WorkerCondition
-from iris_cli.errors import NotFoundError, UsageError
+from iris_cli.errors import IrisError, NotFoundError, UsageError
 from iris_cli.ops import cycle, observe, workers
 from iris_cli.ops.cancel import cancel
 from iris_cli.ops.environment import Place
@@ -312,6 +312,20 @@ def test_a_worker_that_is_forgotten_while_it_is_probed_is_left_out(tmp_path: Pat
     stranger = workers.look_at(session, "w0")
     with pytest.raises(NotFoundError, match="w0"):
         workers.accept(session, stranger)
+
+
+def test_who_was_looked_at_before_a_reboot_is_not_accepted_after_it(tmp_path: Path) -> None:
+    site = Site(tmp_path, "w0")
+    site.launch("one")
+    site.cycle()
+    session = site.session()
+    stranger = workers.look_at(session, "w0")  # then the operator thinks about it
+    site.hosts["w0"].reboot()
+    site.run(2)
+    assert site.hosts["w0"].running == ["one/task-0"]
+    with pytest.raises(IrisError, match="since it was looked at"):
+        workers.accept(session, stranger)
+    assert site.attempt("one").state is AttemptState.RUNNING
 
 
 def test_a_cancel_in_the_middle_of_a_gangs_dispatch_leaves_nothing_running(tmp_path: Path) -> None:
