@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, takewhile
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import (
@@ -175,6 +175,8 @@ def _acknowledged(draft: Draft, attempt_id: AttemptId, report: AttemptReport, li
         return
     if report.state is RemoteState.LAUNCHING and (report.started_ago or 0.0) > limits.launch_timeout:
         jobs.stop(draft, attempt_id, EndReason.DISPATCH_FAILED)
+        worker, times = draft.cluster.workers[attempt.worker], _in_vain(draft.cluster, attempt_id)
+        workers.cool_down(draft, worker, "it was told to start an attempt, and did not", times, limits)
     # The worker ends a set-up that takes too long; this is for the one whose watchdog died. By the worker's own
     # clock, if it can tell: one that was set ahead here must cost nobody a try.
     setup_timeout = draft.cluster.jobs[attempt_id.task.job].setup_timeout
@@ -183,6 +185,16 @@ def _acknowledged(draft: Draft, attempt_id: AttemptId, report: AttemptReport, li
     late = 0 < setup_timeout < took - others
     if report.state is RemoteState.PREPARING and late:
         jobs.stop(draft, attempt_id, EndReason.SETUP_FAILED)
+
+
+def _in_vain(cluster: Cluster, attempt_id: AttemptId) -> int:
+    """How many attempts in a row a worker has not started, this one included: of one task, so that nobody counts."""
+    *before, last = cluster.tasks[attempt_id.task].attempts
+    same = takewhile(
+        lambda each: each.worker == last.worker and each.end and each.end.reason is EndReason.DISPATCH_FAILED,
+        reversed(before),
+    )
+    return 1 + sum(1 for _ in same)
 
 
 def _running(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
