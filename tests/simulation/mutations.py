@@ -204,7 +204,7 @@ def _expired_too(prepare: Any, has_expired: Any) -> Any:
 
 
 def _ready_at_once() -> AbstractContextManager[Any]:
-    return patch.object(dispatch, "_ready", lambda cluster, job, known: True)
+    return patch.object(dispatch, "is_ready", lambda cluster, job, known: True)
 
 
 @contextmanager
