@@ -9,16 +9,24 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from iris_cli.core.ids import Token
+from iris_cli.core.observations import ReapReport, Silence
+from iris_cli.remote.transport import Target
+from tests.simulation import fleet
 from tests.simulation.simulation import run
+from tests.simulation.wires import SimRunner
 
 _FROM = int(os.environ.get("IRIS_SIM_FROM", "0"))
 _SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "500"))
 _BLOCKS = 20
 _SOAK = 20_000
 _SOAK_BLOCKS = 100
+_REAPING = 15
 
 
 def _block(number: int, blocks: int, seeds: int) -> range:
@@ -41,6 +49,21 @@ def test_nothing_runs_twice_nothing_is_lost_nothing_hangs(number: int) -> None:
 @pytest.mark.parametrize("number", range(_SOAK_BLOCKS))
 def test_the_same_for_very_many_seeds(number: int) -> None:
     _all_is_well(_block(number, _SOAK_BLOCKS, int(os.environ.get("IRIS_SIM_SEEDS", str(_SOAK)))))
+
+
+def test_old_output_is_removed_beside_all_that_and_never_of_what_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usual, reap, asked = fleet._limits, SimRunner.reap, list[Token]()
+
+    def noting(self: SimRunner, target: Target, tokens: Sequence[Token]) -> ReapReport | Silence:
+        asked.extend(tokens)
+        return reap(self, target, tokens)
+
+    monkeypatch.setattr(SimRunner, "reap", noting)
+    monkeypatch.setattr(fleet, "_limits", lambda rng: replace(usual(rng), reap_after=20.0))
+    _all_is_well(range(_FROM, _FROM + _REAPING))
+    assert len(asked) >= _REAPING
 
 
 @pytest.mark.parametrize("seed", [3, 17])

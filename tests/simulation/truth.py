@@ -70,6 +70,12 @@ class Truth:
     cluster: Cluster = field(default_factory=Cluster)
     cut_off_for: Callable[[], float] = lambda: 0.0  # seconds that the operator's own link has been down
 
+    def output_removed(self, tokens: Iterable[Token]) -> None:
+        """A worker is asked to remove the files of these attempts."""
+        for life in (self.lives[token] for token in tokens):
+            if life.where is not None:
+                self.story.breach(f"the output of {life.id} is removed, and it lives on {life.where.name}")
+
     # What the log says
 
     def committed(self, transaction: Transaction, after: Cluster, who: str) -> None:

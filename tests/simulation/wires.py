@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.observations import ProbeReport, Silence, SilenceKind, WorkerReport
+from iris_cli.core.observations import ProbeReport, ReapReport, Silence, SilenceKind, WorkerReport
+from iris_cli.core.observations import RemoteState as S
 from iris_cli.remote.launch_request import LaunchRequest
 from iris_cli.remote.transport import Target
 from tests.simulation.disk import Medium
@@ -17,6 +18,7 @@ from tests.simulation.truth import Truth
 
 T = TypeVar("T")
 K = SilenceKind
+_NOTHING_LEFT = (S.EXITED, S.CANCELLED, S.NOSTART, S.STOPPED, S.LOST, S.ABSENT)
 
 CONNECT_TIMEOUT = 10.0
 CALL_TIMEOUT = 5.0
@@ -112,6 +114,23 @@ class SimRunner:
             return machine.poll(worker, [token for token, _ in stops])
 
         return self._call(worker, "stop", act)
+
+    def reap(self, target: Target, tokens: Sequence[Token]) -> ReapReport | Silence:
+        worker = target.worker
+
+        def act(machine: Machine) -> ReapReport:
+            report = machine.poll(worker, tokens)
+            self._truth.output_removed(tokens)
+            return ReapReport(
+                worker=worker,
+                boot_id=report.boot_id,
+                incarnation=report.incarnation,
+                clock=report.clock,
+                uptime=report.uptime,
+                tokens=tuple(each.token for each in report.attempts if each.state in _NOTHING_LEFT),
+            )
+
+        return self._call(worker, "reap", act)
 
     # One call
 
