@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -29,6 +30,19 @@ with open(sys.argv[1], "a") as file:
     print(os.getpid(), file=file)
 time.sleep(1000)
 """
+
+CHAIN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+os.setsid()
+end = time.monotonic() + 100
+while time.monotonic() < end:
+    if os.fork():
+        os._exit(0)
+    os.utime(sys.argv[1])
+    time.sleep(0.001)
+"""
+"""Each process lives for so short that whoever lists them can miss one after the other."""
 
 
 def daemon(path: Path, seconds: float = 1000) -> list[str]:
@@ -120,6 +134,22 @@ def test_a_file_that_names_a_group_of_somebody_else_harms_nobody(grouped: Worker
         assert grouped.state(token) is RemoteState.RUNNING
     assert grouped.stopped(token, grace=0).state is RemoteState.STOPPED
     assert grouped.state(other) is RemoteState.RUNNING
+
+
+def test_a_chain_of_processes_that_fork_and_end_is_killed_at_once(
+    grouped: WorkerHost, tmp_path: Path
+) -> None:
+    sign = tmp_path / "sign"
+    sign.touch()
+    os.utime(sign, (0, 0))
+    start = 'env -i "$@" & sleep 1000'
+    token = grouped.running("sh", "-c", start, "sh", sys.executable, "-c", CHAIN, str(sign))
+    until(lambda: sign.stat().st_mtime > 0)
+    group = group_of(grouped, token)
+    if not (group / "cgroup.kill").exists():
+        pytest.skip("this kernel can't kill a group at once")
+    assert grouped.stopped(token, grace=0.5).state is RemoteState.STOPPED
+    assert not group.exists()  # and only an empty one can be removed
 
 
 @pytest.mark.parametrize("shell", SHELLS)

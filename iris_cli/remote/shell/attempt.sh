@@ -178,5 +178,5 @@ is_gone() {
     group_of "${2:-$1}" "$1"
     look "$1" "" "" "$self" && [ -z "$found" ] || return
     nap 0.03
-    look "$1" "" "" "$self" && [ -z "$found" ]
+    look "$1" "" "" "$self" && [ -z "$found" ] && ! is_populated
 }

@@ -51,6 +51,16 @@ members() {
     for below in "$1"/*/; do members "${below%/}" || return; done
 }
 
+# is_populated: whether something lives in $group. The kernel says so in one instant: a chain of processes, each
+# of which forks and ends, may hide from any number of looks.
+is_populated() {
+    [ -n "$group" ] && [ -r "$group/cgroup.events" ] || return
+    while read -r event; do
+        [ "$event" != "populated 1" ] || return 0
+    done 2>/dev/null <"$group/cgroup.events"
+    return 1
+}
+
 # kill_group: all of $group at once, where the kernel can do that.
 kill_group() { [ ! -e "$group/cgroup.kill" ] || printf 1 2>/dev/null >"$group/cgroup.kill"; }
 

@@ -112,7 +112,7 @@ end_all() {
                 quiet=$((quiet + 1))
                 [ "$2" = last ] && [ -n "$leaders" ] && quiet=0
             fi
-            [ "$quiet" -ge 2 ] && return 0
+            [ "$quiet" -ge 2 ] && ! is_populated && return 0
         fi
         press "$2" || return 1
         round=$((round + 1))
