@@ -102,7 +102,7 @@ def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
     """Whom to ask: who runs something or may, who is not well and whose back-off is over, and who is new.
 
     A healthy idle worker is left alone, but where it has to stand witness for the silence of another, and at most
-    once a day where there are files to remove.
+    once a day where there are files to remove. Those who are well come first: the others may take their time.
     """
     asked = []
     for worker in cluster.workers.values():
@@ -115,7 +115,10 @@ def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
         if probe or worker.claims or stops or reap or not well:
             asked.append(Question(worker.id, probe, stops))
     witnesses = presumption.witnesses(cluster, {question.worker: None for question in asked})
-    return asked + [Question(worker, probe=False) for worker in witnesses]
+    asked += [Question(worker, probe=False) for worker in witnesses]
+    return sorted(
+        asked, key=lambda each: cluster.workers[each.worker].condition is not WorkerCondition.HEALTHY
+    )
 
 
 def _stops(cluster: Cluster, worker: WorkerId) -> tuple[tuple[Token, float], ...]:

@@ -234,6 +234,16 @@ def test_deciding_the_end_of_a_rank_names_the_tasks_to_kill() -> None:
     assert [str(task) for task in draft.tasks_to_kill] == ["train/task-0", "train/task-1", "train/task-3"]
 
 
+def test_what_its_lease_ended_before_anybody_heard_of_its_start_had_started() -> None:
+    lab = assigned().reports("train/* cancelled lease")
+    attempt = lab.attempt("train")
+    assert attempt.started_at is not None
+    assert attempt.end is not None
+    assert attempt.end.reason is EndReason.WORKER_FAILED
+    (task,) = lab.cluster.tasks.values()
+    assert task.preemptions == 1
+
+
 def test_the_end_of_a_task_costs_the_same_however_many_others_its_job_has() -> None:
     few, many = (calls_per_end(tasks) for tasks in (20, 200))
     assert many < 2 * few

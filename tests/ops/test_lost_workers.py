@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from iris_cli.core.ids import Token
 from iris_cli.core.job import JobState, ReplaceLost
+from iris_cli.core.limits import Limits
 from iris_cli.core.observations import SilenceKind
 from iris_cli.core.task import TaskState
 from iris_cli.ops.inventory import inventory
@@ -213,3 +215,16 @@ def test_after_lines_of_the_log_were_lost_every_worker_is_probed_before_it_takes
     row = next(each for each in cluster_status(site.session()).workers if each.id == "w1")
     assert "the log never saw" in row.refuses[0]
     assert site.task("next", 1).state is TaskState.PENDING
+
+
+def test_those_who_are_well_are_asked_before_those_who_may_not_answer(tmp_path: Path) -> None:
+    site = Site(tmp_path, "w0", "w1", limits=Limits(max_dispatch_parallelism=1))
+    site.launch("train", replicas=2, cpu=3.0)
+    site.cycle()
+    site.hosts["w0"].silence = SilenceKind.UNREACHABLE
+    site.cycle()
+    asked: list[str] = []
+    for name, host in site.hosts.items():
+        host.meanwhile["poll"] = partial(asked.append, name)
+    site.cycle(60.0)
+    assert asked == ["w1", "w0"]

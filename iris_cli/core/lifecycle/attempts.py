@@ -260,6 +260,9 @@ def _directory_gone(draft: Draft, attempt_id: AttemptId, attempt: Attempt) -> No
 
 
 def _fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
+    lease = report.cause == "lease"
+    if lease:
+        _running(draft, attempt_id, report)  # only what has started has one, whoever heard of it
     attempt = draft.cluster.attempt(attempt_id)
     if attempt.state is AttemptState.STOPPING:
         stopped(draft, attempt_id, report.exit_code, report.log_tail)
@@ -268,7 +271,6 @@ def _fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
         error = "fenced before it started"
         draft.record(TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
     else:
-        lease = report.cause == "lease"
         error = "its lease ended" if lease else "stopped on the worker, by nobody the log knows"
         ended(
             draft,
