@@ -28,8 +28,8 @@ def watch(
     iris: Context = context.obj
     session = iris.session("iris watch")
     with Screen(iris.output, session) as screen:
-        for step in operation.watch(session, interval=interval, schedule=schedule):
+        for step in operation.watch(session, interval=interval, schedule=schedule, once=once):
             screen.show(step)
-            if once or (until_idle and step.idle):
+            if until_idle and step.idle:
                 break
     return ExitCode.OK

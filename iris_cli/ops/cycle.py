@@ -56,10 +56,15 @@ def run(
     cycle sees everything to its end. Raises LockedError before anything is done, or NotWritableError.
     """
     if dispatcher is not None:
-        return _run(session, dispatcher, schedule=schedule, patience=patience)
-    with Dispatcher(session) as own:
-        result = _run(session, own, schedule=schedule, patience=patience)
-        linger(session, own, result, schedule=schedule)
+        result = _run(session, dispatcher, schedule=schedule, patience=patience)
+    else:
+        with Dispatcher(session) as own:
+            result = _run(session, own, schedule=schedule, patience=patience)
+            linger(session, own, result, schedule=schedule)
+    # AFTER the last call: where this can't be written, nothing else is lost.
+    session.state.write_heartbeat(
+        {"at": session.clock.now(), "asked": result.asked, "silent": len(result.silent)}
+    )
     return result
 
 
@@ -86,9 +91,6 @@ def _run(session: Session, dispatcher: Dispatcher, *, schedule: bool, patience: 
     dispatcher.attend(patience=patience)
     _conclude(session, dispatcher, result, schedule=schedule)
     dispatcher.send()
-    session.state.write_heartbeat(
-        {"at": session.clock.now(), "asked": result.asked, "silent": len(result.silent)}
-    )
     return result
 
 

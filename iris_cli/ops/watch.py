@@ -28,8 +28,10 @@ class Step:
     trouble: str = ""  # what kept the cycle from running: who holds the state directory, a full disk
 
 
-def watch(session: Session, *, interval: float, schedule: bool) -> Iterator[Step]:
+def watch(session: Session, *, interval: float, schedule: bool, once: bool = False) -> Iterator[Step]:
     """Run cycles for ever, `interval` seconds apart, and yield what the log says after each.
+
+    `once`: just one, and all that it sends is waited for: nobody is there to hear of it later.
 
     A worker that hangs keeps its call into the next cycles, the others are asked on time. Where somebody else
     holds the state directory, or it can't be written, it goes on and tries again: the log tells what is true.
@@ -41,7 +43,8 @@ def watch(session: Session, *, interval: float, schedule: bool) -> Iterator[Step
 
     def run() -> None:
         nonlocal result
-        result = cycle.run(session, dispatcher, schedule=schedule, patience=patience)
+        kept = None if once else dispatcher
+        result = cycle.run(session, kept, schedule=schedule, patience=patience)
 
     def linger() -> None:
         cycle.linger(session, dispatcher, result, schedule=schedule, until=due)
@@ -53,6 +56,8 @@ def watch(session: Session, *, interval: float, schedule: bool) -> Iterator[Step
             trouble = _trouble_of(session.view) or trouble
             news, session.news = session.news, []
             yield Step(entries_of(news), _is_idle(session.cluster), trouble)
+            if once:
+                return
             due = max(due, clock.monotonic() + _LEAST_PAUSE * interval)
             trouble = _trouble_of(linger)
             clock.sleep(max(0.0, due - clock.monotonic()))

@@ -141,12 +141,10 @@ def test_nothing_is_placed_on_a_host_that_has_not_answered_yet(tmp_path: Path) -
     site.launch("fill", cpu=3.5)
     site.cycle()
     site.launch("small", cpu=1.0)
-    host = site.hosts[site.attempt("one").worker]
-    before = site.session().state.read_heartbeat()
-    site.clock.time += 1.0
-    with while_hanging(host, "poll", lambda: once(site)) as hangs:
-        assert hangs.wait(SAFETY_NET)
-        until(lambda: site.session().state.read_heartbeat() != before)
+    site.launch("tiny", cpu=0.5)
+    host, other = (site.hosts[site.attempt(name).worker] for name in ("one", "fill"))
+    with while_hanging(host, "poll", lambda: once(site)):
+        until(lambda: other.running == ["fill/task-0", "tiny/task-0"])
         assert site.task("small").state is TaskState.PENDING
     assert host.running == ["one/task-0", "small/task-0"]
 

@@ -234,8 +234,8 @@ def _absent_for_good() -> Iterator[None]:
 
 
 def _all_acknowledged(known_of: Any) -> Any:
-    def of(cluster: Cluster, worker: Any) -> observe.Known:
-        known: observe.Known = known_of(cluster, worker)
+    def of(cluster: Cluster, worker: Any, **also: Any) -> observe.Known:
+        known: observe.Known = known_of(cluster, worker, **also)
         return replace(known, acknowledged=frozenset(known.attempts))
 
     return of
