@@ -149,10 +149,12 @@ def test_a_call_that_waits_in_vain_for_its_turn_cuts_off_no_other(ssh_lab: SshLa
 
     with ThreadPoolExecutor() as pool:
         busy = [pool.submit(wait_for_it, number) for number in range(MOST_SESSIONS)]
-        until(lambda: len(list(host.home.glob("started-*"))) == MOST_SESSIONS)
-        with pytest.raises(NoAnswer) as caught:
-            ssh.run(host.target(), b"true", connect_timeout=PATIENCE, timeout=0.2)
-        gate.touch()
+        try:
+            until(lambda: len(list(host.home.glob("started-*"))) == MOST_SESSIONS)
+            with pytest.raises(NoAnswer) as caught:
+                ssh.run(host.target(), b"true", connect_timeout=PATIENCE, timeout=0.2)
+        finally:
+            gate.touch()
         assert [call.result().status for call in busy] == [3] * MOST_SESSIONS
     assert (caught.value.step, caught.value.sent) == ("session", False)
 

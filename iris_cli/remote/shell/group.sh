@@ -51,8 +51,8 @@ members() {
     for below in "$1"/*/; do members "${below%/}" || return; done
 }
 
-# is_populated: whether something lives in $group. The kernel says so in one instant: a chain of processes, each
-# of which forks and ends, may hide from any number of looks.
+# is_populated: whether something lives in $group. The kernel says so in one instant: a chain of processes,
+# each of which forks and ends, may hide from any number of looks.
 is_populated() {
     [ -n "$group" ] && [ -r "$group/cgroup.events" ] || return
     while read -r event; do
