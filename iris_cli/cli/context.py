@@ -5,12 +5,12 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iris_cli.clock import Clock, SystemClock
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.render.console import Output
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from iris_cli.config.env_file import env
@@ -39,6 +38,7 @@ from iris_cli.core.attributes import (
     taint_key,
 )
 from iris_cli.core.connection import NOWHERE, Connection
+from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.ids import clip, is_name
 from iris_cli.core.job import ReplaceLost
 from iris_cli.errors import UsageError

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from iris_cli.config.reading import (
 from iris_cli.config.yaml_source import read_yaml
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.constraint_types import Constraint, ConstraintMode
+from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import parse_job_id
 from iris_cli.core.job import EnvPreset, JobRequest, Priority, ReplaceLost
 from iris_cli.core.resources import AUTO, Device, Resources

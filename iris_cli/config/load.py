@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from iris_cli.core.attributes import (
     AttributeValue,
 )
 from iris_cli.core.connection import NOWHERE
+from iris_cli.core.dataclass import dataclass, fields, replace
 from iris_cli.core.ids import parse_worker_id
 from iris_cli.core.job import ReplaceLost
 from iris_cli.core.limits import Limits

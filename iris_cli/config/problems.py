@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.errors import ConfigError
 
 _MOST = 100

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NoReturn, TypeVar, overload
 
 from iris_cli.config.problems import Report
 from iris_cli.config.yaml_source import Node
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import clip
 from iris_cli.core.nearest import did_you_mean
 from iris_cli.errors import UsageError

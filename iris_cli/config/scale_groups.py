@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from iris_cli.config.hosts import Inherited, free_attributes, inherit
 from iris_cli.config.job_file import duration, tpu_type
@@ -21,6 +20,7 @@ from iris_cli.core.attributes import (
     ZONE_ATTRIBUTE_KEY,
     AttributeValue,
 )
+from iris_cli.core.dataclass import replace
 from iris_cli.core.topology import lookup
 
 # The names of slices are made of it, and Google's resource names are the strictest.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.connection import NOWHERE, Connection
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.job import JobRequest, ReplaceLost
 from iris_cli.core.limits import Limits

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from iris_cli.config.problems import Report
 from iris_cli.core.attributes import scalar_of
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import clip
 
 MOST_BYTES = 1 << 20

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from functools import total_ordering
 from typing import Final
+
+from iris_cli.core.dataclass import dataclass
 
 TPU_NAME_ATTRIBUTE_KEY: Final = "tpu-name"
 TPU_WORKER_ID_ATTRIBUTE_KEY: Final = "tpu-worker-id"  # int, 0-based

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.constraint_types import Constraint, ConstraintOp
+from iris_cli.core.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

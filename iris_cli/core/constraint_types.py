@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from iris_cli.core.attributes import AttributeValue, RawValue, wrap
+from iris_cli.core.dataclass import dataclass
 
 
 class ConstraintOp(StrEnum):

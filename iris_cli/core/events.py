@@ -8,11 +8,11 @@ to its default is not written.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 from iris_cli.core.connection import Connection
 from iris_cli.core.constraints import AttributeValue
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.outcome import End, EndReason

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 
 from iris_cli.core.constraints import Constraint
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import JobId, TaskId
 from iris_cli.core.outcome import End
 from iris_cli.core.resources import Resources

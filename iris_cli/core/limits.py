@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from iris_cli.core.dataclass import dataclass
 
 MOST_EXTRA_TIME = 30.0
 """Seconds that a call about very many attempts may take beside `dispatch_timeout`."""

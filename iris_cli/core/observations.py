@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import Token, WorkerId
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
 from enum import StrEnum
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import TaskId
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.ids import AttemptId
 
 BATCH = 32

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.units import format_duration, format_memory, parse_duration, parse_memory
 
 __all__ = [

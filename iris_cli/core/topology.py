@@ -7,10 +7,10 @@ messages; what a slice really has, its workers, wins.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from math import prod
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.nearest import did_you_mean, nearest
 from iris_cli.core.units import count
 from iris_cli.errors import UsageError

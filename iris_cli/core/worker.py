@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from iris_cli.core.connection import NOWHERE, Connection
 from iris_cli.core.constraints import AttributeValue, taint_key
+from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.resources import Resources
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from iris_cli.core.attributes import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
@@ -19,6 +18,7 @@ from iris_cli.core.attributes import (
     AttributeValue,
     region_of_zone,
 )
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.topology import canonical_type, lookup
 from iris_cli.errors import UsageError
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
-from inspect import signature
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from iris_cli.core.attributes import AttributeValue
+from iris_cli.core.dataclass import MISSING, dataclass, fields, is_dataclass
 from iris_cli.core.events import AttemptEvent, Event
 from iris_cli.core.ids import (
     AttemptId,
@@ -140,11 +139,8 @@ def _kind_of_class(cls: Any) -> _Kind:
 
 
 def _defaults_of(cls: type) -> dict[str, Any]:
-    """Defaults by field, also for a class that has written its `__init__` itself."""
-    parameters = signature(cls).parameters.values()
-    defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
     made = {each.name: each.default_factory() for each in fields(cls) if each.default_factory is not MISSING}
-    return {**defaults, **made}
+    return {**{each.name: each.default for each in fields(cls) if each.default is not MISSING}, **made}
 
 
 def _optional(inner: _Kind) -> _Kind:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.events import Event, Transaction
 from iris_cli.errors import LogDamagedError, LogReplacedError
 from iris_cli.journal.durable import (

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.journal.durable import Disk, opened, replace_file
 from iris_cli.journal.layout import HEAD
 from iris_cli.journal.record import Position

@@ -6,9 +6,9 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import clip
 from iris_cli.journal.durable import opened
 from iris_cli.journal.layout import HOLDER

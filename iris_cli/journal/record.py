@@ -14,11 +14,11 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
 
 from iris_cli import __version__
+from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.events import ClusterCreated, Event, Transaction
 from iris_cli.journal.codec import BadEventError, UnknownTypeError, decode_event, encode_event
 from iris_cli.journal.timestamps import iso_time, parse_time

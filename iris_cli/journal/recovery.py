@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.errors import LogDamagedError
 from iris_cli.journal.durable import Disk, copy_range, opened, replace_by_copy, unused
 from iris_cli.journal.file_store import Loaded

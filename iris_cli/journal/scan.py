@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import BinaryIO
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.journal.record import (
     PROGRAM,
     START,

@@ -6,10 +6,10 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.events import ClusterCreated, Transaction
 from iris_cli.core.ids import clip
 from iris_cli.core.units import format_duration

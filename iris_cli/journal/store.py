@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.events import ClusterCreated, Event, Transaction
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.errors import NotFoundError
 from iris_cli.journal.durable import not_readable, open_safely
 from iris_cli.journal.head import Head, read_head

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.observations import Silence, SilenceKind
 from iris_cli.ops import observe

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import AttemptId, JobId
 from iris_cli.core.lifecycle import jobs, workers
 from iris_cli.ops import cycle

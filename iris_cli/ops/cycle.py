@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts, workers

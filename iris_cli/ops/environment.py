@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraints import (
@@ -13,6 +12,7 @@ from iris_cli.core.constraints import (
     TPU_NAME_ATTRIBUTE_KEY,
     constraints_to_json,
 )
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import AttemptId
 from iris_cli.core.job import EnvPreset, Job
 from iris_cli.core.task import Attempt

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.errors import ExitCode, IrisError
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import AttemptId, TaskId
 from iris_cli.core.task import Attempt, Task
 from iris_cli.ops.log_reading import LogLine, Reading, kept_lines, read

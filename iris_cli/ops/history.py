@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.events import AttemptEvent, AttemptsReaped, Event, JobSubmitted, TaskAssigned, Transaction
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId, clip
 from iris_cli.core.nearest import did_you_mean

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from iris_cli.config.schema import HostConfig
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.connection import Connection
 from iris_cli.core.constraints import PREEMPTIBLE_ATTRIBUTE_KEY, build_worker_attributes
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle.clocks import MOST_SKEW
 from iris_cli.core.observations import ProbeReport, Silence, SilenceKind

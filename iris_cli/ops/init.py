@@ -8,13 +8,13 @@ import os
 import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.locate import FILE_NAME
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.connection import Connection
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import clip, is_name
 from iris_cli.core.topology import canonical_type
 from iris_cli.errors import ConfigError, NotWritableError, UsageError

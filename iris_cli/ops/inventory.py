@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.connection import Connection
@@ -17,6 +16,7 @@ from iris_cli.core.constraints import (
     TPU_WORKER_ID_ATTRIBUTE_KEY,
     AttributeValue,
 )
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, WorkerId
 from iris_cli.core.lifecycle.clocks import is_wrong
 from iris_cli.core.lifecycle.ghosts import haunted_words

@@ -9,9 +9,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.errors import IrisError
 
 _MARKER = ".iris-demo-cluster"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.observations import Silence
 
 if TYPE_CHECKING:

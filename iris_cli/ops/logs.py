@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip, parse_attempt_id, parse_task_id
 from iris_cli.core.nearest import did_you_mean
 from iris_cli.core.observations import Silence

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
 from iris_cli.core.lifecycle import (

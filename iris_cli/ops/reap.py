@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import replace
 from iris_cli.core.lifecycle import reaping
 from iris_cli.core.task import AttemptState
 from iris_cli.core.worker import Worker

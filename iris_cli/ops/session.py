@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from iris_cli.clock import Clock, SystemClock
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.events import Transaction
 from iris_cli.core.evolve import Draft, replay
 from iris_cli.core.ids import WorkerId

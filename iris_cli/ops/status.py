@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from iris_cli.core.constraints import Constraint
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import JobId, TaskId, WorkerId, clip
 from iris_cli.core.job import Job, JobState, Priority
 from iris_cli.core.outcome import EndReason

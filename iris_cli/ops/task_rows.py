@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.outcome import EndReason

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.observations import Holder, LockFile, RemoteState, Silence, UnwedgeReport
 from iris_cli.errors import IrisError, UnreachableError

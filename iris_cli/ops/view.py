@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.events import Transaction
 from iris_cli.core.evolve import replay
 from iris_cli.core.ids import JobId, TaskId, WorkerId

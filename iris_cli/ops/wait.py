@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
 from iris_cli.errors import ExitCode, IrisError

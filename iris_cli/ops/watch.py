@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import dataclass
 from iris_cli.errors import IrisError, LockedError, LogReplacedError, NotWritableError
 from iris_cli.ops import cycle
 from iris_cli.ops.dispatch import Dispatcher

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip, parse_task_id
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.nearest import did_you_mean

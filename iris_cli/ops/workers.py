@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from iris_cli.core.constraints import taint_key
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.events import WorkerDrained, WorkerForgotten, WorkerTainted, WorkerUncordoned
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, WorkerId, is_name

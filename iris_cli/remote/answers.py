@@ -6,9 +6,9 @@ import base64
 import binascii
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.observations import (
     AttemptReport,

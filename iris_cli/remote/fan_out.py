@@ -7,9 +7,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
+
+from iris_cli.core.dataclass import dataclass
 
 T = TypeVar("T")
 R = TypeVar("R")

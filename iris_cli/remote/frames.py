@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.transport import NoAnswer
 

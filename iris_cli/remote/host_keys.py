@@ -18,8 +18,9 @@ import stat
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from iris_cli.core.dataclass import dataclass, replace
 
 LARGEST_FILE = 16 << 20
 

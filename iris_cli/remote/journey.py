@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from iris_cli.core.dataclass import dataclass
 from iris_cli.remote.ssh_config import Hop
 from iris_cli.remote.transport import Target
 

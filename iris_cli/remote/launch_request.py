@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import Token
 from iris_cli.remote.worker_script import quote
 

@@ -8,13 +8,13 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from paramiko.config import SSHConfig, SSHConfigDict
 
 from iris_cli.core.connection import Connection
+from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.host_keys import name_of
 from iris_cli.remote.transport import NoAnswer

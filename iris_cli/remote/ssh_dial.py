@@ -9,12 +9,12 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from paramiko import Channel
 
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote import sockets, verdicts
 from iris_cli.remote.host_keys import HostKeys, Known, PresentedKey

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
+
+from iris_cli.core.dataclass import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,7 @@ def directory_word(remote_dir: str) -> str:
 
 
 def _head(paths: HostPaths) -> str:
-    places = [f"iris_{name}={quote(value)}\n" for name, value in asdict(paths).items()]
+    places = [f"iris_{each.name}={quote(getattr(paths, each.name))}\n" for each in fields(paths)]
     # The session's environment must not change what the library means.
     return "".join(places) + "set +eu\nunset CDPATH IFS\n"
 

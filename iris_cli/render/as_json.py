@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.constraint_types import Constraint
+from iris_cli.core.dataclass import fields, is_dataclass
 from iris_cli.core.ids import AttemptId, TaskId
 from iris_cli.journal.timestamps import iso_time
 

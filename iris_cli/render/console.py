@@ -6,10 +6,10 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.render.clean import clean, clean_line
 
 if TYPE_CHECKING:

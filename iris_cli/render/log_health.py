@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from iris_cli.core.dataclass import fields
 from iris_cli.core.units import count
 from iris_cli.journal.salvage import SalvageReport
 from iris_cli.journal.scan import Fault
@@ -63,4 +63,4 @@ def show_salvage(output: Output, report: SalvageReport) -> None:
 
 
 def _fault(fault: Fault) -> dict[str, Any]:
-    return {**asdict(fault), "kind": fault.kind.value}
+    return {**{each.name: getattr(fault, each.name) for each in fields(fault)}, "kind": fault.kind.value}

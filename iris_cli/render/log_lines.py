@@ -8,9 +8,9 @@ import re
 import sys
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import TaskId
 from iris_cli.ops.log_reading import BOTH, LogLine
 from iris_cli.ops.logs import TaskLog

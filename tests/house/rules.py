@@ -127,6 +127,19 @@ def impure_core(module: Module) -> Iterator[str]:
             yield f"{module.name}:{line} imports {name}: core is pure, it knows no world outside"
 
 
+def slow_data_classes(module: Module) -> Iterator[str]:
+    """Each class of the standard library's takes as long to define as ten of ours."""
+    if module.layer and module.name != f"{PACKAGE}.core.dataclass":
+        hidden = {id(node) for each in ast.walk(module.tree) if _is_function(each) for node in ast.walk(each)}
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ImportFrom) and node.module == "dataclasses" and id(node) not in hidden:
+                yield f"{module.name}:{node.lineno} imports dataclasses: {PACKAGE}.core.dataclass has them, too"
+
+
+def _is_function(node: ast.AST) -> bool:
+    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+
+
 def strayed_dependencies(module: Module) -> Iterator[str]:
     if module.name.split(".")[0] != PACKAGE:
         return

@@ -31,6 +31,7 @@ RULES: list[tuple[Rule, str, str]] = [
     (rules.strayed_dependencies, "iris_cli.ops.cycle", "import yaml"),
     (rules.strayed_dependencies, "iris_cli.ops.cycle", "from rich.table import Table"),
     (rules.strayed_dependencies, "iris_cli.render.tables", "import typer"),
+    (rules.slow_data_classes, "iris_cli.core.task", "from dataclasses import dataclass"),
     (rules.iterated_sets, "iris_cli.core.task", "for x in {1, 2}:\n    y = x"),
     (rules.iterated_sets, "iris_cli.core.task", "best = [x for x in set(a) - b]"),
     (rules.iterated_sets, "iris_cli.core.task", "first = list(frozenset(a))[0]"),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from iris_cli.core import events as ev
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import replace
 from iris_cli.core.events import Event
 from iris_cli.core.evolve.illegal import IllegalTransitionError, illegal
 from iris_cli.core.ids import AttemptId, WorkerId

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import replace
 from itertools import chain, takewhile
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import replace
 from iris_cli.core.events import (
     AttemptEnded,
     AttemptOrphaned,

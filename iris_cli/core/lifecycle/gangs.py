@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import replace
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import replace
 from iris_cli.core.events import GangRoundEnded, TaskEnded, TaskRequeued
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, WorkerId

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY, TPU_WORKER_ID_ATTRIBUTE_KEY
+from iris_cli.core.dataclass import replace
 from iris_cli.core.events import WorkerUpdated
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import WorkerId

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from iris_cli.core.dataclass import replace
 from iris_cli.core.events import AttemptStopRequested, JobCancelled, JobEnded, TaskEnded
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, TaskId

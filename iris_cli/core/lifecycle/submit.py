@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 from iris_cli.core.cluster import Cluster
@@ -18,6 +17,7 @@ from iris_cli.core.constraints import (
     contradiction_in,
     normalize_constraints,
 )
+from iris_cli.core.dataclass import fields
 from iris_cli.core.events import JobSubmitted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, clip, is_name, parent_of, parse_job_id

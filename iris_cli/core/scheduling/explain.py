@@ -8,9 +8,9 @@ the reason. Else the reasons are all that keeps those who do from serving now.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 from iris_cli.core.constraints import Constraint
+from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.scheduling import wording
 from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, mask_of, positions_of

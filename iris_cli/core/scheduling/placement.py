@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import TaskId, WorkerId
 from iris_cli.core.scheduling.capacity import first_of
 from iris_cli.core.scheduling.context import SchedulingContext

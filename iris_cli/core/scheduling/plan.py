@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.limits import Limits

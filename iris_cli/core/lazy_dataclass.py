@@ -1,0 +1,223 @@
+"""What `core/dataclass.py` is at run time: data classes that are cheap to define.
+
+`dataclasses` compiles up to eight methods for each class as soon as it is defined, and brings in `inspect`: for the
+hundred classes of a command that took longer than all that the command does. Here only `__init__` is compiled, and
+only for a class of which an object is made; the other methods need no compiling. What the library's own functions
+look for (`dataclasses.fields`, `asdict`, ...) is there as soon as they look.
+
+No `order`, `InitVar`, `KW_ONLY` or `metadata`: nobody here needs them. Annotations are text (PEP 563).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+MISSING: Any = object()
+_FIELDS = "__lazy_fields__"
+
+
+class Field:
+    """One field; the attributes are those of `dataclasses.Field`."""
+
+    __slots__ = ("compare", "default", "default_factory", "init", "kw_only", "name", "repr", "type")
+
+    def __init__(self, default: Any, default_factory: Any, init: bool, repr: bool, compare: bool) -> None:  # noqa: A002 - as the standard library calls it
+        self.name, self.type, self.kw_only = "", "", False  # the class says
+        self.default, self.default_factory = default, default_factory
+        self.init, self.repr, self.compare = init, repr, compare
+
+
+def field(
+    *,
+    default: Any = MISSING,
+    default_factory: Any = MISSING,
+    init: bool = True,
+    repr: bool = True,  # noqa: A002 - as the standard library calls it
+    compare: bool = True,
+) -> Any:
+    """As `dataclasses.field`."""
+    return Field(default, default_factory, init, repr, compare)
+
+
+def fields(record: Any) -> tuple[Field, ...]:
+    """The fields of a data class, or of an object of one, in order."""
+    return tuple(getattr(record, _FIELDS).values())
+
+
+def is_dataclass(value: object) -> bool:
+    """Whether it is a data class, or an object of one."""
+    return hasattr(value, _FIELDS)
+
+
+def replace(record: T, /, **changes: Any) -> T:
+    """A new object with other values in some fields."""
+    for each in getattr(record, _FIELDS).values():
+        if each.init:
+            changes.setdefault(each.name, getattr(record, each.name))
+    return type(record)(**changes)
+
+
+def dataclass(
+    cls: type | None = None,
+    /,
+    *,
+    init: bool = True,
+    eq: bool = True,
+    frozen: bool = False,
+    slots: bool = False,
+    kw_only: bool = False,
+) -> Any:
+    """As `dataclasses.dataclass`."""
+
+    def define(cls: type) -> type:
+        own = _own_fields(cls, kw_only)
+        every: dict[str, Field] = {**getattr(cls, _FIELDS, {}), **own}
+        if slots:
+            cls = _slotted(cls, own)
+        methods: dict[str, Any] = {"__repr__": _repr(every)}
+        if init:
+            methods["__init__"] = _init(cls, every, frozen)
+        if eq:
+            methods |= _equality(every, frozen)
+        if frozen:
+            methods |= {"__setattr__": _refuse, "__delattr__": _refuse}
+        if frozen and slots:
+            methods["__setstate__"] = _set_state
+        for name, method in methods.items():
+            if cls.__dict__.get(name) is None:  # `__hash__` is None where only `__eq__` was written
+                setattr(cls, name, method)
+        setattr(cls, _FIELDS, every)
+        for name in ("__dataclass_fields__", "__dataclass_params__"):
+            setattr(cls, name, _Standard(name, cls, every, frozen))
+        return cls
+
+    return define if cls is None else define(cls)
+
+
+def _own_fields(cls: type, kw_only: bool) -> dict[str, Field]:
+    own = {}
+    for name, hint in cls.__annotations__.items():
+        if hint.startswith("ClassVar"):
+            continue
+        given = cls.__dict__.get(name, MISSING)
+        each = own[name] = given if isinstance(given, Field) else field(default=given)
+        each.name, each.type, each.kw_only = name, hint, kw_only
+        if isinstance(given, Field):
+            delattr(cls, name)
+        if isinstance(each.default, list | dict | set):
+            raise ValueError(
+                f"{cls.__name__}.{name}: all objects would share that default; use default_factory"
+            )
+    return own
+
+
+def _slotted(cls: type, own: Mapping[str, Field]) -> type:
+    """The same class once more: slots can't be added to one that exists."""
+    dropped = {*own, "__dict__", "__weakref__"}
+    body = {name: value for name, value in cls.__dict__.items() if name not in dropped}
+    body |= {"__slots__": tuple(own), "__qualname__": cls.__qualname__}
+    return type(cls)(cls.__name__, cls.__bases__, body)
+
+
+def _init(cls: type, every: Mapping[str, Field], frozen: bool) -> Callable[..., None]:
+    """An `__init__` that gives way to the compiled one when the first object is made."""
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it is one
+        compiled = _compiled_init(cls, every, frozen)
+        cls.__init__ = compiled  # type: ignore[misc]  # that is the point
+        compiled(self, *args, **kwargs)
+
+    return __init__
+
+
+def _compiled_init(cls: type, every: Mapping[str, Field], frozen: bool) -> Callable[..., None]:
+    scope: dict[str, Any] = {"_set": object.__setattr__, "_MISSING": MISSING}
+    parameters: dict[bool, list[str]] = {False: [], True: ["*"]}
+    lines = []
+    for each in every.values():
+        name = value = each.name
+        parameter = name
+        if each.default_factory is not MISSING:
+            scope[f"_make_{name}"] = each.default_factory
+            parameter = f"{name}=_MISSING"
+            value = f"_make_{name}() if {name} is _MISSING else {name}" if each.init else f"_make_{name}()"
+        elif each.default is not MISSING:
+            scope[f"_default_{name}"] = each.default
+            parameter = f"{name}=_default_{name}"
+            value = name if each.init else f"_default_{name}"
+        elif not each.init:
+            continue  # `__post_init__` sets it
+        if each.init:
+            parameters[each.kw_only].append(parameter)
+        lines.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        lines.append("self.__post_init__()")
+    signature = ", ".join(["self", *parameters[False], *(parameters[True] if parameters[True][1:] else ())])
+    text = f"def __init__({signature}):\n " + "\n ".join(lines or ["pass"])
+    exec(text, scope)  # noqa: S102 - the names are identifiers of our own source
+    compiled: Callable[..., None] = scope["__init__"]
+    compiled.__qualname__ = f"{cls.__qualname__}.__init__"
+    return compiled
+
+
+def _repr(every: Mapping[str, Field]) -> Callable[[Any], str]:
+    def __repr__(self: Any) -> str:  # noqa: N807 - it is one
+        shown = (f"{name}={getattr(self, name)!r}" for name, each in every.items() if each.repr)
+        return f"{type(self).__qualname__}({', '.join(shown)})"
+
+    return __repr__
+
+
+def _equality(every: Mapping[str, Field], frozen: bool) -> dict[str, Any]:
+    """Equal are objects of the same class with equal fields; only those that can't change have a hash."""
+    names = [name for name, each in every.items() if each.compare]
+    content: Callable[[Any], Any] = attrgetter(*names) if names else lambda _: ()
+
+    def __eq__(self: Any, other: object) -> Any:  # noqa: N807 - it is one
+        return content(self) == content(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self: Any) -> int:  # noqa: N807 - it is one
+        return hash(content(self))
+
+    return {"__eq__": __eq__, "__hash__": __hash__ if frozen else None}
+
+
+def _refuse(_: Any, name: str, *_value: object) -> None:
+    from dataclasses import FrozenInstanceError
+
+    raise FrozenInstanceError(f"field {name!r} can't be changed")
+
+
+def _set_state(self: Any, state: tuple[None, Mapping[str, Any]]) -> None:
+    """For `copy` and `pickle`: the default would assign to fields."""
+    for name, value in state[1].items():
+        object.__setattr__(self, name, value)
+
+
+class _Standard:
+    """An attribute that the standard library's data classes have. It is made when somebody looks."""
+
+    def __init__(self, name: str, cls: type, every: Mapping[str, Field], frozen: bool) -> None:
+        self._name, self._cls, self._every, self._frozen = name, cls, every, frozen
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        import dataclasses
+
+        def same(each: Field) -> Any:
+            given = {
+                name: getattr(each, name)
+                for name in ("default", "default_factory")
+                if getattr(each, name) is not MISSING
+            }
+            return dataclasses.field(
+                init=each.init, repr=each.repr, compare=each.compare, kw_only=each.kw_only, **given
+            )
+
+        parts = [(name, each.type, same(each)) for name, each in self._every.items()]
+        twin = dataclasses.make_dataclass(self._cls.__name__, parts, frozen=self._frozen)
+        made = getattr(twin, self._name)
+        setattr(self._cls, self._name, made)
+        return made
