@@ -29,6 +29,15 @@ class TunedSocket(socket.socket):
         self._ahead = data[bufsize:]
         return data[:bufsize]
 
+    def has_ended(self) -> bool:
+        """Whether the other side is known to have hung up, and everything before that was read."""
+        try:
+            return not super().recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     def _receive(self) -> bytes:
         try:
             data = super().recv(READ_AHEAD)

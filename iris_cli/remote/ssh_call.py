@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from iris_cli.core.observations import SilenceKind
@@ -44,7 +44,6 @@ class Call(Generic[R]):
         self._cut: Callable[[], None] | None = None
         self._step: Callable[[], str] = lambda: "configuration"
         self._place = "this machine"
-        self._afterwards: Callable[[], None] | None = None
         self.sent = False
 
     def perform(self, work: Callable[[], R]) -> R:
@@ -86,10 +85,6 @@ class Call(Generic[R]):
         """From now on it is not certain that nothing was sent."""
         with self._unless_left():
             self.sent = True
-
-    def afterwards(self, act: Callable[[], None]) -> None:
-        """Do this when the caller has its result and waits no more. What it raises is nobody's business."""
-        self._afterwards = act
 
     @property
     def step(self) -> str:
@@ -136,9 +131,6 @@ class Call(Generic[R]):
             if not self._left:
                 self._result, self._error, self._done = result, error, True
                 self._condition.notify_all()
-        if self._afterwards is not None and error is None:
-            with suppress(Exception):
-                self._afterwards()
 
     def _wait(self) -> None:
         """Until the work is done or the time is over, or on Ctrl-C. What was not sent by then never is."""

@@ -31,7 +31,7 @@ MOST_PROXIES = 8
 MOST_KEPT = 1024
 """Connections to workers that are kept although nobody uses them: each takes a socket, a thread and 120 KB."""
 FEW = 64
-"""Connections up to which the session of a next call is opened ahead. With more, it is the time of this machine
+"""Connections up to which the shell of a next call is started ahead. With more, it is the time of this machine
 that is scarce, and not the round trips.
 """
 
@@ -78,15 +78,11 @@ class Dialer:
                 link = self._linked(call, journey, journey.end)
                 try:
                     call.connected()
-                    output = link.execute(call, script, limit)
+                    return link.execute(call, script, limit, ahead=len(self._slots) <= FEW)
                 except LinkLost as lost:
                     link.close()
                     if lost.was_new:
                         raise lost.no_answer from lost
-                else:
-                    if len(self._slots) <= FEW:
-                        call.afterwards(link.open_ahead)
-                    return output
 
     def peek(self, call: Call[Any], journey: Journey) -> PresentedKey:
         """The host key that the worker shows now, whether or not it is the right one."""

@@ -5,28 +5,27 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+import time
 from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 from typing import Any
 
 import paramiko
-from paramiko.packet import Packetizer
 
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.host_keys import PresentedKey
 from iris_cli.remote.sockets import TunedSocket
 from iris_cli.remote.ssh_call import Abandoned, Call
+from iris_cli.remote.ssh_wire import Wire
 from iris_cli.remote.transport import NoAnswer, Output
 
 COMMAND = "exec /bin/sh -s"
-FOREVER = 1e9
-"""For the library's own time-outs, in seconds: the call's deadline is the only one."""
 MOST_SESSIONS = 4
 """Calls that share a connection at the same time. sshd refuses the eleventh session (`MaxSessions`); to it, those
 that have just ended may not be over yet, and one is opened ahead.
 """
-LARGEST_PACKET = 256 << 10
-"""As in OpenSSH; the library would believe any length."""
+BELIEVED_FOR = 5.0
+"""Seconds for which a connection is taken to be alive because something has come over it."""
 _PROHIBITED = 1  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED, RFC 4254
 CHUNK = 32 << 10
 PAUSE = 0.05
@@ -58,21 +57,14 @@ class Link:
         self._ahead: list[paramiko.Channel] = []
         self._opening = threading.Lock()
         self._sock = sock
-        self._transport = transport = _Transport(sock, packetizer_class=_Packetizer)
-        options = transport.get_security_options()
-        # One pass instead of a cipher and a checksum, the latter compared byte by byte in Python.
-        options.ciphers = sorted(options.ciphers, key=lambda name: "-gcm@" not in name)
-        options.kex = sorted(options.kex, key=lambda name: not name.startswith("curve25519-sha256"))
-        # A host known by one key must not be asked for another.
-        options.key_types = sorted(options.key_types, key=lambda name: _key_type(name) not in key_types)
+        self._wire = Wire(sock, key_types)
+        self._heard_at = time.monotonic()
         if isinstance(sock, socket.socket):
-            sock.settimeout(
-                None
-            )  # hanging up wakes whoever waits; with a time-out each read is two system calls
-        transport.banner_timeout = transport.auth_timeout = transport.channel_timeout = FOREVER
+            # Hanging up wakes whoever waits; with a time-out each read is two system calls.
+            sock.settimeout(None)
 
     def is_alive(self) -> bool:
-        return self._transport.is_active()
+        return self._wire.is_active()
 
     def abort(self) -> None:
         """Cut the connection without waiting for anything."""
@@ -82,7 +74,7 @@ class Link:
 
     def close(self) -> None:
         self._hang_up()
-        self._transport.close()
+        self._wire.close()
         with suppress(EOFError, OSError, paramiko.SSHException):
             self._sock.close()  # the library does it only for a connection that has begun
 
@@ -94,14 +86,14 @@ class Link:
 
     def exchange_keys(self, call: Call[Any], place: str) -> PresentedKey:
         """Greet and negotiate. The host key is then proven to be the server's, not to be the right one."""
-        transport = self._transport
+        wire = self._wire
         call.guard(self.abort)
-        call.enter(lambda: "key exchange" if transport.remote_version else "banner", place)
+        call.enter(lambda: "key exchange" if wire.remote_version else "banner", place)
         try:
-            transport.start_client()
-            return PresentedKey.of(transport.get_remote_server_key().asbytes())
+            wire.start_client()
+            return PresentedKey.of(wire.get_remote_server_key().asbytes())
         except Exception as error:  # whatever a server can make the library stumble over
-            if not transport.remote_version:
+            if not wire.remote_version:
                 raise BannerMissing(str(error)) from error
             raise self._lost(call, error) from error
 
@@ -110,7 +102,7 @@ class Link:
         call.enter("authentication")
         for offered, key in enumerate(keys):
             try:
-                self._transport.auth_publickey(user, key)
+                self._wire.auth_publickey(user, key)
             except paramiko.BadAuthenticationType:
                 break
             except paramiko.AuthenticationException as error:
@@ -120,7 +112,7 @@ class Link:
                     raise self._lost(call, error) from error
             except Exception as error:
                 raise self._lost(call, error) from error
-            if self._transport.is_authenticated():
+            if self._wire.is_authenticated():
                 return
         names = ", ".join(f"{key.get_name()} {PresentedKey.of(key.asbytes()).fingerprint}" for key in keys)
         raise NoAnswer(
@@ -136,25 +128,27 @@ class Link:
         kind, hint = SilenceKind.UNREACHABLE, ""
         wait = max(call.remaining(), 0)
         try:
-            return self._transport.open_channel("direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=wait)
+            return self._wire.open_channel("direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=wait)
         except Exception as error:  # not only the library's own kinds: the connection may be gone
             if isinstance(error, paramiko.ChannelException) and error.code == _PROHIBITED:
                 kind, hint = SilenceKind.PROTOCOL, "set AllowTcpForwarding yes in the jump host's sshd_config"
             detail = f"{call.place} at {host}:{port}, from the jump host: {readable(error)}"
             raise NoAnswer(kind, call.step, detail, hint=hint, sent=False) from error
 
-    def execute(self, call: Call[Any], script: bytes, limit: int) -> Output:
-        """Run the script. Raises LinkLost if the connection was dead with nothing sent, else NoAnswer."""
+    def execute(self, call: Call[Any], script: bytes, limit: int, *, ahead: bool) -> Output:
+        """Run the script; `ahead` begins the next call meanwhile.
+
+        Raises LinkLost if the connection was dead with nothing sent, else NoAnswer.
+        """
         was_new, self._is_new = self._is_new, False
         try:
             with call.turn(self._sessions, step="session"):
                 call.guard(self.abort)  # not before: whoever waits in vain must not cut those who are at it
                 call.enter("channel")
-                with closing(self._session()) as channel:
-                    call.enter("exec")
-                    channel.exec_command(COMMAND)
+                with closing(self._shell()) as channel:
+                    self._make_sure()
                     call.sending()
-                    return self._converse(call, channel, script, limit)
+                    return self._converse(call, channel, script, limit, ahead=ahead)
         except paramiko.ChannelException as error:  # refused; the connection serves others
             raise self._lost(call, error) from error
         except Abandoned:  # cut by the guard, or not used at all
@@ -169,30 +163,52 @@ class Link:
             self.close()
             raise lost from error
 
-    def open_ahead(self) -> None:
-        """Open the session of the next call, which then has one round trip less. Raises what the library raises."""
-        if self._opening.acquire(blocking=False):
-            try:
-                if not self._ahead:
-                    self._ahead.append(self._transport.open_session())
-            finally:
-                self._opening.release()
-
-    def _session(self) -> paramiko.Channel:
+    def _shell(self) -> paramiko.Channel:
+        """A session with a shell that waits for its script."""
         with self._opening:  # what is on its way is for us: a server may allow no second one
             while self._ahead:
                 if not (channel := self._ahead.pop()).closed:
                     return channel
-        return self._transport.open_session()
+        return self._start_shell()
 
-    def _converse(self, call: Call[Any], channel: paramiko.Channel, script: bytes, limit: int) -> Output:
+    def _start_shell(self) -> paramiko.Channel:
+        """Two round trips: only when the shell runs does a server take what is for it to read."""
+        channel = self._wire.open_session()
+        channel.exec_command(COMMAND)
+        self._heard_at = time.monotonic()
+        return channel
+
+    def _start_ahead(self) -> None:
+        """Start the shell of the next call, which then has one round trip and not three."""
+        if self._opening.acquire(blocking=False):
+            try:
+                if not self._ahead:
+                    with suppress(Exception):  # the next call will see
+                        self._ahead.append(self._start_shell())
+            finally:
+                self._opening.release()
+
+    def _make_sure(self) -> None:
+        """Raises EOFError if the connection is dead; only one that was quiet for a while has to prove it."""
+        if isinstance(self._sock, TunedSocket) and self._sock.has_ended():
+            raise EOFError
+        is_quiet = time.monotonic() - self._heard_at > BELIEVED_FOR
+        if not (self._still_answers() if is_quiet else self.is_alive()):
+            raise EOFError
+
+    def _converse(
+        self, call: Call[Any], channel: paramiko.Channel, script: bytes, limit: int, *, ahead: bool
+    ) -> Output:
         streams = _Streams(channel, limit)
         call.enter("script")
         _send(channel, script, streams)
         call.enter(lambda: "exit status" if channel.eof_received else "output")
+        if ahead:
+            threading.Thread(target=self._start_ahead, name="iris-ssh-ahead", daemon=True).start()
         streams.read_to_end()
         if not channel.eof_received and not self._still_answers():
             raise EOFError
+        self._heard_at = time.monotonic()
         return Output(stdout=bytes(streams.out), stderr=bytes(streams.err), status=channel.exit_status)
 
     def _still_answers(self) -> bool:
@@ -201,7 +217,7 @@ class Link:
         The status can come before the last output, so it proves nothing alone. OpenSSH also says that no more
         output will come; a server that doesn't is asked for a sign of life.
         """
-        self._transport.global_request("keepalive@openssh.com", wait=True)
+        self._wire.global_request("keepalive@openssh.com", wait=True)
         return self.is_alive()
 
     def _lost(self, call: Call[Any], error: Exception) -> NoAnswer:
@@ -209,35 +225,6 @@ class Link:
         silent = isinstance(self._sock, TunedSocket) and self._sock.fell_silent
         kind = SilenceKind.TIMEOUT if silent else SilenceKind.PROTOCOL
         return NoAnswer(kind, call.step, f"{call.place}: {readable(error)}", sent=call.sent)
-
-
-class _Transport(paramiko.Transport):
-    """The library's connection without what takes time with hundreds of them and serves nobody here."""
-
-    def _log(self, level: int, msg: object, *args: object) -> None:
-        """Nothing would be written."""
-
-    def _filter_algorithm(self, type_: str) -> tuple[str, ...]:
-        """No algorithm is disabled; the library would look for each, whenever it looks at a list of them."""
-        preferred: tuple[str, ...] = getattr(self, f"_preferred_{type_}")
-        return preferred
-
-
-class _Packetizer(Packetizer):
-    """The library's reader and writer of packets, with three of its habits broken."""
-
-    def start_handshake(self, timeout: float) -> None:
-        """No timer thread: it would keep the interpreter from exiting for 15 s."""
-
-    def close(self) -> None:
-        """Without a word: a tunnel says goodbye through a connection that may be gone."""
-        with suppress(EOFError, OSError, paramiko.SSHException):
-            super().close()
-
-    def read_all(self, n: int, check_rekey: bool = False) -> bytes:
-        if n > LARGEST_PACKET:
-            raise paramiko.SSHException(f"packet of {n} bytes")
-        return super().read_all(n, check_rekey)
 
 
 class _Wake(threading.Event):
@@ -310,8 +297,3 @@ def readable(error: BaseException) -> str:
     else:
         text = str(error) or type(error).__name__
     return "".join(c if c.isprintable() else "�" for c in text[:200])
-
-
-def _key_type(algorithm: str) -> str:
-    """The type of the key that a signature algorithm uses: RSA keys have several."""
-    return "ssh-rsa" if algorithm.startswith("rsa-sha2-") else algorithm

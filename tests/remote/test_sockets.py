@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+import struct
 import time
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ import pytest
 
 from iris_cli.remote import sockets
 from iris_cli.remote.sockets import TunedSocket
+from tests.support.worker_host import until
 
 PATIENCE = 30.0
 
@@ -65,3 +67,19 @@ def test_what_is_read_ahead_comes_in_order_and_whole(pair: tuple[TunedSocket, so
         assert len(piece) <= size
         heard, size = heard + piece, size % 100 + 1
     assert heard == said
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_connection_that_the_other_side_has_ended_is_found_to_be_so_without_waiting(
+    pair: tuple[TunedSocket, socket.socket], *, reset: bool
+) -> None:
+    ours, theirs = pair
+    ours.settimeout(None)
+    assert not ours.has_ended()
+    theirs.sendall(b"x")
+    assert not ours.has_ended()
+    assert ours.recv(1) == b"x"
+    if reset:
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    theirs.close()
+    until(ours.has_ended)

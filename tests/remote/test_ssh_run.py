@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,10 +14,10 @@ import pytest
 from paramiko import Channel, Transport
 
 from iris_cli.core.observations import SilenceKind
-from iris_cli.remote import ssh_dial
+from iris_cli.remote import ssh_dial, ssh_link
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.ssh_link import MOST_SESSIONS
+from iris_cli.remote.ssh_link import MOST_SESSIONS, Link
 from iris_cli.remote.transport import NoAnswer, Output, Target
 from tests.support.relay import Fault, relay
 from tests.support.sshd import PATIENCE, SshLab
@@ -173,27 +175,48 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[Channel]:
     return opened
 
 
-def test_the_session_of_the_next_call_is_opened_ahead(
-    ssh_lab: SshLab, ssh: SshTransport, sessions: list[Channel]
+def started_ahead(link: Link) -> bool:
+    """Whether the next call has its shell."""
+    return bool(link._ahead)
+
+
+@pytest.fixture
+def links(monkeypatch: pytest.MonkeyPatch) -> list[Link]:
+    """All connections that are made."""
+    made: list[Link] = []
+    initialize = Link.__init__
+
+    def note(link: Link, sock: socket.socket | Channel, key_types: Collection[str]) -> None:
+        initialize(link, sock, key_types)
+        made.append(link)
+
+    monkeypatch.setattr(Link, "__init__", note)
+    return made
+
+
+def test_the_shell_of_the_next_call_is_started_ahead(
+    ssh_lab: SshLab, ssh: SshTransport, sessions: list[Channel], links: list[Link]
 ) -> None:
     (host,) = ssh_lab()
     for number in range(3):
         assert run(ssh, host.target(), f"exit {number}").status == number
-        until(lambda: len(sessions) == number + 2)  # noqa: B023 - called at once
+        until(lambda: started_ahead(links[0]))
+        assert len(sessions) == number + 2
     assert [session.closed for session in sessions] == [True, True, True, False]
+    assert sessions[3].event_ready  # the server has agreed to run it
 
 
-def test_a_session_that_was_opened_ahead_and_is_gone_is_not_missed(
-    ssh_lab: SshLab, ssh: SshTransport, sessions: list[Channel]
+def test_a_shell_that_was_started_ahead_and_is_gone_is_not_missed(
+    ssh_lab: SshLab, ssh: SshTransport, links: list[Link]
 ) -> None:
     (host,) = ssh_lab()
     run(ssh, host.target(), "true")
-    until(lambda: len(sessions) == 2)
-    sessions[1].close()
+    until(lambda: started_ahead(links[0]))
+    links[0]._ahead[0].close()
     assert run(ssh, host.target(), "exit 3").status == 3
 
 
-def test_with_many_connections_nothing_is_opened_ahead(
+def test_with_many_connections_nothing_is_started_ahead(
     ssh_lab: SshLab, ssh: SshTransport, sessions: list[Channel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ssh_dial, "FEW", 0)
@@ -225,6 +248,37 @@ def test_a_connection_that_dies_when_it_is_used_again_is_replaced_too(
         run(ssh, target, "true")
         assert run(ssh, target, "echo again").stdout == b"again\n"
         assert way.connections == 2
+
+
+@pytest.mark.parametrize(("believed_for", "is_sent"), [(0.0, False), (3600.0, True)])
+def test_a_connection_that_was_quiet_is_sent_nothing_before_it_has_proven_to_be_alive(
+    ssh_lab: SshLab,
+    ssh: SshTransport,
+    links: list[Link],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    believed_for: float,
+    is_sent: bool,
+) -> None:
+    monkeypatch.setattr(ssh_link, "BELIEVED_FOR", believed_for)
+    (host,) = ssh_lab()
+    with relay(host.port) as way:
+        target = host.target(port=way.port)
+        run(ssh, target, "true")
+        until(lambda: started_ahead(links[0]))
+        way.freeze()
+        with pytest.raises(NoAnswer) as caught:
+            ssh.run(target, b"true", connect_timeout=PATIENCE, timeout=1)
+    assert (caught.value.kind, caught.value.sent) == (SilenceKind.TIMEOUT, is_sent)
+
+
+def test_a_quiet_connection_that_is_alive_serves_again(
+    ssh_lab: SshLab, ssh: SshTransport, links: list[Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh_link, "BELIEVED_FOR", 0.0)
+    (host,) = ssh_lab()
+    assert [run(ssh, host.target(), f"exit {n}").status for n in range(3)] == [0, 1, 2]
+    assert len(links) == 1
 
 
 def test_after_close_nothing_is_connected_and_closing_again_is_fine(
