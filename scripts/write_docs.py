@@ -13,7 +13,8 @@ from typing import Any
 
 from typer.main import get_command
 
-from iris_cli.cli.app import build
+from iris_cli.cli.app import COMMANDS, SETUP_COMMANDS
+from iris_cli.cli.tree import build
 from iris_cli.core import constraints, events, job, outcome, resources, task, topology, worker
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import evolve, replay
@@ -145,7 +146,7 @@ def cli() -> Iterator[str]:
     yield "Global options may stand anywhere before `--`; `--json` works with every command."
     yield from ("", "## Exit codes", "", "| code | meaning |", "|---|---|")
     yield from (f"| {code.value} | {_MEANINGS[code]} |" for code in ExitCode)
-    root = get_command(build())
+    root = get_command(build((*COMMANDS, *SETUP_COMMANDS)))
     yield from _command("iris", root)
 
 

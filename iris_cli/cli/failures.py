@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 
 from iris_cli.errors import ConfigError, ExitCode, IrisError
 from iris_cli.render.clean import clean_line
@@ -12,6 +11,8 @@ from iris_cli.render.clean import clean_line
 def report(error: IrisError, *, verbose: bool) -> ExitCode:
     """Say what is wrong and what to type next; the traceback only if asked for."""
     if verbose:
+        import traceback
+
         traceback.print_exception(error)
     lines = [f"error: {error.message}"]
     if isinstance(error, ConfigError):

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli import quick
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode, LockedError
+from iris_cli.errors import ExitCode
 
 
 def register(app: typer.Typer) -> None:
@@ -31,21 +32,7 @@ def schedule(
     iris: Context = context.obj
     if dry_run:
         return _show_plan(iris)
-    from iris_cli.ops import cycle
-    from iris_cli.render import cycles
-
-    session = iris.session("iris schedule")
-    while True:
-        try:
-            cycles.show(iris.output, session.cluster, cycle.run(session))
-        except LockedError as error:
-            if iris.lock_timeout != 0:
-                raise
-            iris.output.message(f"busy: {error.message}")  # cron: the other one does the work
-        if interval is None or once:
-            return ExitCode.OK
-        iris.output.flush()
-        session.clock.sleep(interval)
+    return quick.schedule(iris, once=once, interval=interval)
 
 
 def _show_plan(iris: Context) -> int:

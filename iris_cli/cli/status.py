@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode, UsageError
+from iris_cli.cli import quick
 
 _EXAMPLES = """Examples:
 
@@ -45,27 +44,6 @@ def status(
     ] = False,
 ) -> int:
     """Show the cluster and its jobs, or one job. Instant: no network, no lock."""
-    from iris_cli.ops.status import cluster_status, job_status
-    from iris_cli.render import status as render
-
-    if job is not None and (label or state):
-        raise UsageError(
-            "--label and --state choose among all jobs", hint=f"leave them out: iris status {job}"
-        )
-    iris: Context = context.obj
-    session = iris.session("iris status")
-
-    def show() -> None:
-        if job is not None:
-            render.show_job(iris.output, job_status(session, job, at=at), everything=everything)
-        else:
-            found = cluster_status(session, at=at, labels=label or (), states=state or ())
-            render.show_cluster(iris.output, found, everything=everything)
-
-    if not watch:
-        show()
-        return ExitCode.OK
-    from iris_cli.render.refresh import refresh
-
-    refresh(iris.output, show, session.clock.sleep)
-    return ExitCode.OK
+    return quick.status(
+        context.obj, job, at=at, watch=watch, labels=label or (), states=state or (), everything=everything
+    )

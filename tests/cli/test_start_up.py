@@ -1,11 +1,17 @@
-"""What a command line costs before it does anything: only the modules of the command that is meant are loaded."""
+"""What a command line costs before it does anything: only what the command that is meant needs is loaded."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
+
+from bench.cluster_files import ClusterFiles
+from iris_cli.cli import app, quick, tree
 
 SCRIPT = """
 import sys
@@ -14,6 +20,12 @@ code = run(sys.argv[1:])
 loaded = [name for name in (*COMMANDS, *SETUP_COMMANDS) if f"iris_cli.cli.{name}" in sys.modules]
 print(f"\\n{code} {'all' if len(loaded) == len((*COMMANDS, *SETUP_COMMANDS)) else ','.join(loaded)}")
 """
+SLOW = frozenset(
+    (
+        *("paramiko", "cryptography", "typer", "rich", "dataclasses", "inspect", "asyncio", "subprocess"),
+        *("logging", "argparse", "importlib.metadata", "importlib.resources"),
+    )
+)
 
 
 @pytest.mark.parametrize(
@@ -32,3 +44,145 @@ print(f"\\n{code} {'all' if len(loaded) == len((*COMMANDS, *SETUP_COMMANDS)) els
 def test_only_the_command_that_is_meant_is_loaded(words: list[str], outcome: str) -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == outcome
+
+
+@pytest.fixture
+def idle(tmp_path: Path) -> ClusterFiles:
+    return ClusterFiles.make(tmp_path, 8)
+
+
+@pytest.mark.parametrize(
+    ("words", "allowed"),
+    [
+        (["schedule", "--once"], set()),
+        (["schedule", "--once", "--lock-timeout", "0"], set()),
+        (["status", "--json"], set()),
+        (["status", "--quiet"], set()),
+        (["status"], {"rich", "dataclasses", "inspect", "subprocess", "logging"}),
+    ],
+    ids=str,
+)
+def test_what_is_run_again_and_again_loads_nothing_slow(
+    words: list[str], allowed: set[str], idle: ClusterFiles
+) -> None:
+    script = "import sys; from iris_cli.cli import app; app.run(sys.argv[1:]); print('\\n', *sys.modules)"
+    command = [sys.executable, "-S", "-c", script, *idle.iris(*words)[3:]]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    env = {**idle.environment, "PYTHONPATH": paths}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "iris_cli.ops.session" in loaded
+    assert loaded & (SLOW - allowed) == set()
+
+
+Seen = list[tuple[str, tuple[Any, ...], dict[str, Any]]]
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    """Which commands were run, and with what."""
+    found: Seen = []
+
+    def record(name: str, *given: Any, **options: Any) -> int:
+        found.append((name, given, options))
+        return 0
+
+    monkeypatch.setattr(quick, "schedule", lambda iris, **options: record("schedule", iris, **options))
+    monkeypatch.setattr(
+        quick, "status", lambda iris, job=None, **options: record("status", iris, job, **options)
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "schedule",
+        "schedule --once",
+        "schedule --once --once",
+        "schedule --once --lock-timeout 0",
+        "schedule --lock-timeout 2.5 --quiet",
+        "schedule --json -q --no-color",
+        "--config there/cluster.yaml --state-dir /state schedule",
+        "schedule --config one --config two",
+        "--verbose status",
+        "-v status",
+        "status",
+        "status --all",
+        "status train",
+        "status train --all --json",
+        "status --all train/child",
+        "status ''",
+    ],
+)
+def test_a_plain_line_means_what_the_library_reads_in_it(line: str, seen: Seen) -> None:
+    words = app.hoist([word.strip("'") for word in line.split()])
+    act = quick.understood(words)
+    assert act is not None
+    assert act() == tree.run(words, app.COMMANDS) == 0
+    (ours, our_given, our_options), (theirs, their_given, their_options) = seen
+    unsaid = {"interval": None, "at": None, "watch": False, "labels": (), "states": ()}
+    assert (ours, our_given) == (theirs, their_given)
+    assert {**unsaid, **our_options} == {**unsaid, **their_options}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "launch",
+        "--version",
+        "--once schedule",
+        "status --help",
+        "status -h",
+        "status one two",
+        "status --watch",
+        "status --at 2h",
+        "status --state running",
+        "status --al",
+        "status -- train",
+        "schedule --once extra",
+        "schedule --interval 3",
+        "schedule --dry-run",
+        "schedule --lock-timeout",
+        "schedule --lock-timeout soon",
+        "schedule --lock-timeout -1",
+        "schedule --lock-timeout nan",
+        "schedule --lock-timeout=0",
+        "schedule --config",
+        "schedule --config --quiet",
+        "stauts",
+    ],
+)
+def test_any_other_line_is_left_to_the_library(line: str) -> None:
+    assert quick.understood(app.hoist(line.split())) is None
+
+
+def test_both_ways_are_taken(seen: Seen, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["schedule", "--once"]) == 0
+    assert app.run(["schedule", "--interval", "3"]) == 0
+    assert app.run(["schedule", "--bogus"]) == 2
+    assert [(name, options) for name, _, options in seen] == [
+        ("schedule", {"once": True}),
+        ("schedule", {"once": False, "interval": 3.0}),
+    ]
+    assert capsys.readouterr().err == "error: No such option: --bogus\nhint: iris schedule --help\n"
+
+
+def test_completion_knows_the_commands_and_their_options() -> None:
+    def completed(words: str, number: int) -> list[str]:
+        env = {
+            **os.environ,
+            "_IRIS_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(number),
+        }
+        program = "from iris_cli.cli.app import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False
+        )
+        return done.stdout.split()
+
+    assert completed("iris sta", 1) == ["status"]
+    assert completed("iris status --a", 2) == ["--at", "--all"]

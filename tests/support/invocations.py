@@ -90,10 +90,10 @@ def _serve() -> None:
     """Fork an invocation for each line that asks for one; wait for the one that another line names."""
     import paramiko  # noqa: F401,RUF100 - loaded before the first fork, not after each
 
-    from iris_cli.cli import app
+    from iris_cli.cli import app, tree
     from iris_cli.remote import ssh_config, ssh_dial  # noqa: F401,RUF100 - likewise
 
-    app.build()
+    tree.build((*app.COMMANDS, *app.SETUP_COMMANDS))
     running = set()
     for line in sys.stdin:
         request = json.loads(line)

@@ -1,0 +1,134 @@
+"""The commands that are run again and again: by cron, in a prompt, all day long.
+
+The library that reads command lines takes longer to load than they take to run. So a plain line is read here, and
+whatever isn't plain is left to the library, which knows the errors, the help and the completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, LockedError, UsageError
+from iris_cli.render.console import Output
+
+_GLOBAL = {
+    "--json": "as_json",
+    "--quiet": "quiet",
+    "-q": "quiet",
+    "--no-color": "no_color",
+    "--verbose": "verbose",
+    "-v": "verbose",
+    "--config": "config",
+    "--state-dir": "state_dir",
+    "--lock-timeout": "lock_timeout",
+}
+_VALUES: dict[str, Callable[[str], Any]] = {"config": Path, "state_dir": Path, "lock_timeout": float}
+
+
+def understood(words: Sequence[str]) -> Callable[[], int] | None:
+    """What a plain line means, global options first. None for any other line."""
+    rest = iter(words)
+    given, command = _global_options(rest)
+    arguments = list(rest)
+    if command == "schedule" and set(arguments) <= {"--once"}:
+        return lambda: schedule(context_of(**given), once="--once" in arguments)
+    jobs = [word for word in arguments if word != "--all"]
+    if command == "status" and not any(word.startswith("-") for word in jobs) and len(jobs) < 2:
+        return lambda: status(context_of(**given), *jobs, everything="--all" in arguments)
+    return None
+
+
+def _global_options(words: Iterator[str]) -> tuple[dict[str, Any], str]:
+    """The options before the first word that is none, and that word; it is empty if something isn't plain."""
+    given: dict[str, Any] = {}
+    for word in words:
+        name = _GLOBAL.get(word, "")
+        if not name:
+            return given, word
+        value = next(words, "") if name in _VALUES else ""
+        if name in _VALUES and (not value or value.startswith("-") or not _is_fine(name, value)):
+            return given, ""
+        given[name] = _VALUES[name](value) if value else True
+    return given, ""
+
+
+def _is_fine(name: str, value: str) -> bool:
+    return name != "lock_timeout" or value.replace(".", "", 1).isdecimal()
+
+
+def context_of(
+    *,
+    config: Path | None = None,
+    state_dir: Path | None = None,
+    lock_timeout: float | None = None,
+    as_json: bool = False,
+    quiet: bool = False,
+    no_color: bool = False,
+    verbose: bool = False,
+) -> Context:
+    """What the global options mean."""
+    return Context(
+        config_path=config,
+        state_path=state_dir,
+        lock_timeout=lock_timeout,
+        verbose=verbose,
+        output=Output(as_json=as_json, quiet=quiet, color=not no_color),
+    )
+
+
+def schedule(iris: Context, *, once: bool = False, interval: float | None = None) -> int:
+    """One cycle, or one every so many seconds."""
+    from iris_cli.ops import cycle
+    from iris_cli.render import cycles
+
+    session = iris.session("iris schedule")
+    while True:
+        try:
+            cycles.show(iris.output, session.cluster, cycle.run(session))
+        except LockedError as error:
+            if iris.lock_timeout != 0:
+                raise
+            iris.output.message(f"busy: {error.message}")  # cron: the other one does the work
+        if interval is None or once:
+            return ExitCode.OK
+        iris.output.flush()
+        session.clock.sleep(interval)
+
+
+def status(
+    iris: Context,
+    job: str | None = None,
+    *,
+    at: str | None = None,
+    watch: bool = False,
+    labels: Sequence[str] = (),
+    states: Sequence[str] = (),
+    everything: bool = False,
+) -> int:
+    """Show the cluster and its jobs, or one job."""
+    from iris_cli.ops.status import cluster_status, job_status
+    from iris_cli.render import status as render
+
+    if job is not None and (labels or states):
+        raise UsageError(
+            "--label and --state choose among all jobs", hint=f"leave them out: iris status {job}"
+        )
+    session = iris.session("iris status")
+
+    def show() -> None:
+        if job is not None:
+            render.show_job(iris.output, job_status(session, job, at=at), everything=everything)
+        else:
+            found = cluster_status(session, at=at, labels=labels, states=states)
+            render.show_cluster(iris.output, found, everything=everything)
+
+    if not watch:
+        show()
+        return ExitCode.OK
+    from iris_cli.render.refresh import refresh
+
+    refresh(iris.output, show, session.clock.sleep)
+    return ExitCode.OK

@@ -1,0 +1,82 @@
+"""The tree of commands, for the library that reads command lines: global options, and one module for each command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from iris_cli import __version__
+from iris_cli.cli import quick
+from iris_cli.errors import ExitCode, UsageError
+
+
+def run(words: Sequence[str], commands: Sequence[str]) -> int:
+    """Run a command line with these commands. Raises UsageError for what can't be read."""
+    try:
+        code = build(commands)(args=words, prog_name="iris", standalone_mode=False)
+        return int(code or ExitCode.OK)
+    except typer.Abort:
+        return ExitCode.INTERRUPTED
+    except typer.TyperException as error:
+        raise UsageError(error.format_message(), hint=_help_of(error)) from None
+
+
+def build(commands: Sequence[str]) -> typer.Typer:
+    """The tree of these commands: each takes time to build. Their modules import what they need when they run."""
+    app = typer.Typer(
+        name="iris",
+        help="Run jobs on the TPU slices (or any SSH hosts) you already have.",
+        no_args_is_help=True,
+        add_completion=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_global_options)
+    for name in commands:
+        import_module(f"iris_cli.cli.{name}").register(app)
+    return app
+
+
+def _help_of(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)  # only errors of usage have one
+    return f"{context.command_path if context is not None else 'iris'} --help"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"iris {__version__}")
+        raise typer.Exit
+
+
+def _global_options(
+    context: typer.Context,
+    config: Annotated[Path | None, typer.Option(help="cluster.yaml to use.", show_default=False)] = None,
+    state_dir: Annotated[
+        Path | None, typer.Option(help="State directory to use.", show_default=False)
+    ] = None,
+    lock_timeout: Annotated[
+        float | None,
+        typer.Option(help="Seconds to wait for another iris command.", show_default=False, min=0),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results only.")] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show tracebacks.")] = False,
+    _show_version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    context.obj = quick.context_of(
+        config=config,
+        state_dir=state_dir,
+        lock_timeout=lock_timeout,
+        as_json=as_json,
+        quiet=quiet,
+        no_color=no_color,
+        verbose=verbose,
+    )
