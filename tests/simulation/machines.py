@@ -75,11 +75,10 @@ class Machine:
         self.facts = facts
         self.key = key
         self.boots = 1
-        self.up_since = scheduler.now
         self.homes: dict[WorkerId, Home] = {}
         self.processes: dict[Token, Running] = {}
         self.exists = True
-        self.booting_until = 0.0
+        self.up_since = scheduler.now  # in the future while it boots
         self.disk_full = False
         self.chips_busy = False  # by a process that iris knows nothing of
         self.unkillable = False
@@ -99,7 +98,7 @@ class Machine:
 
     @property
     def answers(self) -> bool:
-        return self.exists and self._scheduler.now >= self.booting_until
+        return self.exists and self._scheduler.now >= self.up_since
 
     def home(self, worker: WorkerId) -> Home:
         return self.homes.setdefault(worker, Home())
@@ -278,8 +277,7 @@ class Machine:
         for home in self.homes.values():
             self._truth.rebooted(home.entries)
         self.boots += 1
-        self.booting_until = self._scheduler.now + takes
-        self.up_since = self.booting_until
+        self.up_since = self._scheduler.now + takes
         self.unkillable = False
         self.chips_busy = False
 

@@ -297,7 +297,7 @@ class Truth:
             other = self.lives.get(token)
             if other is None or other.worker != life.worker:
                 continue
-            if other.over:
+            if other.over and not other.presumed:
                 self.story.breach(
                     f"{life.id} starts on {machine.name} beside {other.id}, which is over in the log"
                 )

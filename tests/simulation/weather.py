@@ -85,7 +85,7 @@ class Weather:
         self._put_addresses_back()
         for machine in self._machines():
             machine.tidy_up()
-            machine.booting_until = min(machine.booting_until, self._scheduler.now)
+            machine.up_since = min(machine.up_since, self._scheduler.now)
             for token in machine.processes:
                 machine.meets(token, Fate(self._rng.uniform(1.0, 60.0)))
 
@@ -183,7 +183,7 @@ class Weather:
         new = Machine(
             f"{worker}.{self._recreated}", old.facts, key, self._scheduler, self.site.truth, self._behaviour
         )
-        new.booting_until = self._scheduler.now + self._rng.choice((1.0, 60.0, 300.0))
+        new.up_since = self._scheduler.now + self._rng.choice((1.0, 60.0, 300.0))
         self._tell("re-created:", worker, "as", new.name, "with key", key)
         self._shock(old)
         old.delete()
