@@ -39,6 +39,8 @@ class Priority(StrEnum):
     def rank(self) -> int:
         return {"high": 0, "normal": 1, "low": 2}[self.value]
 
+    __hash__ = str.__hash__  # that of the text it is equal to; an enum's own one is much slower
+
 
 class EnvPreset(StrEnum):
     """Environment variables that make a gang on ordinary hosts find each other."""
@@ -67,8 +69,15 @@ class CoschedulingConfig:
             raise ValueError("coscheduling.group_by is empty")
 
 
+class _Remembers:
+    """A slot for what is worked out once, and is no field of the record."""
+
+    __slots__ = ("_signature",)
+    _signature: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(_Remembers):
     """A job as submitted, and below `order` what became of it.
 
     `command` is the argument vector, executed as it is. Times are seconds since the epoch, durations are
@@ -118,6 +127,27 @@ class Job:
     @property
     def task_ids(self) -> tuple[TaskId, ...]:
         return _task_ids(self.id, self.replicas)
+
+    @property
+    def signature(self) -> str:
+        """What it asks of workers: equal for jobs that ask for the same, whatever else they differ in."""
+        try:
+            return self._signature
+        except AttributeError:
+            object.__setattr__(self, "_signature", _signature(self))
+            return self._signature
+
+
+def _signature(job: Job) -> str:
+    """As text, which keeps its hash. `repr` tells `1`, `1.0` and `"1"` apart."""
+    resources, device = job.resources, job.resources.device
+    constraints = [
+        (each.key, each.op.value, each.mode.value, *[operand.value for operand in each.operands])
+        for each in job.constraints
+    ]
+    kind = device and (device.kind, device.variant, device.count)
+    shape = job.coscheduling and (job.coscheduling.group_by, job.replicas, job.slices)
+    return repr((constraints, *job.tolerations, resources.cpu_millis, resources.memory, kind, shape))
 
 
 @lru_cache(maxsize=1024)

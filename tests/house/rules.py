@@ -31,8 +31,9 @@ _BELOW = {
 }
 _CORE_STDLIB = frozenset(
     (
-        *("__future__", "bisect", "collections", "collections.abc", "dataclasses", "difflib", "enum"),
-        *("functools", "heapq", "itertools", "math", "operator", "re", "signal", "types", "typing"),
+        *("__future__", "bisect", "collections", "collections.abc", "dataclasses", "difflib"),
+        *("enum", "functools", "gc", "heapq", "itertools", "math", "operator", "re", "signal", "types"),
+        "typing",
     )
 )
 _HOMES = {

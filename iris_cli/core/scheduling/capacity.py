@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from iris_cli.core.resources import Resources
@@ -79,10 +80,11 @@ class Levels:
 
     __slots__ = ("_levels",)
 
-    def __init__(self, amounts: Iterable[int]) -> None:
+    def __init__(self, holders: Iterable[tuple[int, Sequence[int]]]) -> None:
+        """From amounts and the positions of those who have them; an amount may come several times."""
         positions: dict[int, list[int]] = {}
-        for position, amount in enumerate(amounts):
-            positions.setdefault(amount, []).append(position)
+        for amount, those in holders:
+            positions.setdefault(amount, []).extend(those)
         self._levels = [(amount, mask_of(positions[amount])) for amount in sorted(positions, reverse=True)]
 
     def most(self, workers: int) -> int:
@@ -117,7 +119,7 @@ class WorkerCapacity(NamedTuple):
         """Derive it; the chips have one tenant at most."""
         claims = worker.claims
         if not claims:
-            return cls(Amounts.idle(worker), tuple(range(worker.gpus)), 0)
+            return _idle(worker.cpu, worker.memory, worker.gpus)
         cpu_millis, memory, chips = worker.cpu_millis, worker.memory, 1
         taken: list[int] = []
         for claim in claims.values():
@@ -130,24 +132,25 @@ class WorkerCapacity(NamedTuple):
         return cls(Amounts(cpu_millis, memory, len(gpus), chips), gpus, len(claims))
 
 
+@lru_cache(maxsize=256)
+def _idle(cpu: float, memory: int, gpus: int) -> WorkerCapacity:
+    """Kept, for most workers are like many others."""
+    return WorkerCapacity(Amounts(round(cpu * 1000), memory, gpus, 1), tuple(range(gpus)), 0)
+
+
 class Dimension:
-    """One resource of every worker: how much is left, and for each amount anybody asks for, who has it."""
+    """One resource: for each amount that anybody asks for, who has it, at the start of the cycle and now."""
 
-    __slots__ = ("_needs", "at_start", "left", "levels", "now")
+    __slots__ = ("_needs", "at_start", "levels", "now")
 
-    def __init__(self, left: Iterable[int], needs: Iterable[int]) -> None:
-        self.left = list(left)
+    def __init__(self, levels: Levels, needs: Iterable[int], everyone: int) -> None:
         self._needs = sorted(dict.fromkeys(need for need in needs if need > 0))
-        self.levels = Levels(self.left)  # at the start of the cycle
-        everyone = (1 << len(self.left)) - 1
-        self.at_start = {0: everyone, **self.levels.reaching(reversed(self._needs))}
+        self.levels = levels  # at the start of the cycle
+        self.at_start = {0: everyone, **levels.reaching(reversed(self._needs))}
         self.now = dict(self.at_start)
 
-    def take(self, position: int, amount: int) -> None:
-        """Commit an amount of one worker; it leaves the sets of those who have what it no longer has."""
-        before = self.left[position]
-        after = self.left[position] = before - amount
+    def shrink(self, position: int, before: int, after: int) -> None:
+        """A worker has less now: it leaves the sets of those who have what it no longer has."""
         needs = self._needs
-        if needs and after < needs[-1]:
-            for need in needs[bisect_right(needs, after) : bisect_right(needs, before)]:
-                self.now[need] ^= 1 << position
+        for need in needs[bisect_right(needs, after) : bisect_right(needs, before)]:
+            self.now[need] ^= 1 << position

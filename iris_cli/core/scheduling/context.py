@@ -10,6 +10,7 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.scheduling.capacity import Amounts, Dimension, Levels, WorkerCapacity, mask_of
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.groups import Group
+from iris_cli.core.scheduling.packing import Packing, Parcel
 
 
 class SchedulingContext:
@@ -20,20 +21,40 @@ class SchedulingContext:
     """
 
     def __init__(self, fleet: Fleet, needs: Sequence[Amounts]) -> None:
-        capacities = [WorkerCapacity.of(worker) for worker in fleet.workers]
         self.fleet = fleet
-        self.cpu, self.memory, self.gpus, self.chips = self.dimensions = [
-            Dimension((each.left[number] for each in capacities), (need[number] for need in needs))
-            for number in range(len(Amounts._fields))
-        ]
+        capacities = [WorkerCapacity.of(worker) for worker in fleet.workers]
         self.attempts = [each.attempts for each in capacities]
         self._free_gpus = [each.gpus for each in capacities]
+        self._survey_room([each.left for each in capacities], needs)
         self.changes: list[int] = []
         self.version = 0
         self.open = fleet.everyone  # not reserved for a gang
         self.reserved_by: dict[int, JobId] = {}
         self.reservations: dict[JobId, list[Group]] = {}
         self._survey_slices()
+
+    # Room
+
+    def _survey_room(self, left: list[Amounts], needs: Sequence[Amounts]) -> None:
+        alike: dict[Amounts, list[int]] = {}
+        for position, amounts in enumerate(left):
+            alike.setdefault(amounts, []).append(position)
+        self._packing = Packing([*alike, *needs])
+        stocks = {amounts: self._packing.stock(amounts) for amounts in alike}
+        self._stock = [stocks[amounts] for amounts in left]
+        self._most = self._packing.parcel(Amounts(*map(max, zip(*needs, strict=True)))).packed if needs else 0
+        self.cpu, self.memory, self.gpus, self.chips = self.dimensions = [
+            Dimension(
+                Levels((amounts[number], those) for amounts, those in alike.items()),
+                [need[number] for need in needs],
+                self.fleet.everyone,
+            )
+            for number in range(len(Amounts._fields))
+        ]
+
+    def parcel(self, need: Amounts) -> Parcel:
+        """What one task takes, in the form in which it is taken."""
+        return self._packing.parcel(need)
 
     def with_room(self, need: Amounts) -> int:
         """The workers with room for one task now, whatever else may speak against them."""
@@ -44,24 +65,53 @@ class SchedulingContext:
             & self.chips.now[need.chips]
         )
 
-    def has_room(self, position: int, need: Amounts) -> bool:
+    def has_room(self, position: int, parcel: Parcel) -> bool:
         """Whether one worker has room for one task now."""
-        return (
-            self.cpu.left[position] >= need.cpu_millis
-            and self.memory.left[position] >= need.memory
-            and self.gpus.left[position] >= need.gpus
-            and self.chips.left[position] >= need.chips
-        )
+        signs = self._packing.signs
+        return (self._stock[position] - parcel.packed) & signs == signs
 
     def left(self, position: int) -> Amounts:
         """What one worker has left now."""
-        return Amounts(*(dimension.left[position] for dimension in self.dimensions))
+        return self._packing.left(self._stock[position])
+
+    def take(self, position: int, parcel: Parcel) -> bool:
+        """Give one task its share of a worker, but for the GPUs' numbers. False where there is no room."""
+        before = self._stock[position]
+        after = before - parcel.packed
+        signs = self._packing.signs
+        if after & signs != signs:
+            return False
+        self._stock[position] = after
+        if (after - self._most) & parcel.signs != parcel.signs:  # somebody may ask for more than that
+            self._shrink(position, before, after)
+        if not self.attempts[position]:
+            self._begin(position)
+        self.attempts[position] += 1
+        self.changes.append(position)
+        return True
+
+    def take_gpus(self, position: int, count: int) -> tuple[int, ...]:
+        """The indexes of the GPUs that go with what was taken: the lowest free ones."""
+        free = self._free_gpus[position]
+        self._free_gpus[position] = free[count:]
+        return free[:count]
+
+    def _shrink(self, position: int, before: int, after: int) -> None:
+        was, left = self._packing.left(before), self._packing.left(after)
+        for dimension, earlier, now in zip(self.dimensions, was, left, strict=True):
+            if now != earlier:
+                dimension.shrink(position, earlier, now)
 
     @cached_property
     def idle(self) -> list[Levels]:
         """What workers have while nothing runs there, in the order of `Amounts`."""
-        amounts = [Amounts.idle(worker) for worker in self.fleet.workers]
-        return [Levels(each[number] for each in amounts) for number in range(len(Amounts._fields))]
+        alike: dict[Amounts, list[int]] = {}
+        for position, worker in enumerate(self.fleet.workers):
+            alike.setdefault(Amounts.idle(worker), []).append(position)
+        return [
+            Levels((amounts[number], those) for amounts, those in alike.items())
+            for number in range(len(Amounts._fields))
+        ]
 
     def large_enough(self, need: Amounts) -> int:
         """The workers that would have room if nothing ran there."""
@@ -69,23 +119,6 @@ class SchedulingContext:
         for levels, amount in zip(self.idle, need, strict=True):
             found &= levels.reaching([amount])[amount]
         return found
-
-    def take(self, position: int, need: Amounts) -> tuple[int, ...]:
-        """Give one task its share of a worker. Returns the indexes of its GPUs, the lowest free ones."""
-        self.cpu.take(position, need.cpu_millis)
-        self.memory.take(position, need.memory)
-        gpus: tuple[int, ...] = ()
-        if need.gpus:
-            self.gpus.take(position, need.gpus)
-            free = self._free_gpus[position]
-            gpus, self._free_gpus[position] = free[: need.gpus], free[need.gpus :]
-        if need.chips:
-            self.chips.take(position, need.chips)
-        self.attempts[position] += 1
-        self.changes.append(position)
-        if self._whole >> position & 1:
-            self._break_into(self._slices.groups[self._slices.at[position]])
-        return gpus
 
     def reserve(self, job: JobId, groups: list[Group], positions: list[int]) -> None:
         """Keep workers for a gang: nobody after it in the queue gets them."""
@@ -113,10 +146,12 @@ class SchedulingContext:
                 self._accelerated |= those
         self._rank_tiers()
 
-    def _break_into(self, group: Group) -> None:
-        self._whole &= ~group.mask
-        self.version += 1
-        self._rank_tiers()
+    def _begin(self, position: int) -> None:
+        """A worker gets its first attempt: its slice, if it has one, may have been untouched."""
+        if self._whole >> position & 1:
+            self._whole &= ~self._slices.groups[self._slices.at[position]].mask
+            self.version += 1
+            self._rank_tiers()
 
     def _rank_tiers(self) -> None:
         """Whom single tasks go to first, so that whole slices stay whole; the last tier is everybody.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
+from iris_cli.core import collector
 from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
@@ -12,7 +13,7 @@ from iris_cli.core.scheduling.capacity import Amounts
 from iris_cli.core.scheduling.choice import Choices
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import Explainer, Explanation
-from iris_cli.core.scheduling.feasibility import Requirement, Signatures
+from iris_cli.core.scheduling.feasibility import Requirement
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import GangPlacer, malformed
 from iris_cli.core.scheduling.order import Entry, entries_of, split_overdue
@@ -76,6 +77,7 @@ class SchedulingResult:
         return self.choices.reason(task, self.assignments)
 
 
+@collector.at_rest
 def find_assignments(
     pending_tasks: Iterable[Task],
     workers: Iterable[Worker],
@@ -96,14 +98,14 @@ def find_assignments(
     queue, orphans = entries_of(pending_tasks, get_job)
     unmet: _Unmet = dict.fromkeys(orphans, _NO_JOB)
     due, timed_out = _admit(queue, now, unmet)
-    signatures = Signatures()
-    numbers = [signatures.number(entry.job) for entry in due]
+    signatures = [job.signature for job, _ in due]
+    samples = dict(zip(signatures, due, strict=True))
 
     fleet = Fleet(workers, now, Limits(backoff_max=backoff_max), unconfirmed_stops)
-    context = SchedulingContext(fleet, [Amounts.needed(job.resources) for job in signatures.samples])
-    requirements = [Requirement(job, context) for job in signatures.samples]
-    asked = {entry.job.id: requirements[number] for entry, number in zip(due, numbers, strict=True)}
-    placed = _place(due, asked, GangPlacer(context, gang_reserve_after), unmet)
+    context = SchedulingContext(fleet, [Amounts.needed(job.resources) for job, _ in samples.values()])
+    requirements = {signature: Requirement(job, context) for signature, (job, _) in samples.items()}
+    asked = [requirements[signature] for signature in signatures]
+    placed = _place(zip(due, asked, strict=True), GangPlacer(context, gang_reserve_after), unmet)
     return SchedulingResult(
         assignments=tuple(placed),
         timed_out_tasks=tuple(timed_out),
@@ -111,21 +113,22 @@ def find_assignments(
         reservations={
             job: tuple(str(group.key) for group in groups) for job, groups in context.reservations.items()
         },
-        choices=Choices(context, asked),
+        choices=Choices(context, dict(zip([job.id for job, _ in due], asked, strict=True))),
     )
 
 
-def _place(
-    due: list[Entry], asked: Mapping[JobId, Requirement], gangs: GangPlacer, unmet: _Unmet
-) -> list[Assignment]:
+def _place(queue: Iterable[tuple[Entry, Requirement]], gangs: GangPlacer, unmet: _Unmet) -> list[Assignment]:
     placed: list[Assignment] = []
-    for entry in due:
-        requirement = asked[entry.job.id]
-        if not entry.job.is_gang:
-            for task in place_tasks(gangs.context, requirement, entry.tasks, placed):
-                unmet[task.id] = requirement
-        elif not gangs.place(entry, requirement, placed):
-            unmet[entry.job.id] = requirement
+    for entry, requirement in queue:
+        job, tasks = entry
+        if requirement.shape is not None:
+            if not gangs.place(entry, requirement, placed):
+                unmet[job.id] = requirement
+            continue
+        if not requirement.exhausted:
+            tasks = place_tasks(gangs.context, requirement, tasks, placed)
+        for task in tasks:
+            unmet[task.id] = requirement
     return placed
 
 
@@ -134,13 +137,14 @@ def _admit(queue: list[Entry], now: float, unmet: _Unmet) -> tuple[list[Entry], 
     due: list[Entry] = []
     timed_out: list[TaskId] = []
     for entry in queue:
-        late, rest = split_overdue(entry, now)
-        timed_out += [task.id for task in late]
-        if not rest:
-            continue
-        problem = malformed(entry) if entry.job.is_gang else None
+        job, tasks = entry
+        if job.scheduling_timeout:
+            late, tasks = split_overdue(entry, now)
+            timed_out += [task.id for task in late]
+            entry = Entry(job, tasks)
+        problem = malformed(entry) if tasks and job.is_gang else None
         if problem is not None:
-            unmet[entry.job.id] = problem
-        else:
-            due.append(Entry(entry.job, rest) if late else entry)
+            unmet[job.id] = problem
+        elif tasks:
+            due.append(entry)
     return due, timed_out

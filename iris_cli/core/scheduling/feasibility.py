@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from iris_cli.core.constraints import Constraint
 from iris_cli.core.job import Job
 from iris_cli.core.scheduling.capacity import Amounts
 from iris_cli.core.scheduling.context import SchedulingContext
@@ -20,40 +19,6 @@ class Shape(NamedTuple):
     whole: bool
 
 
-class Signatures:
-    """Numbers what jobs ask for, from 0: jobs that ask for the same get the same number.
-
-    Jobs must be kept alive meanwhile: equal objects are recognised by their identity first.
-    """
-
-    def __init__(self) -> None:
-        self.samples: list[Job] = []  # by number, the first job that asked
-        self._by_identity: dict[tuple[object, ...], int] = {}
-        self._by_value: dict[tuple[object, ...], int] = {}
-
-    def number(self, job: Job) -> int:
-        """The number of what this job asks for."""
-        shape = (job.coscheduling.group_by, job.replicas, job.slices) if job.coscheduling else None
-        identity = (id(job.constraints), id(job.tolerations), id(job.resources), shape)
-        found = self._by_identity.get(identity)
-        if found is None:
-            constraints = tuple([_plain(each) for each in job.constraints])
-            resources, device = job.resources, job.resources.device
-            kind = (device.kind, device.variant, device.count) if device else None
-            value = (constraints, tuple(job.tolerations), resources.cpu, resources.memory, kind, shape)
-            found = self._by_value.setdefault(value, len(self.samples))
-            if found == len(self.samples):
-                self.samples.append(job)
-            self._by_identity[identity] = found
-        return found
-
-
-def _plain(constraint: Constraint) -> tuple[object, ...]:
-    """The constraint in built-in types, which hash faster; the type of a value is part of it."""
-    values = [each.value for each in constraint.operands]
-    return constraint.key, constraint.op, constraint.mode, *values, *map(type, values)
-
-
 class Requirement:
     """What some entries ask for, as sets of workers.
 
@@ -66,6 +31,7 @@ class Requirement:
         fleet = context.fleet
         self.job = job
         self.need = Amounts.needed(job.resources)
+        self.parcel = context.parcel(self.need)
         self.plain = job.resources.device_type == "cpu"
         self.shape = shape_of(job)
         self.required = tuple(each for each in job.constraints if each.required)
@@ -80,7 +46,8 @@ class Requirement:
         self.eligible = self.healthy & fleet.settled
         self.levels = _levels(fleet.everyone, self.preferred)
         self.exhausted = not self.eligible
-        self.last: tuple[int, int] = (-1, -1)  # version of the context, position chosen then
+        self.seat = -1  # the position chosen last
+        self.seat_version = -1  # and the version of the context then
 
     def candidates(self, context: SchedulingContext) -> int:
         """The workers that fit now and are not reserved."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import chain, compress, count
 
 from iris_cli.core.constraints import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
@@ -34,36 +35,36 @@ class Fleet:
         unconfirmed_stops: Collection[WorkerId],
     ) -> None:
         by_id = {worker.id: worker for worker in workers}
-        self.workers = [by_id[worker_id] for worker_id in sorted(by_id)]
+        self.ids = sorted(by_id)
+        self.workers = [by_id[worker_id] for worker_id in self.ids]
         self.everyone = (1 << len(self.workers)) - 1
         self.now = now
         self.limits = limits
-        sick, tired, stopping = [], [], []
-        for position, worker in enumerate(self.workers):
-            if not takes_new(worker):
-                sick.append(position)
-            if worker.cooldown_until and cooling(worker, now, limits):
-                tired.append(position)
-            if worker.id in unconfirmed_stops:
-                stopping.append(position)
-        self.healthy = self.everyone & ~mask_of(sick)
-        self.rested = self.everyone & ~mask_of(tired)
-        self.settled = self.everyone & ~mask_of(stopping)
+        stopping = frozenset(unconfirmed_stops)
+        self.healthy = self._all_but(not takes_new(worker) for worker in self.workers)
+        self.rested = self._all_but(
+            worker.cooldown_until > now and cooling(worker, now, limits) for worker in self.workers
+        )
+        self.settled = self._all_but(worker_id in stopping for worker_id in self.ids)
         self.taints = self._taints()
+        self._members: dict[str, dict[AttributeValue, list[int]]] = {}
         self._holders: dict[str, dict[AttributeValue, int]] = {}
         self._satisfying: dict[Constraint, int] = {}
         self._groups: dict[str, GroupIndex] = {}
+
+    def members(self, key: str) -> dict[AttributeValue, list[int]]:
+        """For each value of an attribute the positions of the workers that have it, in ascending order."""
+        found = self._members.get(key)
+        if found is None:
+            found = self._members[key] = dict(self._by_value(key).values())
+        return found
 
     def holders(self, key: str) -> dict[AttributeValue, int]:
         """For each value of an attribute the workers that have it."""
         found = self._holders.get(key)
         if found is None:
-            positions: dict[AttributeValue, list[int]] = {}
-            for position, worker in enumerate(self.workers):
-                value = worker.attributes.get(key)
-                if value is not None:
-                    positions.setdefault(value, []).append(position)
-            found = self._holders[key] = {value: mask_of(those) for value, those in positions.items()}
+            found = {value: mask_of(those) for value, those in self.members(key).items()}
+            self._holders[key] = found
         return found
 
     def satisfying(self, constraint: Constraint) -> int:
@@ -110,16 +111,37 @@ class Fleet:
         """The groups of an attribute."""
         found = self._groups.get(key)
         if found is None:
-            found = self._groups[key] = GroupIndex(self.workers, self.holders(key))
+            found = self._groups[key] = GroupIndex(self.workers, self.members(key))
+        return found
+
+    def _all_but(self, exceptions: Iterable[object]) -> int:
+        """Everyone but those for whom something holds; given for each position."""
+        return self.everyone & ~mask_of(list(compress(count(), exceptions)))
+
+    def _by_value(self, key: str) -> dict[object, tuple[AttributeValue, list[int]]]:
+        """Found by the plain values, which hash faster; their types keep `1` and `1.0` apart."""
+        found: dict[object, tuple[AttributeValue, list[int]]] = {}
+        for position, worker in enumerate(self.workers):
+            value = worker.attributes.get(key)
+            if value is None:
+                continue
+            plain = value.value
+            same = plain if type(plain) is str else (type(plain), plain)
+            if same in found:
+                found[same][1].append(position)
+            else:
+                found[same] = (value, [position])
         return found
 
     def _taints(self) -> dict[str, int]:
-        tainted: dict[str, list[int]] = {}
+        keys = dict.fromkeys(chain.from_iterable(worker.attributes for worker in self.workers))
+        tainted: dict[str, list[int]] = {key: [] for key in sorted(keys) if key.startswith(TAINT_KEY_PREFIX)}
+        if not tainted:
+            return {}
         for position, worker in enumerate(self.workers):
-            for key in worker.attributes:
-                if key.startswith(TAINT_KEY_PREFIX):
-                    tainted.setdefault(key.removeprefix(TAINT_KEY_PREFIX), []).append(position)
-        return {taint: mask_of(tainted[taint]) for taint in sorted(tainted)}
+            for key in filter(tainted.__contains__, worker.attributes):
+                tainted[key].append(position)
+        return {key.removeprefix(TAINT_KEY_PREFIX): mask_of(those) for key, those in tainted.items()}
 
 
 def takes_new(worker: Worker) -> bool:

@@ -9,7 +9,7 @@ from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.feasibility import Requirement, has_shape
 from iris_cli.core.scheduling.groups import Group, GroupQueue, Rank, Ranker
 from iris_cli.core.scheduling.order import Entry
-from iris_cli.core.scheduling.placement import Assignment
+from iris_cli.core.scheduling.placement import Assignment, assign
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 
 
@@ -29,10 +29,9 @@ class GangPlacer:
             requirement.exhausted = True
             self._reserve(entry, search)
             return False
-        workers = self.context.fleet.workers
         for task, position in zip(entry.tasks, seats, strict=True):
-            gpus = self.context.take(position, requirement.need)
-            placed.append(Assignment(task.id, workers[position].id, gpus))
+            self.context.take(position, requirement.parcel)
+            placed.append(assign(self.context, requirement, task, position))
         return True
 
     def _search(self, requirement: Requirement) -> GroupSearch:
@@ -136,7 +135,7 @@ class GroupSearch:
         return (
             self._eligible[position] == "1"
             and position not in self._context.reserved_by
-            and self._context.has_room(position, self._requirement.need)
+            and self._context.has_room(position, self._requirement.parcel)
         )
 
 
@@ -146,7 +145,7 @@ def malformed(entry: Entry) -> Reason | None:
     if job.slices < 1 or job.replicas % job.slices:
         text = f"{job.replicas} replicas can't be spread over {job.slices} slices"
         return Reason(kind=ReasonKind.INVALID, text=text, need=job.slices, have=job.replicas)
-    if [task.id.index for task in tasks] == list(range(job.replicas)):
+    if len(tasks) == job.replicas == tasks[-1].id.index + 1:  # none comes twice
         return None
     placed_once = job.rounds > 0 or any(task.attempts for task in tasks)
     return Reason(

@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from iris_cli.core.constraints import TPU_VM_COUNT_ATTRIBUTE_KEY, TPU_WORKER_ID_ATTRIBUTE_KEY, AttributeValue
-from iris_cli.core.scheduling.capacity import positions_of
+from iris_cli.core.scheduling.capacity import mask_of
 from iris_cli.core.worker import Worker
 
 
@@ -30,16 +30,19 @@ class GroupIndex:
     Groups are ordered by the type of their value, then by the value.
     """
 
-    def __init__(self, workers: Sequence[Worker], holders: Mapping[AttributeValue, int]) -> None:
+    def __init__(self, workers: Sequence[Worker], members: Mapping[AttributeValue, list[int]]) -> None:
         self.groups: list[Group] = []
         self.at: list[int] = [-1] * len(workers)  # the group of each position, -1 for none
-        for number, key in enumerate(sorted(holders, key=_key_order)):
-            positions = list(positions_of(holders[key]))
-            members = tuple(sorted(positions, key=lambda position: _rank_order(workers, position)))
-            whole = is_whole([workers[position] for position in members])
-            self.groups.append(Group(number, key, members, holders[key], whole))
+        numbers = [worker_number(worker) for worker in workers]
+        places = [(number is None, number or 0) for number in numbers]
+        for index, key in enumerate(sorted(members, key=_key_order)):
+            positions = members[key]
+            ranked = tuple(sorted(positions, key=places.__getitem__))
+            complete = [numbers[position] for position in ranked] == list(range(len(ranked)))
+            whole = complete and all(vm_count(workers[each]) in (None, len(ranked)) for each in ranked)
+            self.groups.append(Group(index, key, ranked, mask_of(positions), whole))
             for position in positions:
-                self.at[position] = number
+                self.at[position] = index
 
 
 Rank = tuple[int, ...]
@@ -89,28 +92,19 @@ class GroupQueue:
                 heappush(self._heap, (found, number))
 
 
-def is_whole(members: Sequence[Worker]) -> bool:
-    """Whether these, in the order of their numbers, are all workers of a slice."""
-    if [worker_number(worker) for worker in members] != list(range(len(members))):
-        return False
-    return all(vm_count(worker) in (None, len(members)) for worker in members)
-
-
 def vm_count(worker: Worker) -> int | None:
     """How many workers the slice has by the worker's own account, or None."""
-    value = worker.attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY)
-    return value.value if value is not None and isinstance(value.value, int) else None
+    return _integer(worker, TPU_VM_COUNT_ATTRIBUTE_KEY)
 
 
 def worker_number(worker: Worker) -> int | None:
     """The worker's place in its slice, or None where it has no integer one: a blank is never taken for 0."""
-    value = worker.attributes.get(TPU_WORKER_ID_ATTRIBUTE_KEY)
+    return _integer(worker, TPU_WORKER_ID_ATTRIBUTE_KEY)
+
+
+def _integer(worker: Worker, key: str) -> int | None:
+    value = worker.attributes.get(key)
     return value.value if value is not None and isinstance(value.value, int) else None
-
-
-def _rank_order(workers: Sequence[Worker], position: int) -> tuple[bool, int, int]:
-    number = worker_number(workers[position])
-    return number is None, number or 0, position
 
 
 def _key_order(key: AttributeValue) -> tuple[str, AttributeValue]:

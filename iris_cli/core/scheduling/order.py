@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import itemgetter, lt
 from typing import NamedTuple
 
 from iris_cli.core.ids import JobId, TaskId, depth_of, root_of
@@ -10,6 +11,7 @@ from iris_cli.core.job import Job, Priority
 from iris_cli.core.task import Task, TaskState
 
 _PRIORITY = {priority: priority.rank for priority in Priority}
+_Rank = tuple[int, int, int, float, int, float, JobId]
 
 
 class Entry(NamedTuple):
@@ -27,19 +29,16 @@ def entries_of(
     Priority, then deeper jobs before their ancestors, then the older root job, then the order of submission,
     then the task index. Age is the position in the log, not the clock, which may have been wrong.
     """
-    by_job: dict[JobId, list[Task]] = {}
-    for task in pending:
-        if task.state is TaskState.PENDING:
-            by_job.setdefault(task.id.job, []).append(task)
-    queue: list[tuple[tuple[object, ...], Entry]] = []
+    queue: list[tuple[_Rank, Entry]] = []
     orphans: list[TaskId] = []
-    for job_id, tasks in by_job.items():
+    for job_id, tasks in _by_job(pending).items():
         job = get_job(job_id)
         if job is None:
-            orphans += (task.id for task in _by_index(tasks))
+            orphans += [task.id for task in _by_index(tasks)]
         else:
-            queue.append((_rank(job, get_job), Entry(job, _by_index(tasks))))
-    queue.sort()  # no two ranks are equal: the last part is the job's id
+            ordered = tasks if len(tasks) == 1 else _by_index(tasks)
+            queue.append((_rank(job, get_job), Entry(job, ordered)))
+    queue.sort(key=itemgetter(0))  # no two ranks are equal: the last part is the job's id
     return [entry for _, entry in queue], sorted(orphans)
 
 
@@ -57,23 +56,30 @@ def split_overdue(entry: Entry, now: float) -> tuple[list[Task], list[Task]]:
     return [task for task in tasks if not task.attempts], [task for task in tasks if task.attempts]
 
 
-def _rank(job: Job, get_job: Callable[[JobId], Job | None]) -> tuple[object, ...]:
-    root = job
-    if "/" in job.id:
-        root = get_job(root_of(job.id)) or job
-    return (
-        _PRIORITY[job.priority],
-        -depth_of(job.id),
-        root.order,
-        root.submitted_at,
-        job.order,
-        job.submitted_at,
-        job.id,
-    )
+def _by_job(pending: Iterable[Task]) -> dict[JobId, list[Task]]:
+    found: dict[JobId, list[Task]] = {}
+    for task in pending:
+        if task.state is TaskState.PENDING:
+            job = task.id.job
+            if job in found:
+                found[job].append(task)
+            else:
+                found[job] = [task]
+    return found
+
+
+def _rank(job: Job, get_job: Callable[[JobId], Job | None]) -> _Rank:
+    name, order, at = job.id, job.order, job.submitted_at
+    if "/" not in name:
+        return _PRIORITY[job.priority], 0, order, at, order, at, name
+    root = get_job(root_of(name)) or job
+    return _PRIORITY[job.priority], -depth_of(name), root.order, root.submitted_at, order, at, name
 
 
 def _by_index(tasks: list[Task]) -> list[Task]:
-    if len(tasks) == 1:
+    """Each index once, in ascending order: as they nearly always are already."""
+    indexes = [task.id.index for task in tasks]
+    if all(map(lt, indexes, indexes[1:])):
         return tasks
-    by_index = {task.id.index: task for task in tasks}
+    by_index = dict(zip(indexes, tasks, strict=True))
     return [by_index[index] for index in sorted(by_index)]
