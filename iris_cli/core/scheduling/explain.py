@@ -86,16 +86,15 @@ class Explainer:
         kept = self._context.reservations.get(entry) if isinstance(entry, str) else None
         if not kept:
             return self._once(requirement, self._context.open)
-        # Who keeps workers waits for those that are busy, not for what others keep.
-        first, *others = self._once(requirement, self._context.fleet.everyone)
+        # Who keeps workers waits for those that are busy among them, and for all that others keep.
+        first, *others = self._once(requirement, self._open_to(entry))
         names = ", ".join(wording.unit_name(requirement.shape, group) for group in kept)
         return (replace(first, text=f"{first.text}; {names} kept free for it"), *others)
 
     def explain(self, requirement: Requirement, entry: TaskId | JobId) -> Explanation:
         """Everything that there is to say about an entry that waits."""
         fleet, shape = self._context.fleet, requirement.shape
-        own = [position for position, job in self._context.reserved_by.items() if job == entry]
-        case = Case(self._context, requirement, self._context.open | mask_of(own))
+        case = Case(self._context, requirement, self._open_to(entry))
         stages = [*selection(requirement), *availability(case)]
         groups = [verdict.group for verdict in judge(case, shape)] if shape else []
         largest = _largest(groups)
@@ -120,6 +119,11 @@ class Explainer:
             near_misses=tuple(self._near_miss(shape, verdict) for verdict in nearest[:_FEW]),
             change=single_change(case, nearest),
         )
+
+    def _open_to(self, entry: TaskId | JobId) -> int:
+        """The workers that nobody else has reserved."""
+        own = [position for position, job in self._context.reserved_by.items() if job == entry]
+        return self._context.open | mask_of(own)
 
     def _near_miss(self, shape: Shape | None, verdict: Verdict) -> NearMiss:
         assert verdict.kind is not None

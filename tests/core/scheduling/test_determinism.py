@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 from iris_cli.core.scheduling import SchedulingResult
 from iris_cli.core.worker import Worker
 from tests.support.fleet import busy, cycle, gang, host, job, tainted, tpu_slice, training
+from tests.support.random_fleet import Dice, a_situation
 
 ROOT = Path(__file__).parents[3]
 MODULE = "tests.core.scheduling.test_determinism"
@@ -41,6 +43,12 @@ def everything() -> SchedulingResult:
     return cycle(fleet, *queue, now=1000.0)
 
 
+def anything() -> list[SchedulingResult]:
+    """Cycles over random fleets and queues."""
+    random = Random(2026)
+    return [a_situation(Dice(random.randbytes(300))).cycle() for _ in range(60)]
+
+
 def report(result: SchedulingResult) -> str:
     lines = [f"{each.task} {each.worker} {each.gpus}" for each in result.assignments]
     for key, reasons in result.waiting.items():
@@ -51,7 +59,9 @@ def report(result: SchedulingResult) -> str:
 
 
 def in_another_process(seed: str) -> str:
-    script = f"from {MODULE} import everything, report; print(report(everything()))"
+    script = (
+        f"from {MODULE} import anything, everything, report; print(*map(report, [everything(), *anything()]))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=ROOT,
@@ -65,8 +75,8 @@ def in_another_process(seed: str) -> str:
 
 
 def test_the_hash_seed_changes_nothing() -> None:
-    here = report(everything())
-    assert len(here.splitlines()) > 50
+    here = " ".join(map(report, [everything(), *anything()]))
+    assert len(here.splitlines()) > 200
     for seed in ("0", "1", "4242"):
         assert in_another_process(seed) == here
 

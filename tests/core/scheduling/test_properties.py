@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iris_cli.core.constraint_syntax import format_constraint
+from iris_cli.core.constraints import Constraint, ConstraintOp
+from iris_cli.core.ids import JobId, TaskId
 from iris_cli.core.job import Job
 from iris_cli.core.resources import device_compatible
 from iris_cli.core.scheduling import SchedulingResult
-from iris_cli.core.worker import Worker
+from iris_cli.core.worker import Worker, WorkerCondition
 from tests.support.fleet import cycle, host, pending, tpu_slice
-from tests.support.literal_scheduler import LiteralScheduler
-from tests.support.random_fleet import fleets, jobs, queues
+from tests.support.literal_scheduler import LiteralScheduler, satisfies
+from tests.support.random_fleet import NOW, Situation, a_fleet, a_job, dice, malformed, situations
 
-NOW = 1000.0
-unhurried = settings(deadline=None)  # a busy machine is no failure
+fleets_and_jobs = dice.map(lambda thrown: (a_fleet(thrown), a_job(thrown, 0)))
+
+FEW, MANY, VERY_MANY = (
+    settings(max_examples=200),
+    settings(max_examples=2_000),
+    settings(max_examples=100_000),
+)
 
 
 def workers_by_job(result: SchedulingResult) -> dict[str, list[str]]:
@@ -30,88 +38,106 @@ def workers_by_job(result: SchedulingResult) -> dict[str, list[str]]:
     return found
 
 
-@settings(unhurried, max_examples=300)
-@given(fleets(), queues())
-def test_the_rules_read_literally_decide_the_same(fleet: list[Worker], queue: list[Job]) -> None:
-    literal = LiteralScheduler(fleet, NOW)
-    literal.place(queue)
-    result = cycle(fleet, *queue, now=NOW)
+def assert_that_the_rules_read_literally_decide_the_same(situation: Situation) -> None:
+    literal = LiteralScheduler(
+        situation.fleet, NOW, situation.gang_reserve_after, 300.0, situation.unconfirmed_stops
+    )
+    literal.decide(situation.tasks, situation.known)
+    result = situation.cycle()
     assert [(str(each.task), each.worker, each.gpus) for each in result.assignments] == literal.placements
     assert result.reservations == literal.reservations
+    assert [str(task) for task in result.timed_out_tasks] == literal.timed_out
+    assert sorted(map(str, result.waiting)) == sorted(literal.waiting)
 
 
-@unhurried
-@given(fleets(), queues(), st.randoms(use_true_random=False))
-def test_the_order_of_the_input_changes_nothing(
-    fleet: list[Worker], queue: list[Job], random: Random
-) -> None:
-    tasks = pending(queue)
-    first = cycle(fleet, *queue, tasks=tasks, now=NOW)
-    shuffled_fleet, shuffled_tasks = list(fleet), list(tasks)
-    random.shuffle(shuffled_fleet)
-    random.shuffle(shuffled_tasks)
-    second = cycle(shuffled_fleet, *queue, tasks=shuffled_tasks, now=NOW)
+@MANY
+@given(situations)
+def test_the_rules_read_literally_decide_the_same(situation: Situation) -> None:
+    assert_that_the_rules_read_literally_decide_the_same(situation)
+
+
+@pytest.mark.soak
+@VERY_MANY
+@given(situations)
+def test_the_rules_read_literally_decide_the_same_very_often(situation: Situation) -> None:
+    assert_that_the_rules_read_literally_decide_the_same(situation)
+
+
+@FEW
+@given(situations, st.randoms(use_true_random=True))
+def test_the_order_of_the_input_changes_nothing(situation: Situation, random: Random) -> None:
+    first = situation.cycle()
+    shuffled = replace(situation, fleet=list(situation.fleet), tasks=list(situation.tasks))
+    random.shuffle(shuffled.fleet)
+    random.shuffle(shuffled.tasks)
+    second = shuffled.cycle()
     assert first == second
     assert list(first.waiting) == list(second.waiting)
+    assert first.reservations == second.reservations
 
 
-@unhurried
-@given(fleets(), queues())
-def test_no_worker_is_ever_over_committed(fleet: list[Worker], queue: list[Job]) -> None:
-    by_id = {each.id: each for each in queue}
+def committed(situation: Situation, result: SchedulingResult) -> Iterator[tuple[str, int, int, bool, Any]]:
+    """Worker, thousandths of a core, bytes, chips, GPUs: of what was live before, and of what was placed."""
+    for worker in situation.fleet:
+        for claim in worker.claims.values():
+            yield worker.id, claim.cpu_millis, claim.memory, claim.chips, claim.gpus
+    for each in result.assignments:
+        asked = situation.known[each.task.job].resources
+        yield each.worker, asked.cpu_millis, asked.memory, asked.device_type == "tpu", each.gpus
+
+
+@FEW
+@given(situations)
+def test_no_worker_is_ever_over_committed(situation: Situation) -> None:
+    result = situation.cycle()
     cpu, memory, tenants = Counter[str](), Counter[str](), Counter[str]()
     gpus: dict[str, list[int]] = {}
-    for worker in fleet:
-        for claim in worker.claims.values():
-            cpu[worker.id] += claim.cpu_millis
-            memory[worker.id] += claim.memory
-            tenants[worker.id] += claim.chips
-    for each in cycle(fleet, *queue, now=NOW).assignments:
-        resources = by_id[each.task.job].resources
-        cpu[each.worker] += resources.cpu_millis
-        memory[each.worker] += resources.memory
-        tenants[each.worker] += resources.device_type == "tpu"
-        gpus.setdefault(each.worker, []).extend(each.gpus)
-        wanted = resources.device.count if resources.device and resources.device.kind == "gpu" else 0
-        assert len(each.gpus) == wanted
-    for worker in fleet:
-        assert cpu[worker.id] <= worker.cpu_millis
-        assert memory[worker.id] <= worker.memory
+    for name, millis, size, chips, indexes in committed(situation, result):
+        cpu[name] += millis
+        memory[name] += size
+        tenants[name] += chips
+        gpus.setdefault(name, []).extend(indexes)
+    for each in result.assignments:
+        device = situation.known[each.task.job].resources.device
+        assert len(each.gpus) == (device.count if device and device.kind == "gpu" else 0)
+    taken = {each.worker for each in result.assignments}
+    for worker in situation.fleet:
+        if worker.id in taken:  # what was there before may be too much: workers shrink
+            assert cpu[worker.id] <= worker.cpu_millis
+            assert memory[worker.id] <= worker.memory
         assert tenants[worker.id] <= 1
         handed_out = gpus.get(worker.id, [])
         assert len(handed_out) == len(dict.fromkeys(handed_out))
         assert all(0 <= gpu < worker.gpus for gpu in handed_out)
 
 
-@unhurried
-@given(fleets(), queues())
-def test_everyone_is_where_it_may_be(fleet: list[Worker], queue: list[Job]) -> None:
-    by_id, workers = {each.id: each for each in queue}, {each.id: each for each in fleet}
-    for each in cycle(fleet, *queue, now=NOW).assignments:
-        asked, worker = by_id[each.task.job], workers[each.worker]
-        assert not worker.draining
-        assert all(
-            constraint.matches(worker.attributes) for constraint in asked.constraints if constraint.required
-        )
-        assert "taint:maintenance" not in worker.attributes or "maintenance" in asked.tolerations
+@FEW
+@given(situations)
+def test_everyone_is_where_it_may_be(situation: Situation) -> None:
+    workers = {each.id: each for each in situation.fleet}
+    for each in situation.cycle().assignments:
+        asked, worker = situation.known[each.task.job], workers[each.worker]
+        assert worker.condition is WorkerCondition.HEALTHY
+        assert not any((worker.draining, worker.quarantined, worker.unschedulable))
+        assert not NOW < worker.cooldown_until <= NOW + 300
+        assert worker.id not in situation.unconfirmed_stops
+        assert all(satisfies(worker, constraint) for constraint in asked.constraints if constraint.required)
+        taints = [key.removeprefix("taint:") for key in worker.attributes if key.startswith("taint:")]
+        assert all(taint in asked.tolerations for taint in taints)
         assert device_compatible(asked.resources.device_type, str(worker.attributes["device-type"]))
 
 
-@unhurried
-@given(fleets(), queues())
-def test_a_gang_is_placed_whole_on_exactly_its_groups_or_waits_whole(
-    fleet: list[Worker], queue: list[Job]
-) -> None:
-    workers = {str(each.id): each for each in fleet}
-    result = cycle(fleet, *queue, now=NOW)
+@FEW
+@given(situations)
+def test_a_gang_is_placed_whole_on_exactly_its_groups_or_not_at_all(situation: Situation) -> None:
+    workers = {str(each.id): each for each in situation.fleet}
+    result = situation.cycle()
     placements = workers_by_job(result)
-    for asked in queue:
+    for asked in situation.jobs:
         where = placements.get(asked.id, [])
-        if asked.coscheduling is None:
+        if asked.coscheduling is None or not where:
             continue
-        assert (asked.id in result.waiting) is not bool(where)
-        if not where:
-            continue
+        assert asked.id not in result.waiting
         key = asked.coscheduling.group_by
         groups = [workers[worker].attributes[key] for worker in where]
         size = asked.replicas // asked.slices
@@ -122,30 +148,28 @@ def test_a_gang_is_placed_whole_on_exactly_its_groups_or_waits_whole(
         if asked.resources.device_type == "tpu":
             numbers = [workers[worker].attributes["tpu-worker-id"].value for worker in where]
             assert numbers == list(range(size)) * asked.slices
-            assert all(
-                sum(each.attributes.get(key) == block[0] for each in fleet) == size for block in blocks
-            )
+            members = Counter(each.attributes.get(key) for each in situation.fleet)
+            assert all(members[block[0]] == size for block in blocks)
 
 
-@unhurried
-@given(fleets(), queues())
-def test_every_task_is_placed_waits_or_is_too_late_and_only_one_of_these(
-    fleet: list[Worker], queue: list[Job]
-) -> None:
-    result = cycle(fleet, *queue, now=NOW)
-    gangs = {each.id for each in queue if each.is_gang}
+@FEW
+@given(situations)
+def test_every_task_is_placed_waits_or_is_too_late_and_only_one_of_these(situation: Situation) -> None:
+    result = situation.cycle()
+    gangs = {each.id for each in situation.jobs if each.is_gang}
     seen = Counter(each.task for each in result.assignments) + Counter(result.timed_out_tasks)
-    for task in pending(queue):
+    for task in {task.id: task for task in situation.tasks}.values():
         waits = (task.job if task.job in gangs else task.id) in result.waiting
-        assert seen[task.id] + waits == 1
+        if task.state == "PENDING":
+            assert seen[task.id] + waits == 1
+        else:
+            assert not seen[task.id]
 
 
-@unhurried
-@given(fleets(), queues())
-def test_whatever_waits_has_its_reasons_in_order_and_can_be_explained(
-    fleet: list[Worker], queue: list[Job]
-) -> None:
-    waiting = cycle(fleet, *queue, now=NOW).waiting
+@FEW
+@given(situations)
+def test_whatever_waits_has_its_reasons_in_order_and_can_be_explained(situation: Situation) -> None:
+    waiting = situation.cycle().waiting
     for key, reasons in waiting.items():
         ranks = [reason.kind.rank for reason in reasons]
         assert ranks == sorted(dict.fromkeys(ranks))
@@ -155,53 +179,68 @@ def test_whatever_waits_has_its_reasons_in_order_and_can_be_explained(
         assert all(near.lacking for near in explanation.near_misses)
 
 
-@unhurried
-@given(fleets(), jobs(0), st.booleans())
+def placements(fleet: list[Worker], asked: Job) -> int:
+    """How many tasks of a job are placed that is alone, or the first."""
+    return len(cycle(fleet, asked, now=NOW, backoff_max=300.0).assignments)
+
+
+@FEW
+@given(fleets_and_jobs, st.sampled_from([tpu_slice("new"), [host("new", region="us", rack="us")]]))
 def test_one_more_free_worker_never_makes_the_first_job_unplaceable(
-    fleet: list[Worker], first: Job, is_slice: bool
+    drawn: tuple[list[Worker], Job], more: list[Worker]
 ) -> None:
-    before = cycle(fleet, first, now=NOW)
-    more = tpu_slice("new") if is_slice else [host("new", region="us", rack="us")]
-    after = cycle([*fleet, *more], first, now=NOW)
-    assert len(after.assignments) >= len(before.assignments)
+    fleet, first = drawn
+    assert placements([*fleet, *more], first) >= placements(fleet, first)
 
 
-def with_change(change: str, fleet: list[Worker], asked: Job) -> tuple[list[Worker], Job]:
-    """The fleet and the job after the change that was proposed."""
-    if dropped := re.match(r"drop (.+): ", change):
-        rest = [each for each in asked.constraints if format_constraint(each) != dropped[1]]
-        return fleet, replace(asked, constraints=tuple(rest))
-    if tolerated := re.match(r"tolerate (.+): ", change):
-        return fleet, replace(asked, tolerations=(*asked.tolerations, tolerated[1]))
-    if ended := re.search(r"frees when job (.+) ends$", change):
-        return [without(worker, ended[1]) for worker in fleet], asked
-    mended = re.search(r"after `iris worker uncordon (.+)`$", change)
-    assert mended, change
-    return [replace(each, draining=False) if each.id == mended[1] else each for each in fleet], asked
+@FEW
+@given(fleets_and_jobs)
+def test_a_constraint_less_never_makes_the_first_job_unplaceable(drawn: tuple[list[Worker], Job]) -> None:
+    fleet, first = drawn
+    before = placements(fleet, first)
+    for dropped in first.constraints:
+        rest = tuple(each for each in first.constraints if each is not dropped)
+        assert placements(fleet, replace(first, constraints=rest)) >= before
 
 
-def without(worker: Worker, name: str) -> Worker:
-    claims = {attempt: claim for attempt, claim in worker.claims.items() if attempt.task.job != name}
-    return replace(worker, claims=claims)
+@FEW
+@given(situations, st.data())
+def test_who_comes_last_changes_nothing_for_those_before(situation: Situation, data: st.DataObject) -> None:
+    last = replace(a_job(data.draw(dice), 99), id=JobId("zz"), order=99)
+    ahead = {each.id for each in situation.jobs if each.priority.rank <= last.priority.rank}
+    tasks = [task for task in situation.tasks if task.job in ahead]
+    without = replace(situation, tasks=tasks).cycle()
+    after = replace(situation, jobs=[*situation.jobs, last], tasks=[*tasks, *pending([last])]).cycle()
+    assert after.assignments[: len(without.assignments)] == without.assignments
 
 
-@unhurried
-@given(fleets(), jobs(0))
-def test_the_single_change_does_what_it_promises(fleet: list[Worker], asked: Job) -> None:
-    before = cycle(fleet, asked, now=NOW)
-    for key in before.waiting:
-        change = before.waiting.explain(key).change
-        if change:
-            changed_fleet, changed_job = with_change(change, fleet, asked)
-            after = cycle(changed_fleet, changed_job, now=NOW)
-            assert len(after.assignments) > len(before.assignments)
+ODD: list[Constraint] = [
+    malformed("region", ConstraintOp.LT, "us"),
+    malformed("region", ConstraintOp.EQ, None),
+    malformed("region", ConstraintOp.IN, None),
+    malformed("", ConstraintOp.GE, "x"),
+    malformed("pool", ConstraintOp.GT, None),
+    Constraint("region", ConstraintOp.GT, 10**400),
+    Constraint("pool", ConstraintOp.IN, values=["y", 1.5, -1]),
+]
 
 
-@unhurried
-@given(fleets(), queues(), jobs(99))
-def test_who_comes_last_changes_nothing_for_those_before(
-    fleet: list[Worker], queue: list[Job], last: Job
-) -> None:
-    ahead = [each for each in queue if each.priority.rank <= last.priority.rank]
-    without = cycle(fleet, *ahead, now=NOW).assignments
-    assert cycle(fleet, *ahead, last, now=NOW).assignments[: len(without)] == without
+@FEW
+@given(situations, st.data(), st.sampled_from(ODD))
+def test_an_odd_constraint_waits_alone(situation: Situation, data: st.DataObject, odd: Constraint) -> None:
+    """Whatever is wrong with a constraint, and wherever its job stands in the queue."""
+    asked = a_job(data.draw(dice), 0)
+    asked = replace(asked, id=JobId("odd"), constraints=(*asked.constraints, odd))
+    with_it = replace(
+        situation, jobs=[*situation.jobs, asked], tasks=[*pending([asked]), *situation.tasks]
+    ).cycle()
+    without = situation.cycle()
+    assert with_it.assignments == without.assignments
+    assert with_it.reservations == without.reservations
+    assert [key for key in with_it.waiting if job_of(key) != "odd"] == list(without.waiting)
+    for key in with_it.waiting:
+        assert with_it.waiting.explain(key).reasons == with_it.waiting[key] != ()
+
+
+def job_of(key: TaskId | JobId) -> str:
+    return key.job if isinstance(key, TaskId) else key

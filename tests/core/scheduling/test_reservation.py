@@ -112,6 +112,17 @@ def test_who_keeps_a_group_waits_for_what_is_busy_there_and_not_for_itself() -> 
     assert explanation.change == "slice a frees when job old-a ends"
 
 
+def test_who_keeps_one_group_is_told_of_those_that_others_keep() -> None:
+    """Both racks would do for `second`: one is kept for `first`, whose workers there are free; one is busy."""
+    rack = [busy(host("a1", rack="a"), cpu=16), host("a2", rack="a")]
+    other = [busy(host("b1", rack="b"), cpu=16), busy(host("b2", rack="b"), cpu=16)]
+    first = gang("first", tpu=None, by="rack", replicas=2, cpu=16)
+    second = gang("second", tpu=None, by="rack", replicas=1, cpu=16, order=1)
+    result = cycle([*rack, *other], first, second, now=LONG)
+    assert result.reservations == {"first": ("a",), "second": ("b",)}
+    assert kinds(result, "second") == ["cpu", "reserved"]
+
+
 def test_a_gang_that_comes_behind_is_told_so_though_it_keeps_the_rest() -> None:
     early = job("early", device=Device("tpu"), priority=Priority.HIGH)
     result = cycle(tpu_slice("a"), early, gang("train"), now=LONG)
