@@ -129,7 +129,7 @@ def test_everyone_is_where_it_may_be(situation: Situation) -> None:
 
 @FEW
 @given(situations)
-def test_a_gang_is_placed_whole_on_exactly_its_groups_or_not_at_all(situation: Situation) -> None:
+def test_a_gang_is_placed_whole_on_exactly_its_groups_or_waits_whole(situation: Situation) -> None:
     workers = {str(each.id): each for each in situation.fleet}
     result = situation.cycle()
     placements = workers_by_job(result)
