@@ -18,10 +18,13 @@ from iris_cli.core.worker import Worker
 
 
 def mask_of(positions: Sequence[int]) -> int:
-    """The set of these positions."""
+    """The set of these positions, none of which comes twice."""
     if not positions:
         return 0
-    bits = bytearray((max(positions) >> 3) + 1)
+    first, last = min(positions), max(positions)
+    if last - first == len(positions) - 1:  # as in a slice
+        return (1 << len(positions)) - 1 << first
+    bits = bytearray((last >> 3) + 1)
     for position in positions:
         bits[position >> 3] |= 1 << (position & 7)
     return int.from_bytes(bits, "little")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.scheduling import wording
@@ -22,9 +22,9 @@ _WORDS = {
 
 
 class Choices:
-    """The choices of a cycle, put into words when asked. `asked`: what each job asked for."""
+    """The choices of a cycle, put into words when asked. `asked` tells what a job asked for."""
 
-    def __init__(self, context: SchedulingContext, asked: Mapping[JobId, Requirement]) -> None:
+    def __init__(self, context: SchedulingContext, asked: Callable[[JobId], Requirement]) -> None:
         self._context = context
         self._asked = asked
 
@@ -33,7 +33,7 @@ class Choices:
         seats = {each.task: each.worker for each in assignments if each.task.job == task.job}
         if task not in seats:
             return ""
-        requirement = self._asked[task.job]
+        requirement = self._asked(task.job)
         workers = seats.values() if requirement.shape else [seats[task]]
         chosen = list(dict.fromkeys(_group_on(self._context, requirement, worker) for worker in workers))
         names = ", ".join(str(group.key) for group in chosen)

@@ -132,13 +132,12 @@ class SchedulingContext:
 
     def _survey_slices(self) -> None:
         self._slices = self.fleet.groups(TPU_NAME_ATTRIBUTE_KEY)
-        self._sliced = self._whole = self._shared = 0
-        for group in self._slices.groups:
-            self._sliced |= group.mask
-            if len(group.members) > 1:
-                self._shared |= group.mask
-            if not any(self.attempts[position] for position in group.members):
-                self._whole |= group.mask
+        groups, at = self._slices.groups, self._slices.at
+        begun = frozenset(at[position] for position, number in enumerate(self.attempts) if number)
+        sliced = [position for position, number in enumerate(at) if number >= 0]
+        self._sliced = mask_of(sliced)
+        self._shared = mask_of([each for each in sliced if len(groups[at[each]].members) > 1])
+        self._whole = mask_of([each for each in sliced if at[each] not in begun])
         kinds = self.fleet.holders(DEVICE_TYPE_ATTRIBUTE_KEY)
         self._accelerated = 0
         for kind, those in kinds.items():

@@ -104,8 +104,14 @@ def find_assignments(
     fleet = Fleet(workers, now, Limits(backoff_max=backoff_max), unconfirmed_stops)
     context = SchedulingContext(fleet, [Amounts.needed(job.resources) for job, _ in samples.values()])
     requirements = {signature: Requirement(job, context) for signature, (job, _) in samples.items()}
-    asked = [requirements[signature] for signature in signatures]
+    asked = map(requirements.__getitem__, signatures)
     placed = _place(zip(due, asked, strict=True), GangPlacer(context, gang_reserve_after), unmet)
+
+    def requirement_of(job_id: JobId) -> Requirement:
+        job = get_job(job_id)
+        assert job is not None  # it was placed
+        return requirements[job.signature]
+
     return SchedulingResult(
         assignments=tuple(placed),
         timed_out_tasks=tuple(timed_out),
@@ -113,16 +119,15 @@ def find_assignments(
         reservations={
             job: tuple(str(group.key) for group in groups) for job, groups in context.reservations.items()
         },
-        choices=Choices(context, dict(zip([job.id for job, _ in due], asked, strict=True))),
+        choices=Choices(context, requirement_of),
     )
 
 
 def _place(queue: Iterable[tuple[Entry, Requirement]], gangs: GangPlacer, unmet: _Unmet) -> list[Assignment]:
     placed: list[Assignment] = []
-    for entry, requirement in queue:
-        job, tasks = entry
+    for (job, tasks), requirement in queue:
         if requirement.shape is not None:
-            if not gangs.place(entry, requirement, placed):
+            if not gangs.place(job, tasks, requirement, placed):
                 unmet[job.id] = requirement
             continue
         if not requirement.exhausted:
@@ -136,15 +141,13 @@ def _admit(queue: list[Entry], now: float, unmet: _Unmet) -> tuple[list[Entry], 
     """What competes in this cycle, and what is too late. A gang that can't be meant waits with its reason."""
     due: list[Entry] = []
     timed_out: list[TaskId] = []
-    for entry in queue:
-        job, tasks = entry
+    for job, tasks in queue:
         if job.scheduling_timeout:
-            late, tasks = split_overdue(entry, now)
+            late, tasks = split_overdue(job, tasks, now)
             timed_out += [task.id for task in late]
-            entry = Entry(job, tasks)
-        problem = malformed(entry) if tasks and job.is_gang else None
+        problem = malformed(job, tasks) if tasks and job.coscheduling is not None else None
         if problem is not None:
             unmet[job.id] = problem
         elif tasks:
-            due.append(entry)
+            due.append((job, tasks))
     return due, timed_out

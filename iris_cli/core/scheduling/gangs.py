@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from itertools import islice
 
+from iris_cli.core.job import Job
 from iris_cli.core.scheduling.capacity import flags_of, mask_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.feasibility import Requirement, has_shape
 from iris_cli.core.scheduling.groups import Group, GroupQueue, Rank, Ranker
-from iris_cli.core.scheduling.order import Entry
 from iris_cli.core.scheduling.placement import Assignment, assign
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
+from iris_cli.core.task import Task
 
 
 class GangPlacer:
@@ -21,15 +22,15 @@ class GangPlacer:
         self._reserve_after = reserve_after
         self._searches: dict[Requirement, GroupSearch] = {}
 
-    def place(self, entry: Entry, requirement: Requirement, placed: list[Assignment]) -> bool:
+    def place(self, job: Job, tasks: list[Task], requirement: Requirement, placed: list[Assignment]) -> bool:
         """Place all tasks of a gang, or none. Its tasks must be there, every one."""
         search = self._search(requirement)
         seats = None if requirement.exhausted else search.seats()
         if seats is None:
             requirement.exhausted = True
-            self._reserve(entry, search)
+            self._reserve(job, search)
             return False
-        for task, position in zip(entry.tasks, seats, strict=True):
+        for task, position in zip(tasks, seats, strict=True):
             self.context.take(position, requirement.parcel)
             placed.append(assign(self.context, requirement, task, position))
         return True
@@ -40,12 +41,12 @@ class GangPlacer:
             found = self._searches[requirement] = GroupSearch(self.context, requirement)
         return found
 
-    def _reserve(self, entry: Entry, search: GroupSearch) -> None:
-        waited = self.context.fleet.now - entry.job.submitted_at
+    def _reserve(self, job: Job, search: GroupSearch) -> None:
+        waited = self.context.fleet.now - job.submitted_at
         if 0 < self._reserve_after <= waited:
             found = search.reservable()
             if found:
-                self.context.reserve(entry.job.id, *found)
+                self.context.reserve(job.id, *found)
 
 
 class GroupSearch:
@@ -139,9 +140,8 @@ class GroupSearch:
         )
 
 
-def malformed(entry: Entry) -> Reason | None:
+def malformed(job: Job, tasks: list[Task]) -> Reason | None:
     """Why a gang can't even be looked at: it isn't there as a whole, or can't be spread over its groups."""
-    job, tasks = entry
     if job.slices < 1 or job.replicas % job.slices:
         text = f"{job.replicas} replicas can't be spread over {job.slices} slices"
         return Reason(kind=ReasonKind.INVALID, text=text, need=job.slices, have=job.replicas)

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from operator import itemgetter, lt
-from typing import NamedTuple
 
 from iris_cli.core.ids import JobId, TaskId, depth_of, root_of
 from iris_cli.core.job import Job, Priority
 from iris_cli.core.task import Task, TaskState
 
 _PRIORITY = {priority: priority.rank for priority in Priority}
+
+Entry = tuple[Job, list[Task]]
+"""A job and its pending tasks, by index. A gang competes as a whole, other tasks one after another."""
+
 _Rank = tuple[int, int, int, float, int, float, JobId]
-
-
-class Entry(NamedTuple):
-    """The pending tasks of one job, by index. A gang competes as a whole, other tasks one after another."""
-
-    job: Job
-    tasks: list[Task]
 
 
 def entries_of(
@@ -29,25 +25,23 @@ def entries_of(
     Priority, then deeper jobs before their ancestors, then the older root job, then the order of submission,
     then the task index. Age is the position in the log, not the clock, which may have been wrong.
     """
-    queue: list[tuple[_Rank, Entry]] = []
+    queue: list[tuple[_Rank, Job, list[Task]]] = []
     orphans: list[TaskId] = []
     for job_id, tasks in _by_job(pending).items():
         job = get_job(job_id)
         if job is None:
             orphans += [task.id for task in _by_index(tasks)]
         else:
-            ordered = tasks if len(tasks) == 1 else _by_index(tasks)
-            queue.append((_rank(job, get_job), Entry(job, ordered)))
+            queue.append((_rank(job, get_job), job, tasks if len(tasks) == 1 else _by_index(tasks)))
     queue.sort(key=itemgetter(0))  # no two ranks are equal: the last part is the job's id
-    return [entry for _, entry in queue], sorted(orphans)
+    return [(job, tasks) for _, job, tasks in queue], sorted(orphans)
 
 
-def split_overdue(entry: Entry, now: float) -> tuple[list[Task], list[Task]]:
+def split_overdue(job: Job, tasks: list[Task], now: float) -> tuple[list[Task], list[Task]]:
     """The tasks that were never placed within the job's `scheduling_timeout`, and the rest.
 
     A gang is one: all or none of it. What was placed once has no such deadline any more.
     """
-    job, tasks = entry
     if not 0 < job.scheduling_timeout < now - job.submitted_at:
         return [], tasks
     if job.is_gang:

@@ -12,7 +12,7 @@ from iris_cli.core.job import Job, JobState
 from iris_cli.core.limits import Limits
 from iris_cli.core.scheduling.cycle import SchedulingResult, WaitingKey, find_assignments
 from iris_cli.core.scheduling.explain import Explanation
-from iris_cli.core.scheduling.order import Entry, split_overdue
+from iris_cli.core.scheduling.order import split_overdue
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.task import AttemptState, Task, TaskState
@@ -109,7 +109,7 @@ class _Gate:
             return
         reasons = self._of_job(job, states)
         if reasons:
-            late, tasks = split_overdue(Entry(job, tasks), self._now)
+            late, tasks = split_overdue(job, tasks, self._now)
             self.timed_out += [task.id for task in late]
         if job.is_gang:
             self._sort(job.id, tasks, (*reasons, *self._of_gang(job)))
