@@ -307,9 +307,9 @@ class Dispatcher:
         self._to_stop[worker] = self._to_start[worker] = None
         if call.question is not None:
             self.seen.append(seen)
-            rest = observe.rest_of(call.question, answer)
-            if rest is not None:
-                self._to_ask[worker] = rest
+        rest = observe.rest_of(call.question, answer)
+        if rest is not None:
+            self._to_ask[worker] = rest
         if isinstance(seen, Silence):
             why = f"{seen.step}: {seen.detail}"
             if worker in self.cluster.workers:

@@ -28,6 +28,7 @@ from iris_cli.core.observations import (
     RemoteState,
     Silence,
     SilenceKind,
+    WorkerReport,
 )
 from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.ops.facts import facts_of
@@ -155,12 +156,25 @@ def asking(
     return poll
 
 
-def rest_of(question: Question, answer: Answer) -> Question | None:
-    """What is still to be asked after an answer."""
-    if isinstance(answer.seen, Silence) or not (question.probe or question.stops):
+def rest_of(question: Question | None, answer: Answer) -> Question | None:
+    """What is still to be asked after an answer, also after one to something else than a question."""
+    if isinstance(answer.seen, Silence):
+        return None
+    if question is None:
+        return Question(answer.known.worker, probe=False) if rebooted(answer) else None
+    if not (question.probe or question.stops):
         return None
     rest = replace(question, probe=False, stops=question.stops if question.probe else ())
     return rest if rest.stops or answer.known.attempts else None
+
+
+def rebooted(answer: Answer) -> bool:
+    """Whether the host was known in another boot, and in that ran what this answer says nothing of."""
+    seen, known = answer.seen, answer.known
+    if isinstance(seen, Silence) or known.identity is None or known.identity[1] != seen.incarnation:
+        return False
+    told = {report.token for report in seen.attempts} if isinstance(seen, WorkerReport) else set()
+    return known.identity[0] != seen.boot_id and not told.issuperset(known.attempts)
 
 
 def probe(session: Session, worker: Worker, *, first_contact: bool = True) -> ProbeReport | Silence:

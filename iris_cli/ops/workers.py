@@ -33,19 +33,29 @@ def probe(session: Session, names: list[str]) -> list[Probed]:
     cluster = session.cluster
     chosen = [find_worker(cluster, name) for name in names] or list(cluster.workers.values())
 
-    def one(worker: Worker) -> tuple[ProbeReport | Silence, observe.Answer]:
+    def one(worker: Worker) -> tuple[ProbeReport | Silence, list[observe.Answer]]:
         known, asked_at = observe.known_of(cluster, worker.id), session.clock.now()
         seen = observe.probe(session, worker)
-        return seen, observe.heard(session, known, asked_at, seen)
+        answer = observe.heard(session, known, asked_at, seen)
+        return seen, [answer, *_rest_of(session, worker, answer)]
 
     results = []
     for batch in session.fan_out(chosen, one):
         with session.transaction() as draft:
-            observe.weigh(session, draft, [answer for _, answer in batch])
+            observe.weigh(session, draft, [answer for _, answers in batch for answer in answers])
         known = session.cluster.workers  # somebody may have forgotten one meanwhile
         results += [Probed(seen, known[seen.worker]) for seen, _ in batch if seen.worker in known]
     send_stops(session)
     return sorted(results, key=lambda each: [worker.id for worker in chosen].index(each.worker.id))
+
+
+def _rest_of(session: Session, worker: Worker, answer: observe.Answer) -> list[observe.Answer]:
+    """Of a host that was rebooted: how the attempts that it ran before have ended."""
+    if not observe.rebooted(answer):
+        return []
+    asked_at = session.clock.now()
+    seen = session.runner.poll(session.target(worker), list(answer.known.attempts), renew=False)
+    return [observe.heard(session, answer.known, asked_at, seen)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +104,10 @@ def accept(session: Session, stranger: Stranger) -> Probed:
             touched = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)]
             identity.probed(draft, facts_of(session, draft.cluster, seen), session.limits, trusted=True)
             observe.settle(session, draft, dict.fromkeys(touched))
+    known = observe.known_of(session.cluster, worker.id)
+    rest = _rest_of(session, worker, observe.heard(session, known, session.clock.now(), seen))
+    with session.transaction() as draft:
+        observe.weigh(session, draft, rest)
     accepted = Probed(seen, session.cluster.workers[worker.id])
     send_stops(session)
     return accepted

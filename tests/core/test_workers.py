@@ -8,9 +8,7 @@ import pytest
 
 from iris_cli.core import AttemptState, AttributeValue, EndReason, TaskState, WorkerId
 from iris_cli.core.events import WorkerConditionChanged
-from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import Token
-from iris_cli.core.lifecycle import identity
 from iris_cli.core.lifecycle.workers import cooling
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import SilenceKind
@@ -193,28 +191,6 @@ def test_a_drained_worker_stays_drained_when_its_quarantine_ends() -> None:
 
 
 # Identity
-
-
-def test_a_reboot_ends_what_ran_and_gives_back_what_had_not_started() -> None:
-    lab = busy().job("next").job("last").schedule().reports("last/* running").cancel("train")
-    lab.hosts[W].reboot()
-    lab.answers(lab.answer_of("w"))
-    assert list(lab.cluster.live_attempts()) == []
-    assert [lab.task(job).state.value for job in ("train", "next", "last")] == [
-        "KILLED",
-        "PENDING",
-        "PENDING",
-    ]
-    assert [lab.task(job).preemptions for job in ("next", "last")] == [0, 1]
-    assert lab.the_worker("w").boot_id == "boot-2"
-
-
-def test_reports_in_the_answer_after_a_reboot_are_of_the_old_boot_and_weigh_nothing() -> None:
-    lab = busy()
-    lab.hosts[W].reboot()
-    assert not identity.answered(Draft(lab.cluster, lab.now), lab.answer_of("w"), lab.limits)
-    lab.reports("train/* running")
-    assert lab.task("train").state is TaskState.PENDING
 
 
 def test_a_new_boot_and_a_new_incarnation_are_doubtful_until_the_operator_says_so() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from iris_cli.core.ids import WorkerId
 from iris_cli.core.observations import RemoteState, WorkerReport
+from iris_cli.core.task import TaskState
 from tests.remote.conftest import MakeHost
+from tests.support.lab import Lab
 from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in, until
 
 COUNT_TO_TWO = ("sh", "-c", 'echo $$ >>"$0"; sleep 1000 & echo $! >>"$0"; wait')
@@ -228,6 +232,48 @@ def test_what_belongs_to_an_older_boot_is_lost_unless_its_end_was_recorded(dash_
     assert report[ended].ended_ago is None
     dash_host.go(prepared.token)
     assert not marked(prepared.token)
+
+
+TOLD = "trap 'exit {code}' TERM; kill -s TERM 0; sleep 1000"
+
+
+@pytest.mark.parametrize(
+    ("program", "now", "after_a_reboot"),
+    [
+        ("exit 0", RemoteState.EXITED, RemoteState.EXITED),
+        ("exit 4", RemoteState.EXITED, RemoteState.EXITED),
+        (
+            TOLD.format(code=0),
+            RemoteState.EXITED,
+            RemoteState.LOST,
+        ),  # it may have saved its work for the shutdown
+        (TOLD.format(code=9), RemoteState.EXITED, RemoteState.LOST),
+        ("kill -s USR1 0", RemoteState.EXITED, RemoteState.EXITED),
+    ],
+)
+def test_an_end_after_the_wrapper_was_told_to_end_counts_for_nothing_in_another_boot(
+    host: WorkerHost, program: str, now: RemoteState, after_a_reboot: RemoteState
+) -> None:
+    token = host.launch("sh", "-c", program)
+    assert host.wait(token).state is now
+    path = host.attempt_dir(token) / "pid"
+    path.write_text(path.read_text().replace(host.boot_id, "an-older-boot", 1))
+    assert host.state(token) is after_a_reboot
+
+
+def test_a_success_before_a_reboot_is_read_from_the_disk_of_the_worker(host: WorkerHost) -> None:
+    lab = Lab().worker("w0").job("train").schedule()
+    request = replace(host.request("true"), token=lab.attempt("train").token)
+    host.prepare(request, go=True)
+    host.wait(request.token)
+    path = host.attempt_dir(request.token) / "pid"
+    path.write_text(path.read_text().replace(host.boot_id, "boot-1", 1))
+    facts = lab.hosts[WorkerId("w0")].facts
+    answer = host.runner.poll(host.target, [request.token])
+    assert isinstance(answer, WorkerReport)
+    assert answer.boot_id != facts.boot_id == "boot-1"
+    lab.answers(replace(answer, incarnation=facts.incarnation))
+    assert lab.task("train").state is TaskState.SUCCEEDED
 
 
 def test_a_worker_that_was_never_probed_knows_no_attempt(make_host: MakeHost) -> None:

@@ -273,6 +273,7 @@ class Machine:
     # What is done to it
 
     def reboot(self, takes: float = 0.0) -> None:
+        self._shut_down()
         self._die("rebooted")
         for home in self.homes.values():
             self._truth.rebooted(home.entries)
@@ -280,6 +281,16 @@ class Machine:
         self.up_since = self._scheduler.now + takes
         self.unkillable = False
         self.chips_busy = False
+
+    def _shut_down(self) -> None:
+        """Some hosts tell what runs to end, and let it record that: so of those the code says nothing."""
+        orderly = self._rng.random() < 0.5
+        for process in list(self.processes.values()) if orderly else ():
+            entry = self.home(process.worker).entries.get(process.token)
+            if entry is not None and entry.state is S.RUNNING and process.supervised:
+                # That the wrapper was told, too, is noted: then no code counts in the next boot.
+                code = self._rng.choice((None, 1, 143))
+                entry.state, entry.exit_code = S.LOST if code is None else S.EXITED, code
 
     def delete(self) -> None:
         self._die("deleted")

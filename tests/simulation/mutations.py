@@ -20,9 +20,10 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, Token
 from iris_cli.core.lifecycle import attempts, gangs, identity, jobs, lease, placement, workers
 from iris_cli.core.limits import Limits
-from iris_cli.core.observations import AttemptReport, RemoteState, Silence
+from iris_cli.core.observations import AttemptReport, RemoteState, Silence, WorkerReport
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Attempt, AttemptState, TaskState
+from iris_cli.core.worker import Worker
 from iris_cli.ops import dispatch, observe
 from tests.simulation import machines, wires
 
@@ -218,9 +219,22 @@ def _ghosts_may_stay() -> Iterator[None]:
         yield
 
 
-def _any_answer_counts() -> AbstractContextManager[Any]:
-    """An answer counts, however old it is and whatever machine gave it."""
-    return patch.object(observe, "_identity", lambda cluster, worker: None)
+@contextmanager
+def _any_answer_counts() -> Iterator[None]:
+    """An answer counts, however old it is and whatever machine gave it, and also of what it says nothing of."""
+    rebooted = identity._rebooted
+
+    def all_told(draft: Draft, worker: Worker, report: WorkerReport) -> None:
+        said = {each.token for each in report.attempts}
+        live = [each.token for _, each in draft.cluster.live_on(worker.id) if each.token not in said]
+        lost = tuple(AttemptReport(token=token, state=S.LOST) for token in live)
+        rebooted(draft, worker, replace(report, attempts=(*report.attempts, *lost)))
+
+    with (
+        patch.object(observe, "_identity", lambda cluster, worker: None),
+        patch.object(identity, "_rebooted", all_told),
+    ):
+        yield
 
 
 @contextmanager
@@ -258,6 +272,17 @@ def _stopped_by_the_word(draft: Draft, attempt: AttemptId, reason: EndReason, tr
         AttemptStopRequested(task=attempt.task, attempt=attempt.number, reason=reason, trigger=trigger),
         AttemptStopped(task=attempt.task, attempt=attempt.number),
     )
+
+
+def _reboots_undo_successes() -> AbstractContextManager[Any]:
+    def outlasted(draft: Draft, attempt_id: AttemptId, _report: AttemptReport, error: str) -> None:
+        attempts.worker_gone(draft, attempt_id, error)
+
+    return patch.object(attempts, "outlasted", outlasted)
+
+
+def _any_code_outlasts_a_reboot() -> AbstractContextManager[Any]:
+    return patch.object(attempts, "_SAID_AND_DONE", frozenset(EndReason))
 
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -354,4 +379,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("partition", "partition_of_a_group"),
     ),
     Mutation("overlook-reboots", "a new boot id means nothing", _boots_are_all_the_same, ("reboot",)),
+    Mutation(
+        "reboots-undo-successes",
+        "what exited 0 before its host rebooted counts as lost",
+        _reboots_undo_successes,
+        ("reboot", "partition"),
+    ),
+    Mutation(
+        "believe-a-shutdown",
+        "an exit code from before a reboot is always the program's own",
+        _any_code_outlasts_a_reboot,
+        ("reboot",),
+    ),
 )

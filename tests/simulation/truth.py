@@ -243,11 +243,10 @@ class Truth:
             self.lives[token].misfortune = self.lives[token].misfortune or what
 
     def rebooted(self, tokens: Iterable[Token]) -> None:
-        """What had ended before a reboot, and was not heard of yet, is taken for lost with it."""
+        """What ended badly before a reboot, and was not heard of yet, may be blamed on it. A success is one."""
         for token in tokens:
             life = self.lives.get(token)
-            if life is not None and not life.over:
-                life.record_lost = True
+            if life is not None and not life.over and life.code != 0 and life.cause != "timeout":
                 life.misfortune = life.misfortune or "rebooted"
 
     def records_lost(self, tokens: Iterable[Token]) -> None:

@@ -45,7 +45,7 @@ from iris_cli.core.lifecycle import (
 )
 from iris_cli.core.lifecycle.submit import submit
 from iris_cli.core.limits import Limits
-from iris_cli.core.observations import AttemptReport, Silence, SilenceKind, WorkerReport
+from iris_cli.core.observations import AttemptReport, RemoteState, Silence, SilenceKind, WorkerReport
 from iris_cli.core.scheduling import Plan, plan
 from iris_cli.core.task import Attempt, Task
 from iris_cli.core.topology import lookup
@@ -177,10 +177,14 @@ class Lab:
         return self
 
     def probe(self, name: str, *, trusted: bool = False) -> Lab:
+        """Probe a host; one that was rebooted is asked next what became of the attempts there."""
         with self.transaction() as draft:
             touched = _touched(draft, WorkerId(name))
             identity.probed(draft, self.hosts[WorkerId(name)].facts, self.limits, trusted=trusted)
             self._settle(draft, touched)
+        worker, facts = self.the_worker(name), self.hosts[WorkerId(name)].facts
+        if worker.incarnation == facts.incarnation and worker.boot_id != facts.boot_id:
+            self.answers(self.answer_of(name))
         return self
 
     def drain(self, name: str, reason: str = "") -> Lab:
@@ -248,7 +252,13 @@ class Lab:
         return self.answers(*answers, unheard=unheard)
 
     def answer_of(self, worker: str, *said: AttemptReport) -> WorkerReport:
+        """What a host answers; after a reboot of everything that was there: what isn't said otherwise is lost."""
         facts = self.hosts[WorkerId(worker)].facts
+        known = self.cluster.workers.get(WorkerId(worker))
+        if known is not None and known.boot_id != facts.boot_id:
+            told = {report.token for report in said}
+            live = [each.token for _, each in self.cluster.live_on(known.id) if each.token not in told]
+            said = (*said, *(AttemptReport(token=token, state=RemoteState.LOST) for token in live))
         return WorkerReport(
             worker=facts.worker, boot_id=facts.boot_id, incarnation=facts.incarnation, attempts=said
         )

@@ -111,9 +111,13 @@ class Script:
     def do_answer(self, *names: str) -> None:
         self.lab.answers(*(self.lab.answer_of(name) for name in names))
 
-    def do_reboot(self, name: str) -> None:
+    def do_reboot(self, name: str, *words: str) -> None:
+        """A host is up again, and says what is left on its disk: `reboot w train/task-0 exited 0`."""
         self.lab.hosts[self.lab.the_worker(name).id].reboot()
-        self.do_answer(name)
+        if words:
+            self.do_report(*words)
+        else:
+            self.do_answer(name)
 
     def do_wipe(self, name: str) -> None:
         self.lab.hosts[self.lab.the_worker(name).id].wipe()

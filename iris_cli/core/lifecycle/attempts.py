@@ -33,6 +33,8 @@ _RUNS = frozenset({RemoteState.RUNNING, RemoteState.ORPHANED})
 _FENCED = frozenset({RemoteState.STOPPED, RemoteState.CANCELLED})
 _NOT_STARTED = "iris: not started: "
 _LONGEST_WORDS = 300
+_SAID_AND_DONE = frozenset({EndReason.OK, EndReason.TIMEOUT})
+"""Exits that no shutdown of the host can have caused: so a reboot since then takes nothing from them."""
 _VANISHED = frozenset({RemoteState.LOST, RemoteState.NOSTART})  # "not started" of what did start is no answer
 
 
@@ -135,6 +137,17 @@ def worker_gone(draft: Draft, attempt_id: AttemptId, error: str) -> None:
         ended(draft, attempt_id, end)
 
 
+def outlasted(draft: Draft, attempt_id: AttemptId, report: AttemptReport, error: str) -> None:
+    """The worker of an attempt is up since another boot, and this is what its disk says of the attempt.
+
+    A success is one. Any other exit may be the shutdown's doing, and says nothing of the program.
+    """
+    if report.exit_code is not None and reason_of_exit(report.exit_code, report.cause) in _SAID_AND_DONE:
+        # When that was, its clock can't tell any more.
+        return _exited(draft, attempt_id, replace(report, started_ago=None, ended_ago=None))
+    return worker_gone(draft, attempt_id, error)
+
+
 def _settle_task(draft: Draft, task_id: TaskId, end: End) -> None:
     """What the end of its attempt means for a single task that goes on."""
     task = draft.cluster.tasks[task_id]
@@ -213,10 +226,13 @@ def _exited(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
     assert report.exit_code is not None
     attempt = draft.cluster.attempt(attempt_id)
     at = round(draft.at - (report.ended_ago or 0.0), 3)
-    if attempt.stop is not None and at >= attempt.stop.at:
-        # What ends after its stop was ordered ends because of it: its exit code is no evidence.
-        return stopped(draft, attempt_id, report.exit_code, report.log_tail)
     reason = reason_of_exit(report.exit_code, report.cause)
+    task = draft.cluster.tasks[attempt_id.task]
+    alone = not (draft.cluster.jobs[task.job].is_gang or task.state.terminal)
+    if attempt.stop is not None and at >= attempt.stop.at and not (alone and reason is EndReason.OK):
+        # What ends after its stop was ordered ends because of it: its exit code is no evidence. But what was to
+        # be stopped only to go again elsewhere, and had succeeded before the stop reached it, doesn't go again.
+        return stopped(draft, attempt_id, report.exit_code, report.log_tail)
     end = End(reason=reason, at=at, exit_code=report.exit_code, log_tail=report.log_tail)
     return ended(draft, attempt_id, end)
 

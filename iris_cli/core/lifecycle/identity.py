@@ -26,14 +26,18 @@ def answered(draft: Draft, report: WorkerReport, limits: Limits) -> bool:
         workers.untrusted(draft, worker.id, _doubt(worker, report.boot_id), limits)
         return False
     if report.boot_id != worker.boot_id:
-        _rebooted(draft, worker, report.boot_id)
+        _rebooted(draft, worker, report)
         return False
     workers.recovered(draft, worker.id)
     return True
 
 
 def probed(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: bool = False) -> None:
-    """A probe told what a worker is. `trusted`: the operator's word that it may be another machine now."""
+    """A probe told what a worker is. `trusted`: the operator's word that it may be another machine now.
+
+    Of a host that was rebooted the old boot id stays on record while attempts live there: how they ended may be on
+    its disk, and a poll tells. Until then it refuses every launch, for that is meant for the old boot.
+    """
     worker = draft.cluster.workers[found.worker]
     known = bool(worker.incarnation)
     rebooted = known and found.boot_id != worker.boot_id
@@ -41,8 +45,10 @@ def probed(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: bool 
     doubt = _doubt(worker, found.boot_id) if rebooted and replaced else _moved(worker, found)
     if doubt and not trusted:
         return workers.untrusted(draft, worker.id, doubt, limits)
-    if rebooted:
-        release(draft, worker.id, "the host was re-created" if replaced else "the host was rebooted")
+    if rebooted and replaced:
+        release(draft, worker.id, "the host was re-created")
+    elif rebooted and worker.claims:
+        found = replace(found, boot_id=worker.boot_id)
     elif replaced:
         _fence(draft, worker.id)
     if found != _recorded(draft.cluster.workers[worker.id]):
@@ -86,9 +92,15 @@ def _moved(worker: Worker, found: WorkerUpdated) -> str:
     return ""
 
 
-def _rebooted(draft: Draft, worker: Worker, boot_id: str) -> None:
-    release(draft, worker.id, "the host was rebooted")
-    draft.record(replace(_recorded(worker), boot_id=boot_id))
+def _rebooted(draft: Draft, worker: Worker, report: WorkerReport) -> None:
+    """End what was there, if this answer tells of all of it: else the worker is to be asked for the rest first."""
+    said = {each.token: each for each in report.attempts}
+    live = list(draft.cluster.live_on(worker.id))
+    if any(attempt.token not in said for _, attempt in live):
+        return
+    for attempt_id, attempt in live:
+        attempts.outlasted(draft, attempt_id, said[attempt.token], "the host was rebooted")
+    draft.record(replace(_recorded(worker), boot_id=report.boot_id))
     ghosts.rebooted(draft, worker.id)
     workers.recovered(draft, worker.id)
 

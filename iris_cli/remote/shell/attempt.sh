@@ -2,7 +2,7 @@
 #
 # A directory a/<token>/ holds, beside the files of the protocol:
 #   x.pending ready.pending launch.pending begin.pending end.pending timeout.pending setup-timeout.pending
-#   stop.idle
+#   told.pending stop.idle
 #       made empty beforehand: each is renamed at most once to what it stands for, so that recording the end
 #       of an attempt needs no disk space. A rename has one winner: whoever finds the old name gone has lost.
 #   launch.<t> begin.<t> end.<t>.<code>     uptimes in hundredths of a second
@@ -14,9 +14,11 @@
 #   lease.<t>        when the lease was renewed, which gives it a new name. lease.off: the task ended
 #                    before; lease.out.<t>: it ran out then, and its watchdog stops the attempt (see run.sh)
 #   timeout          the time limit was reached; timeout.off: the task ended before. setup-timeout likewise
+#   told             before it recorded the end, a signal told the wrapper to end: the host may be shutting
+#                    down, and the task have saved its work and ended with 0 for that, which is no success
 
 # names TOKEN -> what the names in its directory say: $x (EXITED CANCELLED NOSTART, or empty) $x_code $x_cause
-# $launched $began $ended $end_code $stop $ready $going $set_up $lease
+# $launched $began $ended $end_code $stop $ready $going $set_up $lease $told
 names() {
     no_names
     for name in "$1"/*; do
@@ -33,6 +35,7 @@ names() {
             ;;
         stop.*) case $stop in '' | stop.idle) stop=$name ;; esac ;; # in order: done idle run stuck
         ready) ready=1 ;;
+        told) told=1 ;;
         go) going=1 ;;
         setup.pid) set_up=1 ;;
         lease.*) lease=$name ;;
@@ -44,7 +47,8 @@ names() {
 }
 
 no_names() {
-    x= x_code=- x_cause=- finals=0 launched=- began=- ended=- end_code=- stop= ready= going= set_up= lease=
+    x= x_code=- x_cause=- finals=0 told=
+    launched=- began=- ended=- end_code=- stop= ready= going= set_up= lease=
 }
 
 # final NAME: an exit record x.NAME. What isn't one of ours is none.
@@ -127,7 +131,11 @@ state_by_names() {
     *) state=$x ;;
     esac
     # What belongs to another boot is over, whatever was going on.
-    case $pid_boot in '' | "$boot") ;; *) [ "$stop" = stop.done ] || state=${x:-LOST} ;; esac
+    case $pid_boot in '' | "$boot") ;; *)
+        [ "$told$x" != 1EXITED ] || x= # the shutdown may have made it end, with whatever code
+        [ "$stop" = stop.done ] || state=${x:-LOST}
+        ;;
+    esac
     if [ -n "$state" ]; then
         return 0
     elif [ -n "$going" ]; then

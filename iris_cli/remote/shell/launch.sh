@@ -71,7 +71,7 @@ write_attempt() {
     # Those that are there already are as good as new ones.
     mkdir "$new" work output outbox inbox endpoints 2>/dev/null
     [ -d "$new" ] && [ -d work ] || exit 1
-    for name in x launch begin end timeout setup-timeout ready; do
+    for name in x launch begin end timeout setup-timeout ready told; do
         make_pending "$name" "$name.pending" || exit 1
     done
     make_pending stop stop.idle || exit 1

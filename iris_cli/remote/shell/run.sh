@@ -10,8 +10,10 @@ run_main() {
     cd "$dir" || exit 1
     boot_id
     # The task may signal its whole group: the wrapper outlives that. Handlers, unlike `trap ''`, aren't
-    # inherited.
-    trap : HUP INT QUIT TERM USR1 USR2
+    # inherited. A host that shuts down tells everybody.
+    signalled=
+    trap : USR1 USR2
+    trap 'signalled=1' HUP INT QUIT TERM
     mode=$1
     shift
     "run_$mode" "$@"
@@ -135,6 +137,8 @@ give_up() {
 record() {
     rm -f env n.*/env
     remove_group "$group"
+    # BEFORE the record: who reads that must know what it is worth.
+    [ -z "$signalled" ] || mv told.pending told 2>/dev/null
     mv x.pending "x.$1" 2>/dev/null
     # Once more if that command was ended from outside.
     [ ! -e x.pending ] || mv x.pending "x.$1" 2>/dev/null

@@ -1,0 +1,108 @@
+"""Another boot id is proof that what ran is over; what the worker's disk says of it tells how it ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from iris_cli.core import AttemptState, EndReason, TaskState, WorkerId
+from iris_cli.core.evolve import Draft
+from iris_cli.core.lifecycle import identity
+from iris_cli.core.observations import WorkerReport
+from iris_cli.core.outcome import End
+from tests.support.lab import START, Lab
+
+W = WorkerId("w")
+
+
+def one() -> Lab:
+    return Lab().worker("w")
+
+
+def busy() -> Lab:
+    return one().job("train").schedule().reports("train/* running")
+
+
+def test_a_reboot_ends_what_ran_and_gives_back_what_had_not_started() -> None:
+    lab = busy().job("next").job("last").schedule().reports("last/* running").cancel("train")
+    lab.hosts[W].reboot()
+    lab.answers(lab.answer_of("w"))
+    assert list(lab.cluster.live_attempts()) == []
+    assert [lab.task(job).state.value for job in ("train", "next", "last")] == [
+        "KILLED",
+        "PENDING",
+        "PENDING",
+    ]
+    assert [lab.task(job).preemptions for job in ("next", "last")] == [0, 1]
+    assert lab.the_worker("w").boot_id == "boot-2"
+
+
+def test_reports_in_the_answer_after_a_reboot_are_of_the_old_boot_and_weigh_nothing() -> None:
+    lab = busy()
+    lab.hosts[W].reboot()
+    assert not identity.answered(Draft(lab.cluster, lab.now), lab.answer_of("w"), lab.limits)
+    lab.reports("train/* running")
+    assert lab.task("train").state is TaskState.PENDING
+
+
+@pytest.mark.parametrize(
+    ("left_on_its_disk", "task", "preemptions"),
+    [
+        ("exited 0", TaskState.SUCCEEDED, 0),
+        ("timeout 143", TaskState.FAILED, 0),
+        ("exited 1", TaskState.PENDING, 1),
+        ("exited 143", TaskState.PENDING, 1),
+        ("oom 137", TaskState.PENDING, 1),
+        ("cancelled lease", TaskState.PENDING, 1),
+        ("lost", TaskState.PENDING, 1),
+        ("running", TaskState.PENDING, 1),
+    ],
+)
+def test_what_an_exit_record_is_worth_after_a_reboot(
+    left_on_its_disk: str, task: TaskState, preemptions: int
+) -> None:
+    lab = busy()
+    lab.hosts[W].reboot()
+    lab.reports(f"train/* {left_on_its_disk}")
+    assert (lab.task("train").state, lab.task("train").preemptions) == (task, preemptions)
+    assert lab.the_worker("w").boot_id == "boot-2"
+
+
+def test_an_end_before_a_reboot_has_no_time_of_its_own() -> None:
+    lab = busy().advance(60.0)
+    lab.hosts[W].reboot()
+    lab.reports("train/* exited 0 30s-ago")
+    assert lab.task("train").end == End(reason=EndReason.OK, at=START + 60.0, exit_code=0)
+
+
+def test_a_task_that_succeeded_unheard_of_before_its_host_rebooted_has_succeeded() -> None:
+    lab = one().job("train").schedule()
+    lab.hosts[W].reboot()
+    lab.reports("train/* exited 0")
+    assert lab.task("train").state is TaskState.SUCCEEDED
+
+
+def test_a_success_that_a_stop_came_too_late_for_is_not_run_again() -> None:
+    lab = one().job("train").schedule().reports("train/* launching 1h-ago")
+    assert lab.attempt("train").state is AttemptState.STOPPING
+    lab.reports("train/* exited 0")
+    assert lab.task("train").state is TaskState.SUCCEEDED
+
+
+def test_a_cancelled_task_stays_cancelled_though_it_succeeded_before_its_host_rebooted() -> None:
+    lab = busy().cancel("train")
+    lab.hosts[W].reboot()
+    lab.reports("train/* exited 0")
+    assert lab.task("train").state is TaskState.KILLED
+    assert list(lab.cluster.live_attempts()) == []
+
+
+def test_after_a_reboot_nothing_ends_before_all_that_ran_there_was_asked_for() -> None:
+    lab = busy()
+    facts = lab.hosts[W].facts
+    lab.hosts[W].reboot()
+    rebooted = WorkerReport(worker=W, boot_id="boot-2", incarnation=facts.incarnation)
+    assert lab.answers(rebooted).last == ()
+    with lab.transaction() as draft:
+        identity.probed(draft, lab.hosts[W].facts, lab.limits)
+    assert lab.last == ()
+    assert lab.reports("train/* exited 0").task("train").state is TaskState.SUCCEEDED
