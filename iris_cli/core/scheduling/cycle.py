@@ -16,7 +16,7 @@ from iris_cli.core.scheduling.explain import Explainer, Explanation
 from iris_cli.core.scheduling.feasibility import Requirement
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import GangPlacer, malformed
-from iris_cli.core.scheduling.order import Entry, entries_of, split_overdue
+from iris_cli.core.scheduling.order import Entry, TasksByJob, entries_of, split_overdue
 from iris_cli.core.scheduling.placement import Assignment, place_tasks
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.task import Task
@@ -79,7 +79,7 @@ class SchedulingResult:
 
 @collector.at_rest
 def find_assignments(
-    pending_tasks: Iterable[Task],
+    pending_tasks: Iterable[Task] | TasksByJob,
     workers: Iterable[Worker],
     get_job: Callable[[JobId], Job | None],
     now: float,
@@ -88,7 +88,7 @@ def find_assignments(
     backoff_max: float = 600.0,
     unconfirmed_stops: Collection[WorkerId] = (),
 ) -> SchedulingResult:
-    """Decide who is placed where. `now` in seconds since the epoch.
+    """Decide who is placed where. `now` in seconds since the epoch. The tasks may be grouped by job already.
 
     The same input in any order gives the same result, and nothing of it is changed. Capacity is what the
     claims of the workers leave. Workers in `unconfirmed_stops` take nothing new. A gang that has waited for

@@ -11,6 +11,8 @@ from iris_cli.core.task import Task, TaskState
 
 _PRIORITY = {priority: priority.rank for priority in Priority}
 
+TasksByJob = dict[JobId, list[Task]]
+
 Entry = tuple[Job, list[Task]]
 """A job and its pending tasks, by index. A gang competes as a whole, other tasks one after another."""
 
@@ -18,7 +20,7 @@ _Rank = tuple[int, int, int, float, int, float, JobId]
 
 
 def entries_of(
-    pending: Iterable[Task], get_job: Callable[[JobId], Job | None]
+    pending: Iterable[Task] | TasksByJob, get_job: Callable[[JobId], Job | None]
 ) -> tuple[list[Entry], list[TaskId]]:
     """The queue in the order in which it is served, and the tasks whose job nobody knows.
 
@@ -27,7 +29,7 @@ def entries_of(
     """
     queue: list[tuple[_Rank, Job, list[Task]]] = []
     orphans: list[TaskId] = []
-    for job_id, tasks in _by_job(pending).items():
+    for job_id, tasks in by_job(pending).items():
         job = get_job(job_id)
         if job is None:
             orphans += [task.id for task in _by_index(tasks)]
@@ -50,8 +52,11 @@ def split_overdue(job: Job, tasks: list[Task], now: float) -> tuple[list[Task], 
     return [task for task in tasks if not task.attempts], [task for task in tasks if task.attempts]
 
 
-def _by_job(pending: Iterable[Task]) -> dict[JobId, list[Task]]:
-    found: dict[JobId, list[Task]] = {}
+def by_job(pending: Iterable[Task] | TasksByJob) -> TasksByJob:
+    """Those of the tasks that are pending, by job; what is grouped already stays as it is."""
+    if isinstance(pending, dict):
+        return pending
+    found: TasksByJob = {}
     for task in pending:
         if task.state is TaskState.PENDING:
             job = task.id.job

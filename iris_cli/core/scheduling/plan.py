@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
+from iris_cli.core import collector
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import JobId, TaskId, WorkerId
@@ -12,10 +14,12 @@ from iris_cli.core.job import Job, JobState
 from iris_cli.core.limits import Limits
 from iris_cli.core.scheduling.cycle import SchedulingResult, WaitingKey, find_assignments
 from iris_cli.core.scheduling.explain import Explanation
-from iris_cli.core.scheduling.order import split_overdue
+from iris_cli.core.scheduling.order import TasksByJob, by_job, split_overdue
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
-from iris_cli.core.task import AttemptState, Task, TaskState
+from iris_cli.core.task import AttemptState, Task
+
+_ATTEMPTS = attrgetter("attempts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,7 @@ class Plan:
         return Explanation(reasons=held) if held is not None else self.result.waiting.explain(key)
 
 
+@collector.at_rest
 def plan(
     cluster: Cluster,
     now: float,
@@ -69,8 +74,10 @@ def plan(
     """
     limits = limits or Limits()
     gate = _Gate(cluster, now, without_secrets or {})
-    for job, tasks in _pending(cluster):
-        gate.admit(job, tasks)
+    for job_id, tasks in by_job(cluster.tasks.values()).items():
+        job = cluster.jobs[job_id]
+        if job.end is None and not job.cancelled:
+            gate.admit(job, tasks)
     result = find_assignments(
         gate.ready,
         cluster.workers.values(),
@@ -96,13 +103,16 @@ class _Gate:
         self._now = now
         self._without_secrets = without_secrets
         self._states: dict[JobId, JobState | None] = {}
-        self.ready: list[Task] = []
+        self.ready: TasksByJob = {}
         self.held: dict[WaitingKey, tuple[Reason, ...]] = {}
         self.timed_out: list[TaskId] = []
         self.failed: list[TaskId] = []
 
     def admit(self, job: Job, tasks: list[Task]) -> None:
         """Sort the pending tasks of one job into what is ready, held, too late or without a future."""
+        if not (job.after or job.rounds or job.id in self._without_secrets or any(map(_ATTEMPTS, tasks))):
+            self.ready[job.id] = tasks
+            return
         states = {dependency: self._state(dependency) for dependency in job.after}
         if any(state is None or _in_vain(state) for state in states.values()):
             self.failed += [task.id for task in tasks]
@@ -112,14 +122,16 @@ class _Gate:
             late, tasks = split_overdue(job, tasks, self._now)
             self.timed_out += [task.id for task in late]
         if job.is_gang:
-            self._sort(job.id, tasks, (*reasons, *self._of_gang(job)))
+            self._sort(job.id, job, tasks, (*reasons, *self._of_gang(job)))
         else:
             for task in tasks:
-                self._sort(task.id, [task], (*reasons, *_still_stopping(task)) if task.attempts else reasons)
+                self._sort(
+                    task.id, job, [task], (*reasons, *_still_stopping(task)) if task.attempts else reasons
+                )
 
-    def _sort(self, key: WaitingKey, tasks: list[Task], reasons: tuple[Reason, ...]) -> None:
+    def _sort(self, key: WaitingKey, job: Job, tasks: list[Task], reasons: tuple[Reason, ...]) -> None:
         if not reasons:
-            self.ready += tasks
+            self.ready.setdefault(job.id, []).extend(tasks)
         elif tasks:
             self.held[key] = reasons
 
@@ -175,17 +187,8 @@ def _unconfirmed_stops(cluster: Cluster) -> list[WorkerId]:
         worker.id
         for worker in cluster.workers.values()
         if worker.id in cluster.ghosts
-        or any(cluster.attempt(attempt).state is AttemptState.STOPPING for attempt in worker.claims)
+        or (
+            worker.claims
+            and any(cluster.attempt(each).state is AttemptState.STOPPING for each in worker.claims)
+        )
     ]
-
-
-def _pending(cluster: Cluster) -> Iterator[tuple[Job, list[Task]]]:
-    """The pending tasks of jobs that are not over, job by job."""
-    by_job: dict[JobId, list[Task]] = {}
-    for task in cluster.tasks.values():
-        if task.state is TaskState.PENDING:
-            by_job.setdefault(task.job, []).append(task)
-    for job_id, tasks in by_job.items():
-        job = cluster.jobs[job_id]
-        if job.end is None and not job.cancelled:
-            yield job, tasks
