@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import socket
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +50,7 @@ class Context:
     @property
     def actor(self) -> str:
         """Who we are, for the log and the lock."""
-        return f"{getpass.getuser()}@{socket.gethostname()}"
+        return f"{getpass.getuser()}@{os.uname().nodename}"
 
     @cached_property
     def clock(self) -> Clock:

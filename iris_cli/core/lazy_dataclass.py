@@ -10,13 +10,14 @@ No `order`, `InitVar`, `KW_ONLY` or `metadata`: nobody here needs them. Annotati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 MISSING: Any = object()
 _FIELDS = "__lazy_fields__"
+_GIVEN = "__lazy_init_fields__"
 
 
 class Field:
@@ -54,10 +55,8 @@ def is_dataclass(value: object) -> bool:
 
 def replace(record: T, /, **changes: Any) -> T:
     """A new object with other values in some fields."""
-    for each in getattr(record, _FIELDS).values():
-        if each.init:
-            changes.setdefault(each.name, getattr(record, each.name))
-    return type(record)(**changes)
+    names, contents = getattr(record, _GIVEN)
+    return type(record)(**{**dict(zip(names, contents(record), strict=True)), **changes})
 
 
 def dataclass(
@@ -90,6 +89,7 @@ def dataclass(
             if cls.__dict__.get(name) is None:  # `__hash__` is None where only `__eq__` was written
                 setattr(cls, name, method)
         setattr(cls, _FIELDS, every)
+        setattr(cls, _GIVEN, _contents(name for name, each in every.items() if each.init))
         for name in ("__dataclass_fields__", "__dataclass_params__"):
             setattr(cls, name, _Standard(name, cls, every, frozen))
         return cls
@@ -173,8 +173,7 @@ def _repr(every: Mapping[str, Field]) -> Callable[[Any], str]:
 
 def _equality(every: Mapping[str, Field], frozen: bool) -> dict[str, Any]:
     """Equal are objects of the same class with equal fields; only those that can't change have a hash."""
-    names = [name for name, each in every.items() if each.compare]
-    content: Callable[[Any], Any] = attrgetter(*names) if names else lambda _: ()
+    _, content = _contents(name for name, each in every.items() if each.compare)
 
     def __eq__(self: Any, other: object) -> Any:  # noqa: N807 - it is one
         return content(self) == content(other) if type(other) is type(self) else NotImplemented
@@ -183,6 +182,14 @@ def _equality(every: Mapping[str, Field], frozen: bool) -> dict[str, Any]:
         return hash(content(self))
 
     return {"__eq__": __eq__, "__hash__": __hash__ if frozen else None}
+
+
+def _contents(names: Iterable[str]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """These names, and what gives an object's contents of them."""
+    of = tuple(names)
+    if len(of) == 1:
+        return of, lambda record: (getattr(record, of[0]),)
+    return of, attrgetter(*of) if of else lambda _: ()
 
 
 def _refuse(_: Any, name: str, *_value: object) -> None:

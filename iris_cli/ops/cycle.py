@@ -8,7 +8,6 @@ run at once.
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Collection
 
 from iris_cli.core.cluster import Cluster
@@ -142,7 +141,13 @@ def assign(
         limits=session.limits,
         without_secrets=jobs_without_secrets(draft.cluster),
     )
-    return made, carry_out(draft, made, lambda: Token(secrets.token_hex(16)))
+    return made, carry_out(draft, made, _new_token)
+
+
+def _new_token() -> Token:
+    from secrets import token_hex  # slow to import, and most cycles place nothing
+
+    return Token(token_hex(16))
 
 
 def _without(cluster: Cluster, unheard: Collection[WorkerId]) -> Cluster:

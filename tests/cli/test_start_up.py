@@ -23,7 +23,7 @@ print(f"\\n{code} {'all' if len(loaded) == len((*COMMANDS, *SETUP_COMMANDS)) els
 SLOW = frozenset(
     (
         *("paramiko", "cryptography", "typer", "rich", "dataclasses", "inspect", "asyncio", "subprocess"),
-        *("logging", "argparse", "importlib.metadata", "importlib.resources"),
+        *("logging", "argparse", "importlib.metadata", "importlib.resources", "secrets", "random", "socket"),
     )
 )
 
@@ -58,7 +58,7 @@ def idle(tmp_path: Path) -> ClusterFiles:
         (["schedule", "--once", "--lock-timeout", "0"], set()),
         (["status", "--json"], set()),
         (["status", "--quiet"], set()),
-        (["status"], {"rich", "dataclasses", "inspect", "subprocess", "logging"}),
+        (["status"], {"rich", "dataclasses", "inspect", "subprocess", "logging", "random"}),
     ],
     ids=str,
 )
