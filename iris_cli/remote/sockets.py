@@ -14,20 +14,10 @@ UNACKNOWLEDGED_FOR = 5000
 """Milliseconds after which Linux gives up a connection whose data nobody acknowledges."""
 
 
-READ_AHEAD = 16 << 10
-
-
 class TunedSocket(socket.socket):
     """A TCP connection. `fell_silent` says that the kernel gave it up because nobody answered."""
 
     fell_silent = False
-    _ahead = b""
-
-    def recv(self, bufsize: int, _flags: int = 0, /) -> bytes:
-        """Reads ahead: the library asks for the head and the rest of each message by themselves."""
-        data = self._ahead or self._receive()
-        self._ahead = data[bufsize:]
-        return data[:bufsize]
 
     def has_ended(self) -> bool:
         """Whether the other side is known to have hung up, and everything before that was read."""
@@ -38,9 +28,9 @@ class TunedSocket(socket.socket):
         except OSError:
             return True
 
-    def _receive(self) -> bytes:
+    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
         try:
-            data = super().recv(READ_AHEAD)
+            data = super().recv(bufsize, flags)
         except OSError as error:
             if error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH):
                 self.fell_silent = True

@@ -23,6 +23,7 @@ from iris_cli.remote.ssh_call import Call
 from iris_cli.remote.ssh_config import Hop, Routes
 from iris_cli.remote.ssh_keys import KeyRing
 from iris_cli.remote.ssh_link import BannerMissing, Link, LinkLost, readable
+from iris_cli.remote.ssh_reader import Reader
 from iris_cli.remote.transport import NoAnswer, Output, Target
 
 MOST_PROXIES = 8
@@ -61,6 +62,7 @@ class Dialer:
         self._host_keys = host_keys
         self._user_known_hosts = user_known_hosts
         self._keys = KeyRing()
+        self._reader = Reader()
         self._proxies = threading.BoundedSemaphore(MOST_PROXIES)
         self._most_kept = most_kept
         self._slots: dict[Endpoint, _Slot] = {}
@@ -179,7 +181,7 @@ class Dialer:
     ) -> tuple[Link, PresentedKey]:
         place = journey.place(depth)
         with call.turn(self._proxies, place) if journey.hops[depth].proxy_command else nullcontext():
-            link = Link(self._stream(call, journey, depth), key_types)
+            link = Link(self._stream(call, journey, depth), key_types, self._reader)
             try:
                 return link, link.exchange_keys(call, place)
             except BaseException:

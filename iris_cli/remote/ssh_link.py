@@ -16,6 +16,7 @@ from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.host_keys import PresentedKey
 from iris_cli.remote.sockets import TunedSocket
 from iris_cli.remote.ssh_call import Abandoned, Call
+from iris_cli.remote.ssh_reader import Reader
 from iris_cli.remote.ssh_wire import Wire
 from iris_cli.remote.transport import NoAnswer, Output
 
@@ -51,38 +52,28 @@ class LinkLost(Exception):  # noqa: N818 - says what is the matter
 class Link:
     """An SSH connection."""
 
-    def __init__(self, sock: socket.socket | paramiko.Channel, key_types: Collection[str]) -> None:
+    def __init__(
+        self, sock: socket.socket | paramiko.Channel, key_types: Collection[str], reader: Reader
+    ) -> None:
         self._is_new = True
         self._sessions = threading.BoundedSemaphore(MOST_SESSIONS)
         self._ahead: list[paramiko.Channel] = []
         self._opening = threading.Lock()
         self._sock = sock
-        self._wire = Wire(sock, key_types)
+        self._wire = Wire(sock, key_types, reader)
         self._heard_at = time.monotonic()
-        if isinstance(sock, socket.socket):
-            # Hanging up wakes whoever waits; with a time-out each read is two system calls.
-            sock.settimeout(None)
 
     def is_alive(self) -> bool:
         return self._wire.is_active()
 
     def abort(self) -> None:
         """Cut the connection without waiting for anything."""
-        self._hang_up()
-        # Closing a tunnel tells the jump host, and that can take as long as the way there is blocked.
-        threading.Thread(target=self.close, name="iris-ssh-close", daemon=True).start()
+        self._wire.hang_up()
+        if not self._wire.is_watched:
+            threading.Thread(target=self.close, name="iris-ssh-close", daemon=True).start()
 
     def close(self) -> None:
-        self._hang_up()
         self._wire.close()
-        with suppress(EOFError, OSError, paramiko.SSHException):
-            self._sock.close()  # the library does it only for a connection that has begun
-
-    def _hang_up(self) -> None:
-        """Wake everybody who reads or writes."""
-        if isinstance(self._sock, socket.socket):
-            with suppress(OSError):
-                self._sock.shutdown(socket.SHUT_RDWR)
 
     def exchange_keys(self, call: Call[Any], place: str) -> PresentedKey:
         """Greet and negotiate. The host key is then proven to be the server's, not to be the right one."""
@@ -90,7 +81,11 @@ class Link:
         call.guard(self.abort)
         call.enter(lambda: "key exchange" if wire.remote_version else "banner", place)
         try:
-            wire.start_client()
+            done = threading.Event()
+            wire.start_client(done)
+            wire.await_event(done)
+            if not wire.is_active():
+                raise wire.get_exception() or EOFError
             return PresentedKey.of(wire.get_remote_server_key().asbytes())
         except Exception as error:  # whatever a server can make the library stumble over
             if not wire.remote_version:
@@ -102,7 +97,7 @@ class Link:
         call.enter("authentication")
         for offered, key in enumerate(keys):
             try:
-                self._wire.auth_publickey(user, key)
+                self._prove(user, key)
             except paramiko.BadAuthenticationType:
                 break
             except paramiko.AuthenticationException as error:
@@ -122,6 +117,13 @@ class Link:
             hint=f"append the public key to ~{user}/.ssh/authorized_keys there, or correct ssh.user, ssh.key",
             sent=False,
         )
+
+    def _prove(self, user: str, key: paramiko.PKey) -> None:
+        done = threading.Event()
+        self._wire.auth_publickey(user, key, done)
+        self._wire.await_event(done)
+        if self._wire.auth_handler is not None:
+            self._wire.auth_handler.wait_for_response(done)
 
     def open_tunnel(self, call: Call[Any], host: str, port: int) -> paramiko.Channel:
         """A byte stream from the server on to `host`."""

@@ -1,39 +1,107 @@
-"""The SSH library's connection without what takes time with hundreds of them and serves nobody here."""
+"""The SSH library's connection without what takes time with hundreds of them and serves nobody here.
+
+The library has a thread for each connection, which waits for the interpreter more than for the network. Here one thread
+reads all those that are TCP connections of our own.
+"""
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
 import paramiko
-from paramiko.packet import Packetizer
+from paramiko.common import (
+    MSG_DEBUG,
+    MSG_DISCONNECT,
+    MSG_IGNORE,
+    MSG_KEXINIT,
+    MSG_UNIMPLEMENTED,
+    cMSG_UNIMPLEMENTED,
+)
+
+from iris_cli.remote.sockets import TunedSocket
+from iris_cli.remote.ssh_packets import Packets
+from iris_cli.remote.ssh_reader import Reader
 
 FOREVER = 1e9
 """For the library's own time-outs, in seconds: the call's deadline is the only one."""
-LARGEST_PACKET = 256 << 10
-"""As in OpenSSH; the library would believe any length."""
 
-
-_LIBRARY: Any = paramiko.Transport
+_LIBRARY: Any = paramiko.Transport  # whose published types leave out what is for subclasses
+_OF_KEY_EXCHANGE = range(30, 42)
+"""Message numbers whose meaning is a matter of the method of exchange."""
 
 
 class Wire(paramiko.Transport):
-    """A connection."""
+    """A connection, read by `reader` where that is possible, otherwise by a thread of its own."""
 
     # One pass instead of a cipher and a checksum, the latter compared byte by byte in Python.
     _preferred_ciphers = tuple(sorted(_LIBRARY._preferred_ciphers, key=lambda name: "-gcm@" not in name))
     _preferred_kex = tuple(
         sorted(_LIBRARY._preferred_kex, key=lambda name: not name.startswith("curve25519-sha256"))
     )
+    packetizer: Packets
 
-    def __init__(self, sock: Any, key_types: Collection[str]) -> None:
+    def __init__(self, sock: Any, key_types: Collection[str], reader: Reader) -> None:
         """Key types of the server that come first: a host known by one key must not be asked for another."""
-        super().__init__(sock, packetizer_class=_Packetizer)
+        super().__init__(sock, packetizer_class=Packets)
         self._preferred_keys = tuple(
             sorted(_LIBRARY._preferred_keys, key=lambda name: _key_type(name) not in key_types)
         )
         self.banner_timeout = self.auth_timeout = self.channel_timeout = FOREVER
+        self._reader = reader
+        self.is_watched = False
+        if isinstance(sock, socket.socket):
+            sock.settimeout(
+                None
+            )  # hanging up wakes whoever waits; with a time-out each read is two system calls
+
+    def await_event(self, event: threading.Event) -> None:
+        """Wait for it, or for the end of the connection: that one may come before anybody knows of the event."""
+        while not event.wait(1.0) and self.active:
+            pass
+
+    def hang_up(self) -> None:
+        """Wake everybody who reads, writes or waits. Waits for nothing."""
+        if self.is_watched:
+            self.active = False
+        if isinstance(self.sock, socket.socket):
+            with suppress(OSError):
+                self.sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Idempotent. A tunnel says goodbye to the jump host, which takes as long as the way there is blocked."""
+        self.hang_up()
+        if not self.is_watched:  # else the reader closes the socket
+            super().close()
+            with suppress(EOFError, OSError, paramiko.SSHException):
+                self.sock.close()  # the library does it only for a connection that has begun
+
+    # What the library calls
+
+    def start(self) -> None:
+        if isinstance(sock := self.sock, TunedSocket):
+            self.is_watched = True
+            self.packetizer.want_room = lambda wanted: self._reader.await_room(sock, self, wanted=wanted)
+            self._reader.watch(sock, self)
+            self._greet()
+        else:
+            self.packetizer.may_wait = True
+            self._greet()
+            super().start()
+
+    def run(self) -> None:
+        while self._take():
+            pass
+        self._end()
+
+    def _send_user_message(self, data: paramiko.Message) -> None:
+        """While keys are exchanged the library waits here. The reader, too, and then nobody would read the keys."""
+        if self._reader.is_current() and not self.clear_to_send.is_set():
+            raise paramiko.SSHException("something to answer in the middle of a key exchange")
+        _LIBRARY._send_user_message(self, data)
 
     def _log(self, level: int, msg: object, *args: object) -> None:
         """Nothing would be written."""
@@ -43,22 +111,94 @@ class Wire(paramiko.Transport):
         preferred: tuple[str, ...] = getattr(self, f"_preferred_{type_}")
         return preferred
 
+    # What the reader calls
 
-class _Packetizer(Packetizer):
-    """The library's reader and writer of packets, with three of its habits broken."""
+    def ready(self, *, to_read: bool, to_write: bool) -> bool:
+        if to_write:
+            with suppress(EOFError):  # reading will tell
+                self.packetizer.flush()
+        return not to_read or (self._take() and not self.packetizer.is_opaque)
 
-    def start_handshake(self, timeout: float) -> None:
-        """No timer thread: it would keep the interpreter from exiting for 15 s."""
+    def released(self) -> None:
+        if self.active:
+            self.is_watched, self.packetizer.may_wait = False, True
+            super().start()
+        else:
+            self._end()
 
-    def close(self) -> None:
-        """Without a word: a tunnel says goodbye through a connection that may be gone."""
-        with suppress(EOFError, OSError, paramiko.SSHException):
-            super().close()
+    # Reading
 
-    def read_all(self, n: int, check_rekey: bool = False) -> bytes:
-        if n > LARGEST_PACKET:
-            raise paramiko.SSHException(f"packet of {n} bytes")
-        return super().read_all(n, check_rekey)
+    def _greet(self: Any) -> None:
+        self.packetizer.write_all(f"{self.local_version}\r\n".encode())
+        self._send_kex_init()
+        self._expect_packet(MSG_KEXINIT)
+
+    def _take(self) -> bool:
+        """Do what follows from what has come. False at the end."""
+        try:
+            if self.packetizer.fill():
+                self._take_messages()
+        except Exception as error:  # whatever a server can make the library stumble over
+            self.saved_exception = error
+            self.active = False
+        return self.active
+
+    def _take_messages(self: Any) -> None:
+        if not self.remote_version:
+            if not self.packetizer.holds_greeting():
+                return
+            self._check_banner()
+        while self.active and self.packetizer.holds_message():
+            self._handle(*self.packetizer.read_message())
+        if self.packetizer.need_rekey() and not self.in_kex:
+            self._send_kex_init()
+
+    def _handle(self: Any, kind: int, message: paramiko.Message) -> None:
+        """RFC 4253 and 4254, with the library's own handlers."""
+        if kind == MSG_DISCONNECT:
+            raise EOFError
+        if kind in (MSG_IGNORE, MSG_DEBUG):
+            self._enforce_strict_kex(kind)
+            return
+        if self._expected_packet:
+            if kind not in self._expected_packet:
+                raise paramiko.SSHException(f"message {kind} out of turn")
+            self._expected_packet = ()
+            if kind in _OF_KEY_EXCHANGE:
+                self.kex_engine.parse_next(kind, message)
+                return
+        if kind in self._handler_table:
+            self._handler_table[kind](message)
+        elif kind in self._channel_handler_table:
+            self._handle_for_channel(kind, message)
+        elif self.auth_handler is not None and kind in self.auth_handler._handler_table:
+            self.auth_handler._handler_table[kind](message)
+        elif kind != MSG_UNIMPLEMENTED:
+            reply = paramiko.Message()
+            reply.add_byte(cMSG_UNIMPLEMENTED)
+            reply.add_int(message.seqno)
+            self._send_message(reply)
+
+    def _handle_for_channel(self: Any, kind: int, message: paramiko.Message) -> None:
+        number = message.get_int()
+        channel = self._channels.get(number)
+        if channel is not None:
+            self._channel_handler_table[kind](channel, message)
+        elif number not in self.channels_seen:
+            raise paramiko.SSHException(f"no channel has the number {number}")
+
+    def _end(self: Any) -> None:
+        """Close, and wake everybody who waits."""
+        self.active = False
+        for channel in list(self._channels.values()):
+            channel._unlink()
+        self.packetizer.close()
+        waited_for = [self.completion_event, *self.channel_events.values()]
+        if self.auth_handler is not None:
+            waited_for.append(self.auth_handler.auth_event)
+        for event in waited_for:
+            if event is not None:
+                event.set()
 
 
 def _key_type(algorithm: str) -> str:

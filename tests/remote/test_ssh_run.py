@@ -18,6 +18,7 @@ from iris_cli.remote import ssh_dial, ssh_link
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.ssh_link import MOST_SESSIONS, Link
+from iris_cli.remote.ssh_reader import Reader
 from iris_cli.remote.transport import NoAnswer, Output, Target
 from tests.support.relay import Fault, relay
 from tests.support.sshd import PATIENCE, SshLab
@@ -186,8 +187,8 @@ def links(monkeypatch: pytest.MonkeyPatch) -> list[Link]:
     made: list[Link] = []
     initialize = Link.__init__
 
-    def note(link: Link, sock: socket.socket | Channel, key_types: Collection[str]) -> None:
-        initialize(link, sock, key_types)
+    def note(link: Link, sock: socket.socket | Channel, key_types: Collection[str], reader: Reader) -> None:
+        initialize(link, sock, key_types, reader)
         made.append(link)
 
     monkeypatch.setattr(Link, "__init__", note)
