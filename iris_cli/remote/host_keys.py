@@ -92,6 +92,7 @@ class HostKeys:
         self._own = own
         self._lock = threading.Lock()
         self._parsed: dict[Path, list[Line]] = {}
+        self._mine: dict[str, tuple[PresentedKey, ...]] | None = None
 
     def of_worker(self, worker: str, name: str, files: Sequence[Path]) -> Known:
         """Keys of a worker: our own entry wins over what `files` say of its host, a revocation over both."""
@@ -119,7 +120,10 @@ class HostKeys:
             lines.append(_format(owner, key))
 
     def _own_keys(self, owner: str) -> tuple[PresentedKey, ...]:
-        return _keys_of(owner, self._load(self._own))
+        with self._lock:
+            if self._mine is None:
+                self._mine = _by_owner(parse(_read(self._own, trusted=True)))
+            return self._mine.get(owner, ())
 
     def _users(self, name: str, files: Sequence[Path]) -> Known:
         lines = [line for path in files for line in self._load(path) if line.is_for(name)]
@@ -136,7 +140,7 @@ class HostKeys:
     def _load(self, path: Path) -> list[Line]:
         with self._lock:
             if path not in self._parsed:
-                self._parsed[path] = parse(_read(path, trusted=path == self._own))
+                self._parsed[path] = parse(_read(path, trusted=False))
             return self._parsed[path]
 
     @contextmanager
@@ -149,7 +153,7 @@ class HostKeys:
             yield lines
             if lines != before:
                 _write(self._own, "".join(f"{line}\n" for line in lines))
-            self._parsed[self._own] = parse("\n".join(lines))
+            self._mine = _by_owner(parse("\n".join(lines)))
 
 
 def _parse_line(raw: str) -> Line | None:
@@ -183,6 +187,15 @@ def _is_hash_of(hashed: str, name: str) -> bool:
 
 def _keys_of(owner: str, lines: Sequence[Line]) -> tuple[PresentedKey, ...]:
     return tuple(line.key for line in lines if line.patterns == owner and not line.marker)
+
+
+def _by_owner(lines: Sequence[Line]) -> dict[str, tuple[PresentedKey, ...]]:
+    """A fleet asks for hundreds of them, one by one."""
+    owners: dict[str, tuple[PresentedKey, ...]] = {}
+    for line in lines:
+        if not line.marker:
+            owners[line.patterns] = (*owners.get(line.patterns, ()), line.key)
+    return owners
 
 
 def _format(owner: str, key: PresentedKey) -> str:

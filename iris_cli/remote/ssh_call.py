@@ -64,13 +64,15 @@ class Call(Generic[R]):
 
     def enter(self, step: str | Callable[[], str], place: str = "") -> None:
         """Note where the work is; a function is asked at the deadline."""
-        with self._unless_left():
+        with self._condition:
+            self._check()
             self._step = (lambda: step) if isinstance(step, str) else step
             self._place = place or self._place
 
     def guard(self, cut: Callable[[], None] | None) -> None:
         """Call `cut`, which must not block, if the deadline passes; None takes the guard away."""
-        with self._unless_left():
+        with self._condition:
+            self._check()
             self._cut = cut
 
     def connecting(self) -> None:
@@ -83,7 +85,8 @@ class Call(Generic[R]):
 
     def sending(self) -> None:
         """From now on it is not certain that nothing was sent."""
-        with self._unless_left():
+        with self._condition:
+            self._check()
             self.sent = True
 
     @property
@@ -108,16 +111,15 @@ class Call(Generic[R]):
             lock.release()
 
     def _turn_to(self, deadline: float, *, is_connected: bool) -> None:
-        with self._unless_left():
+        with self._condition:
+            self._check()
             self._deadline, self._is_connected = deadline, is_connected
             self._condition.notify_all()
 
-    @contextmanager
-    def _unless_left(self) -> Iterator[None]:
-        with self._condition:
-            if self._left:
-                raise Abandoned
-            yield
+    def _check(self) -> None:
+        """Holding the lock."""
+        if self._left:
+            raise Abandoned
 
     def _run(self, work: Callable[[], R]) -> None:
         result, error = None, None

@@ -8,8 +8,9 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from paramiko.config import SSHConfig, SSHConfigDict
 
@@ -70,6 +71,14 @@ class _Config(SSHConfig):
         if key not in ("proxycommand", "proxyjump")
     }
 
+    def _tokenize(self, config: object, target_hostname: str, key: str, value: str) -> str:
+        """Most values have nothing in them to replace; the library would collect all that could be, for each host."""
+        if not any(sign in value for sign in "%~$"):
+            return value
+        tokenize: Any = super()._tokenize  # type: ignore[misc]  # the published types leave it out
+        expanded: str = tokenize(config, target_hostname, key, value)
+        return expanded
+
 
 class Routes:
     """Reads the configuration once, then answers for each connection."""
@@ -77,6 +86,7 @@ class Routes:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._config = _Config()
+        self._local_user = cache(_local_user)
         if path is not None:
             with _blamed_on(path):
                 self._config.parse(_lines(path, path.parent, "Host *"))
@@ -122,7 +132,7 @@ class Routes:
             label=jump.host,
             host=host,
             port=port,
-            user=jump.user or options.get("user") or _local_user(),
+            user=jump.user or options.get("user") or self._local_user(),
             key_name=options.get("hostkeyalias") or name_of(host.lower(), port),
             identities=tuple(Path(file).expanduser() for file in files),
             explicit=explicit,
@@ -131,7 +141,7 @@ class Routes:
         )
 
     def _lookup(self, host: str) -> SSHConfigDict:
-        _local_user()  # the library asks for it whatever the file says
+        self._local_user()  # the library asks for it whatever the file says
         with _blamed_on(self._path):
             return self._config.lookup(host)
 

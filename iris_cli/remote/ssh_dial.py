@@ -30,7 +30,7 @@ MOST_PROXIES = 8
 """ProxyCommands that connect at the same time: most lead to one bastion, and sshd turns away the eleventh."""
 
 MOST_KEPT = 1024
-"""Connections to workers that are kept although nobody uses them: each takes a socket, a thread and 120 KB."""
+"""Connections to workers that are kept although nobody uses them: each takes a socket and 120 KB."""
 FEW = 64
 """Connections up to which the shell of a next call is started ahead. With more, it is the time of this machine
 that is scarce, and not the round trips.

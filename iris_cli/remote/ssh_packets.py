@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import socket
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import paramiko
@@ -37,6 +37,7 @@ class Packets(Packetizer):
         self._out = bytearray()
         self._out_lock = threading.Lock()
         self._wants_room = False
+        self._held = 0
 
     def fill(self) -> bool:
         """Read what has come; False if nothing has. Raises EOFError, OSError."""
@@ -56,6 +57,16 @@ class Packets(Packetizer):
         if length > LARGEST_PACKET:
             raise paramiko.SSHException(f"packet of {length} bytes")
         return len(self._in) >= 4 + length + self.get_mac_size_in()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is written meanwhile goes out as one: each piece by itself costs both sides a system call and more."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+            self.flush()
 
     def flush(self) -> None:
         """Send what there is room for. Raises EOFError."""
@@ -96,7 +107,8 @@ class Packets(Packetizer):
             return
         with self._out_lock:
             self._out += out
-        self.flush()
+        if not self._held:
+            self.flush()
 
     def set_inbound_cipher(self, *args: Any, **named: Any) -> None:
         super().set_inbound_cipher(*args, **named)

@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Collection
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import paramiko
@@ -47,9 +48,7 @@ class Wire(paramiko.Transport):
     def __init__(self, sock: Any, key_types: Collection[str], reader: Reader) -> None:
         """Key types of the server that come first: a host known by one key must not be asked for another."""
         super().__init__(sock, packetizer_class=Packets)
-        self._preferred_keys = tuple(
-            sorted(_LIBRARY._preferred_keys, key=lambda name: _key_type(name) not in key_types)
-        )
+        self._preferred_keys = _first(frozenset(key_types))
         self.banner_timeout = self.auth_timeout = self.channel_timeout = FOREVER
         self._reader = reader
         self.is_watched = False
@@ -129,8 +128,9 @@ class Wire(paramiko.Transport):
     # Reading
 
     def _greet(self: Any) -> None:
-        self.packetizer.write_all(f"{self.local_version}\r\n".encode())
-        self._send_kex_init()
+        with self.packetizer.together():
+            self.packetizer.write_all(f"{self.local_version}\r\n".encode())
+            self._send_kex_init()
         self._expect_packet(MSG_KEXINIT)
 
     def _take(self) -> bool:
@@ -199,6 +199,11 @@ class Wire(paramiko.Transport):
         for event in waited_for:
             if event is not None:
                 event.set()
+
+
+@cache
+def _first(key_types: frozenset[str]) -> tuple[str, ...]:
+    return tuple(sorted(_LIBRARY._preferred_keys, key=lambda name: _key_type(name) not in key_types))
 
 
 def _key_type(algorithm: str) -> str:

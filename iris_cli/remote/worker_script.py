@@ -52,18 +52,21 @@ def worker_script(call: str, body: Sequence[str], paths: HostPaths) -> bytes:
     It is one brace group, which a shell runs when it has read all of it. Whatever is started in it reads
     nothing of the script. Raises ValueError for text that can't be encoded.
     """
+    return b"\n".join([_library(call, paths), *(line.encode() for line in body), b"exit 0", b"}"])
+
+
+@cache
+def _library(call: str, paths: HostPaths) -> bytes:
+    """What all scripts of a call begin with: a fan-out sends hundreds of them."""
     library = _head(paths) + _shell(*_LASTING.get(call, ()))
-    script = [
+    lines = [
         "{",
         "exec </dev/null",
         f"library={quote(library)}",
         'eval "$library"',
         _shell(*_PARTS[call]).rstrip("\n"),
-        *body,
-        "exit 0",
-        "}",
     ]
-    return "\n".join(script).encode()
+    return "\n".join(lines).encode()
 
 
 def quote(text: str) -> str:
