@@ -96,7 +96,7 @@ def _findings(found: Explanation) -> Iterator[tuple[str, str]]:
     for near in found.near_misses:
         itself = near.name.endswith(f" {fold(near.lacking)}")
         yield "near miss", f"{near.name}: {near.kind}" + ("" if itself else f" ({fold(near.lacking)})")
-    yield "one change", found.change
+    yield "one change", str(found.change or "")
 
 
 def _place_rows(places: tuple[Place, ...]) -> Iterator[tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -50,7 +50,7 @@ class Situation:
     fleet: list[Worker]
     jobs: list[Job]
     tasks: list[Task]
-    unconfirmed_stops: tuple[WorkerId, ...] = ()
+    unconfirmed_stops: Mapping[WorkerId, list[JobId | None]] = field(default_factory=dict)
     gang_reserve_after: float = 600.0
     known: dict[JobId, Job] = field(init=False)
 
@@ -82,9 +82,14 @@ def a_situation(dice: Dice) -> Situation:
         fleet=workers,
         jobs=[each for each in queue if not dice.rarely(32)],
         tasks=[task for each in queue for task in _tasks(dice, each)],
-        unconfirmed_stops=tuple(each.id for each in workers if each.claims and dice.rarely(5)),
+        unconfirmed_stops={each.id: _stops(dice, each) for each in workers if each.claims and dice.rarely(5)},
         gang_reserve_after=dice.pick([600.0, 600.0, 0.0]),
     )
+
+
+def _stops(dice: Dice, worker: Worker) -> list[JobId | None]:
+    jobs: list[JobId | None] = [attempt.task.job for attempt in worker.claims]
+    return dice.pick([jobs[:1], jobs, [*jobs, None]])
 
 
 situations = dice.map(a_situation)
@@ -126,7 +131,7 @@ def _a_slice(dice: Dice, name: str) -> list[Worker]:
             members[-1] = replace(members[-1], id=WorkerId(f"{name}-x"), attributes={**attributes, **odd})
     # Slices are busy or idle as a whole more often than one by one.
     if dice.rarely(4):
-        return [training(member, dice.pick(["old", "new"])) for member in members]
+        return [training(member, dice.pick(["old", "new", "j0"])) for member in members]
     return [_a_habit(dice, member) for member in members]
 
 
@@ -137,11 +142,14 @@ def _a_habit(dice: Dice, worker: Worker) -> Worker:
     """What is on the worker, or wrong with it, if anything is."""
     match dice.up_to(29):
         case 1 | 2 | 12:
-            return busy(worker, dice.pick(["old", "new"]), cpu=dice.pick([1, worker.cpu / 2, worker.cpu]))
+            return busy(
+                worker, dice.pick(["old", "new", "j0", "j1"]), cpu=dice.pick([1, worker.cpu / 2, worker.cpu])
+            )
         case 3:
             return busy(busy(worker, "old"), "new", memory=dice.pick([GIB, 63 * GIB]))
         case 4 | 5 | 13:
-            return training(worker, "old") if worker.chips else busy(worker, "old", gpus=_some(dice, worker))
+            by = dice.pick(["old", "j0"])
+            return training(worker, by) if worker.chips else busy(worker, by, gpus=_some(dice, worker))
         case 6:
             return busy(training(worker, "old") if worker.chips else worker, "new", cpu=worker.cpu + 1)
         case 7:

@@ -5,9 +5,12 @@ from iris_cli.core.scheduling.explain import ConstraintCount, Explanation, NearM
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.plan import Plan, plan
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
+from iris_cli.core.scheduling.what_if import Change, ChangeKind
 
 __all__ = [
     "Assignment",
+    "Change",
+    "ChangeKind",
     "ConstraintCount",
     "Explanation",
     "NearMiss",

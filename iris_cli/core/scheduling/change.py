@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.ids import JobId
+from iris_cli.core.dataclass import replace
+from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.job import Job, Priority
 from iris_cli.core.scheduling import wording
-from iris_cli.core.scheduling.capacity import Amounts, first_of, mask_of
-from iris_cli.core.scheduling.context import SchedulingContext
+from iris_cli.core.scheduling.capacity import (
+    Amounts,
+    WorkerCapacity,
+    first_of,
+    mask_of,
+    positions_of,
+)
+from iris_cli.core.scheduling.feasibility import has_shape
 from iris_cli.core.scheduling.groups import Group
 from iris_cli.core.scheduling.reasons import ReasonKind
-from iris_cli.core.scheduling.verdicts import Case, Verdict, fits
-from iris_cli.core.units import format_duration
-from iris_cli.core.worker import WorkerCondition
+from iris_cli.core.scheduling.verdicts import Case, Verdict, fits, group_on
+from iris_cli.core.scheduling.what_if import Change, ChangeKind
+from iris_cli.core.worker import Worker, WorkerCondition
 
-_TRIES = 20  # near misses looked at
+_NEAREST = 20  # near misses looked at
+_TRIES = 10  # changes tried, each of them a cycle
 _BUSY = frozenset(
     {
         ReasonKind.CHIPS,
@@ -26,101 +36,172 @@ _BUSY = frozenset(
         ReasonKind.BEHIND,
     }
 )
+_PASSED_OVER = frozenset({ReasonKind.RESERVED, ReasonKind.BEHIND})
+_LESS = (ChangeKind.LESS_CPU, ChangeKind.LESS_MEMORY, ChangeKind.FEWER_GPUS)
+_TO_THE_JOB = frozenset({ChangeKind.DROP, ChangeKind.TOLERATE, ChangeKind.PRIORITY, *_LESS})
 
 
-def single_change(case: Case, nearest: list[Verdict]) -> str:
-    """In words, or "" where no single change does it. `nearest` are the near misses, the nearest first."""
-    for proposal, selected in _relaxations(case):
-        served_by = _served_by(case, selected & _ready(case))
-        if served_by:
-            return f"{proposal}: {served_by}"
-    if _missing(case) > 1:
-        return ""
-    mends = (_mend(case, verdict) for verdict in nearest[:_TRIES])
-    return next(filter(None, mends), "")
+def single_change(
+    case: Case, job: Job, nearest: list[Verdict], would_go_to: Callable[[Change], list[WorkerId]]
+) -> Change | None:
+    """The first change that does it for a job. `nearest` are the near misses, the nearest first.
+
+    `would_go_to` tries a change: where tasks of the job would go that have no place without it.
+    """
+    proposals = dict.fromkeys(islice(_proposals(case, job, nearest), 2 * _NEAREST))
+    for change in list(proposals)[:_TRIES]:
+        workers = would_go_to(change)
+        if workers:
+            return replace(change, text=_in_words(case, change, workers))
+    return None
 
 
-def _ready(case: Case) -> int:
-    fleet = case.context.fleet
-    room = case.context.with_room(case.requirement.need)
-    return fleet.healthy & fleet.rested & fleet.settled & case.open & room
+def _proposals(case: Case, job: Job, nearest: list[Verdict]) -> Iterator[Change]:
+    yield from _relaxations(case)
+    for verdict in nearest[:_NEAREST]:
+        yield from _mends(case, job.id, verdict)
+    if job.priority is not Priority.HIGH and any(verdict.kind in _PASSED_OVER for verdict in nearest):
+        yield Change(kind=ChangeKind.PRIORITY, subject=Priority.HIGH.value)
+    yield from _reductions(case)
 
 
-def _relaxations(case: Case) -> Iterator[tuple[str, int]]:
-    """Each constraint left out, each taint tolerated: in words, and the workers selected then."""
+def _at_start(case: Case) -> int:
+    """The workers that had room before anybody got something in this cycle."""
+    need, (cpu, memory, gpus, chips) = case.requirement.need, case.context.dimensions
+    return (
+        cpu.at_start[need.cpu_millis]
+        & memory.at_start[need.memory]
+        & gpus.at_start[need.gpus]
+        & chips.at_start[need.chips]
+    )
+
+
+# What to ask for instead
+
+
+def _relaxations(case: Case) -> Iterator[Change]:
+    """Each constraint left out, each taint tolerated, where workers would do then if nobody came before."""
     fleet, requirement = case.context.fleet, case.requirement
+    ready = fleet.healthy & fleet.rested & fleet.settled & requirement.equipped & _at_start(case)
     for dropped in requirement.required:
         allowed = fleet.everyone
         for constraint in requirement.required:
-            if constraint is not dropped:
+            if constraint != dropped:
                 allowed &= fleet.satisfying(constraint)
-        yield f"drop {format_constraint(dropped)}", requirement.equipped & allowed & requirement.tolerated
+        if _serve(case, ready & allowed & requirement.tolerated):
+            yield Change(kind=ChangeKind.DROP, subject=format_constraint(dropped))
     for taint in fleet.taints:
         if taint not in requirement.job.tolerations:
             tolerated = fleet.tolerating((*requirement.job.tolerations, taint))
-            yield f"tolerate {taint}", requirement.equipped & requirement.allowed & tolerated
+            if _serve(case, ready & requirement.allowed & tolerated):
+                yield Change(kind=ChangeKind.TOLERATE, subject=taint)
 
 
-def _served_by(case: Case, workers: int) -> str:
-    shape, fleet = case.requirement.shape, case.context.fleet
-    if shape is None:
-        return f"worker {fleet.workers[first_of(workers)].id} fits" if workers else ""
-    groups = [group for group in fleet.groups(shape.group_by).groups if fits(group, shape, workers)]
-    if len(groups) < shape.groups:
-        return ""
-    names = [wording.unit_name(shape, group) for group in groups[: shape.groups]]
-    return f"{', '.join(names)} {'fits' if len(names) == 1 else 'fit'}"
-
-
-def _missing(case: Case) -> int:
-    """How many groups or workers are missing."""
+def _serve(case: Case, workers: int) -> bool:
     shape = case.requirement.shape
     if shape is None:
-        return 1
+        return bool(workers)
     groups = case.context.fleet.groups(shape.group_by).groups
-    return shape.groups - sum(fits(group, shape, case.candidates) for group in groups)
+    return sum(fits(group, shape, workers) for group in groups) >= shape.groups
 
 
-def _mend(case: Case, verdict: Verdict) -> str:
+def _reductions(case: Case) -> Iterator[Change]:
+    """Less of one thing, but not less than half of it."""
+    for number, kind in enumerate(_LESS):
+        need, enough = case.requirement.need[number], _enough_for_one_more(case, number)
+        if enough < need <= 2 * enough:
+            yield Change(kind=kind, amount=enough)
+
+
+def _enough_for_one_more(case: Case, number: int) -> int:
+    """The most of one dimension that as many workers have as are needed, of those that lack nothing else."""
+    context, requirement = case.context, case.requirement
+    able = requirement.eligible & case.open
+    for other, dimension in enumerate(context.dimensions):
+        if other != number:
+            able &= dimension.now[requirement.need[other]]
+    shape = requirement.shape
+    if shape is None:
+        return _nth([context.left(position)[number] for position in positions_of(able)], 1)
+    groups = [group for group in context.fleet.groups(shape.group_by).groups if has_shape(group, shape)]
+    amounts = [
+        [context.left(position)[number] for position in positions_of(group.mask & able)] for group in groups
+    ]
+    return _nth([_nth(those, shape.size) for those in amounts], shape.groups)
+
+
+def _nth(amounts: list[int], number: int) -> int:
+    """The nth largest, 0 where there aren't as many."""
+    return sorted(amounts, reverse=True)[number - 1] if len(amounts) >= number else 0
+
+
+# What to wait for, or to mend
+
+
+def _mends(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
     """What would make one near miss serve."""
-    shape, context = case.requirement.shape, case.context
-    name = wording.unit_name(shape, verdict.group)
     if verdict.kind in _BUSY:
-        for job in wording.holders(context, verdict.lacking):
-            if fits(verdict.group, shape, case.candidates | _freed_by(case, verdict.group, job)):
-                return f"{name} frees when job {job} ends"
+        for job in wording.holders(case.context, verdict.lacking):
+            if job == own:
+                yield from _own_ends(case, own, verdict)
+            elif fits(verdict.group, case.requirement.shape, _after_end_of(case, verdict.group, job)):
+                yield Change(kind=ChangeKind.JOB_ENDS, subject=job)
     if verdict.kind in (ReasonKind.UNHEALTHY, ReasonKind.COOLDOWN) and verdict.lacking.bit_count() == 1:
-        otherwise = case.open & context.fleet.settled & context.with_room(case.requirement.need)
-        if fits(verdict.group, shape, case.candidates | verdict.lacking & otherwise):
-            return f"{name} fits {_recovery(context, first_of(verdict.lacking))}"
-    return ""
+        worker = case.context.fleet.workers[first_of(verdict.lacking)]
+        yield Change(kind=_recovery(worker), subject=worker.id)
 
 
-def _freed_by(case: Case, group: Group, job: JobId) -> int:
-    """The members that would have room if all attempts of a job ended."""
-    freed = []
+def _own_ends(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
+    """Tasks of the same job that run there: the job as a whole isn't waited for."""
+    for position in positions_of(verdict.lacking):
+        for attempt in sorted(case.context.fleet.workers[position].claims):
+            if attempt.task.job == own:
+                yield Change(kind=ChangeKind.TASK_ENDS, subject=str(attempt.task))
+
+
+def _after_end_of(case: Case, group: Group, job: JobId) -> int:
+    """The workers that could serve if nobody came before, and those of a group that could with a job gone."""
+    requirement, freed = case.requirement, []
     for position in group.members:
-        held = case.context.fleet.workers[position].claims
-        claims = [claim for attempt, claim in held.items() if attempt.task.job == job]
-        left = case.context.left(position)
+        worker = case.context.fleet.workers[position]
+        claims = [claim for attempt, claim in worker.claims.items() if attempt.task.job == job]
+        left = WorkerCapacity.of(worker).left
         then = Amounts(
             left.cpu_millis + sum(claim.cpu_millis for claim in claims),
             left.memory + sum(claim.memory for claim in claims),
             left.gpus + sum(len(claim.gpus) for claim in claims),
             left.chips + sum(claim.chips for claim in claims),
         )
-        if claims and then.covers(case.requirement.need):
+        if claims and then.covers(requirement.need):
             freed.append(position)
-    return mask_of(freed) & case.requirement.healthy & case.open
+    return requirement.eligible & _at_start(case) | requirement.healthy & mask_of(freed)
 
 
-def _recovery(context: SchedulingContext, position: int) -> str:
-    worker = context.fleet.workers[position]
+def _recovery(worker: Worker) -> ChangeKind:
     if worker.unschedulable:
-        return f"when {worker.id} is mended ({worker.reason})"
+        return ChangeKind.RECOVERS
     if worker.draining or worker.quarantined:
-        return f"after `iris worker uncordon {worker.id}`"
-    if worker.condition is WorkerCondition.HEALTHY:
-        rest = format_duration(worker.cooldown_until - context.fleet.now)
-        return f"in {rest}, when {worker.id} has cooled down"
-    return f"when {worker.id} ({worker.condition}) is healthy again"
+        return ChangeKind.UNCORDON
+    return ChangeKind.RESTS if worker.condition is WorkerCondition.HEALTHY else ChangeKind.RECOVERS
+
+
+# In words
+
+
+def _in_words(case: Case, change: Change, workers: list[WorkerId]) -> str:
+    """`workers`: where it would go."""
+    fleet, shape = case.context.fleet, case.requirement.shape
+    groups = list(dict.fromkeys(group_on(case.context, case.requirement, worker) for worker in workers))
+    if change.kind not in _TO_THE_JOB:
+        touched = [
+            group for group in groups if any(_is_about(change, fleet.workers[at]) for at in group.members)
+        ]
+        groups = touched or groups
+    names = ", ".join(wording.unit_name(shape, group) for group in groups[: shape.groups if shape else 1])
+    several = shape is not None and len(groups) > 1
+    return wording.change(fleet, case.requirement.need, change, names, several=several)
+
+
+def _is_about(change: Change, worker: Worker) -> bool:
+    tasks = [attempt.task for attempt in worker.claims]
+    return change.subject in (worker.id, *(task.job for task in tasks), *map(str, tasks))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from iris_cli.core.ids import JobId, TaskId, WorkerId
+from iris_cli.core.ids import JobId, TaskId
 from iris_cli.core.scheduling import wording
 from iris_cli.core.scheduling.capacity import first_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.feasibility import Requirement
-from iris_cli.core.scheduling.groups import Group
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.reasons import ReasonKind
-from iris_cli.core.scheduling.verdicts import Case, Verdict, alone, near_misses
+from iris_cli.core.scheduling.verdicts import Case, Verdict, group_on, near_misses
 
 _WORDS = {
     ReasonKind.COOLDOWN: "cooling down",
@@ -35,7 +34,7 @@ class Choices:
             return ""
         requirement = self._asked(task.job)
         workers = seats.values() if requirement.shape else [seats[task]]
-        chosen = list(dict.fromkeys(_group_on(self._context, requirement, worker) for worker in workers))
+        chosen = list(dict.fromkeys(group_on(self._context, requirement, worker) for worker in workers))
         names = ", ".join(str(group.key) for group in chosen)
         before = min(group.number for group in chosen)
         case = Case(self._context, requirement, self._context.open)
@@ -59,11 +58,3 @@ def _word(context: SchedulingContext, verdict: Verdict) -> str:
     if verdict.kind is ReasonKind.UNHEALTHY:
         return wording.state(context.fleet.workers[first_of(verdict.lacking)])
     return _WORDS.get(verdict.kind, "busy") if verdict.kind else ""
-
-
-def _group_on(context: SchedulingContext, requirement: Requirement, worker: WorkerId) -> Group:
-    position = next(at for at, each in enumerate(context.fleet.workers) if each.id == worker)
-    if requirement.shape is None:
-        return alone(context, position)
-    index = context.fleet.groups(requirement.shape.group_by)
-    return index.groups[index.at[position]]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
 
 from iris_cli.core import collector
 from iris_cli.core.dataclass import dataclass, field
-from iris_cli.core.ids import JobId, TaskId, WorkerId
+from iris_cli.core.ids import JobId, TaskId
 from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
 from iris_cli.core.scheduling.capacity import Amounts
@@ -19,6 +21,7 @@ from iris_cli.core.scheduling.gangs import GangPlacer, malformed
 from iris_cli.core.scheduling.order import Entry, TasksByJob, entries_of, split_overdue
 from iris_cli.core.scheduling.placement import Assignment, place_tasks
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
+from iris_cli.core.scheduling.what_if import Record, UnconfirmedStops
 from iris_cli.core.task import Task
 from iris_cli.core.worker import Worker
 
@@ -86,7 +89,7 @@ def find_assignments(
     *,
     gang_reserve_after: float = 600.0,
     backoff_max: float = 600.0,
-    unconfirmed_stops: Collection[WorkerId] = (),
+    unconfirmed_stops: UnconfirmedStops = (),
 ) -> SchedulingResult:
     """Decide who is placed where. `now` in seconds since the epoch. The tasks may be grouped by job already.
 
@@ -106,6 +109,15 @@ def find_assignments(
     requirements = {signature: Requirement(job, context) for signature, (job, _) in samples.items()}
     asked = map(requirements.__getitem__, signatures)
     placed = _place(zip(due, asked, strict=True), GangPlacer(context, gang_reserve_after), unmet)
+    again = partial(_again, now=now, gang_reserve_after=gang_reserve_after, backoff_max=backoff_max)
+    record = Record(
+        due=due,
+        placed=placed,
+        get_job=get_job,
+        workers=fleet.workers,
+        unconfirmed_stops=unconfirmed_stops,
+        decide=again,
+    )
 
     def requirement_of(job_id: JobId) -> Requirement:
         job = get_job(job_id)
@@ -115,12 +127,16 @@ def find_assignments(
     return SchedulingResult(
         assignments=tuple(placed),
         timed_out_tasks=tuple(timed_out),
-        waiting=Waiting(Explainer(context), unmet),
+        waiting=Waiting(Explainer(context, record), unmet),
         reservations={
             job: tuple(str(group.key) for group in groups) for job, groups in context.reservations.items()
         },
         choices=Choices(context, requirement_of),
     )
+
+
+def _again(*args: Any, **kwargs: Any) -> tuple[Assignment, ...]:
+    return find_assignments(*args, **kwargs).assignments
 
 
 def _place(queue: Iterable[tuple[Entry, Requirement]], gangs: GangPlacer, unmet: _Unmet) -> list[Assignment]:

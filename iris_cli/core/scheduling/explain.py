@@ -8,6 +8,7 @@ the reason. Else the reasons are all that keeps those who do from serving now.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.dataclass import dataclass, replace
@@ -30,6 +31,7 @@ from iris_cli.core.scheduling.verdicts import (
     sift,
     tally,
 )
+from iris_cli.core.scheduling.what_if import Change, Record
 
 _FEW = 5
 _MEASURED = (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU)
@@ -59,7 +61,7 @@ class Explanation:
 
     `refused`: for each kind, how many workers it refuses of those left by the kinds before. For gangs,
     `groups_found` have workers with a compatible device; `largest` is the name and size of the largest.
-    `near_misses`: the nearest first. `change`: the single change that would place it, or "".
+    `near_misses`: the nearest first. `change`: the single change that would place it, tried in this cycle.
     """
 
     reasons: tuple[Reason, ...]
@@ -71,14 +73,15 @@ class Explanation:
     groups_found: int = 0
     largest: tuple[str, int] | None = None
     near_misses: tuple[NearMiss, ...] = ()
-    change: str = ""
+    change: Change | None = None
 
 
 class Explainer:
     """Explains at the end of a cycle, once for each requirement and only when asked."""
 
-    def __init__(self, context: SchedulingContext) -> None:
+    def __init__(self, context: SchedulingContext, record: Record) -> None:
         self._context = context
+        self._record = record
         self._reasons: dict[tuple[Requirement, int], tuple[Reason, ...]] = {}
 
     def reasons(self, requirement: Requirement, entry: TaskId | JobId) -> tuple[Reason, ...]:
@@ -117,8 +120,13 @@ class Explainer:
             groups_found=len(groups),
             largest=(str(largest.key), len(largest.members)) if largest else None,
             near_misses=tuple(self._near_miss(shape, verdict) for verdict in nearest[:_FEW]),
-            change=single_change(case, nearest),
+            change=self._single_change(case, entry, nearest),
         )
+
+    def _single_change(self, case: Case, entry: TaskId | JobId, nearest: list[Verdict]) -> Change | None:
+        job = self._record.get_job(entry.job if isinstance(entry, TaskId) else entry)
+        assert job is not None  # what nobody knows the job of is never a requirement
+        return single_change(case, job, nearest, partial(self._record.with_change, job.id))
 
     def _open_to(self, entry: TaskId | JobId) -> int:
         """The workers that nobody else has reserved."""

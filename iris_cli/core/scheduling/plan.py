@@ -181,14 +181,20 @@ def _still_stopping(task: Task) -> list[Reason]:
     ]
 
 
-def _unconfirmed_stops(cluster: Cluster) -> list[WorkerId]:
-    """The workers where something is being stopped, or is to be before anything else happens there."""
-    return [
-        worker.id
-        for worker in cluster.workers.values()
-        if worker.id in cluster.ghosts
-        or (
-            worker.claims
-            and any(cluster.attempt(each).state is AttemptState.STOPPING for each in worker.claims)
-        )
-    ]
+def _unconfirmed_stops(cluster: Cluster) -> dict[WorkerId, list[JobId | None]]:
+    """The workers where something is being stopped, or is to be before anything else happens there, and whose.
+
+    None stands for an attempt that was taken for dead: the end of its job says nothing about it.
+    """
+    found: dict[WorkerId, list[JobId | None]] = {}
+    for worker in cluster.workers.values():
+        stopping: list[JobId | None] = [
+            attempt.task.job
+            for attempt in worker.claims
+            if cluster.attempt(attempt).state is AttemptState.STOPPING
+        ]
+        if worker.id in cluster.ghosts:
+            stopping.append(None)
+        if stopping:
+            found[worker.id] = stopping
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from iris_cli.core.constraints import AttributeValue
+from iris_cli.core.ids import WorkerId
 from iris_cli.core.scheduling.capacity import positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.feasibility import Requirement, Shape, has_shape
@@ -116,6 +117,15 @@ def alone(context: SchedulingContext, position: int) -> Group:
     """One worker as a group of its own."""
     key = AttributeValue(context.fleet.workers[position].id)
     return Group(position, key, (position,), 1 << position, whole=True)
+
+
+def group_on(context: SchedulingContext, requirement: Requirement, worker: WorkerId) -> Group:
+    """What an entry with this requirement is placed on there: the worker's group, or itself."""
+    position = context.fleet.ids.index(worker)
+    if requirement.shape is None:
+        return alone(context, position)
+    index = context.fleet.groups(requirement.shape.group_by)
+    return index.groups[index.at[position]]
 
 
 def fits(group: Group, shape: Shape | None, workers: int) -> bool:

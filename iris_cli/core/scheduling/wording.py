@@ -10,15 +10,16 @@ from iris_cli.core.constraints import (
     DEVICE_VARIANT_ATTRIBUTE_KEY,
     TPU_NAME_ATTRIBUTE_KEY,
 )
-from iris_cli.core.ids import JobId
+from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.resources import AUTO, Device
-from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, first_of, positions_of
+from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, Amounts, first_of, positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.feasibility import Requirement, Shape
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.groups import Group, vm_count, worker_number
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.verdicts import Refusal
+from iris_cli.core.scheduling.what_if import Change, ChangeKind
 from iris_cli.core.units import format_duration, format_memory
 from iris_cli.core.worker import Claim, Worker
 
@@ -200,3 +201,32 @@ def few(names: Iterable[str]) -> str:
             return ", ".join(listed) + " and others"
         listed[name] = None
     return ", ".join(listed)
+
+
+# What would have to be otherwise
+
+
+def change(fleet: Fleet, need: Amounts, change: Change, names: str, *, several: bool) -> str:
+    """`drop region=eu: slice v4b fits`; `names` says where it would go then."""
+    subject, fit = change.subject, "fit" if several else "fits"
+    match change.kind:
+        case ChangeKind.DROP | ChangeKind.TOLERATE:
+            return f"{change.kind} {subject}: {names} {fit}"
+        case ChangeKind.PRIORITY:
+            return f"launch it with --priority {subject}: {names} {fit}"
+        case ChangeKind.LESS_CPU | ChangeKind.LESS_MEMORY | ChangeKind.FEWER_GPUS:
+            number = (ChangeKind.LESS_CPU, ChangeKind.LESS_MEMORY, ChangeKind.FEWER_GPUS).index(change.kind)
+            less, more = (amount(AMOUNT_KINDS[number], each) for each in (change.amount, need[number]))
+            return f"ask for {less} instead of {more}: {names} {fit}"
+        case ChangeKind.JOB_ENDS | ChangeKind.TASK_ENDS:
+            what = "job " if change.kind is ChangeKind.JOB_ENDS else ""
+            return f"{names} {'free' if several else 'frees'} when {what}{subject} ends"
+        case ChangeKind.UNCORDON:
+            return f"{names} {fit} after `iris worker uncordon {subject}`"
+    worker = fleet.workers[fleet.ids.index(WorkerId(subject))]
+    if change.kind is ChangeKind.RESTS:
+        rest = format_duration(worker.cooldown_until - fleet.now)
+        return f"{names} {fit} in {rest}, when {subject} has cooled down"
+    if worker.unschedulable:
+        return f"{names} {fit} when {subject} is mended ({worker.reason})"
+    return f"{names} {fit} when {subject} ({worker.condition}) is healthy again"

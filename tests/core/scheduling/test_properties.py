@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -12,15 +12,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.constraints import Constraint, ConstraintOp
 from iris_cli.core.ids import JobId, TaskId
-from iris_cli.core.job import Job
+from iris_cli.core.job import Job, Priority
 from iris_cli.core.resources import device_compatible
-from iris_cli.core.scheduling import SchedulingResult
+from iris_cli.core.scheduling import Change, ChangeKind, SchedulingResult
 from iris_cli.core.worker import Worker, WorkerCondition
 from tests.support.fleet import cycle, host, pending, tpu_slice
 from tests.support.literal_scheduler import LiteralScheduler, satisfies
-from tests.support.random_fleet import NOW, Situation, a_fleet, a_job, dice, malformed, situations
+from tests.support.random_fleet import (
+    NOW,
+    Dice,
+    Situation,
+    a_fleet,
+    a_job,
+    a_situation,
+    dice,
+    malformed,
+    situations,
+)
 
 fleets_and_jobs = dice.map(lambda thrown: (a_fleet(thrown), a_job(thrown, 0)))
 
@@ -40,7 +51,7 @@ def workers_by_job(result: SchedulingResult) -> dict[str, list[str]]:
 
 def assert_that_the_rules_read_literally_decide_the_same(situation: Situation) -> None:
     literal = LiteralScheduler(
-        situation.fleet, NOW, situation.gang_reserve_after, 300.0, situation.unconfirmed_stops
+        situation.fleet, NOW, situation.gang_reserve_after, 300.0, list(situation.unconfirmed_stops)
     )
     literal.decide(situation.tasks, situation.known)
     result = situation.cycle()
@@ -203,6 +214,107 @@ def test_a_constraint_less_never_makes_the_first_job_unplaceable(drawn: tuple[li
         assert placements(fleet, replace(first, constraints=rest)) >= before
 
 
+def with_change(situation: Situation, change: Change, job_id: JobId) -> Situation:
+    """The situation after the change that was proposed, from nothing but its kind, subject and amount."""
+    asked, subject, amount = situation.known[job_id], change.subject, change.amount
+    resources, device = asked.resources, asked.resources.device
+    match change.kind:
+        case "drop":
+            kept = [each for each in asked.constraints if format_constraint(each) != subject]
+            asked = replace(asked, constraints=tuple(kept))
+        case "tolerate":
+            asked = replace(asked, tolerations=(*asked.tolerations, subject))
+        case "priority":
+            asked = replace(asked, priority=Priority(subject))
+        case "less_cpu":
+            asked = replace(asked, resources=replace(resources, cpu=amount / 1000))
+        case "less_memory":
+            asked = replace(asked, resources=replace(resources, memory=amount))
+        case "fewer_gpus":
+            assert device is not None
+            asked = replace(asked, resources=replace(resources, device=replace(device, count=amount)))
+        case "job_ends":
+            return with_end_of_job(situation, subject)
+        case "task_ends":
+            return with_end_of(situation, lambda task: str(task) == subject)
+        case "uncordon":
+            return with_worker(situation, subject, draining=False, quarantined=False)
+        case "recovers":
+            well = WorkerCondition.HEALTHY
+            return with_worker(situation, subject, condition=well, unschedulable=False, cooldown_until=0.0)
+        case "rests":
+            return with_worker(situation, subject, cooldown_until=0.0)
+    jobs = [asked if each.id == job_id else each for each in situation.jobs]
+    return replace(situation, jobs=jobs)
+
+
+def with_worker(situation: Situation, name: str, **fields: Any) -> Situation:
+    fleet = [replace(each, **fields) if each.id == name else each for each in situation.fleet]
+    return replace(situation, fleet=fleet)
+
+
+def with_end_of(situation: Situation, over: Callable[[TaskId], bool]) -> Situation:
+    """These tasks are not live any more."""
+    fleet = [
+        replace(
+            each,
+            claims={attempt: claim for attempt, claim in each.claims.items() if not over(attempt.task)},
+        )
+        for each in situation.fleet
+    ]
+    return replace(situation, fleet=fleet)
+
+
+def with_end_of_job(situation: Situation, job: str) -> Situation:
+    """Neither live nor pending, and nothing of it is still being stopped."""
+    tasks = [task for task in situation.tasks if task.job != job]
+    stops = {
+        worker: jobs for worker, jobs in situation.unconfirmed_stops.items() if set(jobs) != {JobId(job)}
+    }
+    ended = with_end_of(situation, lambda task: task.job == job)
+    return replace(ended, tasks=tasks, unconfirmed_stops=stops)
+
+
+def assert_that_the_single_change_does_what_it_promises(situation: Situation) -> list[str]:
+    before, kinds = situation.cycle(), []
+    for key in before.waiting:
+        change = before.waiting.explain(key).change
+        if change is not None:
+            after = with_change(situation, change, job_of(key)).cycle()
+            assert count_of(after, key) > count_of(before, key), (str(key), change)
+            kinds.append(change.kind.value)
+    return kinds
+
+
+def count_of(result: SchedulingResult, key: TaskId | JobId) -> int:
+    return sum(each.task.job == job_of(key) for each in result.assignments)
+
+
+@FEW
+@given(situations)
+def test_the_single_change_does_what_it_promises(situation: Situation) -> None:
+    """To every job that waits in a queue of any length."""
+    assert_that_the_single_change_does_what_it_promises(situation)
+
+
+@pytest.mark.soak
+@VERY_MANY
+@given(situations)
+def test_the_single_change_does_what_it_promises_very_often(situation: Situation) -> None:
+    assert_that_the_single_change_does_what_it_promises(situation)
+
+
+def test_every_kind_of_change_is_proposed_for_something() -> None:
+    random, seen = Random(7), set[str]()
+    for _ in range(2_000):  # it takes some 250
+        if seen == set(ChangeKind):
+            break
+        seen.update(
+            assert_that_the_single_change_does_what_it_promises(a_situation(Dice(random.randbytes(300))))
+        )
+    assert seen == set(ChangeKind)
+
+
 @FEW
 @given(situations, st.data())
 def test_who_comes_last_changes_nothing_for_those_before(situation: Situation, data: st.DataObject) -> None:
@@ -242,5 +354,5 @@ def test_an_odd_constraint_waits_alone(situation: Situation, data: st.DataObject
         assert with_it.waiting.explain(key).reasons == with_it.waiting[key] != ()
 
 
-def job_of(key: TaskId | JobId) -> str:
+def job_of(key: TaskId | JobId) -> JobId:
     return key.job if isinstance(key, TaskId) else key

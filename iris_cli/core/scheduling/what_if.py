@@ -1,0 +1,143 @@
+"""The same cycle once more with one thing changed: whether a change would do is tried, not reckoned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+
+from iris_cli.core.constraint_syntax import format_constraint
+from iris_cli.core.dataclass import dataclass, replace
+from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.job import Job, Priority
+from iris_cli.core.resources import Resources
+from iris_cli.core.scheduling.order import Entry
+from iris_cli.core.scheduling.placement import Assignment
+from iris_cli.core.worker import Worker, WorkerCondition
+
+UnconfirmedStops = Mapping[WorkerId, Collection[JobId | None]] | Collection[WorkerId]
+"""The workers where a stop isn't confirmed, and of which jobs. None stands for what ends with none of them."""
+
+
+class ChangeKind(StrEnum):
+    """What would be otherwise."""
+
+    DROP = "drop"
+    TOLERATE = "tolerate"
+    JOB_ENDS = "job_ends"
+    TASK_ENDS = "task_ends"
+    UNCORDON = "uncordon"
+    RECOVERS = "recovers"
+    RESTS = "rests"
+    PRIORITY = "priority"
+    LESS_CPU = "less_cpu"
+    LESS_MEMORY = "less_memory"
+    FEWER_GPUS = "fewer_gpus"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change that would place an entry, or one task more of its job.
+
+    `subject` is what it applies to: the constraint as it is typed, the taint, the job or task that ends, the
+    worker that is mended, the priority. `amount` is what to ask for instead, for those kinds: thousandths of
+    a core, bytes, GPUs.
+    """
+
+    kind: ChangeKind
+    subject: str = ""
+    amount: int = 0
+    text: str = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What a cycle was given and what it decided; `decide` runs one on other tasks, workers and jobs."""
+
+    due: Sequence[Entry]
+    placed: Sequence[Assignment]
+    get_job: Callable[[JobId], Job | None]
+    workers: Sequence[Worker]
+    unconfirmed_stops: UnconfirmedStops
+    decide: Callable[..., Iterable[Assignment]]
+
+    def with_change(self, job_id: JobId, change: Change) -> list[WorkerId]:
+        """Where the tasks of a job would be that are not placed without the change."""
+        queue = list(self.due)
+        if change.kind is not ChangeKind.PRIORITY:  # who comes later makes no difference
+            queue = queue[: 1 + next(at for at, (job, _) in enumerate(queue) if job.id == job_id)]
+        if change.kind is ChangeKind.JOB_ENDS:  # and so do the tasks of it that still wait
+            queue = [(job, tasks) for job, tasks in queue if job.id != change.subject]
+        asked = self.get_job(job_id)
+        assert asked is not None
+        changed = _changed_job(asked, change)
+        after = self.decide(
+            [task for _, tasks in queue for task in tasks],
+            [_changed_worker(worker, change) for worker in self.workers],
+            lambda each: changed if each == job_id else self.get_job(each),
+            unconfirmed_stops=self._stops_after(change),
+        )
+        before = Counter(each.worker for each in self.placed if each.task.job == job_id)
+        there = [each.worker for each in after if each.task.job == job_id]
+        if len(there) <= before.total():
+            return []
+        return [worker for worker in there if not _take_one(before, worker)]
+
+    def _stops_after(self, change: Change) -> list[WorkerId]:
+        """When a job has ended, its own stops are confirmed."""
+        stops = self.unconfirmed_stops
+        if change.kind is not ChangeKind.JOB_ENDS or not isinstance(stops, Mapping):
+            return list(stops)
+        return [worker for worker, jobs in stops.items() if any(job != change.subject for job in jobs)]
+
+
+def _take_one(counts: Counter[WorkerId], worker: WorkerId) -> bool:
+    counts[worker] -= 1
+    return counts[worker] >= 0
+
+
+def _changed_job(job: Job, change: Change) -> Job:
+    resources, amount = job.resources, change.amount
+    match change.kind:
+        case ChangeKind.DROP:
+            rest = tuple(each for each in job.constraints if format_constraint(each) != change.subject)
+            return replace(job, constraints=rest)
+        case ChangeKind.TOLERATE:
+            return replace(job, tolerations=(*job.tolerations, change.subject))
+        case ChangeKind.PRIORITY:
+            return replace(job, priority=Priority(change.subject))
+        case ChangeKind.LESS_CPU:
+            return replace(job, resources=Resources(amount / 1000, resources.memory, resources.device))
+        case ChangeKind.LESS_MEMORY:
+            return replace(job, resources=Resources(resources.cpu, amount, resources.device))
+        case ChangeKind.FEWER_GPUS:
+            assert resources.device is not None
+            device = replace(resources.device, count=amount)
+            return replace(job, resources=Resources(resources.cpu, resources.memory, device))
+        case _:
+            return job
+
+
+def _changed_worker(worker: Worker, change: Change) -> Worker:
+    if change.kind in (ChangeKind.JOB_ENDS, ChangeKind.TASK_ENDS):
+        claims = {
+            attempt: claim
+            for attempt, claim in worker.claims.items()
+            if change.subject not in (attempt.task.job, str(attempt.task))
+        }
+        return worker if len(claims) == len(worker.claims) else replace(worker, claims=claims)
+    if change.subject != worker.id:
+        return worker
+    match change.kind:
+        case ChangeKind.UNCORDON:
+            return replace(worker, draining=False, quarantined=False)
+        case ChangeKind.RECOVERS:
+            healthy = WorkerCondition.HEALTHY
+            return replace(worker, condition=healthy, unschedulable=False, cooldown_until=0.0)
+        case ChangeKind.RESTS:
+            return replace(worker, cooldown_until=0.0)
+        case _:
+            return worker
