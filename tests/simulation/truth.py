@@ -138,6 +138,8 @@ class Truth:
         if not isinstance(event, AttemptEnded):
             return
         reason, code = event.end.reason, event.end.exit_code
+        if reason in INFRASTRUCTURE and self._lease_ended_out_of_reach(life):
+            life.record_lost, life.misfortune = True, life.misfortune or "nobody could ask how it ended"
         if reason is EndReason.SETUP_FAILED:
             right = life.setup_failed
         elif reason is EndReason.OK or reason in PROGRAM_FAILURES or reason is EndReason.TIMEOUT:
@@ -149,6 +151,11 @@ class Truth:
             self.story.breach(
                 f"{life.id} ended as {said}; in truth: code {life.code} {life.cause}, {life.misfortune or 'no harm'}"
             )
+
+    def _lease_ended_out_of_reach(self, life: Life) -> bool:
+        """The end of a lease proves that an attempt is over, not how it ended."""
+        out_of_reach = self.cluster.workers[life.worker].unwell is not None
+        return out_of_reach and bool(self.cluster.jobs[life.id.task.job].lease)
 
     def _siblings(self, transaction: Transaction) -> None:
         """Once a round can't succeed, the stops of all live siblings are committed with it."""
