@@ -16,11 +16,10 @@ _BARE_VALUE = r"[^\s,\"'=<>!~](?:[^,\"'\r\n]*[^\s,\"'])?"
 _KEY = rf"(?P<key>{_QUOTED}|{_BARE_KEY})"
 _VALUE = rf"(?:{_QUOTED}|{_BARE_VALUE})"
 
-_PRESENCE = re.compile(rf"(?P<absent>!\s*)?{_KEY}", re.DOTALL)
-_COMPARISON = re.compile(rf"{_KEY}\s*(?P<sign>!=|>=|<=|=|>|<)\s*(?P<value>{_VALUE})", re.DOTALL)
-_MEMBERSHIP = re.compile(rf"{_KEY}\s+in\s+(?P<values>{_VALUE}(?:\s*,\s*{_VALUE})*)", re.DOTALL)
-_EACH_VALUE = re.compile(_VALUE, re.DOTALL)
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+# Compiled when first used: every command imports this module, and few read a constraint.
+_PRESENCE = rf"(?s)(?P<absent>!\s*)?{_KEY}"
+_COMPARISON = rf"(?s){_KEY}\s*(?P<sign>!=|>=|<=|=|>|<)\s*(?P<value>{_VALUE})"
+_MEMBERSHIP = rf"(?s){_KEY}\s+in\s+(?P<values>{_VALUE}(?:\s*,\s*{_VALUE})*)"
 
 _SIGNS = {
     "=": ConstraintOp.EQ,
@@ -63,13 +62,13 @@ def format_constraint(constraint: Constraint) -> str:
 
 
 def _parse(body: str, mode: ConstraintMode) -> Constraint | None:
-    if found := _PRESENCE.fullmatch(body):
+    if found := re.fullmatch(_PRESENCE, body):
         op = ConstraintOp.NOT_EXISTS if found["absent"] else ConstraintOp.EXISTS
         return Constraint(_unquote(found["key"]), op, mode=mode)
-    if found := _COMPARISON.fullmatch(body):
+    if found := re.fullmatch(_COMPARISON, body):
         return Constraint(_unquote(found["key"]), _SIGNS[found["sign"]], _value(found["value"]), mode=mode)
-    if found := _MEMBERSHIP.fullmatch(body):
-        values = [_value(each) for each in _EACH_VALUE.findall(found["values"])]
+    if found := re.fullmatch(_MEMBERSHIP, body):
+        values = [_value(each) for each in re.findall(f"(?s){_VALUE}", found["values"])]
         return Constraint(_unquote(found["key"]), ConstraintOp.IN, values=values, mode=mode)
     return None
 
@@ -104,4 +103,4 @@ def _quote(text: str) -> str:
 
 
 def _unquote(word: str) -> str:
-    return _ESCAPE.sub(r"\1", word[1:-1]) if word[0] in "\"'" else word
+    return re.sub(r"(?s)\\(.)", r"\1", word[1:-1]) if word[0] in "\"'" else word

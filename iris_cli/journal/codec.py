@@ -227,11 +227,15 @@ def _token(value: Any) -> Token:
 
 
 def _attribute(content: Any) -> AttributeValue:
+    if type(content) is str:
+        known: AttributeValue = _ATTRIBUTES[content]
+        return known
     if type(content) is bool:
         raise TypeError("an attribute is text or a number")
     return AttributeValue(content)
 
 
+_ATTRIBUTES = _Table(AttributeValue)  # of text: those of one worker are those of many
 _SCALARS: dict[Any, _Kind] = {
     str: _Kind(_text, lambda content: _expect(str, content)),
     int: _exactly(int),
