@@ -7,9 +7,10 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 Clock = Callable[[], float]
+K = TypeVar("K")
 
 cpu: Clock = time.process_time
 wall: Clock = time.perf_counter
@@ -28,7 +29,7 @@ def median(act: Callable[[], Any], *, repeat: int, clock: Clock) -> float:
     return statistics.median(seconds(act, clock) for _ in range(repeat))
 
 
-def in_turns(acts: Mapping[str, Callable[[], float]], repeat: int) -> dict[str, float]:
+def in_turns(acts: Mapping[K, Callable[[], float]], repeat: int) -> dict[K, float]:
     """The median of what each gives. One of each at a time, so that what else the machine does hits all alike."""
     for act in acts.values():
         act()

@@ -139,15 +139,16 @@ class Job(_Remembers):
 
 
 def _signature(job: Job) -> str:
-    """As text, which keeps its hash. `repr` tells `1`, `1.0` and `"1"` apart."""
-    resources, device = job.resources, job.resources.device
-    constraints = [
-        (each.key, each.op.value, each.mode.value, *[operand.value for operand in each.operands])
-        for each in job.constraints
-    ]
-    kind = device and (device.kind, device.variant, device.count)
-    shape = job.coscheduling and (job.coscheduling.group_by, job.replicas, job.slices)
-    return repr((constraints, *job.tolerations, resources.cpu_millis, resources.memory, kind, shape))
+    """As text, which keeps its hash. `repr` shows where a part ends, and tells `1`, `1.0` and `"1"` apart."""
+    resources, device, gang = job.resources, job.resources.device, job.coscheduling
+    text = f"{resources.cpu} {resources.memory} {job.tolerations!r}"
+    if device is not None:
+        text += f" {device.kind} {device.variant!r} {device.count}"
+    if gang is not None:
+        text += f" {job.slices} of {job.replicas} by {gang.group_by!r}"
+    for each in job.constraints:
+        text += f" {each.mode} {each.key!r} {each.op} {[operand.value for operand in each.operands]}"
+    return text
 
 
 @lru_cache(maxsize=1024)

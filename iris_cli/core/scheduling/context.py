@@ -83,7 +83,7 @@ class SchedulingContext:
             return False
         self._stock[position] = after
         if (after - self._most) & parcel.signs != parcel.signs:  # somebody may ask for more than that
-            self._shrink(position, before, after)
+            self._shrink(position, before, parcel)
         if not self.attempts[position]:
             self._begin(position)
         self.attempts[position] += 1
@@ -96,11 +96,10 @@ class SchedulingContext:
         self._free_gpus[position] = free[count:]
         return free[:count]
 
-    def _shrink(self, position: int, before: int, after: int) -> None:
-        was, left = self._packing.left(before), self._packing.left(after)
-        for dimension, earlier, now in zip(self.dimensions, was, left, strict=True):
-            if now != earlier:
-                dimension.shrink(position, earlier, now)
+    def _shrink(self, position: int, before: int, parcel: Parcel) -> None:
+        for number in parcel.taken:
+            had = self._packing.amount(before, number)
+            self.dimensions[number].shrink(position, had, had - parcel.need[number])
 
     @cached_property
     def idle(self) -> list[Levels]:

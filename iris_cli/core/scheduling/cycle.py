@@ -158,7 +158,7 @@ def _admit(queue: list[Entry], now: float, unmet: _Unmet) -> tuple[list[Entry], 
     due: list[Entry] = []
     timed_out: list[TaskId] = []
     for job, tasks in queue:
-        if job.scheduling_timeout:
+        if 0 < job.scheduling_timeout < now - job.submitted_at:
             late, tasks = split_overdue(job, tasks, now)
             timed_out += [task.id for task in late]
         problem = malformed(job, tasks) if tasks and job.coscheduling is not None else None

@@ -9,10 +9,11 @@ from iris_cli.core.scheduling.capacity import Amounts
 
 
 class Parcel(NamedTuple):
-    """What one task takes, packed. `signs`: the sign bits of the amounts that it takes any of."""
+    """What one task takes, packed. `taken`: the numbers of the amounts that it takes any of, `signs` their signs."""
 
     need: Amounts
     packed: int
+    taken: tuple[int, ...]
     signs: int
 
 
@@ -26,6 +27,7 @@ class Packing:
         largest = max((abs(amount) for each in amounts for amount in each), default=0)
         self._width = largest.bit_length() + 2
         self._shifts = [number * self._width for number in range(len(Amounts._fields))]
+        self._field = (1 << self._width) - 1
         self._zero = 1 << (self._width - 1)
         self.signs = sum(self._zero << shift for shift in self._shifts)
 
@@ -35,13 +37,16 @@ class Packing:
 
     def parcel(self, need: Amounts) -> Parcel:
         """What a task takes. A stock minus `packed` is the new stock if all signs are still set."""
-        signs = sum(self._zero << shift for amount, shift in zip(need, self._shifts, strict=True) if amount)
-        return Parcel(need, self._pack(need), signs)
+        taken = tuple(number for number, amount in enumerate(need) if amount)
+        return Parcel(need, self._pack(need), taken, sum(self._zero << self._shifts[each] for each in taken))
 
     def left(self, stock: int) -> Amounts:
         """The amounts in a stock."""
-        field = (1 << self._width) - 1
-        return Amounts(*((stock >> shift & field) - self._zero for shift in self._shifts))
+        return Amounts(*(self.amount(stock, number) for number in range(len(self._shifts))))
+
+    def amount(self, stock: int, number: int) -> int:
+        """One of the amounts in a stock."""
+        return (stock >> self._shifts[number] & self._field) - self._zero
 
     def _pack(self, amounts: Amounts) -> int:
         return sum(amount << shift for amount, shift in zip(amounts, self._shifts, strict=True))

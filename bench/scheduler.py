@@ -1,0 +1,241 @@
+"""Targets 1, 2 and 3: one scheduling cycle, over fleets and queues of several sizes.
+
+A cycle is `find_assignments` and then reading why each thing waits. Nothing is shared between jobs that a log read
+anew would not share: constraints, resources and attributes are objects of their own. What a job keeps of itself
+(`Job.signature`) is there from the second run on; the first run has rows of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from bench.result import Row
+from bench.scale import Scale
+from bench.stopwatch import cpu, in_turns, seconds
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.job import Job, Priority
+from iris_cli.core.scheduling import find_assignments, plan
+from iris_cli.core.task import Task
+from iris_cli.core.worker import Worker
+from tests.support.fleet import gang, job, pending, tpu_slice, training
+from tests.support.literal_scheduler import LiteralScheduler
+
+VMS = 4
+MOST_MEMORY = 400e6
+_NOW = 300.0
+_LATER = 1200.0
+"""By then gangs that were submitted at 0 have waited long enough to keep workers free."""
+_WANTED = (
+    (),
+    ("region=us-central2",),
+    ("region=us-central2", "pool!=spare"),
+    ("pool in a,b,c",),
+    ("rack>=2", "region=us-west4"),
+    ("~pool=a", "region"),
+)
+_PRIORITIES = (Priority.NORMAL, Priority.NORMAL, Priority.HIGH, Priority.NORMAL, Priority.LOW)
+_MOST_SECONDS = {(1_000, 100_000): 0.2, (10_000, 10_000): 0.2, (10_000, 100_000): 0.6}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fleet and a queue."""
+
+    workers: Sequence[Worker]
+    jobs: Sequence[Job]
+
+    @classmethod
+    def of(cls, workers: int, tasks: int) -> Case:
+        return cls(fleet(workers), mixed(tasks))
+
+    @cached_property
+    def tasks(self) -> list[Task]:
+        return pending(self.jobs)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        return Cluster(
+            jobs={each.id: each for each in self.jobs},
+            tasks={each.id: each for each in self.tasks},
+            workers={each.id: each for each in self.workers},
+        )
+
+    def get_ready(self) -> None:
+        """Make what isn't measured."""
+        _ = self.tasks, self.cluster
+
+    @property
+    def size(self) -> str:
+        return f"{len(self.workers)} workers, {len(self.tasks)} tasks"
+
+    def full(self) -> Case:
+        """The same with no room anywhere: a gang on each slice."""
+        gangs = [number // VMS for number in range(len(self.workers))]
+        return Case(
+            [
+                training(replace(each, cpu=1.0), by=f"old-{number}")
+                for each, number in zip(self.workers, gangs, strict=True)
+            ],
+            self.jobs,
+        )
+
+    def anew(self) -> Case:
+        """The same with jobs that nobody has looked at yet."""
+        found = Case(self.workers, [replace(each) for each in self.jobs])
+        found.get_ready()
+        return found
+
+    def cycle(self) -> float:
+        """CPU seconds of one cycle with all its reasons."""
+        self.get_ready()
+        return seconds(self.decide, cpu)
+
+    def decide(self) -> tuple[int, int]:
+        """How many tasks are placed in a cycle, and how many reasons there are for what isn't."""
+        result = find_assignments(self.tasks, self.workers, self.cluster.jobs.get, _NOW)
+        return len(result.assignments), sum(map(len, result.waiting.values()))
+
+    def plan(self, now: float = _NOW) -> float:
+        """CPU seconds of what a command does: first look what must be held back. Reasons are read when shown."""
+        self.get_ready()
+        return seconds(lambda: plan(self.cluster, now), cpu)
+
+
+def rows(scale: Scale) -> Iterator[Row]:
+    """A cycle with every feature, with reasons for what waits; nothing of it is committed."""
+    yield from _one_size(scale)
+    yield _against_the_literal_one(scale)
+    yield from _many_sizes(scale)
+    yield _memory(scale)
+
+
+def fleet(workers: int) -> list[Worker]:
+    """Slices of four VMs, in two regions, three pools and five racks."""
+    regions, pools = ("us-central2", "us-west4"), ("a", "b", "spare")
+    return [
+        worker
+        for number in range(workers // VMS)
+        for worker in tpu_slice(
+            f"slice-{number}",
+            "v4-32",
+            VMS,
+            region=regions[number % 2],
+            pool=pools[number % 3],
+            rack=number % 5,
+        )
+    ]
+
+
+def mixed(tasks: int) -> list[Job]:
+    """Half of the tasks are in gangs of four, half are CPU jobs of one task with mixed constraints.
+
+    A gang comes before every four CPU jobs, each kind in three priorities and each job with a deadline.
+    """
+    gangs = max(1, tasks // (2 * VMS))
+    queue = [
+        gang(f"gang-{number}", replicas=VMS, order=number * (VMS + 1), **_shared(number))
+        for number in range(gangs)
+    ]
+    queue += [
+        job(
+            f"cpu-{number}",
+            *_WANTED[number % len(_WANTED)],
+            cpu=1 + number // len(_WANTED) % 3,
+            order=number + number // VMS + 1,
+            **_shared(number),
+        )
+        for number in range(gangs * VMS)
+    ]
+    return sorted(queue, key=lambda each: each.order)
+
+
+def wide(tasks: int) -> list[Job]:
+    """A hundred jobs of many tasks each."""
+    each = max(1, tasks // 100)
+    return [
+        job(f"wide-{n}", *_WANTED[n % len(_WANTED)], order=n, replicas=each) for n in range(tasks // each)
+    ]
+
+
+def _shared(number: int) -> dict[str, Any]:
+    return {"priority": _PRIORITIES[number % len(_PRIORITIES)], "scheduling_timeout": 3600.0}
+
+
+def _one_size(scale: Scale) -> Iterator[Row]:
+    idle = Case.of(scale.of(1_000), scale.of(10_000))
+    full = idle.full()
+    taken = in_turns(
+        {
+            (1, "idle", 0.060): idle.cycle,
+            (1, "idle, for the first time", 0.060): lambda: idle.anew().cycle(),
+            (1, "idle, as a plan", 0.060): idle.plan,
+            (1, "idle, as a plan, gangs have waited long", 0.060): lambda: idle.plan(_LATER),
+            (2, "full", 0.030): full.cycle,
+            (2, "full, for the first time", 0.030): lambda: full.anew().cycle(),
+        },
+        scale.repeat,
+    )
+    for (target, how, most), value in taken.items():
+        yield Row(target=target, name=f"{idle.size}, {how}, s CPU", value=value, reference=most, limit=1)
+
+
+def _against_the_literal_one(scale: Scale) -> Row:
+    """The reference looks at every worker for every task: it gets a hundredth of the work."""
+    case = Case.of(scale.of(100), scale.of(1_000))
+    literal = LiteralScheduler(case.workers, _NOW)
+    taken = in_turns(
+        {"ours": case.cycle, "literal": lambda: seconds(lambda: literal.place(case.jobs), cpu)},
+        min(3, scale.repeat),
+    )
+    name = f"{case.size}, against a scan per task, s CPU"
+    return Row(target=1, name=name, value=taken["ours"], reference=taken["literal"], limit=1 / 40)
+
+
+def _many_sizes(scale: Scale) -> Iterator[Row]:
+    queues = {"mixed": mixed, "wide jobs": wide}
+    sizes = [(workers, tasks) for workers in (1_000, 10_000) for tasks in (10_000, 100_000)]
+    cases = {
+        (kind, size): Case(fleet(scale.of(size[0])), make(scale.of(size[1])))
+        for kind, make in queues.items()
+        for size in sizes
+    }
+    taken = in_turns({key: case.cycle for key, case in cases.items()}, scale.repeat)
+    for kind in queues:
+        for size, most in _MOST_SECONDS.items():
+            name = f"{cases[kind, size].size}, {kind}, s CPU"
+            yield Row(target=3, name=name, value=taken[kind, size], reference=most, limit=1)
+        times = {size: taken[kind, size] for size in sizes}
+        for workers, tasks in ((1_000, None), (10_000, None), (None, 10_000), (None, 100_000)):
+            line = [size for size in sizes if workers in (None, size[0]) and tasks in (None, size[1])]
+            exponent = next(math.log10(times[more] / times[less]) for less, more in pairwise(line))
+            grows = f"tasks ({workers} workers" if workers else f"workers ({tasks} tasks"
+            name = f"exponent in {grows}), {kind}"
+            yield Row(target=3, name=name, value=max(exponent, 0.0), reference=1, limit=1)
+
+
+def _memory(scale: Scale) -> Row:
+    workers, tasks = scale.of(10_000), scale.of(100_000)
+    command = [sys.executable, "-m", "bench.scheduler", str(workers), str(tasks)]
+    peak = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    name = f"{workers} workers, {tasks} tasks, peak memory of a process, bytes"
+    return Row(target=3, name=name, value=peak, reference=MOST_MEMORY, limit=1)
+
+
+def _own_peak() -> int:
+    """The most bytes that this process had in memory; 0 where the system doesn't say (Linux does)."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
+
+
+if __name__ == "__main__":
+    Case.of(*map(int, sys.argv[1:])).decide()
+    print(_own_peak())
