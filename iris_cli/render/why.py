@@ -82,6 +82,7 @@ def _wait(why: Why, wait: Wait) -> Iterator[RenderableType]:
 def _findings(found: Explanation) -> Iterator[tuple[str, str]]:
     """What lies behind the reasons, in numbers and names."""
     from iris_cli.core.constraint_syntax import format_constraint
+    from iris_cli.core.scheduling.wording import amount
     from iris_cli.core.units import count
     from iris_cli.render.fold import fold
 
@@ -89,13 +90,24 @@ def _findings(found: Explanation) -> Iterator[tuple[str, str]]:
         yield "right device", f"{found.equipped} of {count(found.workers, 'worker')}"
     for each in found.constraints:
         yield format_constraint(each.constraint), f"{each.satisfied} of {count(each.workers, 'worker')}"
+    for dimension in found.dimensions:
+        if dimension.lacking:
+            free = f"{dimension.workers - dimension.lacking} of {count(dimension.workers, 'worker')}"
+            yield f"{amount(dimension.kind, dimension.need)} free", free
     if found.group_by:
         largest = f", the largest is {found.largest[0]} with {found.largest[1]}" if found.largest else ""
         yield "groups", f"{found.groups_found} by {found.group_by}{largest}"
     yield "refused", ", ".join(f"{number} {kind}" for kind, number in found.refused)
+    for taker in found.behind:
+        yield "behind", f"{taker} on {fold(taker.workers)}"
     for near in found.near_misses:
-        itself = near.name.endswith(f" {fold(near.lacking)}")
-        yield "near miss", f"{near.name}: {near.kind}" + ("" if itself else f" ({fold(near.lacking)})")
+        itself = near.name.endswith(f" {fold(near.lacking)}") or near.text.startswith(
+            f"{fold(near.lacking)}: "
+        )
+        lacks = ", ".join(filter(None, ("" if itself else fold(near.lacking), near.text)))
+        yield "near miss", f"{near.name}: {near.kind}" + (f" ({lacks})" if lacks else "")
+    for hint in found.hints:
+        yield "hint", hint
     yield "one change", str(found.change or "")
 
 

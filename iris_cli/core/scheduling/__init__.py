@@ -1,7 +1,8 @@
 """Who is placed where, and why not: pending tasks and workers in, assignments and typed reasons out."""
 
+from iris_cli.core.scheduling.ahead import Taker
 from iris_cli.core.scheduling.cycle import SchedulingResult, Waiting, WaitingKey, find_assignments
-from iris_cli.core.scheduling.explain import ConstraintCount, Explanation, NearMiss
+from iris_cli.core.scheduling.explain import ConstraintCount, DimensionCount, Explanation, NearMiss
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.plan import Plan, plan
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
@@ -12,12 +13,14 @@ __all__ = [
     "Change",
     "ChangeKind",
     "ConstraintCount",
+    "DimensionCount",
     "Explanation",
     "NearMiss",
     "Plan",
     "Reason",
     "ReasonKind",
     "SchedulingResult",
+    "Taker",
     "Waiting",
     "WaitingKey",
     "find_assignments",

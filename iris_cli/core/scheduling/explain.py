@@ -8,12 +8,15 @@ the reason. Else the reasons are all that keeps those who do from serving now.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.ids import JobId, TaskId, WorkerId
+from iris_cli.core.job import Job
 from iris_cli.core.scheduling import wording
+from iris_cli.core.scheduling.ahead import Taker, Turns
 from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, mask_of, positions_of
 from iris_cli.core.scheduling.change import single_change
 from iris_cli.core.scheduling.context import SchedulingContext
@@ -47,12 +50,29 @@ class ConstraintCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DimensionCount:
+    """Of `workers` with a compatible device, `lacking` did not have `need` free when the cycle began.
+
+    In thousandths of a core, bytes or GPUs; of chips 1 stands for all those of a worker.
+    """
+
+    kind: ReasonKind
+    need: int
+    lacking: int
+    workers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NearMiss:
-    """A worker or group that almost serves, the first kind that speaks against it, and who lacks it."""
+    """A worker or group that almost serves, the first kind that speaks against it, and who lacks it.
+
+    `text` says in words what is lacking: `2 cores free, not 4 cores`.
+    """
 
     name: str
     kind: ReasonKind
     lacking: tuple[WorkerId, ...]
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,18 +81,23 @@ class Explanation:
 
     `refused`: for each kind, how many workers it refuses of those left by the kinds before. For gangs,
     `groups_found` have workers with a compatible device; `largest` is the name and size of the largest.
-    `near_misses`: the nearest first. `change`: the single change that would place it, tried in this cycle.
+    `near_misses`: the nearest first. `behind`: who took room in this cycle before its turn. `hints`: slips of the
+    pen among its constraints, as far as one can guess. `change`: the single change that would place it, as a
+    trial has shown.
     """
 
     reasons: tuple[Reason, ...]
     workers: int = 0
     equipped: int = 0
     constraints: tuple[ConstraintCount, ...] = ()
+    dimensions: tuple[DimensionCount, ...] = ()
     refused: tuple[tuple[ReasonKind, int], ...] = ()
     group_by: str = ""
     groups_found: int = 0
     largest: tuple[str, int] | None = None
     near_misses: tuple[NearMiss, ...] = ()
+    behind: tuple[Taker, ...] = ()
+    hints: tuple[str, ...] = ()
     change: Change | None = None
 
 
@@ -82,6 +107,7 @@ class Explainer:
     def __init__(self, context: SchedulingContext, record: Record) -> None:
         self._context = context
         self._record = record
+        self._turns = Turns(record)
         self._reasons: dict[tuple[Requirement, int], tuple[Reason, ...]] = {}
 
     def reasons(self, requirement: Requirement, entry: TaskId | JobId) -> tuple[Reason, ...]:
@@ -97,47 +123,69 @@ class Explainer:
     def explain(self, requirement: Requirement, entry: TaskId | JobId) -> Explanation:
         """Everything that there is to say about an entry that waits."""
         fleet, shape = self._context.fleet, requirement.shape
+        job = self._record.get_job(entry.job if isinstance(entry, TaskId) else entry)
+        assert job is not None  # what nobody knows the job of is never a requirement
         case = Case(self._context, requirement, self._open_to(entry))
-        stages = [*selection(requirement), *availability(case)]
+        refusals = sift(fleet.everyone, [*selection(requirement), *availability(case)])
         groups = [verdict.group for verdict in judge(case, shape)] if shape else []
         largest = _largest(groups)
         nearest = near_misses(case)
-        equipped = requirement.equipped.bit_count()
         return Explanation(
             reasons=self.reasons(requirement, entry),
             workers=len(fleet.workers),
-            equipped=equipped,
-            constraints=tuple(
-                ConstraintCount(
-                    constraint=each,
-                    satisfied=(requirement.equipped & fleet.satisfying(each)).bit_count(),
-                    workers=equipped,
-                )
-                for each in requirement.job.constraints
-            ),
-            refused=tuple((refusal.kind, refusal.units) for refusal in sift(fleet.everyone, stages)),
+            equipped=requirement.equipped.bit_count(),
+            constraints=tuple(self._constraints(requirement)),
+            dimensions=tuple(self._dimensions(requirement)),
+            refused=tuple((refusal.kind, refusal.units) for refusal in refusals),
             group_by=shape.group_by if shape else "",
             groups_found=len(groups),
             largest=(str(largest.key), len(largest.members)) if largest else None,
-            near_misses=tuple(self._near_miss(shape, verdict) for verdict in nearest[:_FEW]),
-            change=self._single_change(case, entry, nearest),
+            near_misses=tuple(self._near_miss(case, verdict) for verdict in nearest[:_FEW]),
+            behind=tuple(self._behind(job, nearest)),
+            hints=tuple(wording.hints(fleet, requirement)),
+            change=single_change(case, job, nearest, partial(self._record.with_change, job.id)),
         )
 
-    def _single_change(self, case: Case, entry: TaskId | JobId, nearest: list[Verdict]) -> Change | None:
-        job = self._record.get_job(entry.job if isinstance(entry, TaskId) else entry)
-        assert job is not None  # what nobody knows the job of is never a requirement
-        return single_change(case, job, nearest, partial(self._record.with_change, job.id))
+    def _constraints(self, requirement: Requirement) -> Iterator[ConstraintCount]:
+        for each in requirement.job.constraints:
+            satisfied = requirement.equipped & self._context.fleet.satisfying(each)
+            workers = requirement.equipped.bit_count()
+            yield ConstraintCount(constraint=each, satisfied=satisfied.bit_count(), workers=workers)
+
+    def _dimensions(self, requirement: Requirement) -> Iterator[DimensionCount]:
+        there = requirement.equipped
+        for kind, need, dimension in zip(
+            AMOUNT_KINDS, requirement.need, self._context.dimensions, strict=True
+        ):
+            if need:
+                lacking = (there & ~dimension.at_start[need]).bit_count()
+                yield DimensionCount(kind=kind, need=need, lacking=lacking, workers=there.bit_count())
+
+    def _behind(self, job: Job, nearest: list[Verdict]) -> list[Taker]:
+        lacking = (verdict.lacking for verdict in nearest if verdict.kind is ReasonKind.BEHIND)
+        return self._turns.takers(job, self._ids(reduce(or_, lacking, 0)))
+
+    def _ids(self, workers: int) -> list[WorkerId]:
+        return [self._context.fleet.ids[position] for position in positions_of(workers)]
 
     def _open_to(self, entry: TaskId | JobId) -> int:
         """The workers that nobody else has reserved."""
         own = [position for position, job in self._context.reserved_by.items() if job == entry]
         return self._context.open | mask_of(own)
 
-    def _near_miss(self, shape: Shape | None, verdict: Verdict) -> NearMiss:
+    def _near_miss(self, case: Case, verdict: Verdict) -> NearMiss:
         assert verdict.kind is not None
-        workers = self._context.fleet.workers
-        lacking = tuple(workers[position].id for position in positions_of(verdict.lacking))
-        return NearMiss(name=wording.unit_name(shape, verdict.group), kind=verdict.kind, lacking=lacking)
+        if verdict.kind is ReasonKind.BEHIND:
+            takers = self._turns.takers_before_all_like(case.requirement.job, self._ids(verdict.lacking))
+            text = f"went to {wording.few(map(str, takers))}"
+        else:
+            text = wording.lacks(self._context, case.requirement, verdict)
+        return NearMiss(
+            name=wording.unit_name(case.requirement.shape, verdict.group),
+            kind=verdict.kind,
+            lacking=tuple(self._ids(verdict.lacking)),
+            text=text,
+        )
 
     def _once(self, requirement: Requirement, unreserved: int) -> tuple[Reason, ...]:
         found = self._reasons.get((requirement, unreserved))
@@ -199,6 +247,9 @@ class Explainer:
     def _unavailable(self, requirement: Requirement, refusal: Refusal, serving: int) -> Reason:
         kind, units, lacking, have = refusal
         text = wording.unavailable(self._context, requirement, refusal, serving)
+        if kind is ReasonKind.BEHIND:
+            takers = self._turns.takers_before_all_like(requirement.job, self._ids(lacking))
+            text += f": {wording.few(map(str, takers))}"
         need = requirement.shape.size if requirement.shape else 1
         if kind in _MEASURED:
             number = AMOUNT_KINDS.index(kind)

@@ -11,14 +11,15 @@ from iris_cli.core.constraints import (
     TPU_NAME_ATTRIBUTE_KEY,
 )
 from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.lifecycle.near_misses import near_misses
 from iris_cli.core.resources import AUTO, Device
-from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, Amounts, first_of, positions_of
+from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, Amounts, WorkerCapacity, first_of, positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.feasibility import Requirement, Shape
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.groups import Group, vm_count, worker_number
 from iris_cli.core.scheduling.reasons import ReasonKind
-from iris_cli.core.scheduling.verdicts import Refusal
+from iris_cli.core.scheduling.verdicts import Refusal, Verdict
 from iris_cli.core.scheduling.what_if import Change, ChangeKind
 from iris_cli.core.units import format_duration, format_memory
 from iris_cli.core.worker import Claim, Worker
@@ -35,8 +36,8 @@ _PHRASES = {  # of several workers, and of one
         "is kept for a gang that has waited long",
     ),
     ReasonKind.BEHIND: (
-        "went to others ahead of it in this cycle",
-        "went to others ahead of it in this cycle",
+        "went to those ahead of it in this cycle",
+        "went to those ahead of it in this cycle",
     ),
 }
 
@@ -59,7 +60,9 @@ def unit_name(shape: Shape | None, group: Group) -> str:
 
 
 def amount(kind: ReasonKind, number: int) -> str:
-    """`16 cores`, `64GiB of memory`, `4 GPUs`."""
+    """`16 cores`, `64GiB of memory`, `4 GPUs`, `all chips`."""
+    if kind is ReasonKind.CHIPS:
+        return "all chips"
     if kind is ReasonKind.MEMORY:
         return f"{format_memory(number)} of memory"
     if kind is ReasonKind.GPUS:
@@ -201,6 +204,43 @@ def few(names: Iterable[str]) -> str:
             return ", ".join(listed) + " and others"
         listed[name] = None
     return ", ".join(listed)
+
+
+def lacks(context: SchedulingContext, requirement: Requirement, verdict: Verdict) -> str:
+    """What a near miss lacks: `2 cores free, not 4 cores`, `region is us`, `held by train-7`."""
+    fleet, kind = context.fleet, verdict.kind
+    position = first_of(verdict.lacking)
+    worker = fleet.workers[position]
+    if kind is ReasonKind.CONSTRAINT:
+        unmet = [each.key for each in requirement.required if not fleet.satisfying(each) >> position & 1]
+        found = {key: worker.attributes.get(key) for key in unmet}
+        return few(f"no {key}" if value is None else f"{key} is {value}" for key, value in found.items())
+    if kind is ReasonKind.TAINT:
+        return few(
+            taint
+            for taint, those in fleet.taints.items()
+            if those >> position & 1 and taint not in requirement.job.tolerations
+        )
+    if kind is ReasonKind.GROUP_SHAPE and requirement.shape is not None:
+        return _shape_lacks(verdict.group, requirement.shape)
+    if kind in (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU):
+        number = AMOUNT_KINDS.index(kind)
+        have = max(0, WorkerCapacity.of(worker).left[number])
+        return f"{amount(kind, have)} free, not {amount(kind, requirement.need[number])}"
+    return _detail(context, kind, verdict.lacking) if kind else ""
+
+
+def _shape_lacks(group: Group, shape: Shape) -> str:
+    if len(group.members) == shape.size:
+        return "not a whole slice"
+    return f"{len(group.members)} workers, not {shape.size}"
+
+
+def hints(fleet: Fleet, requirement: Requirement) -> Iterator[str]:
+    """What may have been meant by constraints that nobody satisfies."""
+    never = [each for each in requirement.required if not fleet.satisfying(each)]
+    if never:
+        yield from near_misses(never, [worker.attributes for worker in fleet.workers])
 
 
 # What would have to be otherwise

@@ -9,7 +9,7 @@ import pytest
 
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.job import Job
+from iris_cli.core.job import Job, Priority
 from iris_cli.core.resources import Device
 from iris_cli.core.scheduling import ConstraintCount, Explanation, NearMiss, ReasonKind, SchedulingResult
 from iris_cli.core.worker import Worker, WorkerCondition
@@ -33,8 +33,8 @@ def explain(fleet: list[Worker], asked: Job) -> Explanation:
     return waiting.explain(asked.id if asked.is_gang else TaskId(asked.id, 0))
 
 
-def near(name: str, kind: ReasonKind, *lacking: str) -> NearMiss:
-    return NearMiss(name=name, kind=kind, lacking=tuple(map(WorkerId, lacking)))
+def near(name: str, kind: ReasonKind, text: str, *lacking: str) -> NearMiss:
+    return NearMiss(name=name, kind=kind, lacking=tuple(map(WorkerId, lacking)), text=text)
 
 
 def test_each_constraint_is_counted_among_those_with_the_device() -> None:
@@ -74,11 +74,98 @@ def test_groups_are_counted_measured_and_the_nearest_miss_comes_first() -> None:
     found = explain([*broken, *map(training, tpu_slice("b")), *half, *tpu_slice("d", vms=2)], gang("g"))
     assert (found.group_by, found.groups_found, found.largest) == ("tpu-name", 4, ("a", 4))
     assert found.near_misses == (
-        near("slice c", ReasonKind.CHIPS, "c-2", "c-3"),
-        near("slice b", ReasonKind.CHIPS, "b-0", "b-1", "b-2", "b-3"),
-        near("slice a", ReasonKind.UNHEALTHY, "a-1"),
-        near("slice d", ReasonKind.GROUP_SHAPE, "d-0", "d-1"),
+        near("slice c", ReasonKind.CHIPS, "held by old", "c-2", "c-3"),
+        near("slice b", ReasonKind.CHIPS, "held by old", "b-0", "b-1", "b-2", "b-3"),
+        near("slice a", ReasonKind.UNHEALTHY, "a-1: draining", "a-1"),
+        near("slice d", ReasonKind.GROUP_SHAPE, "2 workers, not 4", "d-0", "d-1"),
     )
+
+
+def test_each_dimension_that_is_asked_for_is_counted_by_itself() -> None:
+    fleet = [
+        busy(host("a", gpus=2), cpu=16),
+        busy(host("b", gpus=2), memory=63 * GIB, gpus=(1,)),
+        busy(busy(host("c", gpus=2), cpu=16), gpus=(0,)),
+        host("no gpu", cpu=1),
+    ]
+    found = explain(fleet, job("j", device=Device("gpu", count=2), memory=2 * GIB, cpu=1.5))
+    assert [(each.kind.value, each.need, each.lacking, each.workers) for each in found.dimensions] == [
+        ("cpu", 1500, 2, 3),
+        ("memory", 2 * GIB, 1, 3),
+        ("gpus", 2, 2, 3),
+    ]
+
+
+def lacks(fleet: list[Worker], asked: Job, **options: Any) -> list[str]:
+    waiting = cycle(fleet, asked, now=1000.0, **options).waiting
+    found = waiting.explain(asked.id if asked.is_gang else TaskId(asked.id, 0)).near_misses
+    return [f"{near.name}: {near.kind}: {near.text}" for near in found]
+
+
+@pytest.mark.parametrize(
+    ("worker", "asked", "text"),
+    [
+        (busy(host("w"), cpu=13.5), job("j", cpu=4), "cpu: 2.5 cores free, not 4 cores"),
+        (
+            busy(host("w"), memory=60 * GIB),
+            job("j", memory=8 * GIB),
+            "memory: 4GiB of memory free, not 8GiB of memory",
+        ),
+        (
+            busy(host("w", gpus=4), gpus=(1,)),
+            job("j", device=Device("gpu", count=4)),
+            "gpus: 3 GPUs free, not 4 GPUs",
+        ),
+        (busy(host("w", cpu=2), cpu=4), job("j"), "cpu: 0 cores free, not 1 core"),
+        (host("w", region="us"), job("j", "region=eu", "pool"), "constraint: region is us, no pool"),
+        (tainted(tainted(host("w")), "spot"), job("j", tolerations=("spot",)), "taint: maintenance"),
+        (replace(host("w"), draining=True), job("j"), "unhealthy: w: draining"),
+        (replace(host("w"), cooldown_until=1020.0), job("j"), "cooldown: w for another 20s"),
+        (training(tpu_slice("w", vms=1)[0]), job("j", device=Device("tpu")), "chips: held by old"),
+    ],
+    ids=lambda value: value.split(":")[0] if isinstance(value, str) else "",
+)
+def test_a_near_miss_says_what_it_lacks(worker: Worker, asked: Job, text: str) -> None:
+    assert lacks([worker], asked) == [f"worker {worker.id}: {text}"]
+
+
+def test_a_near_miss_of_a_gang_says_what_its_members_lack() -> None:
+    assert lacks(tpu_slice("a", vms=2), gang("g")) == ["slice a: group_shape: 2 workers, not 4"]
+    assert lacks(tpu_slice("a", tpu_vm_count=8), gang("g")) == ["slice a: group_shape: not a whole slice"]
+    assert lacks(tpu_slice("a", region="us"), gang("g", "region=eu")) == ["slice a: constraint: region is us"]
+
+
+def test_who_came_before_is_named_with_the_workers_it_took() -> None:
+    first = job("first", cpu=16, priority=Priority.HIGH)
+    jobs = [
+        first,
+        job("own", cpu=9, replicas=2, order=1),
+        job("after", cpu=5, order=2),
+        job("like", cpu=9, order=3),
+    ]
+    result = cycle([host("a"), host("b")], *jobs)
+    own, like = (
+        result.waiting.explain(TaskId(JobId(name), index)) for name, index in (("own", 1), ("like", 0))
+    )
+    assert [(str(each), each.workers) for each in own.behind] == [("first (high)", ("a",)), ("own", ("b",))]
+    assert [str(each) for each in like.behind] == ["first (high)", "own", "after"]
+    words = "2 of 2 workers went to those ahead of it in this cycle: first (high), own"
+    assert [reason.text for reason in (*own.reasons, *like.reasons)] == [words, words]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "hint"),
+    [
+        ("region=us-west-4", "no worker has region 'us-west-4'; did you mean 'us-west4'?"),
+        ("regoin=us-west4", "no worker has an attribute 'regoin'; did you mean 'region'?"),
+        ('rank="1"', "no worker has rank '1'; did you mean the integer 1?"),
+        ("region=mars", None),
+        ("region!=us-west4", None),
+    ],
+)
+def test_a_slip_of_the_pen_is_pointed_out(constraint: str, hint: str | None) -> None:
+    found = explain([host("w", region="us-west4", rank=1)], job("j", constraint))
+    assert list(found.hints) == ([hint] if hint else [])
 
 
 EU: dict[str, Any] = {"region": "eu"}

@@ -214,7 +214,7 @@ def test_a_gangs_refusal_has_the_workers_it_needs_and_those_of_the_nearest_group
 
 def test_what_went_to_others_in_this_cycle_is_behind() -> None:
     result = cycle([host("w")], job("a", cpu=16), job("b", cpu=16))
-    assert text_of(result, "b", 0) == "behind: the only worker went to others ahead of it in this cycle"
+    assert text_of(result, "b", 0) == "behind: the only worker went to those ahead of it in this cycle: a"
 
 
 def test_tasks_that_wait_for_the_same_have_the_same_reason() -> None:
