@@ -153,6 +153,18 @@ class WorkerUncordoned(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerUnwedged(Event):
+    """The operator's order to stop what was in the way on a worker. Whether it went is for a later look to say.
+
+    `processes` in words that begin with their numbers, as the worker told them; `attempts` by their tokens.
+    """
+
+    worker: WorkerId
+    processes: tuple[str, ...] = ()
+    attempts: tuple[Token, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerForgotten(Event):
     """The worker is gone from the books. `dead`: the operator's word that nothing runs there any more."""
 
@@ -236,6 +248,16 @@ class TaskRunning(AttemptEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptHeldUp(AttemptEvent):
+    """The worker has it, was told to start it, and did not. That it is to be stopped now is another event.
+
+    If it has not started by then either, it counts as a refusal.
+    """
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptOrphaned(AttemptEvent):
     """The wrapper of the attempt is gone, its processes live: nobody there limits or records them any more."""
 
@@ -250,7 +272,10 @@ class AttemptPresumedGone(AttemptEvent):
     """Taken for dead without proof, by `replace_lost` or by the operator's word. Its end is another event.
 
     It may still run: should its worker answer again, it is stopped there before anything else happens.
+    `by_lease`: its lease ended, and it with that, unless what was to see to it there was killed as well.
     """
+
+    by_lease: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

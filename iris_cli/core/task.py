@@ -61,9 +61,10 @@ class Attempt:
     acknowledged: bool = False  # the worker said that it has it
     taken_over: bool = False  # its dispatcher died or slept: only the worker may say "not started" now
     refused: bool = False  # the worker said no
+    held_up: str = ""  # the worker was told to start it, and did not: what is known of that
     orphaned: bool = False  # its wrapper is gone: it runs, and nobody there watches over it
     unkillable: bool = False  # a process of it survived SIGKILL: only a reboot ends that
-    presumed: bool = False  # taken for dead without proof: by `replace_lost`, or by the operator's word
+    presumed: bool = False  # taken for dead: by `replace_lost`, by the operator's word, or as its lease ended
     started_at: float | None = None
     stop: StopOrder | None = None
     end: End | None = None

@@ -7,7 +7,6 @@ dispatcher died is simply dispatched once more, and so is a gang that waited for
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
@@ -27,7 +26,7 @@ from iris_cli.ops.calls import Call, Calls
 from iris_cli.ops.launch_request import MissingSecretError, launch_request
 from iris_cli.ops.observe import Answer, Question
 from iris_cli.ops.plausible import Seen
-from iris_cli.ops.readiness import is_ready
+from iris_cli.ops.readiness import Readiness
 from iris_cli.ops.reap import reap_call
 from iris_cli.ops.session import Session
 
@@ -39,8 +38,6 @@ _LACKING = frozenset({RemoteState.ABSENT, RemoteState.PREPARING})
 """Nothing is there yet, or the call that prepared it may have been cut off; one that is under way minds no other."""
 
 _ALIVE = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.ORPHANED})
-
-_MOST_GOES = 3  # in a cycle, to an attempt that stays as it is: a busy host may start it late
 
 
 class Dispatcher:
@@ -62,12 +59,10 @@ class Dispatcher:
         self._to_ask: dict[WorkerId, Question] = {}
         self._to_start: dict[WorkerId, None] = {}
         self._to_reap: dict[WorkerId, None] = {}
-        self._said: dict[Token, RemoteState] = {}  # by workers, in this cycle
+        self._readiness = Readiness()
         self._mine: set[Token] = set()  # assigned by this invocation, and nothing was sent yet
         self._strays: dict[WorkerId, dict[Token, float]] = {}  # over by the log, to be stopped; with graces
         self._begun: set[tuple[Token, AttemptState]] = set()
-        self._goes: Counter[Token] = Counter()  # sent in this cycle
-        self._ready: dict[JobId, bool] = {}
         self._answers: list[Answer] = []  # not weighed yet
         self._not_sent: dict[Token, tuple[AttemptId, str]] = {}  # for certain, and not committed yet
 
@@ -115,9 +110,8 @@ class Dispatcher:
         self._take_cluster()
         del self.seen[: self._old]
         self._old = 0
-        self._said.clear()
+        self._readiness.begin()
         self._begun.clear()
-        self._goes.clear()
         mine, self._mine = self._mine, set()
         for attempt_id, attempt in self.cluster.live_attempts():
             if attempt.state is AttemptState.STOPPING:
@@ -162,7 +156,7 @@ class Dispatcher:
 
     def send(self) -> None:
         """Send as much as there is room for: stops first, then questions, then starts, then what can wait."""
-        self._ready.clear()
+        self._readiness.look_again()
         self._begin(self._to_stop, lambda worker, _: self._stop(worker))
         self._begin(self._to_ask, self._ask)
         self._begin(self._to_start, lambda worker, _: self._start(worker))
@@ -214,8 +208,8 @@ class Dispatcher:
             if attempt.state is not AttemptState.ASSIGNED:
                 continue
             job = self.cluster.jobs[attempt_id.task.job]
-            if self._is_prepared(attempt):
-                if not job.is_gang or self._is_ready(job.id):
+            if self._readiness.is_prepared(attempt):
+                if not job.is_gang or self._readiness.is_ready(self.cluster, job.id):
                     ready.append(attempt.token)
             elif self._is_to_prepare(attempt):
                 (staged if job.is_gang or job.setup else direct).append((attempt_id, attempt))
@@ -230,7 +224,7 @@ class Dispatcher:
         if attempt.token in self._mine:
             return True
         adopted = attempt.taken_over or attempt.acknowledged
-        lacking = self._said.get(attempt.token) in _LACKING
+        lacking = self._readiness.said.get(attempt.token) in _LACKING
         return adopted and lacking and (attempt.token, attempt.state) not in self._begun
 
     def _prepare(self, worker: Worker, items: list[Item], *, go: bool) -> Call | None:
@@ -260,8 +254,7 @@ class Dispatcher:
         return Call(known=observe.known_of(self.cluster, worker.id), act=act, starts=tuple(requests))
 
     def _go(self, worker: Worker, tokens: list[Token]) -> Call:
-        self._said.update(dict.fromkeys(tokens, RemoteState.LAUNCHING))
-        self._goes.update(tokens)
+        self._readiness.told_to_start(tokens)
         act = partial(
             self.session.runner.go,
             self.session.target(worker),
@@ -270,11 +263,6 @@ class Dispatcher:
             incarnation=worker.incarnation,
         )
         return Call(known=observe.known_of(self.cluster, worker.id), act=act)
-
-    def _is_ready(self, job: JobId) -> bool:
-        if job not in self._ready:
-            self._ready[job] = is_ready(self.cluster, job, self._said)
-        return self._ready[job]
 
     def _first_time(self, attempt: Attempt) -> bool:
         """Whether this has not been sent in this cycle; from now on it has."""
@@ -324,10 +312,13 @@ class Dispatcher:
         def rule(draft: Draft) -> observe.States:
             given_up = self._record_not_sent(draft)
             states = observe.weigh(self.session, draft, self._answers, self.unheard)
+            for answer in self._answers:
+                worker, limits = answer.known.worker, self.session.limits
+                given_up.update(dict.fromkeys(self._readiness.give_up(draft, worker, states, limits)))
             observe.settle(self.session, draft, given_up, self.unheard)
             return states
 
-        self._said |= self.decide(rule)
+        self._readiness.said |= self.decide(rule)
         self._find_strays()
         told = dict.fromkeys(mine.task.job for each in self._answers for mine in each.known.attempts.values())
         self._answers.clear()
@@ -361,16 +352,12 @@ class Dispatcher:
 
     def _go_where_ready(self, gangs: Iterable[JobId]) -> None:
         """Let the ranks of these gangs start, wherever they are, if all of them are set up by now."""
-        self._ready.clear()
+        readiness = self._readiness
+        readiness.look_again()
         for job in gangs:
-            if self._is_ready(job):
+            if readiness.is_ready(self.cluster, job):
                 ranks = (attempt for _, attempt in self.cluster.live_of(job))
-                self._to_start.update({rank.worker: None for rank in ranks if self._is_prepared(rank)})
-
-    def _is_prepared(self, attempt: Attempt) -> bool:
-        said = self._said.get(attempt.token)
-        waits = attempt.state is AttemptState.ASSIGNED and said is RemoteState.PREPARED
-        return waits and self._goes[attempt.token] < _MOST_GOES
+                self._to_start.update({rank.worker: None for rank in ranks if readiness.is_prepared(rank)})
 
 
 def send_stops(session: Session) -> None:

@@ -52,6 +52,12 @@ def _worker_forgotten(event: ev.WorkerForgotten) -> str:
     return f"worker {event.worker} forgotten{dead}{_because(event.reason)}"
 
 
+def _worker_unwedged(event: ev.WorkerUnwedged) -> str:
+    processes = [f"process {each}" for each in event.processes]
+    named = [*processes, *(f"attempt {token}" for token in event.attempts)]
+    return f"worker {event.worker} to be cleared of {', '.join(named)}"
+
+
 def _job_submitted(event: ev.JobSubmitted) -> str:
     job = event.job
     tasks = f"{job.replicas} {'task' if job.replicas == 1 else 'tasks'}"
@@ -83,6 +89,11 @@ def _task_assigned(event: ev.TaskAssigned) -> str:
 
 def _dispatch_failed(event: ev.TaskDispatchFailed) -> str:
     return f"{event.attempt_id} {'refused' if event.refused else 'did not start'}{_because(event.error)}"
+
+
+def _presumed_gone(event: ev.AttemptPresumedGone) -> str:
+    why = "its lease ended" if event.by_lease else "two copies may run for a while"
+    return f"{event.attempt_id} presumed gone: {why}"
 
 
 def _attempt_ended(event: ev.AttemptEnded) -> str:
@@ -135,6 +146,7 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.WorkerTainted: _worker_tainted,
     ev.WorkerDrained: lambda event: f"worker {event.worker} drains{_because(event.reason)}",
     ev.WorkerUncordoned: lambda event: f"worker {event.worker} may take work again",
+    ev.WorkerUnwedged: _worker_unwedged,
     ev.WorkerForgotten: _worker_forgotten,
     ev.JobSubmitted: _job_submitted,
     ev.JobCancelled: lambda event: f"job {event.job} cancelled{_because(event.reason)}",
@@ -145,9 +157,10 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.TaskDispatched: lambda event: f"{event.attempt_id} acknowledged by its worker",
     ev.TaskDispatchFailed: _dispatch_failed,
     ev.TaskRunning: lambda event: f"{event.attempt_id} runs",
+    ev.AttemptHeldUp: lambda event: f"{event.attempt_id} does not start{_because(event.error)}",
     ev.AttemptOrphaned: lambda event: f"{event.attempt_id} runs on without its wrapper",
     ev.AttemptUnkillable: lambda event: f"a process of {event.attempt_id} can't be killed",
-    ev.AttemptPresumedGone: lambda event: f"{event.attempt_id} presumed gone: two copies may run for a while",
+    ev.AttemptPresumedGone: _presumed_gone,
     ev.AttemptProvenGone: lambda event: f"{event.attempt_id} is proven gone",
     ev.AttemptEnded: _attempt_ended,
     ev.AttemptStopRequested: _stop_requested,

@@ -1,16 +1,79 @@
-"""Whether a gang may start: all its ranks at once, or none."""
+"""Which attempts may be told to start: of a gang all ranks at once, or none."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.ids import JobId, Token
+from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import JobId, Token, WorkerId
+from iris_cli.core.lifecycle import attempts
+from iris_cli.core.limits import Limits
 from iris_cli.core.observations import RemoteState
 from iris_cli.core.outcome import EndReason
-from iris_cli.core.task import AttemptState
+from iris_cli.core.task import Attempt, AttemptState
 
 _SET_UP = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING})
+
+_MOST_GOES = 3  # in a cycle, to an attempt that stays as it is: a busy host may start it late
+
+
+class Readiness:
+    """What workers said of each attempt in one cycle of an invocation, and what may start for that."""
+
+    def __init__(self) -> None:
+        self.said: dict[Token, RemoteState] = {}
+        self._goes: Counter[Token] = Counter()
+        self._gangs: dict[JobId, bool] = {}
+
+    def begin(self) -> None:
+        """A new cycle: what was said before is old."""
+        self.said.clear()
+        self._goes.clear()
+        self._gangs.clear()
+
+    def look_again(self) -> None:
+        """More was said, or decided: gangs that were not ready may be now."""
+        self._gangs.clear()
+
+    def is_prepared(self, attempt: Attempt) -> bool:
+        """Whether it is set up, not told to start yet, or not often."""
+        said = self.said.get(attempt.token)
+        waits = attempt.state is AttemptState.ASSIGNED and said is RemoteState.PREPARED
+        return waits and self._goes[attempt.token] < _MOST_GOES
+
+    def is_ready(self, cluster: Cluster, job: JobId) -> bool:
+        """Whether all ranks of a gang may start."""
+        if job not in self._gangs:
+            self._gangs[job] = is_ready(cluster, job, self.said)
+        return self._gangs[job]
+
+    def told_to_start(self, tokens: Iterable[Token]) -> None:
+        """A `go` is sent to these."""
+        for token in tokens:
+            self.said[token] = RemoteState.LAUNCHING
+            self._goes[token] += 1
+
+    def give_up(
+        self, draft: Draft, worker: WorkerId, said: Mapping[Token, RemoteState], limits: Limits
+    ) -> list[JobId]:
+        """Fence what a worker answers to be set up still, however often it was told to start it.
+
+        Not within the time of a dispatch: a busy host may take long over its first steps. Returns the jobs.
+        """
+        live = draft.cluster.live_on(worker) if worker in draft.cluster.workers else ()
+        held_up = [
+            attempt_id
+            for attempt_id, attempt in live
+            if self._goes[attempt.token] >= _MOST_GOES
+            and said.get(attempt.token) is RemoteState.PREPARED
+            and attempt.state is AttemptState.ASSIGNED
+            and not 0 <= draft.at - attempt.assigned_at < limits.dispatch_lease
+        ]
+        for attempt_id in held_up:
+            attempts.held_up(draft, attempt_id, limits)
+        return [attempt_id.task.job for attempt_id in held_up]
 
 
 def is_ready(cluster: Cluster, job: JobId, known: Mapping[Token, RemoteState]) -> bool:

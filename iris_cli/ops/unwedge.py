@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
+from iris_cli.core.events import WorkerUnwedged
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.observations import Holder, LockFile, RemoteState, Silence, UnwedgeReport
 from iris_cli.errors import IrisError, UnreachableError
@@ -18,6 +20,7 @@ GRACE = 30.0
 
 _PATIENCE = 20.0  # seconds beyond the grace until what was stopped should be gone
 _PAUSE = 1.0
+_LONGEST_COMMAND = 200  # characters of it that go on record
 
 
 class Owner(StrEnum):
@@ -78,13 +81,15 @@ def look(session: Session, name: str) -> Wedge:
 def clear(session: Session, wedge: Wedge, *, grace: float = GRACE) -> Wedge:
     """Stop what was found, and wait until it is gone; returns what is still there of it.
 
-    What iris owns is decided anew right before, on the log as it is then. A probe afterwards tells whether the
-    worker can be used again.
+    What iris owns is decided anew right before, on the log as it is then, and what is to be stopped goes on record
+    first. A probe afterwards tells whether the worker can be used again.
     """
     with session.transaction() as draft:
         find_worker(draft.cluster, wedge.worker)
-    own = _own(session.cluster)
-    wanted = {each.key: each for each in wedge.clearable if _token(each) not in own}
+        own = _own(draft.cluster)
+        wanted = {each.key: each for each in wedge.clearable if _token(each) not in own}
+        if wanted:
+            draft.record(_unwedged(wedge.worker, wanted.values()))
     report = _ask(session, session.cluster, wedge.worker, tuple(each.name for each in wanted.values()), grace)
     deadline = session.clock.monotonic() + grace + _PATIENCE
     while True:
@@ -96,6 +101,15 @@ def clear(session: Session, wedge: Wedge, *, grace: float = GRACE) -> Wedge:
         report = _ask(session, session.view(), wedge.worker)
     workers.probe(session, [wedge.worker])
     return Wedge(worker=wedge.worker, obstacles=left, lock=found.lock, unseen=found.unseen)
+
+
+def _unwedged(worker: WorkerId, wanted: Iterable[Obstacle]) -> WorkerUnwedged:
+    holders = [each.holder for each in wanted if each.holder is not None]
+    return WorkerUnwedged(
+        worker=worker,
+        processes=tuple(f"{each.pid}: {each.command[:_LONGEST_COMMAND]}" for each in holders),
+        attempts=tuple(each.token for each in wanted if each.holder is None and each.token is not None),
+    )
 
 
 def _ask(

@@ -14,6 +14,7 @@ from iris_cli.core.task import TaskState
 from iris_cli.core.worker import Worker, WorkerCondition
 from tests.support.lab import Lab
 
+W = WorkerId("w")
 LEASE, GRACE = 600.0, 20.0
 POLL_OVER = 60.0 + 10.0 + 5.0 + 30.0  # the view may be that old; connect; the longest call
 DUE = POLL_OVER + LEASE + GRACE + MARGIN
@@ -54,7 +55,23 @@ def test_the_time_that_was_watched_is_proof_but_for_its_longest_step(
     lab_ = silent_at(lab(), *moments)
     assert lab_.attempt("train").live is not over
     assert (lab_.task("train").preemptions == 1) is over
-    assert lab_.cluster.ghosts == {}
+    assert [ghost.attempt.number for ghost in lab_.cluster.ghosts.get(W, ())] == [0] * over
+
+
+@pytest.mark.parametrize("left", ["orphaned", "running", "stopping", "unkillable"])
+def test_what_its_lease_did_not_stop_keeps_its_worker_from_everything_new(left: str) -> None:
+    """The wrapper and its watchdog may have been killed while nobody could ask."""
+    back = silent_at(lab(), DUE, 2 * DUE).reports(f"train/task-0/attempt-0 {left}").schedule()
+    assert len(back.task("train").attempts) == 1
+    back.reports("train/task-0/attempt-0 stopped").uncordon("w").schedule()
+    assert back.cluster.ghosts == {}
+    assert back.attempt("train").number == 1
+
+
+def test_what_its_lease_has_stopped_holds_up_nothing() -> None:
+    back = silent_at(lab(), DUE, 2 * DUE).reports("train/task-0/attempt-0 cancelled lease").schedule()
+    assert back.cluster.ghosts == {}
+    assert back.attempt("train").number == 1
 
 
 @pytest.mark.parametrize(
@@ -106,6 +123,6 @@ def test_the_watchdogs_own_word_is_proof_at_once() -> None:
 def test_only_a_poll_of_a_healthy_worker_with_a_fresh_view_renews(
     condition: WorkerCondition, age: float
 ) -> None:
-    worker = Worker(id=WorkerId("w"), condition=condition)
+    worker = Worker(id=W, condition=condition)
     fresh = 0 <= age <= 60
     assert may_renew(worker, age, Limits()) is (fresh and condition is WorkerCondition.HEALTHY)

@@ -8,6 +8,7 @@ from iris_cli.core.connection import Connection
 from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintMode, ConstraintOp
 from iris_cli.core.events import (
     AttemptEnded,
+    AttemptHeldUp,
     AttemptOrphaned,
     AttemptPresumedGone,
     AttemptProvenGone,
@@ -37,6 +38,7 @@ from iris_cli.core.events import (
     WorkerSkewChanged,
     WorkerTainted,
     WorkerUncordoned,
+    WorkerUnwedged,
     WorkerUpdated,
 )
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
@@ -245,6 +247,32 @@ REAPING: tuple[tuple[Event, ...], ...] = (
     (AttemptsReaped(worker=SPOT, attempts=(AttemptId(LONE, 0),), left=(AttemptId(PAIR, 0),)),),
 )
 """The event that came with the removal of old output."""
+
+HELD_UP: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (WorkerRegistered(worker=SPOT, connection=HOST),),
+    (WorkerUpdated(worker=SPOT, connection=HOST, cpu=4.0, memory=1 << 33, boot_id="b0075"),),
+    (
+        JobSubmitted(job=Job(id=LONE.job, command=("true",), replicas=2, lease=60.0)),
+        TaskAssigned(task=LONE, attempt=0, worker=SPOT, token=Token("9" * 32)),
+        TaskAssigned(task=PAIR, attempt=0, worker=SPOT, token=Token("a" * 32)),
+    ),
+    (
+        AttemptHeldUp(task=LONE, attempt=0, error="spot-0 was told to start it, and did not"),
+        AttemptStopRequested(task=LONE, attempt=0, reason=EndReason.DISPATCH_FAILED),
+    ),
+    (
+        TaskDispatched(task=PAIR, attempt=0),
+        TaskRunning(task=PAIR, attempt=0, started_at=NOON),
+        AttemptStopped(task=LONE, attempt=0),
+    ),
+    (
+        AttemptPresumedGone(task=PAIR, attempt=0, by_lease=True),
+        AttemptEnded(task=PAIR, attempt=0, end=End(reason=EndReason.WORKER_FAILED, at=NOON)),
+    ),
+    (WorkerUnwedged(worker=SPOT, processes=("4711: python",), attempts=(Token("f" * 32),)),),
+)
+"""The events that came with starts that hang, leftovers of leases, and a word about what was cleared."""
 
 
 def state_in(path: Path, *, now: float = NOON, cluster_name: str | None = None) -> StateDir:

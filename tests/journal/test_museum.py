@@ -16,7 +16,7 @@ from iris_cli.core.evolve import replay
 from iris_cli.journal.codec import encode_event
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import verify
-from tests.journal.samples import LOSSES, NOON, REAPING, STORY, state_in
+from tests.journal.samples import HELD_UP, LOSSES, NOON, REAPING, STORY, state_in
 
 MUSEUM = Path(__file__).parent / "museum"
 LOGS = sorted(MUSEUM.glob("*.jsonl"))
@@ -49,7 +49,12 @@ def test_an_old_log_goes_on(exhibit: StateDir) -> None:
 
 STORIES = pytest.mark.parametrize(
     ("name", "story"),
-    [("format-1.jsonl", STORY), ("format-1-losses.jsonl", LOSSES), ("format-1-reaping.jsonl", REAPING)],
+    [
+        ("format-1.jsonl", STORY),
+        ("format-1-losses.jsonl", LOSSES),
+        ("format-1-reaping.jsonl", REAPING),
+        ("format-1-held-up.jsonl", HELD_UP),
+    ],
 )
 
 

@@ -18,7 +18,6 @@ from iris_cli.core.invariants import breaches
 from iris_cli.core.job import JobState
 from iris_cli.core.lifecycle import attempts, gangs
 from iris_cli.core.observations import AttemptReport, ProbeReport, RemoteState, Silence, WorkerReport
-from iris_cli.core.task import AttemptState
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.journal.codec import decode_event, encode_event
 from iris_cli.ops import cycle, observe
@@ -253,16 +252,3 @@ def test_a_fault_in_a_call_is_no_answer_of_that_worker(tmp_path: Path) -> None:
     site.cycle()
     assert site.cluster.workers[W0].reason == "call: internal error: ZeroDivisionError: a fault of ours"
     assert sorted(site.task("one", index).state for index in (0, 1)) == ["RUNNING", "SUCCEEDED"]
-
-
-def test_a_host_that_prepares_and_never_starts_keeps_no_cycle_from_ending(tmp_path: Path) -> None:
-    site = Site(tmp_path, "w0")
-    host = site.hosts["w0"]
-    host.never_starts = True
-    site.launch("one")
-    site.cycle()
-    assert site.attempt("one").state is AttemptState.ASSIGNED
-    assert host.calls.count("go") == 3
-    host.never_starts = False
-    site.cycle(10.0)
-    assert host.running == ["one/task-0"]

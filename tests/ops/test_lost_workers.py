@@ -164,7 +164,28 @@ def test_a_lease_moves_the_work_on_when_it_must_have_ended(tmp_path: Path) -> No
     for _ in range(12):
         site.cycle(150)
     assert site.hosts["w1"].running == ["train/task-0"]
+    host.silence = None
+    site.cycle(601)
     assert site.cluster.ghosts == {}
+
+
+def test_what_a_lease_did_not_stop_is_stopped_before_its_worker_takes_anything_new(tmp_path: Path) -> None:
+    site = Site(tmp_path, "w0", "w1")
+    site.launch("train", cpu=3.0, lease=300.0)
+    site.cycle()
+    site.cycle(30)
+    host = site.hosts[site.attempt("train").worker]
+    host.silence = SilenceKind.TIMEOUT
+    for _ in range(12):
+        site.cycle(150)
+    assert host.of("train").state is S.RUNNING  # its wrapper was killed, and the watchdog of its lease
+    site.launch("next", cpu=3.0)
+    host.silence = None
+    site.cycle(601)
+    assert host.running == ["next/task-0"]
+    assert site.cluster.ghosts == {}
+    assert host.calls[host.calls.index("stop") :].count("prepare") == 1
+    assert host.calls.count("prepare") == 2
 
 
 def test_a_clock_that_is_wrong_is_recorded_once_and_told(site: Site) -> None:

@@ -12,6 +12,7 @@ from iris_cli.core.job import JobState
 from iris_cli.core.observations import Holder, SilenceKind
 from iris_cli.errors import IrisError, UnreachableError
 from iris_cli.ops import unwedge
+from iris_cli.ops.history import history
 from iris_cli.ops.unwedge import Owner, Wedge
 from iris_cli.render.console import Output
 from iris_cli.render.unwedge import document, show
@@ -75,6 +76,27 @@ def test_with_consent_all_is_stopped_but_what_iris_owns(site: Site) -> None:
     assert left.obstacles == ()
     assert [holder.pid for holder in host.holders] == [11]
     assert (host.running, host.tokens[UNKNOWN].state) == (["now/task-0"], S.STOPPED)
+
+
+def test_who_cleared_what_stands_in_the_history_before_anything_is_stopped(site: Site) -> None:
+    host = held_by(site, None, 10)
+    held_by(site, site.attempt("now").token, 11)
+    host.holders[0] = replace(host.holders[0], command="a" * 300)
+    host.tokens[UNKNOWN] = Entry(S.RUNNING)
+    host.unkillable = True
+    session = site.session()
+    unwedge.clear(session, unwedge.look(session, "w0"))
+    told = [entry for entry in history(session, "w0").entries if entry.type == "WorkerUnwedged"]
+    assert [(entry.actor, entry.text) for entry in told] == [
+        ("me@laptop iris test", f"worker w0 to be cleared of process 10: {'a' * 200}, attempt {UNKNOWN}")
+    ]
+
+
+def test_where_nothing_may_be_stopped_nothing_goes_on_record(site: Site) -> None:
+    held_by(site, site.attempt("now").token, 11)
+    session = site.session()
+    unwedge.clear(session, unwedge.look(session, "w0"))
+    assert "WorkerUnwedged" not in {entry.type for entry in history(session).entries}
 
 
 def test_what_the_log_has_come_to_own_since_the_look_is_not_touched(site: Site) -> None:

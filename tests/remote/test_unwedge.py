@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from iris_cli.core.ids import Token
+from iris_cli.config.schema import ClusterConfig, HostConfig
+from iris_cli.core.ids import JobId, TaskId, Token
+from iris_cli.core.job import JobRequest
 from iris_cli.core.observations import Holder, LockFile, RemoteState, UnwedgeReport
+from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops import cycle
+from iris_cli.ops import unwedge as operation
+from iris_cli.ops.history import history
+from iris_cli.ops.launch import launch
+from iris_cli.ops.session import Session
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
 from tests.support.devices import HOLD, Devices
@@ -53,6 +62,39 @@ def holding(host: WorkerHost, devices: Devices, *words: str, prefix: Sequence[st
     until(lambda: pids_in(told))
     devices.others += pids_in(told)
     return token, pids_in(told)[0]
+
+
+def test_what_the_operator_clears_is_ended_and_on_record_and_what_iris_owns_runs_on(
+    make_host: MakeHost, devices: Devices, tmp_path: Path
+) -> None:
+    """The operation as a whole, from the log to the processes and back."""
+    host = make_host("dash", paths=devices.paths)
+    session = Session(
+        state=StateDir(tmp_path / "state", now=time.time, actor="me@laptop"),
+        config=ClusterConfig(
+            path=tmp_path / "cluster.yaml",
+            name="site",
+            hosts=(HostConfig(worker=host.target.worker, connection=host.target.connection),),
+        ),
+        make_runner=lambda _: host.runner,
+        command="iris test",
+    )
+    launch(session, JobRequest(name="ours", command=("sleep", "1000"), cpu=0.1))
+    cycle.run(session)
+    ours = session.cluster.tasks[TaskId(JobId("ours"), 0)].attempts[0].token
+    host.tokens.append(ours)
+    until(lambda: marked(ours))
+    theirs = devices.hold()
+    found = operation.look(session, host.target.worker)
+    assert [each.holder.pid for each in found.clearable if each.holder] == [theirs]
+    assert operation.clear(session, found, grace=5.0).obstacles == ()
+    assert not is_alive(theirs)
+    assert marked(ours)
+    told = [entry for entry in history(session).entries if entry.type == "WorkerUnwedged"]
+    assert [entry.actor for entry in told] == ["me@laptop iris test"]
+    assert told[0].text.startswith(
+        f"worker {host.target.worker} to be cleared of process {theirs}: {sys.executable}"
+    )
 
 
 def test_the_holders_are_named_with_their_attempts_and_nothing_is_changed(

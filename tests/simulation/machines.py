@@ -306,6 +306,7 @@ class Machine:
     def kill_wrapper(self, token: Token, *, all_of_it: bool) -> None:
         process = self.processes[token]
         process.supervised = False
+        self._truth.wrapper_killed(token)
         if all_of_it:
             del self.processes[token]
             self._ends(process, "vanished")

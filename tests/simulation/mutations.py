@@ -24,7 +24,7 @@ from iris_cli.core.observations import AttemptReport, RemoteState, Silence, Work
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Attempt, AttemptState, TaskState
 from iris_cli.core.worker import Worker
-from iris_cli.ops import dispatch, observe
+from iris_cli.ops import dispatch, observe, readiness
 from tests.simulation import machines, wires
 
 S = RemoteState
@@ -180,7 +180,7 @@ def _take_over_unsaid() -> Iterator[None]:
     is_to_prepare = dispatch.Dispatcher._is_to_prepare
 
     def eager(self: dispatch.Dispatcher, attempt: Attempt) -> bool:
-        lacking = self._said.get(attempt.token) is S.ABSENT
+        lacking = self._readiness.said.get(attempt.token) is S.ABSENT
         return is_to_prepare(self, attempt) or (lacking and self._has_expired(attempt))
 
     def has_expired(self: dispatch.Dispatcher, attempt: Attempt) -> bool:
@@ -205,7 +205,7 @@ def _expired_too(prepare: Any, has_expired: Any) -> Any:
 
 
 def _ready_at_once() -> AbstractContextManager[Any]:
-    return patch.object(dispatch, "is_ready", lambda cluster, job, known: True)
+    return patch.object(readiness, "is_ready", lambda cluster, job, known: True)
 
 
 @contextmanager

@@ -58,6 +58,8 @@ class Life:
     over: bool = False  # the log says ENDED
     taken_over: bool = False
     presumed: bool = False  # it ended in the log without proof, by the operator's word or choice
+    over_by_lease: bool = False
+    supervised: bool = True  # its wrapper and its watchdogs live
 
 
 @dataclass
@@ -115,7 +117,7 @@ class Truth:
         elif isinstance(event, TaskRunning) and not life.started:
             self.story.breach(f"{life.id} is RUNNING in the log, and never started")
         elif isinstance(event, AttemptPresumedGone):
-            life.presumed = True
+            life.presumed, life.over_by_lease = not event.by_lease, event.by_lease
         elif isinstance(event, AttemptProvenGone) and life.where is not None:
             self.story.breach(f"{life.id} is proven gone in the log, and lives on {life.where.name}")
         elif isinstance(event, _ENDS):
@@ -131,7 +133,8 @@ class Truth:
             self.story.breach(f"{gone[0].attempt_id} is presumed gone, and it is us who are cut off")
 
     def _ended_by_proof(self, event: Event, life: Life) -> None:
-        if life.where is not None:
+        unwatched = life.over_by_lease and (not life.supervised or (life.where and life.where.unkillable))
+        if life.where is not None and not unwatched:
             self.story.breach(f"{life.id} is over in the log, and lives on {life.where.name}")
         if isinstance(event, TaskDispatchFailed) and life.started and not life.misfortune:
             self.story.breach(f"{life.id} is said not to have started, and has")
@@ -245,9 +248,10 @@ class Truth:
             if how != "stopped":
                 life.misfortune = life.misfortune or how
 
-    def misfortune(self, token: Token, what: str) -> None:
+    def wrapper_killed(self, token: Token) -> None:
         if token in self.lives:
-            self.lives[token].misfortune = self.lives[token].misfortune or what
+            life = self.lives[token]
+            life.supervised, life.misfortune = False, life.misfortune or "its wrapper was killed"
 
     def rebooted(self, tokens: Iterable[Token]) -> None:
         """What ended badly before a reboot, and was not heard of yet, may be blamed on it. A success is one."""

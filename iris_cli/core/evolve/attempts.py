@@ -72,6 +72,14 @@ def _task_running(cluster: Cluster, event: ev.TaskRunning, _at: float) -> None:
         cluster.workers[worker.id] = replace(worker, refusals=0)
 
 
+def _attempt_held_up(cluster: Cluster, event: ev.AttemptHeldUp, _at: float) -> None:
+    if cluster.attempt(event.attempt_id).started_at is not None:
+        raise illegal(event, cluster.tasks[event.task])
+    task = _change_attempt(cluster, event, held_up=event.error)
+    worker = cluster.workers[task.attempts[event.attempt].worker]
+    cluster.workers[worker.id] = replace(worker, refusals=worker.refusals + 1)
+
+
 def _attempt_orphaned(cluster: Cluster, event: ev.AttemptOrphaned, _at: float) -> None:
     _change_attempt(cluster, event, orphaned=True)
 
@@ -114,13 +122,22 @@ def _attempt_stop_requested(cluster: Cluster, event: ev.AttemptStopRequested, at
 
 
 def _attempt_stopped(cluster: Cluster, event: ev.AttemptStopped, at: float) -> None:
-    stop = cluster.attempt(event.attempt_id).stop
+    attempt = cluster.attempt(event.attempt_id)
+    stop = attempt.stop
     if stop is None:
         raise illegal(event, cluster.tasks[event.task])
+    held_up = attempt.held_up if attempt.started_at is None else ""
     end = End(
-        reason=stop.reason, at=at, exit_code=event.exit_code, trigger=stop.trigger, log_tail=event.log_tail
+        reason=stop.reason,
+        at=at,
+        exit_code=event.exit_code,
+        trigger=stop.trigger,
+        error=held_up,
+        log_tail=event.log_tail,
     )
-    _end_attempt(cluster, event, end, at)
+    task = _end_attempt(cluster, event, end, at, refused=bool(held_up))
+    if held_up and not (task.state.terminal or cluster.jobs[task.job].is_gang):
+        cluster.tasks[task.id] = replace(task, refusals=task.refusals + 1)
 
 
 def _attempts_reaped(cluster: Cluster, event: ev.AttemptsReaped, at: float) -> None:
@@ -198,6 +215,7 @@ APPLY: dict[type[Event], Callable[[Cluster, Any, float], None]] = {
     ev.TaskDispatched: _task_dispatched,
     ev.TaskDispatchFailed: _task_dispatch_failed,
     ev.TaskRunning: _task_running,
+    ev.AttemptHeldUp: _attempt_held_up,
     ev.AttemptOrphaned: _attempt_orphaned,
     ev.AttemptUnkillable: _attempt_unkillable,
     ev.AttemptPresumedGone: _attempt_presumed_gone,

@@ -109,6 +109,12 @@ def _worker_uncordoned(cluster: Cluster, event: ev.WorkerUncordoned, _at: float)
     )
 
 
+def _worker_unwedged(cluster: Cluster, event: ev.WorkerUnwedged, _at: float) -> None:
+    """On record for people: what was stopped was none of ours."""
+    if event.worker not in cluster.workers:
+        raise KeyError(event.worker)
+
+
 def _worker_forgotten(cluster: Cluster, event: ev.WorkerForgotten, _at: float) -> None:
     if cluster.workers[event.worker].claims:
         raise IllegalTransitionError(f"{event}: attempts still live there")
@@ -127,5 +133,6 @@ APPLY: dict[type[Event], Callable[[Cluster, Any, float], None]] = {
     ev.WorkerTainted: _worker_tainted,
     ev.WorkerDrained: _worker_drained,
     ev.WorkerUncordoned: _worker_uncordoned,
+    ev.WorkerUnwedged: _worker_unwedged,
     ev.WorkerForgotten: _worker_forgotten,
 }

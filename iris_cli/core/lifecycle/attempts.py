@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from itertools import chain, takewhile
+from itertools import chain
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import replace
 from iris_cli.core.events import (
     AttemptEnded,
+    AttemptHeldUp,
     AttemptOrphaned,
     AttemptStopped,
     AttemptUnkillable,
@@ -107,6 +108,15 @@ def give_back(draft: Draft, unable: Container[JobId]) -> list[JobId]:
     return [attempt_id.task.job for attempt_id in held]
 
 
+def held_up(draft: Draft, attempt_id: AttemptId, limits: Limits) -> None:
+    """The worker was told to start it, and did not: it is fenced, and the worker treated as if it had refused."""
+    attempt = draft.cluster.attempt(attempt_id)
+    error = f"{attempt.worker} was told to start it, and did not"
+    draft.record(AttemptHeldUp(task=attempt_id.task, attempt=attempt_id.number, error=error))
+    jobs.stop(draft, attempt_id, EndReason.DISPATCH_FAILED)
+    workers.refused(draft, attempt.worker, error, limits)
+
+
 def ended(draft: Draft, attempt_id: AttemptId, end: End) -> None:
     """The attempt is over, by proof. A single task is settled here; a gang when its whole poll is in."""
     draft.record(AttemptEnded(task=attempt_id.task, attempt=attempt_id.number, end=end))
@@ -177,7 +187,7 @@ def _may_retry(job: Job, task: Task, reason: EndReason) -> bool:
         return task.failures < job.max_retries_failure
     if reason in INFRASTRUCTURE:
         return task.preemptions < job.max_retries_preemption
-    return reason is EndReason.DISPATCH_FAILED
+    return reason is EndReason.DISPATCH_FAILED and task.refusals < job.max_dispatch_failures
 
 
 def _acknowledged(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
@@ -187,9 +197,7 @@ def _acknowledged(draft: Draft, attempt_id: AttemptId, report: AttemptReport, li
     if attempt.state is not AttemptState.ASSIGNED:
         return
     if report.state is RemoteState.LAUNCHING and (report.started_ago or 0.0) > limits.launch_timeout:
-        jobs.stop(draft, attempt_id, EndReason.DISPATCH_FAILED)
-        worker, times = draft.cluster.workers[attempt.worker], _in_vain(draft.cluster, attempt_id)
-        workers.cool_down(draft, worker, "it was told to start an attempt, and did not", times, limits)
+        held_up(draft, attempt_id, limits)
     # The worker ends a set-up that takes too long; this is for the one whose watchdog died. By the worker's own
     # clock, if it can tell: one that was set ahead here must cost nobody a try.
     setup_timeout = draft.cluster.jobs[attempt_id.task.job].setup_timeout
@@ -198,16 +206,6 @@ def _acknowledged(draft: Draft, attempt_id: AttemptId, report: AttemptReport, li
     late = 0 < setup_timeout < took - others
     if report.state is RemoteState.PREPARING and late:
         jobs.stop(draft, attempt_id, EndReason.SETUP_FAILED)
-
-
-def _in_vain(cluster: Cluster, attempt_id: AttemptId) -> int:
-    """How many attempts in a row a worker has not started, this one included: of one task, so that nobody counts."""
-    *before, last = cluster.tasks[attempt_id.task].attempts
-    same = takewhile(
-        lambda each: each.worker == last.worker and each.end and each.end.reason is EndReason.DISPATCH_FAILED,
-        reversed(before),
-    )
-    return 1 + sum(1 for _ in same)
 
 
 def _running(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:

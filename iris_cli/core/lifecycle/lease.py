@@ -7,6 +7,7 @@ poll on record: by somebody who had read the log just before that was written.
 
 from __future__ import annotations
 
+from iris_cli.core.events import AttemptPresumedGone
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import Job
@@ -41,6 +42,8 @@ def settle(draft: Draft, limits: Limits) -> list[JobId]:
     for attempt_id in over:
         worker, job = draft.cluster.attempt(attempt_id).worker, draft.cluster.jobs[attempt_id.task.job]
         error = f"its lease of {format_duration(job.lease)} ended while {worker} was out of reach"
+        # The wrapper and its watchdog may have been killed meanwhile: what they should have stopped is a ghost.
+        draft.record(AttemptPresumedGone(task=attempt_id.task, attempt=attempt_id.number, by_lease=True))
         attempts.ended(draft, attempt_id, End(reason=EndReason.WORKER_FAILED, at=draft.at, error=error))
     return [attempt_id.task.job for attempt_id in over]
 

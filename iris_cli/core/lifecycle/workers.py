@@ -93,23 +93,18 @@ def untrusted(draft: Draft, worker_id: WorkerId, reason: str, limits: Limits) ->
 def refused(draft: Draft, worker_id: WorkerId, error: str, limits: Limits) -> None:
     """The worker refused a launch: it cools down, and after several in a row it is quarantined."""
     worker = draft.cluster.workers[worker_id]
-    cool_down(draft, worker, error, worker.refusals, limits)
-    if worker.refusals >= limits.quarantine_after and not worker.quarantined:
-        reason = f"refused {worker.refusals} launches in a row, the last one: {error}"
-        draft.record(WorkerQuarantined(worker=worker_id, reason=reason))
-
-
-def cool_down(draft: Draft, worker: Worker, why: str, failures: int, limits: Limits) -> None:
-    """A worker that answers, but did not start what it was told to, so often in a row: it takes nothing for a while."""
     draft.record(
         WorkerConditionChanged(
             worker=worker.id,
             condition=worker.condition,
-            reason=why,
+            reason=error,
             failed_polls=worker.failed_polls,
-            cooldown_until=round(draft.at + limits.backoff(failures), 3),
+            cooldown_until=round(draft.at + limits.backoff(worker.refusals), 3),
         )
     )
+    if worker.refusals >= limits.quarantine_after and not worker.quarantined:
+        reason = f"refused {worker.refusals} launches in a row, the last one: {error}"
+        draft.record(WorkerQuarantined(worker=worker_id, reason=reason))
 
 
 def unkillable(draft: Draft, worker_id: WorkerId) -> None:

@@ -1,0 +1,83 @@
+"""A host that sets up what it is told to, and then starts nothing: it holds up no cycle, and no task for ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.job import JobState
+from iris_cli.core.limits import Limits
+from iris_cli.core.outcome import End, EndReason
+from iris_cli.core.task import AttemptState
+from iris_cli.ops.workers import uncordon
+from tests.support.fake_runner import Site
+
+W0 = WorkerId("w0")
+
+
+def test_a_host_that_prepares_and_never_starts_keeps_no_cycle_from_ending(tmp_path: Path) -> None:
+    site = Site(tmp_path, "w0")
+    host = site.hosts["w0"]
+    host.never_starts = True
+    site.launch("one")
+    site.cycle()
+    assert site.attempt("one").state is AttemptState.ASSIGNED
+    assert host.calls.count("go") == 3
+    host.never_starts = False
+    site.cycle(10.0)
+    assert host.running == ["one/task-0"]
+
+
+def test_what_a_host_never_starts_is_given_up_after_the_time_of_a_dispatch_and_tried_elsewhere(
+    tmp_path: Path,
+) -> None:
+    site = Site(tmp_path, "w0", "w1")
+    site.hosts["w0"].never_starts = True
+    site.launch("one")
+    for _ in range(6):
+        site.cycle(10.0)
+    assert site.attempt("one").state is AttemptState.ASSIGNED
+    site.cycle(10.0)
+    end = site.task("one").attempts[0].end
+    assert end == End(
+        reason=EndReason.DISPATCH_FAILED, at=site.cluster.at, error="w0 was told to start it, and did not"
+    )
+    site.cycle(1.0)
+    assert site.hosts["w1"].running == ["one/task-0"]
+    assert (site.task("one").preemptions, site.cluster.workers[W0].cooldown_until) == (
+        0,
+        site.clock.now() + 9.0,
+    )
+
+
+def test_a_host_that_starts_nothing_is_quarantined_and_costs_no_task_more_than_its_refusals(
+    tmp_path: Path,
+) -> None:
+    site = Site(tmp_path, "w0")
+    site.hosts["w0"].never_starts = True
+    site.launch("one")
+    for _ in range(8):
+        site.cycle(61.0)
+    worker = site.cluster.workers[W0]
+    assert worker.quarantine_reason == (
+        "refused 3 launches in a row, the last one: w0 was told to start it, and did not"
+    )
+    for _ in range(20):
+        uncordon(site.session(), ["w0"])
+        site.cycle(61.0)
+    assert len(site.task("one").attempts) == Limits().max_dispatch_failures
+    end = site.task("one").end
+    assert end is not None
+    assert (site.state_of("one"), end.reason) == (JobState.FAILED, EndReason.DISPATCH_FAILED)
+
+
+def test_a_rank_that_is_never_started_ends_the_round_as_a_refusal(tmp_path: Path) -> None:
+    site = Site(tmp_path, "w0", "w1", "w2")
+    site.gang("train", 2)
+    site.hosts["w0"].never_starts = True
+    site.cycle()
+    site.cycle(61.0)
+    job = site.cluster.jobs[JobId("train")]
+    assert (job.refused_rounds, job.failed_rounds, job.preempted_rounds) == (1, 0, 0)
+    site.cycle(1.0)
+    assert sorted(site.hosts["w1"].running + site.hosts["w2"].running) == ["train/task-0", "train/task-1"]
