@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,8 +118,15 @@ class SshTransport:
                 from iris_cli.remote.ssh_config import Routes
                 from iris_cli.remote.ssh_dial import MOST_KEPT, Dialer
 
+                _settle()
                 most_kept = min(MOST_KEPT, sockets.allow_many_connections() // 2)
                 self._dialer = Dialer(
                     Routes(self._ssh_config), self._host_keys, self._user_known_hosts, most_kept
                 )
             return self._dialer
+
+
+@cache
+def _settle() -> None:
+    """Keep the search for unreachable cycles off what is there by now: connections make it look again and again."""
+    gc.freeze()

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from iris_cli.core.observations import SilenceKind
+from iris_cli.remote.spare_threads import SPARE
 from iris_cli.remote.transport import NoAnswer
 
 R = TypeVar("R")
@@ -48,7 +49,7 @@ class Call(Generic[R]):
 
     def perform(self, work: Callable[[], R]) -> R:
         """The result of `work`, or what it raised; NoAnswer at the deadline."""
-        threading.Thread(target=self._run, args=(work,), name="iris-ssh-call", daemon=True).start()
+        SPARE.do(lambda: self._run(work))
         try:
             self._wait()
         finally:
@@ -113,8 +114,10 @@ class Call(Generic[R]):
     def _turn_to(self, deadline: float, *, is_connected: bool) -> None:
         with self._condition:
             self._check()
+            is_sooner = deadline < self._deadline
             self._deadline, self._is_connected = deadline, is_connected
-            self._condition.notify_all()
+            if is_sooner:  # else there is nothing to wake up for
+                self._condition.notify_all()
 
     def _check(self) -> None:
         """Holding the lock."""

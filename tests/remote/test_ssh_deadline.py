@@ -11,10 +11,12 @@ import pytest
 
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
+from iris_cli.remote.spare_threads import SPARE
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer, Output, Target
 from tests.support.relay import Fault, closed_port, deaf_port, relay
 from tests.support.sshd import PATIENCE, SshHost, SshLab
+from tests.support.worker_host import until
 
 pytestmark = pytest.mark.ssh
 
@@ -101,10 +103,12 @@ def test_a_connection_that_comes_too_late_runs_nothing(ssh_lab: SshLab, ssh: Ssh
 
 def let_late_work_end() -> None:
     """Wait for what a call left behind."""
-    for thread in threading.enumerate():
-        if thread.name == "iris-ssh-call":
-            thread.join(PATIENCE)
-            assert not thread.is_alive()
+
+    def is_over() -> bool:
+        threads = [thread for thread in threading.enumerate() if thread.name == "iris-ssh-call"]
+        return len(threads) == len(SPARE._idle)
+
+    until(is_over)
 
 
 def test_a_listener_that_never_takes_the_connection_is_unreachable(
