@@ -116,6 +116,51 @@ def test_both_have_the_same_fields_and_replace_alike(options: dict[str, bool]) -
         lazy_dataclass.replace(ours(x=1), strange=3)
 
 
+def plain_points(library: Any, **options: bool) -> Any:
+    """A class that makes nothing of its fields: a copy of them is a copy of the object."""
+
+    @library.dataclass(**options)
+    class Point:
+        x: float
+        names: list[str] = library.field(default_factory=list)
+
+    @library.dataclass(**options)
+    class Named(Point):
+        label: str = "here"
+
+    return Named
+
+
+class Undecorated(plain_points(lazy_dataclass, frozen=True, slots=True)):  # type: ignore[misc]  # made by a function
+    """Not a data class itself."""
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"x": 3}, {"label": "there", "names": ["b"]}, {"strange": 1}], ids=str
+)
+def test_both_replace_alike_where_an_object_is_its_fields(
+    options: dict[str, bool], changes: dict[str, Any]
+) -> None:
+    theirs, ours = (plain_points(library, **options)(x=1, names=["a"]) for library in LIBRARIES)
+    for _ in range(2):  # what is compiled at the first call does the same at the second
+        assert outcome(lambda: repr(lazy_dataclass.replace(ours, **changes))) == outcome(
+            lambda: repr(dataclasses.replace(theirs, **changes))
+        )
+    assert repr(ours) == repr(theirs)
+    assert lazy_dataclass.replace(ours).names is ours.names
+
+
+def test_an_object_of_a_class_beneath_stays_one_of_it() -> None:
+    replaced = lazy_dataclass.replace(Undecorated(x=1), x=2)
+    assert (type(replaced), replaced.x) == (Undecorated, 2)
+
+
+def test_a_class_with_an_init_of_its_own_is_asked_about_what_is_new() -> None:
+    own = written_by_hand(lazy_dataclass)
+    assert lazy_dataclass.replace(own("a"), text=" b ").text == "b"
+
+
 def written_by_hand(library: Any) -> Any:
     @library.dataclass(frozen=True, slots=True, init=False)
     class Own:
