@@ -1,0 +1,181 @@
+"""What a cycle costs, counted and not timed: calls of functions, and constraints that are evaluated.
+
+Work is done for each signature, each value of an attribute and each worker; a task more costs a few calls. Counts
+are the same on any machine under any load.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.constraints import AttributeValue, Constraint
+from iris_cli.core.job import Job
+from iris_cli.core.scheduling import find_assignments, plan
+from iris_cli.core.worker import Worker
+from tests.support.fleet import gang, job, pending, tpu_slice, training
+
+WANTED = ((), ("region=r1",), ("region!=r1", "~pool=p0"), ("pool in p0,p1",), ("rack>=2",))
+
+
+def fleet(slices: int) -> list[Worker]:
+    found = []
+    for n in range(slices):
+        found += tpu_slice(f"s{n:04}", region=f"r{n % 2}", pool=f"p{n % 3}", rack=n % 5)
+    return found
+
+
+def full(slices: int) -> list[Worker]:
+    return [training(worker, by=worker.id.rpartition("-")[0]) for worker in fleet(slices)]
+
+
+def singles(count: int, cpu: float = 1) -> list[Job]:
+    """Twenty signatures that share their constraints."""
+    return [
+        job(f"j{n}", *WANTED[n % len(WANTED)], cpu=cpu + n // len(WANTED) % 4, order=n) for n in range(count)
+    ]
+
+
+def gangs(count: int) -> list[Job]:
+    return [gang(f"g{n}", order=n) for n in range(count)]
+
+
+def one_job(tasks: int) -> list[Job]:
+    return [job("wide", replicas=tasks)]
+
+
+def waiting_singles(count: int) -> list[Job]:
+    return singles(count, cpu=1000)
+
+
+def calls(act: Callable[[], object]) -> int:
+    """How many functions are called, built-in ones included. Once before, so that what is kept is there."""
+    act()
+    count = 0
+
+    def note(_frame: FrameType, event: str, _argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        act()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def of_a_cycle(workers: Sequence[Worker], queue: Sequence[Job]) -> int:
+    known, tasks = {each.id: each for each in queue}, pending(queue)
+    return calls(lambda: find_assignments(tasks, workers, known.get, 300.0))
+
+
+def of_a_plan(workers: Sequence[Worker], queue: Sequence[Job]) -> int:
+    cluster = Cluster(
+        jobs={each.id: each for each in queue},
+        tasks={each.id: each for each in pending(queue)},
+        workers={each.id: each for each in workers},
+    )
+    return calls(lambda: plan(cluster, 300.0))
+
+
+@pytest.mark.parametrize(
+    ("queue", "of_a_cycle_most", "of_a_plan_most"),
+    [
+        pytest.param(one_job, 8, 8, id="a task more of a job that fits"),
+        pytest.param(singles, 15, 17, id="a single task that fits"),
+        pytest.param(waiting_singles, 8, 10, id="a single task that waits"),
+        pytest.param(gangs, 21, 23, id="a gang that waits"),
+    ],
+)
+def test_twice_as_many_tasks_cost_twice_as_much_at_a_few_calls_each(
+    queue: Callable[[int], list[Job]], of_a_cycle_most: int, of_a_plan_most: int
+) -> None:
+    hosts = fleet(10)
+    for measure, most in ((of_a_cycle, of_a_cycle_most), (of_a_plan, of_a_plan_most)):
+        few, twice, four = (measure(hosts, queue(count)) for count in (250, 500, 1000))
+        assert (four - twice) / 500 == pytest.approx((twice - few) / 250, rel=0.05)
+        assert (four - twice) / 500 <= most
+
+
+@pytest.mark.parametrize("workers", [fleet, full])
+def test_twice_as_many_workers_cost_at_most_twice_as_much(workers: Callable[[int], list[Worker]]) -> None:
+    queue = [*singles(100), *gangs(20)]
+    few, twice, four = (of_a_cycle(workers(slices), queue) for slices in (100, 200, 400))
+    assert four - twice <= 1.05 * 2 * (twice - few)
+
+
+def evaluations(monkeypatch: pytest.MonkeyPatch, workers: Sequence[Worker], queue: Sequence[Job]) -> int:
+    """How often a constraint is held against attributes."""
+    count = 0
+    matches = Constraint.matches
+
+    def counting(constraint: Constraint, attributes: dict[str, AttributeValue]) -> bool:
+        nonlocal count
+        count += 1
+        return matches(constraint, attributes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Constraint, "matches", counting)
+        known = {each.id: each for each in queue}
+        find_assignments(pending(queue), workers, known.get, 300.0)
+    return count
+
+
+def test_constraints_are_evaluated_once_for_each_value_whatever_the_tasks_and_the_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    distinct = len({constraint for wanted in WANTED for constraint in wanted})
+    few = evaluations(monkeypatch, fleet(10), singles(10))
+    assert distinct < few <= distinct * (5 + 1)  # five racks at most, and having none
+    assert evaluations(monkeypatch, fleet(10), singles(1000)) == few
+    assert evaluations(monkeypatch, fleet(200), singles(10)) == few
+
+
+def test_jobs_that_ask_for_the_same_have_the_same_signature_and_no_others() -> None:
+    same = [job("a", "region=r1", cpu=2), job("b", "region=r1", cpu=2, order=7, command=("other",))]
+    others = [
+        job("c", "region=r1", cpu=3),
+        job("d", "region=r2", cpu=2),
+        job("e", "~region=r1", cpu=2),
+        job("f", 'region="1"', cpu=2),
+        job("g", "region=1", cpu=2),
+        job("h", "region=1.0", cpu=2),
+        job("i", "region in r1", cpu=2),
+        job("k", "region=r1", cpu=2, memory=1),
+        job("l", "region=r1", cpu=2, tolerations=("spot",)),
+        gang("m", "region=r1", tpu=None, cpu=2),
+        gang("n", "region=r1", tpu=None, cpu=2, replicas=8),
+        gang("o", "region=r1", tpu=None, cpu=2, replicas=8, slices=2),
+        gang("p", "region=r1", tpu=None, cpu=2, by="rack"),
+        gang("q", "region=r1", cpu=2),
+    ]
+    assert same[0].signature == same[1].signature
+    signatures = [each.signature for each in (same[0], *others)]
+    assert len(dict.fromkeys(signatures)) == len(signatures)
+
+
+def test_a_cycle_leaves_the_interpreter_as_it_was() -> None:
+    seen: list[bool] = []
+    worker = fleet(1)
+
+    def get_job(_name: str) -> Job | None:
+        seen.append(gc.isenabled())
+        raise LookupError
+
+    for enabled in (True, False):
+        (gc.enable if enabled else gc.disable)()
+        try:
+            with pytest.raises(LookupError):
+                find_assignments(pending(one_job(1)), worker, get_job, 0.0)
+            assert gc.isenabled() is enabled
+        finally:
+            gc.enable()
+    assert seen == [False, False]
