@@ -62,7 +62,8 @@ class Reader:
                 if not source.ready(to_read=to_read, to_write=to_write):
                     with self._lock:
                         selector.unregister(key.fileobj)
-                    source.released()
+                    with suppress(Exception):  # its own affair: the others are to be read
+                        source.released()
             with self._lock:
                 if not selector.get_map():
                     selector.close()
