@@ -40,6 +40,8 @@ class Wire(paramiko.Transport):
 
     # One pass instead of a cipher and a checksum, the latter compared byte by byte in Python.
     _preferred_ciphers = tuple(sorted(_LIBRARY._preferred_ciphers, key=lambda name: "-gcm@" not in name))
+    # Where there is a checksum, it is over what is sent: then the length of a packet is in clear.
+    _preferred_macs = tuple(sorted(_LIBRARY._preferred_macs, key=lambda name: "-etm@" not in name))
     _preferred_kex = tuple(
         sorted(_LIBRARY._preferred_kex, key=lambda name: not name.startswith("curve25519-sha256"))
     )
