@@ -43,7 +43,7 @@ def _worker(cluster: Cluster, worker: Worker, live: set[AttemptId]) -> Iterator[
     if live != set(worker.claims):
         claims = sorted(map(str, worker.claims))
         yield f"{worker.id}: claims of {claims}, live attempts {sorted(map(str, live))}"
-    yield from _over_committed(worker, list(worker.claims.values()))
+    yield from _over_committed(worker)
     for attempt_id, claim in worker.claims.items():
         job = cluster.jobs.get(attempt_id.task.job)
         if attempt_id not in live or job is None:
@@ -86,18 +86,22 @@ def _outputs(cluster: Cluster) -> Iterator[str]:
                 yield f"{worker}: its output of {attempt_id} was removed already"
 
 
-def _over_committed(worker: Worker, claims: list[Claim]) -> Iterator[str]:
+def _over_committed(worker: Worker) -> Iterator[str]:
+    """What is there may be more than the host has by now; nothing may have been placed there since it shrank."""
+    claims = list(worker.claims.values())
+    newer = [claim for attempt, claim in worker.claims.items() if attempt not in worker.outgrown]
     cpu = sum(claim.cpu_millis for claim in claims)
-    if cpu > worker.cpu_millis:
+    if cpu > worker.cpu_millis and any(claim.cpu_millis for claim in newer):
         yield f"{worker.id}: {cpu} of {worker.cpu_millis} thousandths of a core are committed"
     memory = sum(claim.memory for claim in claims)
-    if memory > worker.memory:
+    if memory > worker.memory and any(claim.memory for claim in newer):
         yield f"{worker.id}: {memory} of {worker.memory} bytes of memory are committed"
     tenants = sum(claim.chips for claim in claims)
     if tenants > 1:
         yield f"{worker.id}: its chips have {tenants} tenants"
+    handed_out_since = {gpu for claim in newer for gpu in claim.gpus}
     for gpu, count in Counter(gpu for claim in claims for gpu in claim.gpus).items():
-        if count > 1 or gpu >= worker.gpus:
+        if count > 1 or (gpu >= worker.gpus and gpu in handed_out_since):
             yield f"{worker.id}: GPU {gpu} is handed out {count} times, of {worker.gpus}"
 
 

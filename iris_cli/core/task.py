@@ -40,11 +40,15 @@ class AttemptState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopOrder:
-    """Why an attempt is being stopped, and since when."""
+    """Why an attempt is being stopped, and since when. `skew` is what was known then of its worker's clock.
+
+    Should either of the two clocks be set afterwards, that shows as another skew.
+    """
 
     reason: EndReason
     at: float
     trigger: TaskId | None = None
+    skew: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,12 +47,14 @@ class Claim:
 class Ghost:
     """An attempt that was taken for dead without proof: it may still run on its worker.
 
-    `boot_id` is that of the host it was started on: no process outlives a reboot.
+    `boot_id` and `incarnation` are those of the host it was started on: no process outlives a reboot, but that of
+    another machine says nothing.
     """
 
     attempt: AttemptId
     token: Token
     boot_id: str
+    incarnation: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,7 @@ class Worker:
     chips: int = 0
     gpus: int = 0
     claims: Mapping[AttemptId, Claim] = field(default_factory=dict)
+    outgrown: frozenset[AttemptId] = frozenset()  # what was there when a probe found less than before
     connection: Connection = NOWHERE
     condition: WorkerCondition = WorkerCondition.HEALTHY
     reason: str = ""  # why the condition is what it is, or why the worker can't be used

@@ -1,4 +1,4 @@
-"""The clocks of workers: how far they are off is measured, recorded when it is news, and decides nothing."""
+"""The clocks of workers: how far they are off is measured, recorded when it is news, and puts nothing in order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from iris_cli.core.events import WorkerSkewChanged
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import WorkerId
+from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.lifecycle import clocks
 from iris_cli.core.outcome import EndReason
 from tests.support.lab import Lab
@@ -63,3 +63,26 @@ def test_who_ended_first_is_told_by_how_long_ago_and_not_by_the_clocks(skew: flo
     end = lab.the_job("train").end
     assert end is not None
     assert (str(end.trigger), end.exit_code, end.reason) == ("train/task-1", 2, EndReason.USER_ERROR)
+
+
+@pytest.mark.parametrize(
+    ("later", "skew", "heard", "blamed"),
+    [
+        (10.0, None, "exited 2 30s-ago", 0),  # it had ended before its sibling, and is heard of later
+        (10.0, None, "exited 2 5s-ago", 1),  # it ended of its stop
+        (10.0, 30.0, "exited 2 30s-ago", 1),  # our clock was set back by 30 s meanwhile: it ended of its stop
+        (10.0, -30.0, "exited 2 30s-ago", 1),  # or theirs was: who knows
+        (-3600.0, None, "exited 2 5s-ago", 1),  # ours, so far that it shows by itself
+    ],
+)
+def test_an_exit_counts_against_its_stop_only_if_no_clock_was_set_in_between(
+    later: float, skew: float | None, heard: str, blamed: int
+) -> None:
+    lab = Lab().slice("a").job("train", tpu="v4-16").schedule().reports("train/* running 5m-ago")
+    lab.reports("train/task-1 exited 1", unheard=["a-0"]).advance(later)
+    if skew is not None:
+        lab.records(WorkerSkewChanged(worker=WorkerId("a-0"), skew=skew))
+    lab.reports(f"train/task-0 {heard}")
+    end = lab.the_job("train").end
+    assert end is not None
+    assert end.trigger == TaskId(JobId("train"), blamed)

@@ -311,3 +311,33 @@ def test_what_breaks_at_once_is_reported_at_once(sound: Cluster) -> None:
 def test_tables_built_by_hand_are_judged_alike() -> None:
     task = Task(id=SINGLE, state=TaskState.RUNNING, attempts=(Attempt(number=1, worker=W, token="t"),))  # type: ignore[arg-type]  # the token doesn't matter
     assert "one/task-0: its job does not exist" in breaches(Cluster(tasks={SINGLE: task}))
+
+
+def shrunk() -> Lab:
+    """A probe finds less on a host than what runs there was promised."""
+    lab = Lab().worker("w", cpu=4, gpus=2).job("one", gpu="A100:2", cpu=3.0).schedule()
+    host = lab.hosts[W]
+    host.facts = replace(host.facts, cpu=2.0, memory=1, gpus=1)
+    return lab.probe("w")
+
+
+def test_a_host_that_shrank_under_its_tasks_is_no_breach_and_takes_nothing_new() -> None:
+    lab = shrunk().job("more", cpu=1.0).schedule()
+    assert lab.the_worker("w").cpu == 2.0
+    assert breaches(lab.cluster) == []
+    assert lab.task("more").state is TaskState.PENDING
+
+
+@pytest.mark.parametrize(
+    ("claim", "found"),
+    [
+        (Claim(cpu_millis=1), "w: 3001 of 2000 thousandths of a core are committed"),
+        (Claim(memory=1), "bytes of memory are committed"),
+        (Claim(gpus=(1,)), "w: GPU 1 is handed out 2 times, of 1"),
+        (Claim(gpus=(5,)), "w: GPU 5 is handed out 1 times, of 1"),
+    ],
+)
+def test_what_is_placed_on_a_host_after_it_shrank_is_a_breach(claim: Claim, found: str) -> None:
+    cluster = shrunk().cluster
+    claim_more(W, claim)(cluster)
+    assert any(found in breach for breach in breaches(cluster))

@@ -313,3 +313,43 @@ def test_a_dead_worker_that_is_still_configured_begins_anew() -> None:
     assert lab.the_worker("w").condition is WorkerCondition.UNPROBED
     assert lab.task("train").state is TaskState.PENDING
     assert lab.schedule().last == ()
+
+
+# Names that lead to another machine
+
+
+def forgotten() -> Lab:
+    """The operator says that a host is dead. It is still configured."""
+    return busy().forget_dead("w")
+
+
+def test_a_name_that_leads_to_another_machine_is_doubtful_while_something_may_run_on_the_first_one() -> None:
+    lab = forgotten()
+    lab.hosts[W].reboot()
+    lab.hosts[W].wipe()
+    lab.configure().probe("w").schedule()
+    assert lab.the_worker("w").condition is WorkerCondition.UNTRUSTED
+    assert lab.the_worker("w").reason == (
+        "train/task-0/attempt-0 may still run on another host: this one has another boot and incarnation"
+    )
+    assert W in lab.cluster.ghosts
+    assert lab.task("train").state is TaskState.PENDING
+    lab.probe("w", trusted=True).schedule()
+    assert W not in lab.cluster.ghosts
+    assert lab.attempt("train").number == 1
+
+
+def test_a_name_that_leads_to_the_same_machine_is_taken_back_when_what_ran_there_is_over() -> None:
+    lab = forgotten().configure().probe("w").schedule()
+    assert lab.the_worker("w").condition is WorkerCondition.HEALTHY
+    assert lab.task("train").state is TaskState.PENDING
+    lab.reports("train/task-0/attempt-0 stopped").schedule()
+    assert lab.attempt("train").number == 1
+
+
+def test_a_reboot_of_the_same_machine_is_proof_for_a_name_that_was_forgotten_too() -> None:
+    lab = forgotten()
+    lab.hosts[W].reboot()
+    lab.configure().probe("w").schedule()
+    assert W not in lab.cluster.ghosts
+    assert lab.attempt("train").number == 1

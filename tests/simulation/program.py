@@ -110,9 +110,9 @@ class Program:
             cancel(session, [self._rng.choice(names)])
 
     def declare_dead(self, session: Session, name: WorkerId) -> None:
-        """The operator takes a host that doesn't answer for gone. That may be wrong, but for one that was moved."""
+        """The operator takes a host that doesn't answer for gone. That may be wrong, or its name lead elsewhere."""
         worker = session.view().workers.get(name)
-        if worker is None or self._moved_to(worker) is not None:
+        if worker is None:
             return
         if worker.condition is not WorkerCondition.HEALTHY:
             workers.forget(session, name, dead=True)

@@ -93,8 +93,10 @@ def _attempt_unkillable(cluster: Cluster, event: ev.AttemptUnkillable, _at: floa
 def _attempt_presumed_gone(cluster: Cluster, event: ev.AttemptPresumedGone, _at: float) -> None:
     task = _change_attempt(cluster, event, presumed=True)
     attempt = task.attempts[event.attempt]
-    boot_id = cluster.workers[attempt.worker].boot_id
-    ghost = Ghost(attempt=event.attempt_id, token=attempt.token, boot_id=boot_id)
+    host = cluster.workers[attempt.worker]
+    ghost = Ghost(
+        attempt=event.attempt_id, token=attempt.token, boot_id=host.boot_id, incarnation=host.incarnation
+    )
     cluster.ghosts[attempt.worker] = (*cluster.ghosts.get(attempt.worker, ()), ghost)
 
 
@@ -115,9 +117,11 @@ def _attempt_ended(cluster: Cluster, event: ev.AttemptEnded, at: float) -> None:
 
 
 def _attempt_stop_requested(cluster: Cluster, event: ev.AttemptStopRequested, at: float) -> None:
-    if cluster.attempt(event.attempt_id).stop is not None:
+    attempt = cluster.attempt(event.attempt_id)
+    if attempt.stop is not None:
         raise illegal(event, cluster.tasks[event.task])
-    stop = StopOrder(reason=event.reason, at=at, trigger=event.trigger)
+    skew = cluster.workers[attempt.worker].skew
+    stop = StopOrder(reason=event.reason, at=at, trigger=event.trigger, skew=skew)
     _change_attempt(cluster, event, state=AttemptState.STOPPING, stop=stop)
 
 

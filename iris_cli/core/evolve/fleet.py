@@ -29,6 +29,7 @@ def _worker_updated(cluster: Cluster, event: ev.WorkerUpdated, _at: float) -> No
     worker = cluster.workers[event.worker]
     if event.incarnation != worker.incarnation:
         cluster.outputs.pop(worker.id, None)  # whatever was there
+    shrank = event.cpu < worker.cpu or event.memory < worker.memory or event.gpus < worker.gpus
     cluster.workers[event.worker] = replace(
         worker,
         connection=event.connection,
@@ -38,6 +39,7 @@ def _worker_updated(cluster: Cluster, event: ev.WorkerUpdated, _at: float) -> No
         memory=event.memory,
         chips=event.chips,
         gpus=event.gpus,
+        outgrown=frozenset(worker.claims) if shrank else worker.outgrown,
         boot_id=event.boot_id,
         incarnation=event.incarnation,
         declared=event.declared,

@@ -227,12 +227,23 @@ def _exited(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
     reason = reason_of_exit(report.exit_code, report.cause)
     task = draft.cluster.tasks[attempt_id.task]
     alone = not (draft.cluster.jobs[task.job].is_gang or task.state.terminal)
-    if attempt.stop is not None and at >= attempt.stop.at and not (alone and reason is EndReason.OK):
+    if (
+        attempt.stop is not None
+        and not (alone and reason is EndReason.OK)
+        and not _before(draft, attempt, at)
+    ):
         # What ends after its stop was ordered ends because of it: its exit code is no evidence. But what was to
         # be stopped only to go again elsewhere, and had succeeded before the stop reached it, doesn't go again.
         return stopped(draft, attempt_id, report.exit_code, report.log_tail)
     end = End(reason=reason, at=at, exit_code=report.exit_code, log_tail=report.log_tail)
     return ended(draft, attempt_id, end)
+
+
+def _before(draft: Draft, attempt: Attempt, at: float) -> bool:
+    """Whether an attempt ended before its stop was ordered. Not where a clock was set since: that tells no order."""
+    assert attempt.stop is not None
+    was_set = draft.at < attempt.stop.at or draft.cluster.workers[attempt.worker].skew != attempt.stop.skew
+    return at < attempt.stop.at and not was_set
 
 
 def _not_started(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:

@@ -1,4 +1,7 @@
-"""How far the clocks of workers are from ours. Nothing is decided by it: ends are told as "so long ago"."""
+"""How far the clocks of workers are from ours. No order is taken from it, for ends are told as "so long ago".
+
+But when it changes, one of the clocks was set, and what was noted by ours before can't be compared any more.
+"""
 
 from __future__ import annotations
 

@@ -43,6 +43,18 @@ def rebooted(draft: Draft, worker_id: WorkerId) -> None:
             _proven_gone(draft, ghost.attempt)
 
 
+def elsewhere(cluster: Cluster, worker: WorkerId, boot_id: str, incarnation: str) -> str:
+    """Why whoever answers as a worker that is new to the log can't speak for the ghosts of that name, or ""."""
+    strange = [
+        str(ghost.attempt)
+        for ghost in cluster.ghosts.get(worker, ())
+        if ghost.incarnation and ghost.incarnation != incarnation and ghost.boot_id != boot_id
+    ]
+    if not strange:
+        return ""
+    return f"{', '.join(strange)} may still run on another host: this one has another boot and incarnation"
+
+
 def haunted_words(cluster: Cluster, worker: WorkerId) -> str:
     """Why a worker takes nothing new because of its ghosts, in a sentence; "" for one that has none."""
     ghosts = cluster.ghosts.get(worker, ())

@@ -43,6 +43,8 @@ def probed(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: bool 
     rebooted = known and found.boot_id != worker.boot_id
     replaced = known and found.incarnation != worker.incarnation
     doubt = _doubt(worker, found.boot_id) if rebooted and replaced else _moved(worker, found)
+    if not known:
+        doubt = ghosts.elsewhere(draft.cluster, worker.id, found.boot_id, found.incarnation)
     if doubt and not trusted:
         return workers.untrusted(draft, worker.id, doubt, limits)
     if rebooted and replaced:
