@@ -212,11 +212,15 @@ class GangRoundEnded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskAssigned(AttemptEvent):
-    """A task was placed: this commits the worker's resources, and must be in the log before anything is sent."""
+    """A task was placed: this commits the worker's resources, and must be in the log before anything is sent.
+
+    `chosen`: whom the cycle passed over for it, told with the first task of a job, and only if there was anybody.
+    """
 
     worker: WorkerId
     token: Token
     gpus: tuple[int, ...] = ()
+    chosen: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,6 +61,7 @@ class Attempt:
     state: AttemptState = AttemptState.ASSIGNED
     round: int = 0
     gpus: tuple[int, ...] = ()
+    chosen: str = ""  # why it was placed there, if others were passed over for it
     assigned_at: float = 0.0
     acknowledged: bool = False  # the worker said that it has it
     taken_over: bool = False  # its dispatcher died or slept: only the worker may say "not started" now

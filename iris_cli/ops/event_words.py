@@ -84,7 +84,8 @@ def _gang_round_ended(event: ev.GangRoundEnded) -> str:
 
 def _task_assigned(event: ev.TaskAssigned) -> str:
     gpus = f", GPUs {','.join(map(str, event.gpus))}" if event.gpus else ""
-    return f"{event.attempt_id} placed on {event.worker}{gpus}"
+    chosen = f" ({event.chosen})" if event.chosen else ""
+    return f"{event.attempt_id} placed on {event.worker}{gpus}{chosen}"
 
 
 def _dispatch_failed(event: ev.TaskDispatchFailed) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.connection import Connection
@@ -25,7 +25,7 @@ from iris_cli.core.scheduling.capacity import WorkerCapacity
 from iris_cli.core.task import AttemptState
 from iris_cli.core.topology import describe
 from iris_cli.core.units import format_duration
-from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.core.worker import Claim, Worker, WorkerCondition
 from iris_cli.ops.causes import skew_words
 from iris_cli.ops.names import find_worker
 from iris_cli.ops.session import Session
@@ -288,6 +288,29 @@ def refusals(view: View, worker: Worker) -> Iterable[str]:
     stopping = _stopping(view.cluster, worker)
     if stopping:
         yield f"the stop of {', '.join(map(str, stopping))} is not confirmed yet"
+
+
+def occupations(view: View, worker: Worker) -> Iterable[str]:
+    """What a worker that is well takes none of any more, and why: what runs there, and what is to."""
+    left, gpus, _ = WorkerCapacity.of(worker)
+    everybody = _holders(worker, bool)  # a claim is always true
+    if left.cpu_millis <= 0 and worker.claims:
+        yield f"new work: all of its cores are held by {everybody}"
+    if left.memory <= 0 and worker.claims:
+        yield f"new work: all of its memory is held by {everybody}"
+    if worker.chips and not left.chips:
+        yield f"TPU work: its chips are held by {_holders(worker, lambda claim: claim.chips)}"
+    if worker.gpus and not gpus:
+        yield f"GPU work: its GPUs are held by {_holders(worker, lambda claim: bool(claim.gpus))}"
+    gang = view.plan.result.kept.get(worker.id)
+    if gang is not None:
+        yield f"work for others: it is kept free for the gang {gang}, which has waited long"
+
+
+def _holders(worker: Worker, holds: Callable[[Claim], object]) -> str:
+    return ", ".join(
+        dict.fromkeys(attempt.task.job for attempt, claim in worker.claims.items() if holds(claim))
+    )
 
 
 def _ill(worker: Worker, now: float) -> str:

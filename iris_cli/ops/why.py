@@ -10,11 +10,11 @@ from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip, parse_task_id
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.nearest import did_you_mean
-from iris_cli.core.task import AttemptState, Task, TaskState
+from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.causes import end_words, job_cause
-from iris_cli.ops.inventory import WorkerDetails, refusals, worker_details
+from iris_cli.ops.inventory import WorkerDetails, occupations, refusals, worker_details
 from iris_cli.ops.session import Session
 from iris_cli.ops.task_rows import FailureCard, culprit_of, elapsed, failure_card
 from iris_cli.ops.view import CycleAge, View, look
@@ -41,7 +41,7 @@ class Wait:
 class Place:
     """One live attempt. `since_at` is when it was placed or, if it runs, when it started; `age` in seconds.
 
-    `doubt` says what is wrong with its worker, if anything is.
+    `doubt` says what is wrong with its worker, if anything is; `chosen` whom the scheduler passed over for it.
     """
 
     attempt: AttemptId
@@ -50,6 +50,7 @@ class Place:
     since_at: float
     age: float
     doubt: str
+    chosen: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,9 @@ class TaskEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """The answer. `kind` is `job`, `task` or `worker`; for a worker there is nothing but `worker`."""
+    """The answer. `kind` is `job`, `task` or `worker`; for a worker there is nothing but `worker`, and
+    in `occupied` the kinds of work that it has no room for, with the reason.
+    """
 
     subject: str
     kind: str
@@ -77,6 +80,7 @@ class Why:
     ends: tuple[TaskEnd, ...] = ()
     failure: FailureCard | None = None
     worker: WorkerDetails | None = None
+    occupied: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
 
 
@@ -86,7 +90,8 @@ def why(session: Session, subject: str) -> Why:
     found = find(view.cluster, subject)
     if isinstance(found, Worker):
         details = worker_details(view, found)
-        return _answer(view, found.id, "worker", details.worker.status, worker=details)
+        occupied = tuple(occupations(view, found))
+        return _answer(view, found.id, "worker", details.worker.status, worker=details, occupied=occupied)
     if isinstance(found, Task):
         return _why_task(view, found)
     return _why_job(view, found)
@@ -198,7 +203,16 @@ def _places(view: View, tasks: Iterable[Task]) -> Iterable[Place]:
                 since_at=since,
                 age=elapsed(since, None, view.now) or 0.0,
                 doubt=_doubt(view, attempt.worker),
+                chosen=_chosen(view.cluster, task, attempt),
             )
+
+
+def _chosen(cluster: Cluster, task: Task, attempt: Attempt) -> str:
+    """Why it was placed there, as the cycle said; of a gang the first rank of the round tells it for all."""
+    if attempt.chosen or not cluster.jobs[task.job].is_gang:
+        return attempt.chosen
+    first = cluster.tasks_of(task.job)[0]
+    return next((each.chosen for each in first.attempts if each.round == attempt.round and each.chosen), "")
 
 
 def _doubt(view: View, worker_id: WorkerId) -> str:

@@ -37,7 +37,10 @@ def show_why(output: Output, why: Why) -> None:
 def _in_short(why: Why) -> str:
     reasons = [wait.prospect for wait in why.waits]
     refuses = why.worker.worker.refuses if why.worker else ()
-    return next(iter((*refuses, *reasons, why.cause, *(place.worker for place in why.places))), why.state)
+    return next(
+        iter((*refuses, *why.occupied, *reasons, why.cause, *(place.worker for place in why.places))),
+        why.state,
+    )
 
 
 def _parts(why: Why, width: int) -> Iterator[RenderableType]:
@@ -49,7 +52,7 @@ def _parts(why: Why, width: int) -> Iterator[RenderableType]:
     from iris_cli.render.workers import worker_tables
 
     if why.worker is not None:
-        yield from worker_tables(why.worker)
+        yield from worker_tables(why.worker, why.occupied)
         return
     yield Text.assemble(text(why.subject, "bold"), "  ", state(why.state), "  ", text(why.cause))
     yield cycle_words(why.cycle, why.cycle is None, why.at)
@@ -60,6 +63,9 @@ def _parts(why: Why, width: int) -> Iterator[RenderableType]:
         yield text("")
         only = ("ON", "STATE", "TASK", "FOR", "BUT") if width < NARROW else ()
         yield table(("ON", "STATE", "TASK", "SINCE (UTC)", "FOR", "BUT"), _place_rows(why.places), only=only)
+        yield from (
+            text(chosen, "dim") for chosen in dict.fromkeys(each.chosen for each in why.places) if chosen
+        )
     if why.failure is not None:
         yield text("")
         yield from failure_card(why.failure)

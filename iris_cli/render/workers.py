@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from iris_cli.core.units import format_memory
@@ -78,8 +79,8 @@ def memory(row: WorkerRow) -> str:
     return f"{format_memory(row.memory_free)}/{format_memory(row.memory)}"
 
 
-def worker_tables(details: WorkerDetails) -> list[RenderableType]:
-    """What the worker is, why it takes nothing if so, and what it holds."""
+def worker_tables(details: WorkerDetails, occupied: Sequence[str] = ()) -> list[RenderableType]:
+    """What the worker is, why it takes nothing if so, or nothing of some kind, and what it holds."""
     from rich.text import Text
 
     from iris_cli.render.tables import facts, state, text
@@ -89,7 +90,8 @@ def worker_tables(details: WorkerDetails) -> list[RenderableType]:
     parts: list[RenderableType] = [head]
     parts += [text(f"takes nothing new: {why}", "yellow") for why in row.refuses]
     parts += [text(warning, "yellow") for warning in row.warnings if warning not in row.refuses]
-    parts += [] if row.refuses else [text("takes new work", "dim")]
+    parts += [text(f"takes no {why}", "yellow") for why in occupied]
+    parts += [] if row.refuses or occupied else [text("takes new work", "dim")]
     parts += [text(""), facts(_facts(details))]
     if details.claims:
         parts += [text(""), _claims(details)]

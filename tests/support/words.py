@@ -89,7 +89,7 @@ def _task(event: ev.Event) -> str:
     match event:
         case ev.TaskAssigned():
             gpus = f" gpus {','.join(map(str, event.gpus))}" if event.gpus else ""
-            return f"on {event.worker}{gpus}"
+            return f"on {event.worker}{gpus}" + (f", {event.chosen}" if event.chosen else "")
         case ev.TaskDispatchFailed():
             return f"{'refused: ' if event.refused else ''}{event.error}"
         case ev.AttemptEnded():

@@ -31,6 +31,7 @@ def _task_assigned(cluster: Cluster, event: ev.TaskAssigned, at: float) -> None:
         token=event.token,
         round=max(0, job.rounds - 1),
         gpus=event.gpus,
+        chosen=event.chosen,
         assigned_at=at,
     )
     _claim(cluster, event.worker, event.attempt_id, Claim.of(job.resources, event.gpus))

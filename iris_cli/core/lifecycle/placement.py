@@ -25,7 +25,7 @@ def carry_out(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> list[
     _unschedulable(
         draft, plan.dependency_failed, EndReason.DEPENDENCY_FAILED, "a job it waits for did not succeed"
     )
-    assigned = []
+    assigned, told = [], plan.result.worth_telling()
     for assignment in plan.assignments:
         task = draft.cluster.tasks[assignment.task]
         if task.state is not TaskState.PENDING:
@@ -38,6 +38,7 @@ def carry_out(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> list[
                 worker=assignment.worker,
                 token=new_token(),
                 gpus=assignment.gpus,
+                chosen=told.get(task.id, ""),
             )
         )
         assigned.append(attempt)

@@ -34,6 +34,10 @@ class Turns:
         """Those who took room on these workers before a job had its turn, in the order of theirs."""
         return self._takers(self._turns[job.id], workers)
 
+    def takers_before(self, job: JobId, workers: Iterable[WorkerId]) -> list[Taker]:
+        """The same without the job itself."""
+        return self._takers(self._turns[job] - 1, workers)
+
     def takers_before_all_like(self, job: Job, workers: Iterable[WorkerId]) -> list[Taker]:
         """The same for the first of those that ask for the same and wait: they came before all of these."""
         return self._takers(self._first_waiting[job.signature], workers)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 from iris_cli.core.ids import JobId, TaskId
 from iris_cli.core.scheduling import wording
-from iris_cli.core.scheduling.capacity import first_of
+from iris_cli.core.scheduling.ahead import Turns
+from iris_cli.core.scheduling.capacity import first_of, positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.feasibility import Requirement
+from iris_cli.core.scheduling.groups import Group
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.reasons import ReasonKind
-from iris_cli.core.scheduling.verdicts import Case, Verdict, group_on, near_misses
+from iris_cli.core.scheduling.verdicts import Case, Verdict, group_on, judge_before
+from iris_cli.core.scheduling.what_if import Record
 
 _WORDS = {
     ReasonKind.COOLDOWN: "cooling down",
@@ -20,38 +24,70 @@ _WORDS = {
 }
 
 
+_LOOKED_AT = 64
+"""So many of those that come first by name are looked at."""
+
+
 class Choices:
     """The choices of a cycle, put into words when asked. `asked` tells what a job asked for."""
 
-    def __init__(self, context: SchedulingContext, asked: Callable[[JobId], Requirement]) -> None:
+    def __init__(
+        self, context: SchedulingContext, asked: Callable[[JobId], Requirement], record: Record
+    ) -> None:
         self._context = context
         self._asked = asked
+        self._record = record
+        self._turns = Turns(record)
 
-    def reason(self, task: TaskId, assignments: Iterable[Assignment]) -> str:
+    def reason(self, task: TaskId) -> str:
         """`chose v4b: v4a busy`, or "" for a task that wasn't placed."""
-        seats = {each.task: each.worker for each in assignments if each.task.job == task.job}
-        if task not in seats:
-            return ""
         requirement = self._asked(task.job)
-        workers = seats.values() if requirement.shape else [seats[task]]
-        chosen = list(dict.fromkeys(group_on(self._context, requirement, worker) for worker in workers))
+        mates = [each for each in self._record.placed if each.task.job == task.job]
+        there = mates if requirement.shape else [each for each in mates if each.task == task]
+        return self._in_words(task.job, there) if any(each.task == task for each in there) else ""
+
+    def worth_telling(self) -> dict[TaskId, str]:
+        """The same for the first task that was placed of each job, where somebody was passed over for it."""
+        by_job: dict[JobId, list[Assignment]] = {}
+        for each in self._record.placed:
+            if each.task.job not in by_job or self._asked(each.task.job).shape:
+                by_job.setdefault(each.task.job, []).append(each)
+        told = {placed[0].task: self._in_words(job, placed) for job, placed in by_job.items()}
+        return {task: text for task, text in told.items() if ": " in text}
+
+    def _in_words(self, job: JobId, placed: list[Assignment]) -> str:
+        requirement = self._asked(job)
+        chosen = dict.fromkeys(group_on(self._context, requirement, each.worker) for each in placed)
         names = ", ".join(str(group.key) for group in chosen)
-        before = min(group.number for group in chosen)
-        case = Case(self._context, requirement, self._context.open)
-        passed = wording.few(_passed_over(case, before))
+        passed = wording.few(self._passed_over(job, requirement, min(chosen, key=lambda group: group.number)))
         return f"chose {names}" + (f": {passed}" if passed else "")
 
+    def _passed_over(self, job: JobId, requirement: Requirement, chosen: Group) -> Iterator[str]:
+        """Those that come first by name and serve no worse, but were busy, unwell or given to others before."""
+        context = self._context
+        before = judge_before(Case(context, requirement, context.open), chosen.number)
+        for verdict in islice(before, _LOOKED_AT):
+            if not _serves_no_worse(context, requirement, verdict.group, chosen):
+                continue
+            if verdict.kind is ReasonKind.BEHIND:
+                workers = [context.fleet.ids[position] for position in positions_of(verdict.lacking)]
+                takers = self._turns.takers_before(job, workers)
+                if takers:
+                    yield f"{verdict.group.key} went to {takers[0]}"
+            elif _serves_otherwise(verdict):
+                yield f"{verdict.group.key} {_word(context, verdict)}"
 
-def _passed_over(case: Case, before: int) -> Iterator[str]:
-    """Those that come first by name and serve, but were busy or unwell when the cycle began."""
-    for verdict in sorted(near_misses(case), key=lambda verdict: verdict.group.number):
-        if verdict.group.number < before and _serves_otherwise(verdict):
-            yield f"{verdict.group.key} {_word(case.context, verdict)}"
+
+def _serves_no_worse(context: SchedulingContext, requirement: Requirement, one: Group, chosen: Group) -> bool:
+    """By preferences met; and CPU work has hosts without accelerators first."""
+    met = [sum((each.mask & those).bit_count() for those in requirement.preferred) for each in (one, chosen)]
+    plain_first = requirement.shape is None and requirement.plain and chosen.mask & context.cpu_tiers[0]
+    return met[0] >= met[1] and bool(not plain_first or one.mask & context.cpu_tiers[0])
 
 
 def _serves_otherwise(verdict: Verdict) -> bool:
     kind = verdict.kind
-    return kind is not None and kind.rank > ReasonKind.GROUP_SHAPE.rank and kind is not ReasonKind.BEHIND
+    return kind is not None and kind.rank > ReasonKind.GROUP_SHAPE.rank
 
 
 def _word(context: SchedulingContext, verdict: Verdict) -> str:

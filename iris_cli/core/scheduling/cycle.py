@@ -8,7 +8,7 @@ from typing import Any
 
 from iris_cli.core import collector
 from iris_cli.core.dataclass import dataclass, field
-from iris_cli.core.ids import JobId, TaskId
+from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
 from iris_cli.core.scheduling.capacity import Amounts
@@ -66,18 +66,24 @@ class SchedulingResult:
     """What a cycle decided: `assignments` in the order of decision, a gang's in the order of its tasks.
 
     `timed_out_tasks` were not placed within their `scheduling_timeout`. Everything else is `waiting`: single
-    tasks by their ids, gangs by those of their jobs. `reservations` names the groups kept for a gang.
+    tasks by their ids, gangs by those of their jobs. `reservations` names the groups kept for a gang,
+    `kept` the workers and for whom.
     """
 
     assignments: tuple[Assignment, ...]
     timed_out_tasks: tuple[TaskId, ...]
     waiting: Waiting
     reservations: Mapping[JobId, tuple[str, ...]]
+    kept: Mapping[WorkerId, JobId]
     choices: Choices = field(compare=False, repr=False)
 
     def chosen(self, task: TaskId) -> str:
         """Why a task was placed where it is (`chose v4b: v4a busy`), "" for one that wasn't."""
-        return self.choices.reason(task, self.assignments)
+        return self.choices.reason(task)
+
+    def worth_telling(self) -> dict[TaskId, str]:
+        """The same for the first task placed of each job, where somebody was passed over for it."""
+        return self.choices.worth_telling()
 
 
 @collector.at_rest
@@ -131,7 +137,8 @@ def find_assignments(
         reservations={
             job: tuple(str(group.key) for group in groups) for job, groups in context.reservations.items()
         },
-        choices=Choices(context, requirement_of),
+        kept={fleet.ids[position]: job for position, job in context.reserved_by.items()},
+        choices=Choices(context, requirement_of, record),
     )
 
 

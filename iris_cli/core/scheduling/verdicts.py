@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from iris_cli.core.constraints import AttributeValue
@@ -121,7 +123,7 @@ def alone(context: SchedulingContext, position: int) -> Group:
 
 def group_on(context: SchedulingContext, requirement: Requirement, worker: WorkerId) -> Group:
     """What an entry with this requirement is placed on there: the worker's group, or itself."""
-    position = context.fleet.ids.index(worker)
+    position = bisect_left(context.fleet.ids, worker)
     if requirement.shape is None:
         return alone(context, position)
     index = context.fleet.groups(requirement.shape.group_by)
@@ -146,6 +148,20 @@ def judge(case: Case, shape: Shape) -> list[Verdict]:
     first, later = selection(case.requirement), availability(case)
     groups = case.context.fleet.groups(shape.group_by).groups
     return [_judge(group, shape, first, later) for group in groups if group.mask & case.requirement.equipped]
+
+
+def judge_before(case: Case, number: int) -> Iterator[Verdict]:
+    """A verdict on every group, or worker as a group of one, that comes before that number and could serve at all."""
+    requirement, context = case.requirement, case.context
+    first, later = selection(requirement), availability(case)
+    if requirement.shape is None:
+        for position in positions_of(requirement.selected & ((1 << number) - 1)):
+            kinds = (kind for kind, passing in later if not passing >> position & 1)
+            yield Verdict(alone(context, position), next(kinds, None), 1 << position)
+        return
+    for group in context.fleet.groups(requirement.shape.group_by).groups[:number]:
+        if group.mask & requirement.selected:
+            yield _judge(group, requirement.shape, first, later)
 
 
 def _judge(group: Group, shape: Shape, first: list[Stage], later: list[Stage]) -> Verdict:

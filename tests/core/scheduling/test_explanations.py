@@ -360,12 +360,39 @@ def test_what_waits_for_nothing_that_workers_have_is_explained_by_its_reason_alo
         ([*tpu_slice("a"), *map(training, tpu_slice("b"))], gang("g"), "chose a"),
         ([busy(host("a"), cpu=16), host("b")], job("g"), "chose b: a busy"),
         ([host("a", region="us"), host("b", region="eu")], job("g", "region=eu"), "chose b"),
+        ([*map(training, tpu_slice("a")), host("w")], job("g"), "chose w"),
+        ([busy(host("a"), cpu=16), host("b", pool="x")], job("g", "~pool"), "chose b"),
+        ([busy(host("a", pool="x"), cpu=16), host("b", pool="x")], job("g", "~pool"), "chose b: a busy"),
+        (
+            [*tpu_slice("a"), *map(training, tpu_slice("b")), *tpu_slice("c")],
+            gang("g", replicas=8, slices=2),
+            "chose a, c",
+        ),
     ],
-    ids=["busy slice", "draining slice", "the only", "the first", "busy worker", "never a candidate"],
+    ids=[
+        "busy slice",
+        "draining slice",
+        "the only",
+        "the first",
+        "busy worker",
+        "never a candidate",
+        "worse anyway",
+        "meets less",
+        "meets as much",
+        "two slices",
+    ],
 )
 def test_a_placement_has_a_reason_too(fleet: list[Worker], asked: Job, words: str) -> None:
     result = cycle(fleet, asked)
     assert result.chosen(TaskId(JobId("g"), 0)) == words
+
+
+def test_who_was_served_before_is_a_reason_too() -> None:
+    first, second = gang("first", priority=Priority.HIGH), gang("second")
+    result = cycle([*tpu_slice("a"), *tpu_slice("b")], first, second)
+    assert result.chosen(TaskId(JobId("second"), 3)) == "chose b: a went to first (high)"
+    assert result.chosen(TaskId(JobId("first"), 0)) == "chose a"
+    assert result.worth_telling() == {TaskId(JobId("second"), 0): "chose b: a went to first (high)"}
 
 
 def test_what_was_not_placed_has_no_reason_for_a_placement() -> None:

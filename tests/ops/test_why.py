@@ -1,0 +1,71 @@
+"""`iris why` after the fact: why something was placed where it is, and what a worker takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris_cli.ops.why import why
+from tests.render.scenes import session_of
+from tests.support.lab import Lab
+
+
+def chosen(lab: Lab, directory: Path, subject: str) -> list[str]:
+    return [place.chosen for place in why(session_of(lab, directory / "state"), subject).places]
+
+
+def test_every_rank_of_a_gang_knows_later_why_it_was_placed_there(tmp_path: Path) -> None:
+    lab = Lab().slice("a", "v4-16").slice("b", "v4-16").job("first", tpu="v4-16").schedule()
+    lab.job("second", tpu="v4-16").schedule().reports("second/* running").advance("1h")
+    assert chosen(lab, tmp_path, "second") == ["chose b: a busy"] * 2
+
+
+def test_each_round_of_a_gang_has_its_own_reason(tmp_path: Path) -> None:
+    lab = Lab().slice("a", "v4-16").slice("b", "v4-16").job("train", tpu="v4-16", max_retries_failure=1)
+    lab.schedule().reports("train/* running").drain("a-1")
+    lab.reports("train/task-1 exited 1", "train/task-0 stopped").schedule()
+    assert chosen(lab, tmp_path, "train") == ["chose b: a draining"] * 2
+
+
+def test_nothing_is_said_where_nobody_was_passed_over(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("j", replicas=2).schedule()
+    assert chosen(lab, tmp_path, "j") == ["", ""]
+
+
+def test_a_task_was_chosen_a_place_because_of_who_came_before_it(tmp_path: Path) -> None:
+    lab = Lab().worker("a", cpu=4).worker("b", cpu=4).job("first", cpu=4).job("second", cpu=4).schedule()
+    assert chosen(lab, tmp_path, "second/task-0") == ["chose b: a went to first"]
+
+
+@pytest.mark.parametrize(
+    ("worker", "job", "sentence"),
+    [
+        ({"cpu": 4}, {"cpu": 4}, "new work: all of its cores are held by j"),
+        ({"memory": 1 << 30}, {"memory": 1 << 30}, "new work: all of its memory is held by j"),
+        ({"gpus": 2}, {"gpu": "auto:2"}, "GPU work: its GPUs are held by j"),
+        ({"gpus": 2}, {"gpu": "auto:1"}, None),
+        ({}, {"cpu": 1}, None),
+    ],
+    ids=["cores", "memory", "gpus", "a gpu left", "room"],
+)
+def test_a_worker_that_is_full_says_of_what(
+    worker: dict[str, Any], job: dict[str, Any], sentence: str | None, tmp_path: Path
+) -> None:
+    lab = Lab().worker("w", **worker).job("j", **job).schedule()
+    assert bool(lab.the_worker("w").claims) is bool(job)
+    assert why(session_of(lab, tmp_path / "state"), "w").occupied == ((sentence,) if sentence else ())
+
+
+def test_a_worker_whose_chips_are_taken_takes_no_tpu_work(tmp_path: Path) -> None:
+    lab = Lab().slice("a", "v4-16").job("train", tpu="v4-16").schedule()
+    found = why(session_of(lab, tmp_path / "state"), "a-1")
+    assert found.occupied == ("TPU work: its chips are held by train",)
+
+
+def test_a_worker_that_is_kept_for_a_gang_takes_nothing_else(tmp_path: Path) -> None:
+    lab = Lab().slice("a", "v4-16").job("holder", cpu=200).schedule()
+    lab.job("train", tpu="v4-16", cpu=100).advance("11m")
+    found = why(session_of(lab, tmp_path / "state"), "a-1")
+    assert found.occupied == ("work for others: it is kept free for the gang train, which has waited long",)
