@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts, workers
-from iris_cli.core.lifecycle.placement import carry_out
 from iris_cli.core.observations import Silence
-from iris_cli.core.scheduling import Assignment, Plan, plan
+from iris_cli.core.task import TaskState
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.ops import observe
 from iris_cli.ops.dispatch import Dispatcher
 from iris_cli.ops.launch_request import jobs_without_secrets
 from iris_cli.ops.session import Session
+
+if TYPE_CHECKING:
+    from iris_cli.core.scheduling import Assignment, Plan
 
 PATIENCE = 3.0
 """Seconds without an answer after which the others are placed without those that are still silent."""
@@ -31,6 +34,8 @@ PATIENCE = 3.0
 @dataclass
 class CycleResult:
     """What a cycle did: the last plan it made, what it placed, whom it asked and who did not answer.
+
+    Where nothing waits there is no plan.
 
     `late`: somebody had not answered yet when that plan was made.
     """
@@ -118,7 +123,9 @@ def _conclude(session: Session, dispatcher: Dispatcher, result: CycleResult, *, 
     def rule(draft: Draft) -> tuple[Plan | None, list[AttemptId]]:
         observe.weigh_silence(session, draft, dispatcher.seen)
         observe.settle_waiting(session, draft, dispatcher.unheard)
-        return assign(session, draft, dispatcher.busy | dispatcher.unheard) if schedule else (None, [])
+        if not schedule or not _anything_waits(draft.cluster):
+            return None, []
+        return assign(session, draft, dispatcher.busy | dispatcher.unheard)
 
     made, mine = dispatcher.decide(rule)
     dispatcher.start(mine)
@@ -128,6 +135,10 @@ def _conclude(session: Session, dispatcher: Dispatcher, result: CycleResult, *, 
     dispatcher.concluded()
 
 
+def _anything_waits(cluster: Cluster) -> bool:
+    return any(task.state is TaskState.PENDING for task in cluster.tasks.values())
+
+
 def assign(
     session: Session, draft: Draft, unheard: Collection[WorkerId] = ()
 ) -> tuple[Plan, list[AttemptId]]:
@@ -135,6 +146,10 @@ def assign(
 
     Workers that have not answered yet are taken for silent ones: they may turn out to be that.
     """
+    # Only here: most cycles place nothing, and the scheduler takes time to load.
+    from iris_cli.core.lifecycle.placement import carry_out
+    from iris_cli.core.scheduling import plan
+
     made = plan(
         _without(draft.cluster, unheard),
         draft.at,

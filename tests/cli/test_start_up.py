@@ -74,6 +74,7 @@ def test_what_is_run_again_and_again_loads_nothing_slow(
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "iris_cli.ops.session" in loaded
     assert loaded & (SLOW - allowed) == set()
+    assert words[0] != "schedule" or "iris_cli.core.scheduling" not in loaded
 
 
 Seen = list[tuple[str, tuple[Any, ...], dict[str, Any]]]

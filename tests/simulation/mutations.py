@@ -121,7 +121,7 @@ def _leftover_alone() -> Iterator[None]:
                     assigned.append(attempt)
         return assigned
 
-    with patch.object(gangs, "settle", lenient), patch("iris_cli.ops.cycle.carry_out", and_leftovers):
+    with patch.object(gangs, "settle", lenient), patch.object(placement, "carry_out", and_leftovers):
         yield
 
 
