@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
+from operator import attrgetter
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import JobId, WorkerId
@@ -61,10 +62,10 @@ class Turns:
     @cached_property
     def _first_waiting(self) -> dict[str, int]:
         """By what jobs ask for, the first turn in which something was left over."""
-        placed = Counter(each.task.job for each in self._record.placed)
+        placed = Counter(map(attrgetter("task.job"), self._record.placed))
         found: dict[str, int] = {}
         for turn, (job, tasks) in enumerate(self._record.due):
-            if placed[job.id] < len(tasks):
+            if placed.get(job.id, 0) < len(tasks):
                 found.setdefault(job.signature, turn)
         return found
 
