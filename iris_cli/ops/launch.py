@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from iris_cli.config.schema import ScaleGroup
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.constraints import AttributeValue
+from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, DEVICE_VARIANT_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobRequest
@@ -19,31 +20,49 @@ from iris_cli.ops.session import Session
 def launch(session: Session, request: JobRequest) -> JobId:
     """Commit the job. It is in the log when this returns, and nothing has been sent anywhere."""
     with session.transaction() as draft:
-        there = fleet(session, draft.cluster)
-        job = submit(draft, over(request, session.config.defaults.job), there, session.limits)
-        slips = list(near_misses(draft.cluster.jobs[job].constraints, there))
-    for slip in slips:
-        session.tell(f"warning: {slip}")
+        job, slips = _submit(session, draft, request)
+    _warn(session, slips)
     return job
 
 
 def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, Cluster, JobId | None]:
     """The plan of a cycle that began now, with the job if there is one; nothing is written or sent."""
     draft = Draft(session.view(), session.clock.now())
-    job = None
-    if request is not None:
-        job = submit(
-            draft, over(request, session.config.defaults.job), fleet(session, draft.cluster), session.limits
-        )
+    job, slips = _submit(session, draft, request) if request is not None else (None, [])
     made, _ = cycle.assign(session, draft)
+    _warn(session, slips)
     return made, draft.cluster, job
 
 
+def _submit(session: Session, draft: Draft, request: JobRequest) -> tuple[JobId, list[str]]:
+    """The job, and what may be slips of the pen in its constraints."""
+    there = fleet(session, draft.cluster)
+    job = submit(draft, over(request, session.config.defaults.job), there, session.limits)
+    return job, list(near_misses(draft.cluster.jobs[job].constraints, there))
+
+
+def _warn(session: Session, slips: list[str]) -> None:
+    for slip in slips:
+        session.tell(f"warning: {slip}")
+
+
 def fleet(session: Session, cluster: Cluster) -> list[Mapping[str, AttributeValue]]:
-    """The attributes of every worker there is: as registered, or as declared where it was never probed."""
+    """The attributes of every worker there is or could be.
+
+    As registered, or as declared where it was never probed; of scale groups as their slices will have them.
+    """
     known = [worker.attributes for worker in cluster.workers.values() if worker.incarnation]
-    return known + [
+    known += [
         host.attributes
         for worker_id, host in session.hosts.items()
         if worker_id not in cluster.workers or not cluster.workers[worker_id].incarnation
     ]
+    return [*known, *map(_of_group, session.config.scale_groups)]
+
+
+def _of_group(group: ScaleGroup) -> Mapping[str, AttributeValue]:
+    device = {
+        DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue("tpu"),
+        DEVICE_VARIANT_ATTRIBUTE_KEY: AttributeValue(group.template.type),
+    }
+    return {**device, **group.attributes}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.ids import JobId, TaskId
@@ -20,17 +20,25 @@ FOLD_ABOVE = 16
 
 
 def show_plan(output: Output, plan: Plan, cluster: Cluster, job: JobId | None = None) -> None:
-    """The plan, or what it holds for one job."""
+    """The plan, or what it holds for one job; of that also the single change that would place what waits."""
     placed = [each for each in plan.assignments if job in (None, each.task.job)]
     waiting = {key: plan.waiting[key] for key in plan.waiting if job in (None, _job_of(key))}
     ended = [task for task in (*plan.timed_out_tasks, *plan.dependency_failed) if job in (None, task.job)]
+    chosen = plan.result.worth_telling()
+    change = plan.explain(next(iter(waiting))).change if job is not None and waiting else None
     if output.as_json:
-        output.document(_document(placed, waiting, ended))
+        kept = {name: groups for name, groups in plan.result.reservations.items() if job in (None, name)}
+        output.document(
+            {**_document(placed, chosen, waiting, ended), "kept": plain(kept), "change": plain(change)}
+        )
     elif output.quiet:
         for each in placed:
             output.line(f"{each.task} {each.worker}")
     else:
-        _show_tables(output, cluster, placed, waiting, ended)
+        _show_tables(output, cluster, placed, chosen, waiting, ended)
+        if change is not None:
+            output.line()
+            output.line(f"one change: {change}")
 
 
 def _job_of(key: TaskId | JobId) -> JobId:
@@ -38,11 +46,20 @@ def _job_of(key: TaskId | JobId) -> JobId:
 
 
 def _document(
-    placed: list[Assignment], waiting: dict[TaskId | JobId, tuple[Reason, ...]], ended: list[TaskId]
+    placed: list[Assignment],
+    chosen: Mapping[TaskId, str],
+    waiting: dict[TaskId | JobId, tuple[Reason, ...]],
+    ended: list[TaskId],
 ) -> dict[str, Any]:
     return {
         "placed": [
-            {"task": str(each.task), "worker": each.worker, "gpus": list(each.gpus)} for each in placed
+            {
+                "task": str(each.task),
+                "worker": each.worker,
+                "gpus": list(each.gpus),
+                "chosen": chosen.get(each.task, ""),
+            }
+            for each in placed
         ],
         "waiting": [
             {"subject": str(key), "reasons": [plain(reason) for reason in reasons]}
@@ -56,6 +73,7 @@ def _show_tables(
     output: Output,
     cluster: Cluster,
     placed: list[Assignment],
+    chosen: Mapping[TaskId, str],
     waiting: dict[TaskId | JobId, tuple[Reason, ...]],
     ended: list[TaskId],
 ) -> None:
@@ -64,7 +82,7 @@ def _show_tables(
 
     parts: list[RenderableType] = []
     if placed:
-        parts.append(table(("TASK", "WOULD RUN ON", "GPUS"), _placed_rows(placed)))
+        parts.append(table(("TASK", "WOULD RUN ON", "GPUS", "BECAUSE"), _placed_rows(placed, chosen)))
     if waiting:
         rows = folded(
             [(_name(cluster, key), reason) for key, reasons in waiting.items() for reason in reasons],
@@ -87,7 +105,7 @@ def _name(cluster: Cluster, key: TaskId | JobId) -> str:
     return str(key)
 
 
-def _placed_rows(placed: Iterable[Assignment]) -> list[tuple[str, ...]]:
+def _placed_rows(placed: Iterable[Assignment], chosen: Mapping[TaskId, str]) -> list[tuple[str, ...]]:
     from iris_cli.render.fold import fold
 
     by_job: dict[JobId, list[Assignment]] = {}
@@ -95,8 +113,14 @@ def _placed_rows(placed: Iterable[Assignment]) -> list[tuple[str, ...]]:
         by_job.setdefault(each.task.job, []).append(each)
     rows: list[tuple[str, ...]] = []
     for group in by_job.values():
+        why = chosen.get(group[0].task, "")
         if len(group) > FOLD_ABOVE:
-            rows.append((fold(str(each.task) for each in group), fold(each.worker for each in group), ""))
+            rows.append(
+                (fold(str(each.task) for each in group), fold(each.worker for each in group), "", why)
+            )
         else:
-            rows += [(str(each.task), each.worker, ",".join(map(str, each.gpus))) for each in group]
+            rows += [
+                (str(each.task), each.worker, ",".join(map(str, each.gpus)), chosen.get(each.task, ""))
+                for each in group
+            ]
     return rows

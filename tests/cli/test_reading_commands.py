@@ -31,6 +31,10 @@ READING = [
     ("history", "train", "--limit", "2"),
     ("workers",),
     ("worker", "show", "cpu-0"),
+    ("schedule", "--dry-run"),
+    ("launch", "--dry-run", "--", "true"),
+    ("launch", "--dry-run", "--tpu", "v5e-16", "--", "train"),
+    ("launch", "--dry-run", "-c", "region=mars", "--", "true"),
 ]
 
 
@@ -61,11 +65,50 @@ def test_reading_leaves_the_state_directory_as_it_was(
     assert shown.err == ""
 
 
+def test_a_dry_run_makes_no_state_directory(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(
+        "cluster: {name: lab}\nworkers: [{id: w, host: nowhere.invalid}]\n"
+    )
+    for words in (("launch", "--dry-run", "--", "true"), ("schedule", "--dry-run")):
+        assert app.run(["--config", str(tmp_path / "cluster.yaml"), *words]) == ExitCode.OK
+        assert [path.name for path in tmp_path.iterdir()] == ["cluster.yaml"]
+
+
+def test_a_dry_run_shows_the_host_of_each_rank_and_what_it_would_take(
+    iris: Iris, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        iris("--json", "launch", "--dry-run", "--cpu", "60", "--replicas", "2", "--", "true") == ExitCode.OK
+    )
+    shown = json.loads(capsys.readouterr().out)
+    assert [(each["task"], each["worker"]) for each in shown["placed"]] == [
+        ("true-1/task-0", "v5a-0"),
+        ("true-1/task-1", "v5a-1"),
+    ]
+    assert (shown["waiting"], shown["change"]) == ([], None)
+    assert iris("--json", "launch", "--dry-run", "-c", "region=mars", "--", "true") == ExitCode.OK
+    shown = json.loads(capsys.readouterr().out)
+    assert [reason["kind"] for reason in shown["waiting"][0]["reasons"]] == ["constraint"]
+    assert (shown["change"]["kind"], shown["change"]["subject"]) == ("drop", "region=mars")
+
+
+def test_a_type_that_only_a_scale_group_has_is_accepted(
+    iris: Iris, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("launch", "--dry-run", "--tpu", "v4-64", "--", "train")
+    assert iris(*asked) == ExitCode.UNSCHEDULABLE
+    assert "no worker or scale group has v4-64: it will never run" in capsys.readouterr().err
+    template = "{provider: gcp, project: p, zone: us-west4-a, type: v4-64, runtime: v2, preemptible: true}"
+    groups = f"scale_groups: [{{name: west, max_slices: 2, slice_template: {template}}}]\n"
+    config.write_text(config.read_text() + groups)
+    assert iris(*asked) == ExitCode.OK
+
+
 @pytest.mark.parametrize("words", READING, ids=" ".join)
 def test_json_is_alone_on_stdout(
     words: tuple[str, ...], iris: Iris, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert iris(*words, "--json") == ExitCode.OK
+    assert iris("--json", *words) == ExitCode.OK
     assert json.loads(capsys.readouterr().out)["schema_version"] == 1
 
 

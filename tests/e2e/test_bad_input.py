@@ -39,7 +39,7 @@ def site(tmp_path: Path) -> Site:
         (["launch", "--name", "task-3", "--", "true"], 2, "task-3", "another name"),
         (["launch", "--name", "there", "--", "true"], 2, "there is a job there already", "--name"),
         (["launch", "--tpu", "v5litepod-17x", "--", "true"], 2, "not a TPU type", "did you mean"),
-        (["launch", "--tpu", "v4-64", "--", "true"], 9, "no worker has v4-64", "--force"),
+        (["launch", "--tpu", "v4-64", "--", "true"], 9, "no worker or scale group has v4-64", "--force"),
         (
             ["launch", "--tpu", "v5e-16", "--replicas", "3", "--", "true"],
             2,
