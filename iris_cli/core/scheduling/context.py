@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
@@ -36,20 +36,15 @@ class SchedulingContext:
     # Room
 
     def _survey_room(self, left: list[Amounts], needs: Sequence[Amounts]) -> None:
-        alike: dict[Amounts, list[int]] = {}
-        for position, amounts in enumerate(left):
-            alike.setdefault(amounts, []).append(position)
+        alike = _alike(left)
         self._packing = Packing([*alike, *needs])
         stocks = {amounts: self._packing.stock(amounts) for amounts in alike}
         self._stock = [stocks[amounts] for amounts in left]
-        self._most = self._packing.parcel(Amounts(*map(max, zip(*needs, strict=True)))).packed if needs else 0
+        columns = list(zip(*needs, strict=True)) or [()] * len(Amounts._fields)
+        self._most = self._packing.parcel(Amounts(*(max(column, default=0) for column in columns))).packed
         self.cpu, self.memory, self.gpus, self.chips = self.dimensions = [
-            Dimension(
-                Levels((amounts[number], those) for amounts, those in alike.items()),
-                [need[number] for need in needs],
-                self.fleet.everyone,
-            )
-            for number in range(len(Amounts._fields))
+            Dimension(levels, column, self.fleet.everyone)
+            for levels, column in zip(_levels(alike), columns, strict=True)
         ]
 
     def parcel(self, need: Amounts) -> Parcel:
@@ -104,13 +99,7 @@ class SchedulingContext:
     @cached_property
     def idle(self) -> list[Levels]:
         """What workers have while nothing runs there, in the order of `Amounts`."""
-        alike: dict[Amounts, list[int]] = {}
-        for position, worker in enumerate(self.fleet.workers):
-            alike.setdefault(Amounts.idle(worker), []).append(position)
-        return [
-            Levels((amounts[number], those) for amounts, those in alike.items())
-            for number in range(len(Amounts._fields))
-        ]
+        return _levels(_alike(Amounts.idle(worker) for worker in self.fleet.workers))
 
     def large_enough(self, need: Amounts) -> int:
         """The workers that would have room if nothing ran there."""
@@ -162,3 +151,19 @@ class SchedulingContext:
         broken = self._sliced & ~self._whole
         self.cpu_tiers = (plain, broken, everyone & ~self._sliced, everyone)
         self.device_tiers = (everyone & ~(self._shared & self._whole), everyone)
+
+
+def _alike(amounts: Iterable[Amounts]) -> dict[Amounts, list[int]]:
+    """Given what each worker has, the positions of those who have the same."""
+    found: dict[Amounts, list[int]] = {}
+    for position, each in enumerate(amounts):
+        found.setdefault(each, []).append(position)
+    return found
+
+
+def _levels(alike: Mapping[Amounts, list[int]]) -> list[Levels]:
+    """Who has how much of each of the amounts."""
+    return [
+        Levels((amounts[number], those) for amounts, those in alike.items())
+        for number in range(len(Amounts._fields))
+    ]
