@@ -204,8 +204,15 @@ def _expect(cls: type, value: Any) -> Any:
     return value
 
 
-def _exactly(cls: type) -> _Kind:
-    return _Kind(lambda value: _expect(cls, value), lambda content: _expect(cls, content))
+def _only(cls: type) -> Callable[[Any], Any]:
+    """As `_expect`, in one call less: most fields are read by this."""
+
+    def check(value: Any) -> Any:
+        if type(value) is not cls:
+            raise TypeError(f"{value!r:.80} is not of type {cls.__name__}")
+        return value
+
+    return check
 
 
 def _text(value: Any) -> str:
@@ -237,9 +244,9 @@ def _attribute(content: Any) -> AttributeValue:
 
 _ATTRIBUTES = _Table(AttributeValue)  # of text: those of one worker are those of many
 _SCALARS: dict[Any, _Kind] = {
-    str: _Kind(_text, lambda content: _expect(str, content)),
-    int: _exactly(int),
-    bool: _exactly(bool),
+    str: _Kind(_text, _only(str)),
+    int: _Kind(_only(int), _only(int)),
+    bool: _Kind(_only(bool), _only(bool)),
     float: _Kind(_number, _number),
     JobId: _id(parse_job_id),
     WorkerId: _id(parse_worker_id),
