@@ -83,7 +83,7 @@ def test_a_dry_run_shows_the_host_of_each_rank_and_what_it_would_take(
     shown = json.loads(capsys.readouterr().out)
     assert [(each["task"], each["worker"]) for each in shown["placed"]] == [
         ("true-1/task-0", "v5a-0"),
-        ("true-1/task-1", "v5a-1"),
+        ("true-1/task-1", "v5a-0"),
     ]
     assert (shown["waiting"], shown["change"]) == ([], None)
     assert iris("--json", "launch", "--dry-run", "-c", "region=mars", "--", "true") == ExitCode.OK

@@ -203,6 +203,12 @@ class Script:
             for reason in reasons
         ]
 
+    def do_change(self, job: str) -> list[str]:
+        """The single change that would place what waits of a job."""
+        plan = self.lab.plan()
+        waiting = [key for key in plan.waiting if str(key).split("/task-")[0] == job]
+        return [str(plan.explain(key).change or "none") for key in waiting[:1]]
+
 
 def _typed(options: dict[str, str], kinds: dict[str, Callable[[str], Any]]) -> dict[str, Any]:
     return {key.replace("-", "_"): kinds.get(key, str)(value) for key, value in options.items()}
