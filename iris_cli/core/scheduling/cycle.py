@@ -164,13 +164,15 @@ def _admit(queue: list[Entry], now: float, unmet: _Unmet) -> tuple[list[Entry], 
     """What competes in this cycle, and what is too late. A gang that can't be meant waits with its reason."""
     due: list[Entry] = []
     timed_out: list[TaskId] = []
-    for job, tasks in queue:
+    for entry in queue:
+        job, tasks = entry
         if 0 < job.scheduling_timeout < now - job.submitted_at:
             late, tasks = split_overdue(job, tasks, now)
             timed_out += [task.id for task in late]
+            entry = job, tasks
         problem = malformed(job, tasks) if tasks and job.coscheduling is not None else None
         if problem is not None:
             unmet[job.id] = problem
         elif tasks:
-            due.append((job, tasks))
+            due.append(entry)
     return due, timed_out

@@ -9,6 +9,7 @@ from iris_cli.core.ids import JobId, TaskId, depth_of, root_of
 from iris_cli.core.job import Job, Priority
 from iris_cli.core.task import Task, TaskState
 
+_PENDING = TaskState.PENDING
 _PRIORITY = {priority: priority.rank for priority in Priority}
 
 TasksByJob = dict[JobId, list[Task]]
@@ -57,13 +58,13 @@ def by_job(pending: Iterable[Task] | TasksByJob) -> TasksByJob:
     if isinstance(pending, dict):
         return pending
     found: TasksByJob = {}
+    job, tasks = None, []
     for task in pending:
-        if task.state is TaskState.PENDING:
-            job = task.id.job
-            if job in found:
-                found[job].append(task)
-            else:
-                found[job] = [task]
+        if task.state is _PENDING:
+            if task.id.job is not job:  # those of a job mostly stand together
+                job = task.id.job
+                tasks = found.setdefault(job, [])
+            tasks.append(task)
     return found
 
 
