@@ -15,6 +15,7 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.errors import NotWritableError
 from iris_cli.remote import sockets
 from iris_cli.remote.host_keys import HostKeys, PresentedKey
+from iris_cli.remote.spare_threads import SpareThreads
 from iris_cli.remote.ssh_call import Call
 from iris_cli.remote.transport import Output, Target
 
@@ -42,6 +43,7 @@ class SshTransport:
         self._ssh_config = ssh_config.expanduser() if ssh_config else None
         self._user_known_hosts = (user_known_hosts.expanduser(),) if user_known_hosts else ()
         self._lock = threading.Lock()
+        self._threads = SpareThreads()
         self._dialer: Dialer | None = None
 
     def run(
@@ -56,7 +58,7 @@ class SshTransport:
     ) -> Output:
         """As Transport says. A kept connection that is found dead with nothing sent is replaced once."""
         dialer = self._loaded()
-        call = Call[Output](connect_timeout, timeout)
+        call = Call[Output](connect_timeout, timeout, self._threads.do)
         return call.perform(
             lambda: dialer.answer(call, dialer.journey(target, first_contact=first_contact), script, limit)
         )
@@ -110,6 +112,7 @@ class SshTransport:
             dialer, self._dialer = self._dialer, None
         if dialer is not None:
             dialer.close()
+        self._threads.close()
 
     def _loaded(self) -> Dialer:
         """Before the clock starts: loading the library takes a while."""

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from iris_cli.core.observations import SilenceKind
-from iris_cli.remote.spare_threads import SPARE
 from iris_cli.remote.transport import NoAnswer
 
 R = TypeVar("R")
@@ -22,6 +21,10 @@ class Abandoned(Exception):  # noqa: N818 - not an error: nobody waits for this 
     """The caller has left at the deadline; the work must do nothing more."""
 
 
+def _in_new_thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="iris-ssh-call", daemon=True).start()
+
+
 class Call(Generic[R]):
     """Runs work in a thread of its own and leaves it behind at the deadline.
 
@@ -31,7 +34,14 @@ class Call(Generic[R]):
     raises Abandoned once the caller has left: late work changes nothing.
     """
 
-    def __init__(self, connect_timeout: float, timeout: float = 0.0) -> None:
+    def __init__(
+        self,
+        connect_timeout: float,
+        timeout: float = 0.0,
+        begin: Callable[[Callable[[], None]], None] = _in_new_thread,
+    ) -> None:
+        """Both time-outs in seconds; `begin` has a thread do something and doesn't wait."""
+        self._begin = begin
         self._condition = threading.Condition()
         self._connect_deadline = time.monotonic() + connect_timeout
         self._connect_timeout = connect_timeout
@@ -49,7 +59,7 @@ class Call(Generic[R]):
 
     def perform(self, work: Callable[[], R]) -> R:
         """The result of `work`, or what it raised; NoAnswer at the deadline."""
-        SPARE.do(lambda: self._run(work))
+        self._begin(lambda: self._run(work))
         try:
             self._wait()
         finally:

@@ -15,7 +15,6 @@ import paramiko
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.host_keys import PresentedKey
 from iris_cli.remote.sockets import TunedSocket
-from iris_cli.remote.spare_threads import SPARE
 from iris_cli.remote.ssh_call import Abandoned, Call
 from iris_cli.remote.ssh_reader import Reader
 from iris_cli.remote.ssh_wire import Wire
@@ -71,7 +70,7 @@ class Link:
         """Cut the connection without waiting for anything."""
         self._wire.hang_up()
         if not self._wire.is_watched:
-            SPARE.do(self.close)
+            threading.Thread(target=self.close, name="iris-ssh-close", daemon=True).start()
 
     def close(self) -> None:
         self._wire.close()
@@ -207,7 +206,7 @@ class Link:
         _send(channel, script, streams)
         call.enter(lambda: "exit status" if channel.eof_received else "output")
         if ahead:
-            SPARE.do(self._start_ahead)
+            threading.Thread(target=self._start_ahead, name="iris-ssh-ahead", daemon=True).start()
         streams.read_to_end()
         if not channel.eof_received and not self._still_answers():
             raise EOFError

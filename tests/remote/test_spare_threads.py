@@ -17,6 +17,9 @@ def test_what_comes_later_is_done_by_the_same_thread() -> None:
         until(lambda: len(threads) == number + 1 and bool(spare._idle))  # noqa: B023 - called at once
     assert len(set(threads)) == 1
     assert threads[0].daemon
+    spare.close()
+    threads[0].join(PATIENCE)
+    assert not threads[0].is_alive()
 
 
 def test_nothing_waits_for_what_hangs() -> None:

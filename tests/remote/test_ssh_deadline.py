@@ -11,7 +11,6 @@ import pytest
 
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
-from iris_cli.remote.spare_threads import SPARE
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer, Output, Target
 from tests.support.relay import Fault, closed_port, deaf_port, relay
@@ -88,7 +87,7 @@ def test_a_resolver_that_hangs_is_left_behind_and_connects_nowhere_later(
             error = silence(ssh, host.target(port=way.port))
         assert (error.kind, error.step, error.sent) == (SilenceKind.UNREACHABLE, "resolve", False)
         released.set()
-        let_late_work_end()
+        let_late_work_end(ssh)
         assert way.connections == 0
 
 
@@ -97,16 +96,18 @@ def test_a_connection_that_comes_too_late_runs_nothing(ssh_lab: SshLab, ssh: Ssh
     with relay(host.port, Fault(delay=0.3)) as way:
         error = silence(ssh, host.target(port=way.port), b'touch "$HOME/ran"')
         assert not error.sent
-        let_late_work_end()
+        let_late_work_end(ssh)
     assert not (host.home / "ran").exists()
 
 
-def let_late_work_end() -> None:
+def let_late_work_end(ssh: SshTransport) -> None:
     """Wait for what a call left behind."""
 
+    spare = ssh._threads
+
     def is_over() -> bool:
-        threads = [thread for thread in threading.enumerate() if thread.name == "iris-ssh-call"]
-        return len(threads) == len(SPARE._idle)
+        made = [each for each in threading.enumerate() if getattr(each, "_target", None) == spare._serve]
+        return len(made) == len(spare._idle)
 
     until(is_over)
 
