@@ -85,33 +85,55 @@ def test_values_and_constraints_survive_pickling_and_cannot_be_changed() -> None
         constraint.key = "other"  # type: ignore[misc]  # the point of the test
 
 
-# op, operand, then: is it satisfied when the worker's value is absent, "5", 5, 5.0, 6, "x"?
-TABLE = [
-    (EQ, 5, (False, False, True, False, False, False)),
-    (EQ, "5", (False, True, False, False, False, False)),
-    (EQ, 5.0, (False, False, False, True, False, False)),
-    (NE, 5, (False, True, False, True, True, True)),
-    (NE, "5", (False, False, True, True, True, True)),
-    (EXISTS, None, (False, True, True, True, True, True)),
-    (NOT_EXISTS, None, (True, False, False, False, False, False)),
-    (GT, 5, (False, False, False, False, True, False)),
-    (GT, 4.5, (False, False, True, True, True, False)),
-    (GE, 5, (False, False, True, True, True, False)),
-    (GE, 5.5, (False, False, False, False, True, False)),
-    (LT, 5, (False, False, False, False, False, False)),
-    (LT, 6.0, (False, False, True, True, False, False)),
-    (LE, 5, (False, False, True, True, False, False)),
-    (LE, 6, (False, False, True, True, True, False)),
-    (IN, (5, "x"), (False, False, True, False, False, True)),
-    (IN, ("5", 5.0), (False, True, False, True, False, False)),
+FOUND = (None, "5", "x", True, "true", 5, 6, 5.0, 5.5)
+TABLE: list[tuple[ConstraintOp, Any, str]] = [
+    #             absent "5" "x" True "true" 5  6  5.0 5.5
+    (EQ, "5", "     -     +   -   -     -    -  -   -   -"),
+    (EQ, "x", "     -     -   +   -     -    -  -   -   -"),
+    (EQ, True, "    -     -   -   +     +    -  -   -   -"),
+    (EQ, 5, "       -     -   -   -     -    +  -   -   -"),
+    (EQ, 5.0, "     -     -   -   -     -    -  -   +   -"),
+    (NE, "5", "     -     -   +   +     +    +  +   +   +"),
+    (NE, "x", "     -     +   -   +     +    +  +   +   +"),
+    (NE, True, "    -     +   +   -     -    +  +   +   +"),
+    (NE, 5, "       -     +   +   +     +    -  +   +   +"),
+    (NE, 5.0, "     -     +   +   +     +    +  +   -   +"),
+    (EXISTS, None, "-     +   +   +     +    +  +   +   +"),
+    (NOT_EXISTS, None, "+ -   -   -     -    -  -   -   -"),
+    (GT, 5, "       -     -   -   -     -    -  +   -   +"),
+    (GT, 5.0, "     -     -   -   -     -    -  +   -   +"),
+    (GT, 4.5, "     -     -   -   -     -    +  +   +   +"),
+    (GE, 5, "       -     -   -   -     -    +  +   +   +"),
+    (GE, 5.5, "     -     -   -   -     -    -  +   -   +"),
+    (LT, 5, "       -     -   -   -     -    -  -   -   -"),
+    (LT, 5.5, "     -     -   -   -     -    +  -   +   -"),
+    (LT, 6.0, "     -     -   -   -     -    +  -   +   +"),
+    (LE, 5, "       -     -   -   -     -    +  -   +   -"),
+    (LE, 5.0, "     -     -   -   -     -    +  -   +   -"),
+    (LE, 6, "       -     -   -   -     -    +  +   +   +"),
+    (IN, ("5",), "  -     +   -   -     -    -  -   -   -"),
+    (IN, (5,), "    -     -   -   -     -    +  -   -   -"),
+    (IN, (5.0,), "  -     -   -   -     -    -  -   +   -"),
+    (IN, (True,), " -     -   -   +     +    -  -   -   -"),
+    (IN, (5, "x"), "-     -   +   -     -    +  -   -   -"),
+    (IN, ("5", 5.5, True), "- +   -   +     +    -  -   -   +"),
 ]
 
 
 @pytest.mark.parametrize(("op", "operand", "satisfied"), TABLE)
-def test_every_operator_on_every_type(op: ConstraintOp, operand: Any, satisfied: tuple[bool, ...]) -> None:
+def test_every_operator_on_every_type(op: ConstraintOp, operand: Any, satisfied: str) -> None:
     constraint = Constraint("k", op, values=operand) if op is IN else Constraint("k", op, operand)
-    workers = [{}, *({"k": AttributeValue(found)} for found in ("5", 5, 5.0, 6, "x"))]
-    assert tuple(constraint.matches(worker) for worker in workers) == satisfied
+    for found, sign in zip(FOUND, satisfied.split(), strict=True):
+        worker = {} if found is None else {"k": AttributeValue(found)}
+        assert constraint.matches(worker) is (sign == "+"), found
+
+
+def test_every_operator_is_in_the_table_with_every_type_that_it_takes() -> None:
+    there = {(op, type(each)) for op, operand, _ in TABLE for each in (operand if op is IN else (operand,))}
+    of_values = {(op, kind) for op in (EQ, NE, IN) for kind in (str, bool, int, float)}
+    assert there == of_values | {(op, kind) for op in ORDERING for kind in (int, float)} | {
+        (op, type(None)) for op in (EXISTS, NOT_EXISTS)
+    }
 
 
 @given(constraints, st.dictionaries(keys, raw_values.map(AttributeValue), max_size=3), raw_values)

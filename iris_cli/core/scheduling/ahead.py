@@ -35,9 +35,11 @@ class Turns:
         """Those who took room on these workers before a job had its turn, in the order of theirs."""
         return self._takers(self._turns[job.id], workers)
 
-    def takers_before(self, job: JobId, workers: Iterable[WorkerId]) -> list[Taker]:
-        """The same without the job itself."""
-        return self._takers(self._turns[job] - 1, workers)
+    def first_before(self, job: JobId, workers: Iterable[WorkerId]) -> Taker | None:
+        """Who took the first of these workers before a job had its turn, not counting the job itself."""
+        turns = (self._taken[worker][0] for worker in workers if worker in self._taken)
+        first = min(turns, default=len(self._turns))
+        return self._taker(first, []) if first < self._turns[job] else None
 
     def takers_before_all_like(self, job: Job, workers: Iterable[WorkerId]) -> list[Taker]:
         """The same for the first of those that ask for the same and wait: they came before all of these."""

@@ -14,7 +14,7 @@ from iris_cli.core.scheduling.feasibility import Requirement
 from iris_cli.core.scheduling.groups import Group
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.reasons import ReasonKind
-from iris_cli.core.scheduling.verdicts import Case, Verdict, group_on, judge_before
+from iris_cli.core.scheduling.verdicts import Case, Verdict, group_on, refused_before
 from iris_cli.core.scheduling.what_if import Record
 
 _WORDS = {
@@ -65,15 +65,15 @@ class Choices:
     def _passed_over(self, job: JobId, requirement: Requirement, chosen: Group) -> Iterator[str]:
         """Those that come first by name and serve no worse, but were busy, unwell or given to others before."""
         context = self._context
-        before = judge_before(Case(context, requirement, context.open), chosen.number)
+        before = refused_before(Case(context, requirement, context.open), chosen.number)
         for verdict in islice(before, _LOOKED_AT):
             if not _serves_no_worse(context, requirement, verdict.group, chosen):
                 continue
             if verdict.kind is ReasonKind.BEHIND:
                 workers = [context.fleet.ids[position] for position in positions_of(verdict.lacking)]
-                takers = self._turns.takers_before(job, workers)
-                if takers:
-                    yield f"{verdict.group.key} went to {takers[0]}"
+                taker = self._turns.first_before(job, workers)
+                if taker is not None:
+                    yield f"{verdict.group.key} went to {taker}"
             elif _serves_otherwise(verdict):
                 yield f"{verdict.group.key} {_word(context, verdict)}"
 

@@ -150,18 +150,19 @@ def judge(case: Case, shape: Shape) -> list[Verdict]:
     return [_judge(group, shape, first, later) for group in groups if group.mask & case.requirement.equipped]
 
 
-def judge_before(case: Case, number: int) -> Iterator[Verdict]:
-    """A verdict on every group, or worker as a group of one, that comes before that number and could serve at all."""
+def refused_before(case: Case, number: int) -> Iterator[Verdict]:
+    """On every group, or worker as a group of one, before that number that is right and does not fit now."""
     requirement, context = case.requirement, case.context
-    first, later = selection(requirement), availability(case)
+    later = availability(case)
+    unfit = requirement.selected & ~case.candidates
     if requirement.shape is None:
-        for position in positions_of(requirement.selected & ((1 << number) - 1)):
-            kinds = (kind for kind, passing in later if not passing >> position & 1)
-            yield Verdict(alone(context, position), next(kinds, None), 1 << position)
+        for position in positions_of(unfit & ((1 << number) - 1)):
+            kind = next(kind for kind, passing in later if not passing >> position & 1)
+            yield Verdict(alone(context, position), kind, 1 << position)
         return
     for group in context.fleet.groups(requirement.shape.group_by).groups[:number]:
-        if group.mask & requirement.selected:
-            yield _judge(group, requirement.shape, first, later)
+        if group.mask & unfit:
+            yield _judge(group, requirement.shape, selection(requirement), later)
 
 
 def _judge(group: Group, shape: Shape, first: list[Stage], later: list[Stage]) -> Verdict:
