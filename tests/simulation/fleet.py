@@ -12,7 +12,7 @@ from iris_cli.core.connection import Connection
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.job import ReplaceLost
 from iris_cli.core.limits import Limits
-from tests.simulation.machines import Facts
+from tests.simulation.holdings import Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Place:
 
 
 def draw_fleet(rng: Random) -> list[Place]:
-    """One to three slices of two VMs, and one to three hosts without chips."""
+    """One to three slices of two VMs, and one to three hosts without chips, some with GPUs."""
     places = []
     for name in "abc"[: rng.choice((1, 2, 2, 2, 3))]:
         preemptible = rng.random() < 0.5
@@ -38,7 +38,10 @@ def draw_fleet(rng: Random) -> list[Place]:
             )
             facts = Facts(cpus=240, metadata=metadata, chips=4)
             places.append(Place(WorkerId(f"{name}{index}"), facts, name))
-    places += [Place(WorkerId(f"w{index}"), Facts(cpus=4), "w") for index in range(rng.choice((1, 2, 3)))]
+    places += [
+        Place(WorkerId(f"w{index}"), Facts(cpus=4, gpus=rng.choice((0, 2, 3))), "w")
+        for index in range(rng.choice((1, 2, 3)))
+    ]
     return places
 
 

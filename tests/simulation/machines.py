@@ -6,13 +6,13 @@ The rules are those of the worker's scripts, call by call; a call is over in an 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from random import Random
 
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.observations import AttemptReport, ProbeReport, WorkerReport
+from iris_cli.core.observations import AttemptReport, Holder, ProbeReport, UnwedgeReport, WorkerReport
 from iris_cli.core.observations import RemoteState as S
 from iris_cli.remote.launch_request import LaunchRequest
+from tests.simulation.holdings import FOREIGN, Entry, Facts, Home, Running
 from tests.simulation.strands import Scheduler
 from tests.simulation.tasks import Behaviour, Fate
 from tests.simulation.truth import Truth
@@ -20,49 +20,6 @@ from tests.simulation.truth import Truth
 _OVER = frozenset({S.EXITED, S.CANCELLED, S.NOSTART, S.STOPPED})
 _WAITING = frozenset({S.PREPARING, S.PREPARED})
 _NO_INCARNATION = "-"
-
-
-@dataclass
-class Entry:
-    """What a worker's disk says of one token: a directory, or its tombstone. Survives a reboot."""
-
-    state: S
-    boot_id: str = ""
-    request: LaunchRequest | None = None
-    half: bool = False  # the call that made it was cut off
-    exit_code: int | None = None
-    cause: str = ""
-    began: float | None = None
-    ended: float | None = None
-    renewed: float = 0.0  # its lease
-    stop_at: float = 0.0  # when its stopper gets to SIGKILL
-
-
-@dataclass
-class Home:
-    """The iris directory of one worker id on one machine."""
-
-    incarnation: str = ""
-    entries: dict[Token, Entry] = field(default_factory=dict)
-
-
-@dataclass
-class Running:
-    """The processes of one attempt."""
-
-    token: Token
-    worker: WorkerId
-    request: LaunchRequest
-    supervised: bool = True  # its wrapper lives
-
-
-@dataclass
-class Facts:
-    """What a machine is, by its metadata server."""
-
-    cpus: int = 4
-    metadata: tuple[tuple[str, str], ...] = ()
-    chips: int = 0
 
 
 class Machine:
@@ -82,6 +39,7 @@ class Machine:
         self.disk_full = False
         self.chips_busy = False  # by a process that iris knows nothing of
         self.unkillable = False
+        self.starts_hang = False
         self.skew = 0.0
         self._scheduler = scheduler
         self._truth = truth
@@ -118,6 +76,8 @@ class Machine:
             memory=64 << 30,
             disk_free=100 << 30,
             chips=self.facts.chips,
+            gpus=self.facts.gpus,
+            gpu_variant="A100" if self.facts.gpus else "",
             clock=self._scheduler.now + self.skew,
             uptime=self._scheduler.now - self.up_since,
             metadata=self.facts.metadata,
@@ -155,8 +115,20 @@ class Machine:
             self._truth.prepares(self, token)
         if self.disk_full:
             entry.state, entry.cause = S.NOSTART, "disk"
-        elif request.exclusive and self._chips_held():
-            entry.state, entry.cause = S.NOSTART, "chips"
+        else:
+            self._await_chips(home, token, entry, self._scheduler.now + request.device_wait)
+
+    def _await_chips(self, home: Home, token: Token, entry: Entry, until: float) -> None:
+        """Its start waits for what it needs, and its set-up with it."""
+        request = entry.request
+        gone = home.entries.get(token) is not entry or entry.boot_id != self.boot_id or not self.exists
+        if request is None or gone or entry.state is not S.PREPARING:
+            return
+        if request.exclusive and self._chips_held():
+            if self._scheduler.now >= until:
+                entry.state, entry.cause = S.NOSTART, "chips"
+            else:
+                self._scheduler.after(5.0, lambda: self._await_chips(home, token, entry, until))
         elif request.setup:
             self._scheduler.after(self._behaviour.setup_time(), lambda: self._set_up(home, token, entry))
         else:
@@ -165,7 +137,12 @@ class Machine:
     def go(self, worker: WorkerId, token: Token) -> None:
         home = self.home(worker)
         entry = home.entries.get(token)
-        if entry is None or entry.state is not S.PREPARED or entry.boot_id != self.boot_id:
+        if (
+            entry is None
+            or entry.state is not S.PREPARED
+            or entry.boot_id != self.boot_id
+            or self.starts_hang
+        ):
             return
         entry.state = S.LAUNCHING
         if self._rng.random() < 0.05:
@@ -191,6 +168,31 @@ class Machine:
         if entry.state is not S.STOPPING or at < entry.stop_at:
             entry.state, entry.stop_at = S.STOPPING, at
             self._scheduler.at(at, lambda: self._stopped(token, entry, at))
+
+    def unwedge(
+        self, worker: WorkerId, keep: Sequence[Token], known: Sequence[Token], clear: Sequence[Holder | Token]
+    ) -> UnwedgeReport:
+        """Who holds chips, and which attempts are here that the caller doesn't know; after stopping those named."""
+        home = self.home(worker)
+        for each in clear:
+            if isinstance(each, Holder):
+                self.chips_busy = False
+            else:
+                self._truth.cleared(each)
+                self.stop(worker, each, 5.0)
+        strangers = [
+            self._report(entry, token)
+            for token, entry in home.entries.items()
+            if token not in keep and entry.state is not S.STOPPED
+        ]
+        busy = Holder(boot_id=self.boot_id, pid=4711, start=1, devices=("/dev/accel0",), command="python")
+        return UnwedgeReport(
+            worker=worker,
+            boot_id=self.boot_id,
+            incarnation=home.incarnation or _NO_INCARNATION,
+            holders=(busy,) if self.chips_busy else (),
+            attempts=tuple(each for each in strangers if not (each.token in known and each.state in _OVER)),
+        )
 
     # What happens by itself
 
@@ -319,12 +321,16 @@ class Machine:
 
     def tidy_up(self) -> None:
         """Broken hardware is mended."""
-        self.disk_full = self.chips_busy = self.unkillable = False
+        self.disk_full = self.chips_busy = self.unkillable = self.starts_hang = False
 
     def _die(self, how: str) -> None:
         for process in list(self.processes.values()):
             del self.processes[process.token]
             self._ends(process, how)
+
+    def is_wedged(self, worker: WorkerId) -> bool:
+        """Whether something is in the way that iris knows nothing of."""
+        return self.chips_busy or FOREIGN in self.home(worker).entries
 
     # What it says
 

@@ -380,6 +380,11 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation("overlook-reboots", "a new boot id means nothing", _boots_are_all_the_same, ("reboot",)),
     Mutation(
+        "children-outlive-their-parents",
+        "a job's end doesn't end the jobs that it started",
+        lambda: patch.object(Cluster, "children_of", lambda self, job: []),
+    ),
+    Mutation(
         "reboots-undo-successes",
         "what exited 0 before its host rebooted counts as lost",
         _reboots_undo_successes,

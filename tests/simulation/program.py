@@ -9,7 +9,7 @@ from typing import Any
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.job import JobRequest, ReplaceLost
 from iris_cli.core.worker import Worker, WorkerCondition
-from iris_cli.ops import cycle, workers
+from iris_cli.ops import cycle, unwedge, workers
 from iris_cli.ops.cancel import cancel
 from iris_cli.ops.launch import launch
 from iris_cli.ops.session import Session
@@ -29,7 +29,20 @@ JOBS: tuple[dict[str, Any], ...] = (
     {"name": "one", "cpu": 3.0, "max_retries_preemption": 5, "max_retries_failure": 3},
     {"name": "brief", "cpu": 1.0, "timeout": 120.0, "grace": 5.0},
     {"name": "setup", "cpu": 1.0, "setup": "make", "max_retries_failure": 2},
+    {
+        "name": "gpus",
+        "gpu": "A100",
+        "cpu": 0.5,
+        "replicas": 3,
+        "max_retries_failure": 1,
+        "max_task_failures": 2,
+    },
+    {"name": "wide", "gpu": "A100:2", "cpu": 0.5, "max_retries_preemption": 3, "force": True},
+    {"name": "now", "cpu": 3.0, "scheduling_timeout": 100.0, "max_retries_preemption": 2},
+    {"name": "secret", "cpu": 1.0, "secrets": ("SIM_SECRET",)},
 )
+CHILDREN = ("sweep", "one", "rack", "gpus")
+"""Jobs that start others, if they run."""
 
 
 def schedule(session: Session) -> None:
@@ -55,6 +68,9 @@ class Program:
         self.cron()
         for job in rng.sample(JOBS, rng.randint(3, 6)):
             self._at_any_time(0.4, "launch", self._launch(job))
+            if job["name"] in CHILDREN:
+                child = {"name": f"{job['name']}/child", "cpu": 0.5, "max_retries_preemption": 5}
+                self._at_any_time(0.8, "launch", self._launch(child))
         if rng.random() < 0.6:
             interval, steps = rng.choice((5.0, 15.0, 40.0)), rng.randint(1, 12)
             self._at_any_time(0.8, "watch", lambda session: follow(session, interval, steps))
@@ -80,7 +96,8 @@ class Program:
             stalls_at=rng.randint(1, 40) if rng.random() < 0.15 else 0,
             stalls_for=rng.choice((10.0, 30.0, 70.0, 200.0)),
         )
-        self.site.invoke(command, act, luck=luck, patience=patience)
+        process = self.site.invoke(command, act, luck=luck, patience=patience)
+        process.has_secrets = rng.random() < 0.7
 
     def _launch(self, job: dict[str, Any]) -> Callable[[Session], object]:
         def act(session: Session) -> None:
@@ -101,8 +118,17 @@ class Program:
             ("forget", lambda session: workers.forget(session, worker)),
             ("forget dead", lambda session: self.declare_dead(session, worker)),
             ("accept", self.accept_all),
+            ("unwedge", self.unwedge_one),
+            ("unwedge", self.unwedge_one),
             ("schedule", schedule),
         ]
+
+    def unwedge_one(self, session: Session) -> None:
+        """Clear a host of what is in the way there, one where something is if there is any."""
+        addresses = self.site.network.addresses
+        wedged = [worker for worker, machine in addresses.items() if machine.is_wedged(worker)]
+        name = self._rng.choice(wedged or list(addresses))
+        unwedge.clear(session, unwedge.look(session, name), grace=5.0)
 
     def cancel_one(self, session: Session) -> None:
         names = [job.id for job in session.view().jobs.values() if job.end is None]

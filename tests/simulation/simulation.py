@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
+from iris_cli.core.job import Job
 from iris_cli.journal.record import decode_line
 from tests.simulation.disk import sim_lock
 from tests.simulation.fleet import config_of, draw_fleet
@@ -59,11 +60,23 @@ def run(seed: int, faults: Sequence[str] = ()) -> Run:
         with (
             patch("iris_cli.journal.lock.hold_lock", sim_lock(scheduler)),
             patch("iris_cli.journal.scan.decode_line", lru_cache(_LINES)(decode_line)),
+            patch.dict(os.environ, SIM_SECRET="sesame"),
+            patch("iris_cli.ops.launch_request.missing_secrets", _missing_secrets(scheduler)),
             patch("secrets.token_hex", lambda size: f"{rng.getrandbits(8 * size):0{2 * size}x}"),
         ):
             return _run(seed, scheduler, directory, faults)
     finally:
         shutil.rmtree(directory)
+
+
+def _missing_secrets(scheduler: Scheduler) -> Callable[[Job], list[str]]:
+    """Some invocations have what a job needs in their environment, others not."""
+
+    def missing(job: Job) -> list[str]:
+        strand = scheduler.current
+        return list(job.secrets) if strand is not None and not strand.process.has_secrets else []
+
+    return missing
 
 
 def _memory() -> str | None:

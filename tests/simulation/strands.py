@@ -85,6 +85,7 @@ class Process:
         self.dead = False
         self.strands: list[Strand] = []
         self.stalled_until = 0.0
+        self.has_secrets = True  # in its environment
         self._luck = luck
         self._steps = 0
 

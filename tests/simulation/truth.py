@@ -21,7 +21,7 @@ from iris_cli.core.events import (
     Transaction,
     WorkerForgotten,
 )
-from iris_cli.core.ids import AttemptId, Token, WorkerId
+from iris_cli.core.ids import AttemptId, Token, WorkerId, parent_of
 from iris_cli.core.invariants import breaches
 from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason
 from iris_cli.core.task import AttemptState
@@ -46,6 +46,7 @@ class Life:
     gang: bool
     exclusive: bool
     cpu_millis: int
+    gpus: tuple[int, ...]
     assigner: str
     where: Machine | None = None  # while processes of it live
     prepared: bool = False
@@ -78,6 +79,12 @@ class Truth:
             if life.where is not None:
                 self.story.breach(f"the output of {life.id} is removed, and it lives on {life.where.name}")
 
+    def cleared(self, token: Token) -> None:
+        """The operator has an attempt stopped as none of iris's own."""
+        life = self.lives.get(token)
+        if life is not None and not life.over:
+            self.story.breach(f"{life.id} is cleared away, and lives in the log")
+
     # What the log says
 
     def committed(self, transaction: Transaction, after: Cluster, who: str) -> None:
@@ -92,6 +99,10 @@ class Truth:
         self._presumptions(transaction)
         for breach in breaches(after):
             self.story.breach(breach)
+        for job in after.jobs.values():
+            parent = after.jobs.get(parent_of(job.id) or job.id)
+            if parent is not None and parent.end is not None and job.end is None:
+                self.story.breach(f"{job.id} goes on, and its parent has ended")
         self._charges(before)
         self._siblings(transaction)
 
@@ -106,6 +117,7 @@ class Truth:
             gang=job.is_gang,
             exclusive=device is not None and device.kind == "tpu",
             cpu_millis=job.resources.cpu_millis,
+            gpus=event.gpus,
             assigner=who,
         )
         self.by_attempt[event.attempt_id] = event.token
@@ -302,7 +314,7 @@ class Truth:
                 self.story.breach(f"{life.id} starts, and {other.id} has succeeded")
 
     def _room(self, machine: Machine, life: Life) -> None:
-        tenants, cpu = 0, 0
+        tenants, cpu, gpus = 0, 0, list[int]()
         for token in machine.processes:
             other = self.lives.get(token)
             if other is None or other.worker != life.worker:
@@ -313,8 +325,11 @@ class Truth:
                 )
             tenants += other.exclusive
             cpu += other.cpu_millis
+            gpus += other.gpus
         if tenants > 1:
             self.story.breach(f"{machine.name}: its chips have {tenants} tenants")
+        if len(set(gpus)) < len(gpus) or any(gpu >= machine.facts.gpus for gpu in gpus):
+            self.story.breach(f"{machine.name}: the GPUs {gpus} are in use, of {machine.facts.gpus}")
         if cpu > machine.facts.cpus * 1000:
             self.story.breach(
                 f"{machine.name}: {cpu} of {machine.facts.cpus * 1000} thousandths of a core are in use"

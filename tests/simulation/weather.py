@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 
-from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core.ids import WorkerId
 from iris_cli.core.observations import RemoteState
 from tests.simulation.fleet import Place
-from tests.simulation.machines import Entry, Machine
+from tests.simulation.holdings import FOREIGN, Entry
+from tests.simulation.machines import Machine
 from tests.simulation.site import Site
 from tests.simulation.tasks import Behaviour, Fate
 
@@ -32,6 +33,7 @@ _FAULTS = (
     "kill_a_wrapper",
     "worker_disk_full",
     "chips_busy",
+    "starts_hang",
     "unkillable",
     "refuse_key",
     "sleep",
@@ -221,6 +223,9 @@ class Weather:
     def chips_busy(self) -> None:
         self._broken("chips_busy")
 
+    def starts_hang(self) -> None:
+        self._broken("starts_hang")
+
     def unkillable(self) -> None:
         self._broken("unkillable")
 
@@ -235,9 +240,10 @@ class Weather:
         worker = self._place().worker
         machine = self.network.addresses[worker]
         self._tell("a foreign attempt:", worker)
-        token = Token("f" * 32)
-        machine.home(worker).entries[token] = Entry(RemoteState.EXITED, boot_id=machine.boot_id, exit_code=0)
-        self._for_a_while(lambda: machine.home(worker).entries.pop(token, None))
+        machine.home(worker).entries[FOREIGN] = Entry(
+            RemoteState.EXITED, boot_id=machine.boot_id, exit_code=0
+        )
+        self._for_a_while(lambda: machine.home(worker).entries.pop(FOREIGN, None))
 
     # The operator's machine
 

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.observations import ProbeReport, ReapReport, Silence, SilenceKind, WorkerReport
+from iris_cli.core.observations import (
+    Holder,
+    ProbeReport,
+    ReapReport,
+    Silence,
+    SilenceKind,
+    UnwedgeReport,
+    WorkerReport,
+)
 from iris_cli.core.observations import RemoteState as S
 from iris_cli.remote.launch_request import LaunchRequest
 from iris_cli.remote.transport import Target
@@ -114,6 +122,18 @@ class SimRunner:
             return machine.poll(worker, [token for token, _ in stops])
 
         return self._call(worker, "stop", act)
+
+    def unwedge(
+        self,
+        target: Target,
+        *,
+        keep: Sequence[Token],
+        known: Sequence[Token] = (),
+        clear: Sequence[Holder | Token] = (),
+        grace: float = 30.0,
+    ) -> UnwedgeReport | Silence:
+        worker = target.worker
+        return self._call(worker, "unwedge", lambda machine: machine.unwedge(worker, keep, known, clear))
 
     def reap(self, target: Target, tokens: Sequence[Token]) -> ReapReport | Silence:
         worker = target.worker
