@@ -14,7 +14,7 @@ from iris_cli.core.limits import Limits
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.scheduling import Plan, plan
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
-from iris_cli.core.worker import Claim, Worker
+from iris_cli.core.worker import Claim, Ghost, Worker
 from tests.support.fleet import gang, host, job, pending, tpu_slice
 
 ENDED, STOPPING, ASSIGNED = AttemptState.ENDED, AttemptState.STOPPING, AttemptState.ASSIGNED
@@ -181,6 +181,24 @@ def test_a_worker_with_an_unconfirmed_stop_takes_nothing_new() -> None:
     assert (assigned(found), kinds(found, "j")) == ([], ["stopping"])
     alive = task("gone", TaskState.RUNNING, AttemptState.RUNNING)
     assert assigned(plan(cluster([host("w")], [job("gone"), job("j")], alive), 0.0)) == ["j/task-0"]
+
+
+def test_a_worker_where_somebody_taken_for_dead_may_still_run_takes_nothing_new() -> None:
+    state = cluster([host("w")], [job("j")])
+    ghost = Ghost(attempt=AttemptId(TaskId(JobId("gone"), 0), 0), token=Token("0" * 32), boot_id="b")
+    state.ghosts[WorkerId("w")] = (ghost,)
+    found = plan(state, 0.0)
+    assert (assigned(found), kinds(found, "j")) == ([], ["stopping"])
+
+
+def test_the_end_of_a_job_that_is_being_stopped_makes_room_but_lays_no_ghost() -> None:
+    stopping = task("old", TaskState.KILLED, STOPPING)
+    state = cluster([host("w", cpu=1)], [job("old", cancelled=True), job("j")], stopping)
+    (key,) = plan(state, 0.0).waiting
+    assert str(plan(state, 0.0).explain(key).change) == "worker w frees when job old ends"
+    ghost = Ghost(attempt=AttemptId(TaskId(JobId("old"), 1), 0), token=Token("0" * 32), boot_id="b")
+    state.ghosts[WorkerId("w")] = (ghost,)
+    assert plan(state, 0.0).explain(key).change is None
 
 
 # Looking things up
