@@ -161,6 +161,8 @@ def _a_habit(dice: Dice, worker: Worker) -> Worker:
             return replace(worker, cooldown_until=dice.pick([NOW + 30, NOW, NOW + 300, NOW + 301]))
         case 10 | 11:
             return tainted(worker, dice.pick(["maintenance", "maintenance", "spot"]))
+        case 14 | 15:
+            return _a_habit(dice, _a_habit(dice, worker))  # several things at once
         case _:
             return worker
 

@@ -308,6 +308,19 @@ def test_nothing_like_what_was_asked_for_is_no_change() -> None:
     assert changed(cycle([host("w", cpu=4)], job("j", cpu=9)), "j", 0) is None
 
 
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"draining": True, "condition": WorkerCondition.SUSPECT},
+        {"quarantined": True, "cooldown_until": 1020.0},
+        {"unschedulable": True, "draining": True},
+    ],
+    ids=["draining and suspect", "quarantined and cooling", "unusable and draining"],
+)
+def test_a_worker_with_two_troubles_needs_more_than_one_change(state: dict[str, Any]) -> None:
+    assert changed(cycle([replace(host("w"), **state)], job("j"), now=1000.0), "j", 0) is None
+
+
 def test_what_comes_behind_could_come_before() -> None:
     first, second = job("first", cpu=16), job("second", cpu=16, order=1)
     result = cycle([host("w")], first, second)
