@@ -66,10 +66,9 @@ class Record:
 
     def with_change(self, job_id: JobId, change: Change) -> list[WorkerId]:
         """Where the tasks of a job would be that are not placed without the change."""
-        queue = list(self.due)
-        if change.kind is not ChangeKind.PRIORITY:  # who comes later makes no difference
-            queue = queue[: 1 + next(at for at, (job, _) in enumerate(queue) if job.id == job_id)]
-        if change.kind is ChangeKind.JOB_ENDS:  # and so do the tasks of it that still wait
+        turn = next(at for at, (job, _) in enumerate(self.due) if job.id == job_id)
+        queue = self.due[: turn + 1]  # who comes later makes no difference
+        if change.kind is ChangeKind.JOB_ENDS:  # the tasks of it that still wait end, too
             queue = [(job, tasks) for job, tasks in queue if job.id != change.subject]
         asked = self.get_job(job_id)
         assert asked is not None
