@@ -84,9 +84,10 @@ def dataclass(
         every: dict[str, Field] = {**getattr(cls, _FIELDS, {}), **own}
         if slots:
             cls = _slotted(cls, own)
-        methods: dict[str, Any] = {"__repr__": _repr(every)}
+        by_position = tuple(name for name, each in every.items() if each.init and not each.kw_only)
+        methods: dict[str, Any] = {"__repr__": _repr(every), "__match_args__": by_position}
         if init:
-            methods["__init__"] = _init(cls, every, frozen)
+            methods["__init__"] = _Init(cls, every, frozen)
         if eq:
             methods |= _equality(every, frozen)
         if frozen:
@@ -135,15 +136,16 @@ def _slotted(cls: type, own: Mapping[str, Field]) -> type:
     return type(cls)(cls.__name__, cls.__bases__, body)
 
 
-def _init(cls: type, every: Mapping[str, Field], frozen: bool) -> Callable[..., None]:
-    """An `__init__` that gives way to the compiled one when the first object is made."""
+class _Init:
+    """An `__init__` that is compiled when somebody looks for it: when the first object is made."""
 
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it is one
-        compiled = _compiled_init(cls, every, frozen)
-        cls.__init__ = compiled  # type: ignore[misc]  # that is the point
-        compiled(self, *args, **kwargs)
+    def __init__(self, cls: type, every: Mapping[str, Field], frozen: bool) -> None:
+        self._cls, self._every, self._frozen = cls, every, frozen
 
-    return __init__
+    def __get__(self, instance: object, owner: type) -> Any:
+        compiled = _compiled_init(self._cls, self._every, self._frozen)
+        self._cls.__init__ = compiled  # type: ignore[misc]  # that is the point
+        return compiled.__get__(instance, owner)
 
 
 def _compiled_init(cls: type, every: Mapping[str, Field], frozen: bool) -> Callable[..., None]:
@@ -177,7 +179,9 @@ def _compiled_init(cls: type, every: Mapping[str, Field], frozen: bool) -> Calla
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
     signature = ", ".join(["self", *parameters[False], *(parameters[True] if parameters[True][1:] else ())])
-    return _compiled("__init__", signature, lines, scope)
+    compiled = _compiled("__init__", signature, lines, scope)
+    compiled.__qualname__ = f"{cls.__qualname__}.__init__"  # for the words of a TypeError
+    return compiled
 
 
 def _copy(cls: type, every: Mapping[str, Field]) -> Callable[[Any, Mapping[str, Any]], Any]:
