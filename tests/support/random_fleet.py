@@ -162,7 +162,10 @@ def _a_habit(dice: Dice, worker: Worker) -> Worker:
         case 10 | 11:
             return tainted(worker, dice.pick(["maintenance", "maintenance", "spot"]))
         case 14 | 15:
-            return _a_habit(dice, _a_habit(dice, worker))  # several things at once
+            once = _a_habit(
+                dice, worker
+            )  # then a second thing, but nobody holds the same chips or GPUs twice
+            return once if once.claims else _a_habit(dice, once)
         case _:
             return worker
 
