@@ -218,5 +218,10 @@ def test_who_was_served_before_is_a_reason_too() -> None:
     assert result.worth_telling() == {TaskId(JobId("second"), 0): "chose b: a went to first (high)"}
 
 
+def test_other_tasks_of_the_same_job_are_no_reason() -> None:
+    result = cycle([host("a"), host("b")], job("j", cpu=16, replicas=2))
+    assert result.chosen(TaskId(JobId("j"), 1)) == "chose b"
+
+
 def test_what_was_not_placed_has_no_reason_for_a_placement() -> None:
     assert cycle([], job("j")).chosen(TaskId(JobId("j"), 0)) == ""
