@@ -183,7 +183,7 @@ def test_what_waits_for_nothing_that_workers_have_is_explained_by_its_reason_alo
         ([*tpu_slice("a"), *map(training, tpu_slice("b"))], gang("g"), "chose a"),
         ([busy(host("a"), cpu=16), host("b")], job("g"), "chose b: a busy"),
         ([host("a", region="us"), host("b", region="eu")], job("g", "region=eu"), "chose b"),
-        ([*map(training, tpu_slice("a")), host("w")], job("g"), "chose w"),
+        ([busy(each, cpu=112) for each in tpu_slice("a")] + [host("w")], job("g"), "chose w"),
         ([busy(host("a"), cpu=16), host("b", pool="x")], job("g", "~pool"), "chose b"),
         ([busy(host("a", pool="x"), cpu=16), host("b", pool="x")], job("g", "~pool"), "chose b: a busy"),
         (
