@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -21,11 +22,27 @@ SETUP_COMMANDS = ("worker", "init", "config", "doctor", "log", "demo")
 def main() -> None:
     """The entry point of the `iris` command. SIGTERM ends it as Ctrl-C does, with the terminal in order."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _open_streams()
     # What a command makes it needs until its end: look for garbage in it seldom, and not once more at the end.
     gc.set_threshold(10_000)
     code = run(sys.argv[1:])
     gc.freeze()
     sys.exit(code)
+
+
+def _open_streams() -> None:
+    """What was closed for us (`>&-`) goes nowhere: else its number would be that of the next file, the log say."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open to the end
+
+
+def _drop_output() -> None:
+    """What is still to be written goes nowhere: the interpreter would try it again at the end, and fail."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -36,9 +53,12 @@ def run(arguments: Sequence[str]) -> int:
         code = _run(words)
         sys.stdout.flush()
         return int(code or ExitCode.OK)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as ended:
+        # The libraries for tables and command lines make a failure of a broken pipe.
+        if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
+            raise
         # Whoever read us has gone (`iris history | head`): nothing is wrong, and nobody is there to be told.
-        sys.stderr.close()
+        _drop_output()
         return ExitCode.OK
     except IrisError as error:
         return failures.report(error, verbose=verbose)
