@@ -26,6 +26,7 @@ RawValue = str | int | float | bool
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,999})")
 _DECIMAL = re.compile(r"[-+]?((0|[1-9][0-9]{0,999})(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,9})?")
+_TOO_LARGE = 10**1000  # from 10**4300 on, Python does not even print integers
 _TYPE_WORDS = {str: "text", int: "integer", float: "decimal"}
 
 
@@ -34,8 +35,8 @@ _TYPE_WORDS = {str: "text", int: "integer", float: "decimal"}
 class AttributeValue:
     """One attribute value. `1`, `"1"` and `1.0` are three different values, also as keys of a dict.
 
-    Raises ValueError for NaN, infinities and anything that is not a str, int, float or bool. Ordering two
-    values of different types raises TypeError.
+    Raises ValueError for NaN, infinities, integers of more than 1000 digits and anything that is not a str, int,
+    float or bool. Ordering two values of different types raises TypeError.
     """
 
     value: str | int | float
@@ -81,6 +82,8 @@ def _plain(value: object) -> str | int | float:
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
+        if abs(value) >= _TOO_LARGE:
+            raise ValueError("an attribute value has 1000 digits at most")
         return int.__int__(value)
     if not isinstance(value, float):
         raise ValueError(f"an attribute value is text or a number, not {type(value).__name__}")

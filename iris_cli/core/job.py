@@ -141,7 +141,7 @@ class Job(_Remembers):
 def _signature(job: Job) -> str:
     """As text, which keeps its hash. `repr` shows where a part ends, and tells `1`, `1.0` and `"1"` apart."""
     resources, device, gang = job.resources, job.resources.device, job.coscheduling
-    text = f"{resources.cpu} {resources.memory} {job.tolerations!r}"
+    text = f"{resources.cpu_millis} {resources.memory} {job.tolerations!r}"
     if device is not None:
         text += f" {device.kind} {device.variant!r} {device.count}"
     if gang is not None:

@@ -37,7 +37,8 @@ _ATTEMPT = re.compile(
     rf"A ([0-9a-f]{{32}}) ([A-Z]+) (-|{_NUMBER}) (-|[a-z]+) (-|{_NUMBER}) (-|{_NUMBER}) ({_NUMBER})"
 )
 _LOG = re.compile(rf"L ({_NUMBER}) ({_NUMBER}) ({_NUMBER})")
-_FIGURE = re.compile(rf"P (cpus|memory|disk_free|chips|gpus) ({_NUMBER})")
+_FIGURE = re.compile(rf"P (cpus|memory|disk_free) ({_NUMBER})")
+_COUNT = re.compile(r"P (chips|gpus) (0|[1-9][0-9]{0,3})")  # they are listed one by one
 _TEXT = re.compile(
     r"V (gpu_variant|containment|accelerator-type|agent-worker-number|instance-id|worker-network-endpoints"
     r"|tpu-env|zone|preemptible)"
@@ -174,7 +175,7 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
             warnings.append(text)
         elif (match := _TEXT.fullmatch(record.line)) and match[1] not in texts:
             texts[match[1]] = text
-        elif (match := _FIGURE.fullmatch(record.line)) and not text and match[1] not in figures:
+        elif (match := _figure(record.line)) and not text and match[1] not in figures:
             figures[match[1]] = int(match[2])
         elif (match := _TOKEN.fullmatch(record.line)) and not text:
             tokens.append(Token(match[1]))
@@ -203,6 +204,10 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
         tokens=tuple(tokens),
         warnings=tuple(warnings),
     )
+
+
+def _figure(line: str) -> re.Match[str] | None:
+    return _FIGURE.fullmatch(line) or _COUNT.fullmatch(line)
 
 
 def _metadata(said: dict[str, str]) -> tuple[tuple[str, str], ...]:

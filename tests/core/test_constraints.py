@@ -58,7 +58,11 @@ def test_members_of_an_enum_are_equal_to_their_plain_value() -> None:
     assert type(AttributeValue(ConstraintOp.EQ).value) is str
 
 
-@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, None, [], b"x"])
+@pytest.mark.parametrize(
+    "odd",
+    [math.nan, math.inf, -math.inf, None, [], b"x", 10**1000, -(10**1000)],
+    ids=lambda odd: repr(odd)[:9],
+)
 def test_what_is_neither_text_nor_a_finite_number_is_refused(odd: Any) -> None:
     with pytest.raises(ValueError, match="attribute value"):
         AttributeValue(odd)

@@ -244,7 +244,9 @@ def test_metadata_keeps_the_servers_keys_and_leaves_out_what_is_blank() -> None:
     assert report.warnings == ("one\ufffd", "two")
 
 
-@pytest.mark.parametrize("line", ["P cpus -1", "P colour 1", "V colour", "K 1", "A x", "P cpus 1 1"])
+@pytest.mark.parametrize(
+    "line", ["P cpus -1", "P colour 1", "V colour", "K 1", "A x", "P cpus 1 1", "P gpus 10000"]
+)
 def test_an_odd_line_makes_a_probe_no_answer(line: str) -> None:
     with pytest.raises(NoAnswer):
         probe_report(Frame("b", INCARNATION, ("H 1 2", line)), WORKER)
