@@ -97,7 +97,7 @@ class Link:
         call.enter("authentication")
         for offered, key in enumerate(keys):
             try:
-                self._prove(user, key)
+                self._wire.prove(user, key)
             except paramiko.BadAuthenticationType:
                 break
             except paramiko.AuthenticationException as error:
@@ -117,13 +117,6 @@ class Link:
             hint=f"append the public key to ~{user}/.ssh/authorized_keys there, or correct ssh.user, ssh.key",
             sent=False,
         )
-
-    def _prove(self, user: str, key: paramiko.PKey) -> None:
-        done = threading.Event()
-        self._wire.auth_publickey(user, key, done)
-        self._wire.await_event(done)
-        if self._wire.auth_handler is not None:
-            self._wire.auth_handler.wait_for_response(done)
 
     def open_tunnel(self, call: Call[Any], host: str, port: int) -> paramiko.Channel:
         """A byte stream from the server on to `host`."""
@@ -206,7 +199,8 @@ class Link:
         _send(channel, script, streams)
         call.enter(lambda: "exit status" if channel.eof_received else "output")
         if ahead:
-            threading.Thread(target=self._start_ahead, name="iris-ssh-ahead", daemon=True).start()
+            with suppress(RuntimeError):  # there can't be more threads: the next call starts its own
+                threading.Thread(target=self._start_ahead, name="iris-ssh-ahead", daemon=True).start()
         streams.read_to_end()
         if not channel.eof_received and not self._still_answers():
             raise EOFError

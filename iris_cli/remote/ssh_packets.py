@@ -15,6 +15,8 @@ from paramiko.packet import Packetizer
 LARGEST_PACKET = 256 << 10
 """As in OpenSSH; the library would believe any length."""
 READ_AHEAD = 64 << 10
+MOST_UNSENT = 64 << 20
+"""Bytes kept for a server that takes nothing. One that lets us send as much as it likes would fill the memory."""
 
 _GREETING = re.compile(rb"^SSH-.*\n", re.MULTILINE)
 
@@ -50,9 +52,11 @@ class Packets(Packetizer):
         return _GREETING.search(self._in) is not None
 
     def holds_message(self) -> bool:
-        """Whether a whole one has come, or if that can't be known, some of one."""
-        if self.is_opaque or len(self._in) < 4:
-            return self.is_opaque and bool(self._in)
+        """Whether a whole one has come, or if that can't be known and the rest may be waited for, some of one."""
+        if self.is_opaque:
+            return self.may_wait and bool(self._in)
+        if len(self._in) < 4:
+            return False
         length = int.from_bytes(self._in[:4], "big")
         if length > LARGEST_PACKET:
             raise paramiko.SSHException(f"packet of {length} bytes")
@@ -106,6 +110,8 @@ class Packets(Packetizer):
             self._out.clear()
             return
         with self._out_lock:
+            if len(self._out) > MOST_UNSENT:
+                raise EOFError
             self._out += out
         if not self._held:
             self.flush()
@@ -119,7 +125,7 @@ class Packets(Packetizer):
 
     def close(self) -> None:
         """Without a word: a tunnel says goodbye through a connection that may be gone."""
-        with suppress(EOFError, OSError, paramiko.SSHException):
+        with suppress(EOFError, OSError, paramiko.SSHException), self._out_lock:  # nobody sends to its number
             super().close()
 
     def _receive(self) -> bool:

@@ -36,12 +36,9 @@ class Reader:
         """Tell `source` whenever something has come."""
         with self._lock:
             if self._selector is None:
-                self._selector = selectors.DefaultSelector()
-                self._thread = threading.Thread(
-                    target=self._run, args=(self._selector,), name="iris-ssh-reader", daemon=True
-                )
-                self._thread.start()
-            self._selector.register(sock, selectors.EVENT_READ, source)
+                self._begin(sock, source)
+            else:
+                self._selector.register(sock, selectors.EVENT_READ, source)
 
     def await_room(self, sock: socket.socket, source: Source, *, wanted: bool) -> None:
         """Whether to tell `source` also when there is room to write."""
@@ -54,15 +51,31 @@ class Reader:
         """Whether this is the thread that reads."""
         return threading.current_thread() is self._thread
 
+    def _begin(self, sock: socket.socket, source: Source) -> None:
+        selector = selectors.DefaultSelector()
+        try:
+            selector.register(sock, selectors.EVENT_READ, source)
+            self._thread = threading.Thread(
+                target=self._run, args=(selector,), name="iris-ssh-reader", daemon=True
+            )
+            self._thread.start()
+        except BaseException:  # there can't be more threads: the next one tries anew
+            selector.close()
+            raise
+        self._selector = selector
+
     def _run(self, selector: selectors.BaseSelector) -> None:
         while True:
             for key, events in selector.select():
                 source: Source = key.data
                 to_read, to_write = bool(events & selectors.EVENT_READ), bool(events & selectors.EVENT_WRITE)
-                if not source.ready(to_read=to_read, to_write=to_write):
+                is_kept = False
+                with suppress(BaseException):  # its own affair: the others are to be read
+                    is_kept = source.ready(to_read=to_read, to_write=to_write)
+                if not is_kept:
                     with self._lock:
                         selector.unregister(key.fileobj)
-                    with suppress(Exception):  # its own affair: the others are to be read
+                    with suppress(BaseException):
                         source.released()
             with self._lock:
                 if not selector.get_map():

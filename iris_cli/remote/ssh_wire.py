@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections import deque
 from collections.abc import Collection
 from contextlib import suppress
 from functools import cache
@@ -15,10 +16,13 @@ from typing import Any
 
 import paramiko
 from paramiko.common import (
+    MSG_CHANNEL_DATA,
+    MSG_CHANNEL_EXTENDED_DATA,
     MSG_DEBUG,
     MSG_DISCONNECT,
     MSG_IGNORE,
     MSG_KEXINIT,
+    MSG_SERVICE_ACCEPT,
     MSG_UNIMPLEMENTED,
     cMSG_UNIMPLEMENTED,
 )
@@ -33,6 +37,13 @@ FOREVER = 1e9
 _LIBRARY: Any = paramiko.Transport  # whose published types leave out what is for subclasses
 _OF_KEY_EXCHANGE = range(30, 42)
 """Message numbers whose meaning is a matter of the method of exchange."""
+_DATA = (MSG_CHANNEL_DATA, MSG_CHANNEL_EXTENDED_DATA)
+
+# What the library believes at any size, and takes seconds for. Then all the others would wait.
+LARGEST_OF_EXCHANGE = 35000  # bytes; RFC 4253, 6.1
+MOST_EXTENSIONS = 64
+MOST_POSTPONED = 1024
+"""Answers to a server that goes on asking while we want to exchange keys."""
 
 
 class Wire(paramiko.Transport):
@@ -53,6 +64,8 @@ class Wire(paramiko.Transport):
         self._preferred_keys = _first(frozenset(key_types))
         self.banner_timeout = self.auth_timeout = self.channel_timeout = FOREVER
         self._reader = reader
+        self._postponed: deque[paramiko.Message] = deque()
+        self._service: paramiko.Message | None = None
         self.is_watched = False
         if isinstance(sock, socket.socket):
             sock.settimeout(
@@ -63,6 +76,18 @@ class Wire(paramiko.Transport):
         """Wait for it, or for the end of the connection: that one may come before anybody knows of the event."""
         while not event.wait(1.0) and self.active:
             pass
+
+    def prove(self: Any, user: str, key: paramiko.PKey) -> None:
+        """Authenticate. This thread signs and not the one that reads: an agent may ask its user first."""
+        done = threading.Event()
+        self._service = None
+        self.auth_publickey(user, key, done)
+        self.await_event(done)
+        if self._service is not None:
+            done.clear()
+            self.auth_handler._handler_table[MSG_SERVICE_ACCEPT](self._service)
+            self.await_event(done)
+        self.auth_handler.wait_for_response(done)
 
     def hang_up(self) -> None:
         """Wake everybody who reads, writes or waits. Waits for nothing."""
@@ -86,12 +111,20 @@ class Wire(paramiko.Transport):
         if isinstance(sock := self.sock, TunedSocket):
             self.is_watched = True
             self.packetizer.want_room = lambda wanted: self._reader.await_room(sock, self, wanted=wanted)
-            self._reader.watch(sock, self)
-            self._greet()
+            with self.packetizer.together():  # the greeting before any answer to what is there already
+                self._greet()
+                self._watch(sock)
         else:
             self.packetizer.may_wait = True
             self._greet()
             super().start()
+
+    def _watch(self, sock: TunedSocket) -> None:
+        try:
+            self._reader.watch(sock, self)
+        except BaseException:
+            self.is_watched = False  # so that we close it
+            raise
 
     def run(self) -> None:
         while self._take():
@@ -106,10 +139,19 @@ class Wire(paramiko.Transport):
         return key
 
     def _send_user_message(self, data: paramiko.Message) -> None:
-        """While keys are exchanged the library waits here. The reader, too, and then nobody would read the keys."""
-        if self._reader.is_current() and not self.clear_to_send.is_set():
-            raise paramiko.SSHException("something to answer in the middle of a key exchange")
-        _LIBRARY._send_user_message(self, data)
+        """While keys are exchanged the library waits here. Who reads must not: nobody would read the keys."""
+        is_reading = self._reader.is_current() or threading.current_thread() is self
+        if not is_reading or self.clear_to_send.is_set():
+            _LIBRARY._send_user_message(self, data)
+        elif len(self._postponed) < MOST_POSTPONED:
+            self._postponed.append(data)
+        else:
+            raise paramiko.SSHException("no end of questions in the middle of a key exchange")
+
+    def _parse_ext_info(self: Any, message: paramiko.Message) -> None:
+        if int.from_bytes(message.get_remainder()[:4], "big") > MOST_EXTENSIONS:
+            raise paramiko.SSHException("too many extensions")
+        _LIBRARY._parse_ext_info(self, message)
 
     def _log(self, level: int, msg: object, *args: object) -> None:
         """Nothing would be written."""
@@ -137,18 +179,17 @@ class Wire(paramiko.Transport):
     # Reading
 
     def _greet(self: Any) -> None:
-        with self.packetizer.together():
-            self.packetizer.write_all(f"{self.local_version}\r\n".encode())
-            self._send_kex_init()
+        self.packetizer.write_all(f"{self.local_version}\r\n".encode())
         self._expect_packet(MSG_KEXINIT)
+        self._send_kex_init()
 
     def _take(self) -> bool:
         """Do what follows from what has come. False at the end."""
         try:
             if self.packetizer.fill():
                 self._take_messages()
-        except Exception as error:  # whatever a server can make the library stumble over
-            self.saved_exception = error
+        except BaseException as error:  # noqa: BLE001,RUF100 - whatever a server can make the library stumble over
+            self.saved_exception = error if isinstance(error, Exception) else EOFError(str(error))
             self.active = False
         return self.active
 
@@ -159,6 +200,8 @@ class Wire(paramiko.Transport):
             self._check_banner()
         while self.active and self.packetizer.holds_message():
             self._handle(*self.packetizer.read_message())
+            while self._postponed and self.clear_to_send.is_set():
+                self._send_message(self._postponed.popleft())
         if self.packetizer.need_rekey() and not self.in_kex:
             self._send_kex_init()
 
@@ -174,9 +217,14 @@ class Wire(paramiko.Transport):
                 raise paramiko.SSHException(f"message {kind} out of turn")
             self._expected_packet = ()
             if kind in _OF_KEY_EXCHANGE:
+                if len(message.get_remainder()) > LARGEST_OF_EXCHANGE:
+                    raise paramiko.SSHException(f"message {kind} is too large")
                 self.kex_engine.parse_next(kind, message)
                 return
-        if kind in self._handler_table:
+        if kind == MSG_SERVICE_ACCEPT and self.auth_handler is not None:
+            self._service = message
+            self.auth_handler.auth_event.set()
+        elif kind in self._handler_table:
             self._handler_table[kind](message)
         elif kind in self._channel_handler_table:
             self._handle_for_channel(kind, message)
@@ -193,6 +241,8 @@ class Wire(paramiko.Transport):
         channel = self._channels.get(number)
         if channel is not None:
             self._channel_handler_table[kind](channel, message)
+            if kind in _DATA and _unread(channel) > channel.in_window_size:
+                raise paramiko.SSHException("more output than was asked for")
         elif number not in self.channels_seen:
             raise paramiko.SSHException(f"no channel has the number {number}")
 
@@ -208,6 +258,10 @@ class Wire(paramiko.Transport):
         for event in waited_for:
             if event is not None:
                 event.set()
+
+
+def _unread(channel: paramiko.Channel) -> int:
+    return len(channel.in_buffer) + len(channel.in_stderr_buffer)
 
 
 @cache

@@ -70,6 +70,50 @@ def test_all_are_told_what_comes_by_the_same_thread_which_ends_with_the_last() -
             assert all(listener.is_over for listener in listeners)
 
 
+class Stumbler(Listener):
+    """Fails as nothing else does: what is compiled has failures of its own kind."""
+
+    def ready(self, *, to_read: bool, to_write: bool) -> bool:
+        super().ready(to_read=to_read, to_write=to_write)
+        raise BaseException("at reading")
+
+    def released(self) -> None:
+        super().released()
+        raise BaseException("at the end")
+
+
+def test_a_failure_of_one_ends_no_other(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    reader, listener = Reader(), Listener(ours)
+    reader.watch(ours, listener)
+    end, its_other = socket.socketpair()
+    with end, its_other:
+        stumbler = Stumbler(end)
+        reader.watch(end, stumbler)
+        its_other.sendall(b"x")
+        until(lambda: stumbler.is_over)
+    theirs.sendall(b"some")
+    until(lambda: listener.heard == b"some")
+
+
+def test_without_a_thread_to_be_had_the_next_one_tries_anew(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = pair
+    reader, listener = Reader(), Listener(ours)
+
+    def none_left(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none_left)
+        with pytest.raises(RuntimeError):
+            reader.watch(ours, listener)
+    reader.watch(ours, listener)
+    theirs.sendall(b"some")
+    until(lambda: listener.heard == b"some")
+
+
 def test_what_the_other_side_does_not_take_is_kept_in_order(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:

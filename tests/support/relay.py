@@ -25,6 +25,7 @@ class Fault:
     cut_down: int | None = None
     reset: bool = False  # cut with RST instead of FIN
     only_first: int | None = None  # connections after that many are well
+    piece: int = 65536  # most bytes passed on at a time
     delay: float = 0.0  # seconds before each piece, in both directions
 
 
@@ -97,7 +98,7 @@ class Relay:
         passed = 0
         with suppress(OSError):
             while cut is None or passed < cut:
-                data = source.recv(65536 if cut is None else min(65536, cut - passed))
+                data = source.recv(fault.piece if cut is None else min(fault.piece, cut - passed))
                 if not data:
                     break
                 if not self._flows.is_set():

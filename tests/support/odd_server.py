@@ -1,0 +1,99 @@
+"""An SSH server that does what no honest one does: the library's own, with the host key and port of our choice."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import paramiko
+from paramiko.common import AUTH_SUCCESSFUL, OPEN_SUCCEEDED
+
+from tests.support.sshd import PATIENCE, SshHost
+
+Oddity = Callable[[Any, paramiko.Channel], object]
+"""What it does when it is asked to run the first command; it has the connection and the channel."""
+
+
+_LIBRARY: Any = paramiko.Transport  # whose published types leave out what is for subclasses
+
+
+class _Anybody(paramiko.ServerInterface):
+    """Lets everybody in; `asked` is set by the first command."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+
+    def get_allowed_auths(self, _username: str) -> str:
+        return "publickey"
+
+    def check_auth_publickey(self, _username: str, _key: paramiko.PKey) -> int:
+        return AUTH_SUCCESSFUL
+
+    def check_channel_request(self, _kind: str, _number: int) -> int:
+        return OPEN_SUCCEEDED
+
+    def check_channel_exec_request(self, _channel: paramiko.Channel, _command: bytes) -> bool:
+        self.asked.set()
+        return True
+
+
+class Eager(paramiko.Transport):
+    """Begins to exchange keys before it knows who is there, as the protocol allows."""
+
+    def _check_banner(self: Any) -> None:
+        self._send_kex_init()
+        self._send_kex_init = bool
+        _LIBRARY._check_banner(self)
+
+
+@dataclass
+class OddServer:
+    """Serves one connection after the other on `port`."""
+
+    key: paramiko.PKey
+    oddity: Oddity
+    kind: type[paramiko.Transport] = paramiko.Transport
+    served: list[paramiko.Transport] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for transport in self.served:
+            transport.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                self._serve(self._listener.accept()[0])
+
+    def _serve(self, sock: socket.socket) -> None:
+        transport, anybody = self.kind(sock), _Anybody()
+        self.served.append(transport)
+        transport.add_server_key(self.key)
+        with suppress(paramiko.SSHException, EOFError):
+            transport.start_server(server=anybody)
+            channel = transport.accept(PATIENCE)
+            if channel is not None and anybody.asked.wait(PATIENCE):
+                self.oddity(transport, channel)
+
+
+@contextmanager
+def odd_server(
+    host: SshHost, oddity: Oddity, kind: type[paramiko.Transport] = paramiko.Transport
+) -> Iterator[OddServer]:
+    """One that has the key of `host`, so that it is trusted in its place."""
+    one = OddServer(paramiko.PKey.from_path(host.host_key_path), oddity, kind)
+    try:
+        yield one
+    finally:
+        one.close()
