@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from iris_cli.core.dataclass import dataclass
-from iris_cli.core.ids import AttemptId, WorkerId
+from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.observations import Silence, SilenceKind
 from iris_cli.ops import observe
 from iris_cli.ops.observe import Answer, Known, Question
@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 class Call:
     """One call of the worker protocol, and what was known of the worker when it was made.
 
-    `question` is what it is to answer, if it is asked in a poll; `starts` are the attempts that it may start.
+    `question` is what it is to answer, if it is asked in a poll; `starts` are the attempts that it may start,
+    `goes` those among the prepared ones that it tells to start.
     """
 
     known: Known
     act: Callable[[], Seen]
     question: Question | None = None
     starts: tuple[AttemptId, ...] = ()
+    goes: tuple[Token, ...] = ()
 
     @property
     def worker(self) -> WorkerId:

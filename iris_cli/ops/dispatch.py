@@ -110,7 +110,7 @@ class Dispatcher:
         self._take_cluster()
         del self.seen[: self._old]
         self._old = 0
-        self._readiness.begin()
+        self._readiness.begin(self.cluster)
         self._begun.clear()
         mine, self._mine = self._mine, set()
         for attempt_id, attempt in self.cluster.live_attempts():
@@ -262,7 +262,7 @@ class Dispatcher:
             boot_id=worker.boot_id,
             incarnation=worker.incarnation,
         )
-        return Call(known=observe.known_of(self.cluster, worker.id), act=act)
+        return Call(known=observe.known_of(self.cluster, worker.id), act=act, goes=tuple(tokens))
 
     def _first_time(self, attempt: Attempt) -> bool:
         """Whether this has not been sent in this cycle; from now on it has."""
@@ -298,7 +298,9 @@ class Dispatcher:
         rest = observe.rest_of(call.question, answer)
         if rest is not None:
             self._to_ask[worker] = rest
-        if isinstance(seen, Silence):
+        if not isinstance(seen, Silence):
+            self._readiness.was_told(call.goes)
+        else:
             why = f"{seen.step}: {seen.detail}"
             if worker in self.cluster.workers:
                 self._give_up(worker, why)

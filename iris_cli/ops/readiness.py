@@ -17,18 +17,26 @@ from iris_cli.core.task import Attempt, AttemptState
 _SET_UP = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING})
 
 _MOST_GOES = 3  # in a cycle, to an attempt that stays as it is: a busy host may start it late
+_ENOUGH_GOES = 3  # that were answered, in however many cycles: a `go` may take as long as one
 
 
 class Readiness:
-    """What workers said of each attempt in one cycle of an invocation, and what may start for that."""
+    """What workers said of each attempt in one cycle of an invocation, and what may start for that.
+
+    How often a worker has answered that it was told to start an attempt is counted over all cycles.
+    """
 
     def __init__(self) -> None:
         self.said: dict[Token, RemoteState] = {}
         self._goes: Counter[Token] = Counter()
+        self._answered: Counter[Token] = Counter()
         self._gangs: dict[JobId, bool] = {}
 
-    def begin(self) -> None:
+    def begin(self, cluster: Cluster) -> None:
         """A new cycle: what was said before is old."""
+        if self._answered:  # of those that are over nothing is counted any more
+            live = {attempt.token for _, attempt in cluster.live_attempts()}
+            self._answered = Counter({token: n for token, n in self._answered.items() if token in live})
         self.said.clear()
         self._goes.clear()
         self._gangs.clear()
@@ -55,6 +63,10 @@ class Readiness:
             self.said[token] = RemoteState.LAUNCHING
             self._goes[token] += 1
 
+    def was_told(self, tokens: Iterable[Token]) -> None:
+        """The worker has answered to a `go`."""
+        self._answered.update(tokens)
+
     def give_up(
         self, draft: Draft, worker: WorkerId, said: Mapping[Token, RemoteState], limits: Limits
     ) -> list[JobId]:
@@ -66,7 +78,7 @@ class Readiness:
         held_up = [
             attempt_id
             for attempt_id, attempt in live
-            if self._goes[attempt.token] >= _MOST_GOES
+            if self._answered[attempt.token] >= _ENOUGH_GOES
             and said.get(attempt.token) is RemoteState.PREPARED
             and attempt.state is AttemptState.ASSIGNED
             and not 0 <= draft.at - attempt.assigned_at < limits.dispatch_lease

@@ -7,7 +7,7 @@ import pytest
 from iris_cli.core import AttemptState, EndReason, TaskState, WorkerId
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import identity
-from iris_cli.core.observations import WorkerReport
+from iris_cli.core.observations import AttemptReport, RemoteState, WorkerReport
 from iris_cli.core.outcome import End
 from tests.support.lab import START, Lab
 
@@ -79,6 +79,16 @@ def test_a_task_that_succeeded_unheard_of_before_its_host_rebooted_has_succeeded
     lab.hosts[W].reboot()
     lab.reports("train/* exited 0")
     assert lab.task("train").state is TaskState.SUCCEEDED
+
+
+def test_a_set_up_that_was_ended_and_said_0_before_a_reboot_is_no_success() -> None:
+    """It ran out of time, and its trap for SIGTERM exits with 0: the task itself never started."""
+    lab = one().job("train").schedule().reports("train/* preparing")
+    lab.hosts[W].reboot()
+    token = lab.attempt("train").token
+    said = AttemptReport(token=token, state=RemoteState.NOSTART, exit_code=0, cause="setup")
+    lab.answers(lab.answer_of("w", said))
+    assert (lab.task("train").state, lab.attempt("train").started_at) == (TaskState.PENDING, None)
 
 
 def test_a_success_that_a_stop_came_too_late_for_is_not_run_again() -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from threading import Event
 
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.job import JobState
 from iris_cli.core.limits import Limits
+from iris_cli.core.observations import SilenceKind
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.task import AttemptState
+from iris_cli.ops import cycle
+from iris_cli.ops.dispatch import Dispatcher
 from iris_cli.ops.workers import uncordon
 from tests.support.fake_runner import Site
 
 W0 = WorkerId("w0")
+SAFETY_NET = 60.0  # seconds
 
 
 def test_a_host_that_prepares_and_never_starts_keeps_no_cycle_from_ending(tmp_path: Path) -> None:
@@ -81,3 +87,40 @@ def test_a_rank_that_is_never_started_ends_the_round_as_a_refusal(tmp_path: Path
     assert (job.refused_rounds, job.failed_rounds, job.preempted_rounds) == (1, 0, 0)
     site.cycle(1.0)
     assert sorted(site.hosts["w1"].running + site.hosts["w2"].running) == ["train/task-0", "train/task-1"]
+
+
+def test_what_is_never_started_is_given_up_too_where_a_cycle_is_over_before_one_start_is(
+    tmp_path: Path,
+) -> None:
+    """As in `iris watch`: whoever is told to start something takes as long over his answer as a cycle lasts."""
+    site = Site(tmp_path, "w0")
+    host, session = site.hosts["w0"], site.session()
+    host.never_starts = True
+    site.launch("one")
+    with Dispatcher(session) as dispatcher:
+        for _ in range(20):
+            over = Event()
+            host.meanwhile["go"] = partial(over.wait, SAFETY_NET)
+            cycle.run(session, dispatcher, patience=0.05)
+            over.set()
+            if session.cluster.workers[W0].refusals:
+                break
+            site.clock.time += 61.0
+        assert site.task("one").attempts[0].held_up == "w0 was told to start it, and did not"
+
+
+def test_who_could_not_be_told_to_start_something_is_not_to_blame_that_it_does_not(tmp_path: Path) -> None:
+    site = Site(tmp_path, "w0")
+    host, session = site.hosts["w0"], site.session()
+    host.never_starts = True
+    site.launch("one")
+    site.cycle()
+    with Dispatcher(session) as dispatcher:
+        for _ in range(5):
+            host.meanwhile["poll"] = partial(setattr, host, "silence", SilenceKind.UNREACHABLE)
+            host.meanwhile["go"] = partial(setattr, host, "silence", None)
+            cycle.run(session, dispatcher)
+            dispatcher.attend()
+            site.clock.time += 61.0
+    assert site.attempt("one").held_up == ""
+    assert host.calls.count("go") > 3

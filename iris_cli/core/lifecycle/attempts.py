@@ -152,7 +152,8 @@ def outlasted(draft: Draft, attempt_id: AttemptId, report: AttemptReport, error:
 
     A success is one. Any other exit may be the shutdown's doing, and says nothing of the program.
     """
-    if report.exit_code is not None and reason_of_exit(report.exit_code, report.cause) in _SAID_AND_DONE:
+    code = report.exit_code if report.state is RemoteState.EXITED else None  # else it is that of a set-up
+    if code is not None and reason_of_exit(code, report.cause) in _SAID_AND_DONE:
         # When that was, its clock can't tell any more.
         return _exited(draft, attempt_id, replace(report, started_ago=None, ended_ago=None))
     return worker_gone(draft, attempt_id, error)
