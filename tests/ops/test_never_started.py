@@ -89,6 +89,10 @@ def test_a_rank_that_is_never_started_ends_the_round_as_a_refusal(tmp_path: Path
     assert sorted(site.hosts["w1"].running + site.hosts["w2"].running) == ["train/task-0", "train/task-1"]
 
 
+def hold(over: Event) -> None:
+    over.wait(SAFETY_NET)
+
+
 def test_what_is_never_started_is_given_up_too_where_a_cycle_is_over_before_one_start_is(
     tmp_path: Path,
 ) -> None:
@@ -100,7 +104,7 @@ def test_what_is_never_started_is_given_up_too_where_a_cycle_is_over_before_one_
     with Dispatcher(session) as dispatcher:
         for _ in range(20):
             over = Event()
-            host.meanwhile["go"] = partial(over.wait, SAFETY_NET)
+            host.meanwhile["go"] = partial(hold, over)
             cycle.run(session, dispatcher, patience=0.05)
             over.set()
             if session.cluster.workers[W0].refusals:

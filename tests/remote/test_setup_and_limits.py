@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.observations import RemoteState
+from iris_cli.core.ids import Token
+from iris_cli.core.observations import AttemptReport, RemoteState
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
 from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in, until
@@ -135,22 +136,36 @@ def test_what_a_dead_caller_left_half_prepared_is_not_prepared_and_can_be_finish
     assert (tmp_path / "ran").read_text() == "one\n"
 
 
+def past_its_limit(
+    host: WorkerHost, script: str, there: Path, lines: int, grace: float
+) -> tuple[Token, AttemptReport]:
+    """Run a task into a time limit, one that is long enough for it to have written so many lines before.
+
+    How long that takes is for the machine to say.
+    """
+    for limit in (0.5, 2.0, 8.0, 32.0):
+        there.write_text("")
+        token = host.launch("sh", "-c", script, str(there), timeout=limit, grace=grace)
+        report = host.wait(token)
+        if there.read_text().count("\n") == lines:
+            return token, report
+    raise AssertionError("the task never came so far")
+
+
 def test_the_time_limit_ends_the_whole_tree_and_says_timeout(host: WorkerHost, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = 'trap "" TERM; (setsid sleep 1000 & echo $! >>"$0"; wait) & echo $$ >>"$0"; while :; do sleep 0.05; done'
-    token = host.launch("sh", "-c", script, str(pids), timeout=0.5, grace=0.5)
-    report = host.wait(token)
+    token, report = past_its_limit(host, script, pids, lines=2, grace=0.5)
     assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 137, "timeout")
-    assert len(pids_in(pids)) == 2
     assert not any(is_alive(pid) for pid in pids_in(pids))
     assert not marked(token)
 
 
-def test_a_task_may_end_well_within_its_grace_and_it_is_still_a_timeout(host: WorkerHost) -> None:
-    token = host.launch(
-        "sh", "-c", "trap 'echo saved; exit 0' TERM; while :; do sleep 0.05; done", timeout=0.3, grace=60
-    )
-    report = host.wait(token)
+def test_a_task_may_end_well_within_its_grace_and_it_is_still_a_timeout(
+    host: WorkerHost, tmp_path: Path
+) -> None:
+    script = "trap 'echo saved; exit 0' TERM; echo ready >\"$0\"; while :; do sleep 0.05; done"
+    token, report = past_its_limit(host, script, tmp_path / "ready", lines=1, grace=60)
     assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 0, "timeout")
     assert host.output(token) == b"saved\n"
 
