@@ -8,7 +8,7 @@ the reason. Else the reasons are all that keeps those who do from serving now.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from operator import or_
 
 from iris_cli.core.constraints import Constraint
@@ -26,13 +26,13 @@ from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.scheduling.verdicts import (
     Case,
     Refusal,
+    Tally,
     Verdict,
     availability,
     judge,
     near_misses,
     selection,
     sift,
-    tally,
 )
 from iris_cli.core.scheduling.what_if import Change, Record
 
@@ -101,6 +101,9 @@ class Explanation:
     change: Change | None = None
 
 
+Survey = tuple[dict[int, Verdict], Tally]
+
+
 class Explainer:
     """Explains at the end of a cycle, once for each requirement and only when asked."""
 
@@ -108,6 +111,7 @@ class Explainer:
         self._context = context
         self._record = record
         self._turns = Turns(record)
+        self._surveys: dict[Requirement, Survey] = {}
         self._reasons: dict[tuple[Requirement, int], tuple[Reason, ...]] = {}
 
     def reasons(self, requirement: Requirement, entry: TaskId | JobId) -> tuple[Reason, ...]:
@@ -170,8 +174,16 @@ class Explainer:
 
     def _open_to(self, entry: TaskId | JobId) -> int:
         """The workers that nobody else has reserved."""
-        own = [position for position, job in self._context.reserved_by.items() if job == entry]
-        return self._context.open | mask_of(own)
+        own = self._own.get(entry, 0) if isinstance(entry, str) else 0
+        return self._context.open | own
+
+    @cached_property
+    def _own(self) -> dict[JobId, int]:
+        """By job, the workers that are kept for it."""
+        found: dict[JobId, list[int]] = {}
+        for position, job in self._context.reserved_by.items():
+            found.setdefault(job, []).append(position)
+        return {job: mask_of(positions) for job, positions in found.items()}
 
     def _near_miss(self, case: Case, verdict: Verdict) -> NearMiss:
         assert verdict.kind is not None
@@ -205,8 +217,14 @@ class Explainer:
                 yield self._unavailable(requirement, refusal, requirement.selected.bit_count())
 
     def _of_groups(self, case: Case, shape: Shape) -> Iterator[Reason]:
-        verdicts = judge(case, shape)
-        refusals = tally(verdicts)
+        verdicts, tally = self._survey(case.requirement, shape)
+        own = case.open & ~self._context.open
+        if own:  # what is kept for somebody changes the verdict on its own groups alone
+            at = self._context.fleet.groups(shape.group_by).at
+            touched = frozenset(at[position] for position in positions_of(own)) - {-1}
+            before = [verdict for verdict in map(verdicts.get, touched) if verdict is not None]
+            tally = tally.but(before, judge(case, shape, touched))
+        refusals = tally.refusals()
         unfit = [refusal for refusal in refusals if refusal.kind.rank <= ReasonKind.GROUP_SHAPE.rank]
         serving = len(verdicts) - sum(refusal.units for refusal in unfit)
         if serving >= shape.groups:
@@ -218,7 +236,16 @@ class Explainer:
             text = wording.too_few(shape, serving)
             yield Reason(kind=ReasonKind.GROUP_SHAPE, text=text, need=shape.groups, have=serving)
         else:
-            yield self._wrong_shape(shape, [verdict.group for verdict in verdicts])
+            yield self._wrong_shape(shape, [verdict.group for verdict in verdicts.values()])
+
+    def _survey(self, requirement: Requirement, shape: Shape) -> Survey:
+        """The verdicts on groups by number, where nothing is kept for whoever asks; counted once."""
+        found = self._surveys.get(requirement)
+        if found is None:
+            verdicts = judge(Case(self._context, requirement, self._context.open), shape)
+            by_number = {verdict.group.number: verdict for verdict in verdicts}
+            found = self._surveys[requirement] = by_number, Tally(verdicts)
+        return found
 
     def _wrong_shape(self, shape: Shape, groups: list[Group]) -> Reason:
         largest = _largest(groups)

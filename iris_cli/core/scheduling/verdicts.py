@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from iris_cli.core.constraints import AttributeValue
@@ -91,15 +92,39 @@ def sift(workers: int, stages: list[Stage]) -> list[Refusal]:
     return refusals
 
 
-def tally(verdicts: list[Verdict]) -> list[Refusal]:
-    """The refusals of groups, by kind in order of precedence."""
-    found: dict[ReasonKind, Refusal] = {}
-    for group, kind, lacking in verdicts:
+class Tally:
+    """Verdicts on groups, counted by kind."""
+
+    def __init__(self, verdicts: Iterable[Verdict]) -> None:
+        self._lacking: defaultdict[ReasonKind, int] = defaultdict(int)
+        self._rests: defaultdict[ReasonKind, Counter[int]] = defaultdict(Counter)
+        for each in verdicts:
+            self._count(each, 1)
+
+    def refusals(self) -> list[Refusal]:
+        """What they come to, in order of precedence."""
+        return [
+            Refusal(kind, rests.total(), self._lacking[kind], max(+rests))
+            for kind, rests in sorted(self._rests.items(), key=lambda item: item[0].rank)
+            if rests.total()
+        ]
+
+    def but(self, before: Iterable[Verdict], now: Iterable[Verdict]) -> Tally:
+        """The same with other verdicts on some groups."""
+        other = Tally(())
+        other._lacking.update(self._lacking)
+        other._rests.update((kind, rests.copy()) for kind, rests in self._rests.items())
+        for each in before:
+            other._count(each, -1)
+        for each in now:
+            other._count(each, 1)
+        return other
+
+    def _count(self, verdict: Verdict, times: int) -> None:
+        group, kind, lacking = verdict
         if kind is not None:
-            _, units, before, have = found.get(kind, Refusal(kind, 0, 0))
-            rest = len(group.members) - lacking.bit_count()
-            found[kind] = Refusal(kind, units + 1, before | lacking, max(have, rest))
-    return sorted(found.values(), key=lambda refusal: refusal.kind.rank)
+            self._lacking[kind] ^= lacking  # no worker is in two groups
+            self._rests[kind][len(group.members) - lacking.bit_count()] += times
 
 
 def near_misses(case: Case) -> list[Verdict]:
@@ -143,11 +168,12 @@ def _distance(verdict: Verdict) -> tuple[int, int, int]:
     return -verdict.kind.rank, verdict.lacking.bit_count(), verdict.group.number
 
 
-def judge(case: Case, shape: Shape) -> list[Verdict]:
-    """A verdict on every group that has workers with a compatible device."""
+def judge(case: Case, shape: Shape, among: Collection[int] | None = None) -> list[Verdict]:
+    """A verdict on every group, or each of these numbers, that has workers with a compatible device."""
     first, later = selection(case.requirement), availability(case)
     groups = case.context.fleet.groups(shape.group_by).groups
-    return [_judge(group, shape, first, later) for group in groups if group.mask & case.requirement.equipped]
+    there = groups if among is None else [groups[number] for number in sorted(among)]
+    return [_judge(group, shape, first, later) for group in there if group.mask & case.requirement.equipped]
 
 
 def refused_before(case: Case, number: int) -> Iterator[Verdict]:

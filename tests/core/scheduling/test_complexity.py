@@ -112,6 +112,25 @@ def test_twice_as_many_workers_cost_at_most_twice_as_much(workers: Callable[[int
     assert four - twice <= 1.05 * 2 * (twice - few)
 
 
+def with_reasons_of_those_that_keep_slices(workers: Sequence[Worker]) -> int:
+    queue = gangs(len(workers) // 8)
+    known, tasks = {each.id: each for each in queue}, pending(queue)
+
+    def act() -> None:
+        result = find_assignments(tasks, workers, known.get, 1000.0)
+        assert len(result.reservations) == len(dict(result.waiting)) == len(queue)
+
+    return calls(act)
+
+
+@pytest.mark.parametrize("workers", [full])
+def test_twice_as_many_gangs_that_keep_twice_as_many_slices_cost_twice_as_much_to_tell_about(
+    workers: Callable[[int], list[Worker]],
+) -> None:
+    few, twice, four = (with_reasons_of_those_that_keep_slices(workers(slices)) for slices in (40, 80, 160))
+    assert four - twice <= 1.05 * 2 * (twice - few)
+
+
 def evaluations(monkeypatch: pytest.MonkeyPatch, workers: Sequence[Worker], queue: Sequence[Job]) -> int:
     """How often a constraint is held against attributes."""
     count = 0
