@@ -112,6 +112,7 @@ class Explainer:
         self._record = record
         self._turns = Turns(record)
         self._surveys: dict[Requirement, Survey] = {}
+        self._told: dict[tuple[Requirement, Refusal, int], Reason] = {}
         self._reasons: dict[tuple[Requirement, int], tuple[Reason, ...]] = {}
 
     def reasons(self, requirement: Requirement, entry: TaskId | JobId) -> tuple[Reason, ...]:
@@ -272,6 +273,13 @@ class Explainer:
         return Reason(kind=kind, text=text, need=need, refused=refused)
 
     def _unavailable(self, requirement: Requirement, refusal: Refusal, serving: int) -> Reason:
+        """Told once: gangs that keep workers for themselves differ in little else."""
+        key = requirement, refusal, serving
+        if key not in self._told:
+            self._told[key] = self._tell(*key)
+        return self._told[key]
+
+    def _tell(self, requirement: Requirement, refusal: Refusal, serving: int) -> Reason:
         kind, units, lacking, have = refusal
         text = wording.unavailable(self._context, requirement, refusal, serving)
         if kind is ReasonKind.BEHIND:

@@ -35,6 +35,10 @@ def full(slices: int) -> list[Worker]:
     return [training(worker, by=worker.id.rpartition("-")[0]) for worker in fleet(slices)]
 
 
+def full_of_one(slices: int) -> list[Worker]:
+    return [training(worker) for worker in fleet(slices)]
+
+
 def singles(count: int, cpu: float = 1) -> list[Job]:
     """Twenty signatures that share their constraints."""
     return [
@@ -123,7 +127,7 @@ def with_reasons_of_those_that_keep_slices(workers: Sequence[Worker]) -> int:
     return calls(act)
 
 
-@pytest.mark.parametrize("workers", [full])
+@pytest.mark.parametrize("workers", [full, full_of_one])
 def test_twice_as_many_gangs_that_keep_twice_as_many_slices_cost_twice_as_much_to_tell_about(
     workers: Callable[[int], list[Worker]],
 ) -> None:
