@@ -251,10 +251,10 @@ def _contents(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     return attrgetter(*names) if names else lambda _: ()
 
 
-def _refuse(_: Any, name: str, *_value: object) -> None:
+def _refuse(_: Any, name: str, *value: object) -> None:
     from dataclasses import FrozenInstanceError
 
-    raise FrozenInstanceError(f"field {name!r} can't be changed")
+    raise FrozenInstanceError(f"cannot {'assign to' if value else 'delete'} field {name!r}")
 
 
 def _set_state(self: Any, state: tuple[None, Mapping[str, Any]]) -> None:

@@ -30,11 +30,9 @@ class Output:
     def console(self) -> Console:
         from rich.console import Console
 
-        wanted = self.color and "NO_COLOR" not in os.environ
-        # Where nobody reads a terminal the width is generous: a pipe must not lose the end of a line.
-        width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "200"))
+        wanted = self.color and not os.environ.get("NO_COLOR")
         return Console(
-            no_color=not wanted, highlight=False, markup=False, emoji=False, width=width, soft_wrap=False
+            no_color=not wanted, highlight=False, markup=False, emoji=False, width=_width(), soft_wrap=False
         )
 
     def show(self, renderable: RenderableType) -> None:
@@ -60,3 +58,12 @@ class Output:
 
     def flush(self) -> None:
         sys.stdout.flush()
+
+
+def _width() -> int | None:
+    """In characters; None is that of the terminal."""
+    if sys.stdout.isatty():
+        return None
+    said = os.environ.get("COLUMNS", "")
+    # Where nobody reads a terminal the width is generous: a pipe must not lose the end of a line.
+    return int(said) if said.isdecimal() and int(said) > 0 else 200

@@ -87,7 +87,7 @@ class LogPrinter:
 
     @property
     def _is_colorful(self) -> bool:
-        return self.output.color and "NO_COLOR" not in os.environ and sys.stdout.isatty()
+        return self.output.color and not os.environ.get("NO_COLOR") and sys.stdout.isatty()
 
 
 def readable(text: str) -> str:

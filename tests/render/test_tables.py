@@ -114,6 +114,15 @@ def test_rows_that_differ_only_in_name_are_one_line() -> None:
     assert folded(rows, lambda row: row[0], lambda row: (row[1],)) == [("w-[0,2]", "idle"), ("w-1", "busy")]
 
 
+@pytest.mark.parametrize("width", ["", "abc", "0", "-5", " 80 x"])
+def test_a_width_that_is_none_is_not_used(
+    width: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    Output().show("word " * 30)
+    assert capsys.readouterr().out.count("\n") == 1
+
+
 def test_colours_only_on_a_terminal(tmp_path: Path, screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
     show = partial(show_cluster, status=cluster_status(session_of(busy(), tmp_path / "state")))
     assert "\x1b" not in screen.text(show)
@@ -121,3 +130,7 @@ def test_colours_only_on_a_terminal(tmp_path: Path, screen: Screen, monkeypatch:
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b[32mRUNNING" in screen.text(show)
     assert "\x1b[32m" not in screen.text(show, output=Output(color=False))
+    monkeypatch.setenv("NO_COLOR", "")  # says nothing
+    assert "\x1b[32mRUNNING" in screen.text(show)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[32m" not in screen.text(show)
