@@ -255,7 +255,8 @@ class TaskRunning(AttemptEvent):
 class AttemptHeldUp(AttemptEvent):
     """The worker has it, was told to start it, and did not. That it is to be stopped now is another event.
 
-    If it has not started by then either, it counts as a refusal.
+    If it has not started by then either, it counts as a refusal. Of all that a worker holds up at the same time the
+    first one counts against it.
     """
 
     error: str

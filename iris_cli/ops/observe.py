@@ -35,6 +35,8 @@ from iris_cli.ops.facts import facts_of
 from iris_cli.ops.plausible import Seen, believed
 from iris_cli.ops.session import ReadAt, Session
 
+_ON_ITS_WAY = frozenset({RemoteState.PREPARING, RemoteState.LAUNCHING})
+
 States = dict[Token, RemoteState]
 """What workers said last about each token."""
 
@@ -287,7 +289,12 @@ def _weigh_one(session: Session, draft: Draft, answer: Answer) -> States:
 
 
 def _aged(report: AttemptReport, waited: float, lived: float) -> AttemptReport:
-    """The report as it is now, that long after it was heard; nothing happened before the attempt was assigned."""
+    """The report as it is now, that long after it was heard; nothing happened before the attempt was assigned.
+
+    What was on its way then may be there by now: how long it took is known up to that moment only.
+    """
+    if report.state in _ON_ITS_WAY:
+        waited = 0.0
     started, ended = (
         None if ago is None else min(round(ago + waited, 3), lived)
         for ago in (report.started_ago, report.ended_ago)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from iris_cli.core import AttemptState, EndReason, TaskState, WorkerId
@@ -9,6 +11,7 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import identity
 from iris_cli.core.observations import AttemptReport, RemoteState, WorkerReport
 from iris_cli.core.outcome import End
+from iris_cli.core.worker import WorkerCondition
 from tests.support.lab import START, Lab
 
 W = WorkerId("w")
@@ -116,3 +119,17 @@ def test_after_a_reboot_nothing_ends_before_all_that_ran_there_was_asked_for() -
         identity.probed(draft, lab.hosts[W].facts, lab.limits)
     assert lab.last == ()
     assert lab.reports("train/* exited 0").task("train").state is TaskState.SUCCEEDED
+
+
+def test_a_host_that_cannot_tell_its_boot_was_not_rebooted_for_that() -> None:
+    """As when it has no room for one more open file."""
+    lab = busy()
+    known = lab.hosts[W].facts
+    lost = AttemptReport(token=lab.attempt("train").token, state=RemoteState.LOST)
+    lab.answers(WorkerReport(worker=W, boot_id="", incarnation=known.incarnation, attempts=(lost,)))
+    assert lab.attempt("train").state is AttemptState.RUNNING
+    with lab.transaction() as draft:
+        identity.probed(draft, replace(known, boot_id=""), lab.limits)
+    assert (lab.attempt("train").live, lab.the_worker("w").boot_id) == (True, known.boot_id)
+    assert lab.the_worker("w").condition is WorkerCondition.UNTRUSTED
+    assert lab.probe("w").the_worker("w").condition is WorkerCondition.HEALTHY

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
 
+import pytest
+
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.job import JobState
 from iris_cli.core.limits import Limits
-from iris_cli.core.observations import SilenceKind
+from iris_cli.core.observations import AttemptReport, RemoteState, SilenceKind
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.task import AttemptState
-from iris_cli.ops import cycle
+from iris_cli.ops import cycle, observe
 from iris_cli.ops.dispatch import Dispatcher
 from iris_cli.ops.workers import uncordon
 from tests.support.fake_runner import Site
@@ -75,6 +78,37 @@ def test_a_host_that_starts_nothing_is_quarantined_and_costs_no_task_more_than_i
     end = site.task("one").end
     assert end is not None
     assert (site.state_of("one"), end.reason) == (JobState.FAILED, EndReason.DISPATCH_FAILED)
+
+
+def test_what_a_host_holds_up_at_the_same_time_is_one_refusal(tmp_path: Path) -> None:
+    site = Site(tmp_path, "w0")
+    site.hosts["w0"].never_starts = True
+    site.launch("sweep", replicas=3, cpu=0.5)
+    site.cycle()
+    site.cycle(61.0)
+    assert all(task.attempts[0].held_up for task in site.cluster.tasks_of(JobId("sweep")))
+    worker = site.cluster.workers[W0]
+    assert (worker.refusals, worker.quarantined) == (1, False)
+    assert worker.cooldown_until == site.clock.now() + 10.0
+
+
+@pytest.mark.parametrize("state", [RemoteState.PREPARING, RemoteState.LAUNCHING])
+def test_what_was_on_its_way_when_it_was_heard_of_is_not_late_because_nobody_weighed_it(
+    tmp_path: Path, state: RemoteState
+) -> None:
+    """This machine slept in between, or somebody else held the lock."""
+    site = Site(tmp_path, "w0")
+    host, session = site.hosts["w0"], site.session()
+    host.never_starts = True
+    site.launch("one", setup="true")
+    site.cycle()
+    known, heard_at = observe.known_of(site.cluster, W0), site.clock.now()
+    (token,) = known.attempts
+    said = replace(host.report(()), attempts=(AttemptReport(token=token, state=state, started_ago=1.0),))
+    site.clock.time += 8 * 3600.0
+    with session.transaction() as draft:
+        observe.weigh(session, draft, [observe.Answer(said, heard_at, known)])
+    assert site.attempt("one").state is AttemptState.ASSIGNED
 
 
 def test_a_rank_that_is_never_started_ends_the_round_as_a_refusal(tmp_path: Path) -> None:

@@ -358,3 +358,16 @@ def test_where_no_logind_runs_its_configuration_says_nothing(make_host: MakeHost
     (tmp_path / "root/etc/systemd/logind.conf").write_text("[Login]\nKillUserProcesses=yes\n")
     host = make_host(paths=HostPaths(root=str(tmp_path / "root")), env={"USER": "ann"})
     assert host.probe().warnings == ()
+
+
+def test_a_boot_id_that_cannot_be_read_now_is_none_and_never_replaced_by_the_time_of_the_boot(
+    make_host: MakeHost, tmp_path: Path
+) -> None:
+    proc = tmp_path / "proc"
+    (proc / "sys/kernel/random/boot_id").mkdir(parents=True)
+    (proc / "self").symlink_to("/proc/self")
+    for name in ("uptime", "meminfo", "cpuinfo", "mounts"):
+        (proc / name).symlink_to(f"/proc/{name}")
+    (proc / "stat").write_text("btime 1700000000\n")
+    host = make_host("dash", paths=HostPaths(proc=str(proc)))
+    assert host.probe().boot_id == ""

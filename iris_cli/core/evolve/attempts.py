@@ -76,9 +76,10 @@ def _task_running(cluster: Cluster, event: ev.TaskRunning, _at: float) -> None:
 def _attempt_held_up(cluster: Cluster, event: ev.AttemptHeldUp, _at: float) -> None:
     if cluster.attempt(event.attempt_id).started_at is not None:
         raise illegal(event, cluster.tasks[event.task])
-    task = _change_attempt(cluster, event, held_up=event.error)
-    worker = cluster.workers[task.attempts[event.attempt].worker]
-    cluster.workers[worker.id] = replace(worker, refusals=worker.refusals + 1)
+    worker = cluster.workers[cluster.attempt(event.attempt_id).worker]
+    first = not any(cluster.attempt(other).held_up for other in worker.claims)
+    _change_attempt(cluster, event, held_up=event.error)
+    cluster.workers[worker.id] = replace(worker, refusals=worker.refusals + first)
 
 
 def _attempt_orphaned(cluster: Cluster, event: ev.AttemptOrphaned, _at: float) -> None:

@@ -110,11 +110,13 @@ def give_back(draft: Draft, unable: Container[JobId]) -> list[JobId]:
 
 def held_up(draft: Draft, attempt_id: AttemptId, limits: Limits) -> None:
     """The worker was told to start it, and did not: it is fenced, and the worker treated as if it had refused."""
-    attempt = draft.cluster.attempt(attempt_id)
-    error = f"{attempt.worker} was told to start it, and did not"
+    worker = draft.cluster.attempt(attempt_id).worker
+    refusals = draft.cluster.workers[worker].refusals
+    error = f"{worker} was told to start it, and did not"
     draft.record(AttemptHeldUp(task=attempt_id.task, attempt=attempt_id.number, error=error))
     jobs.stop(draft, attempt_id, EndReason.DISPATCH_FAILED)
-    workers.refused(draft, attempt.worker, error, limits)
+    if draft.cluster.workers[worker].refusals > refusals:
+        workers.refused(draft, worker, error, limits)
 
 
 def ended(draft: Draft, attempt_id: AttemptId, end: End) -> None:

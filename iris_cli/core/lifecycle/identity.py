@@ -22,7 +22,7 @@ def answered(draft: Draft, report: WorkerReport, limits: Limits) -> bool:
         return (
             False  # there is nothing yet that this answer could be compared with, or more to be known first
         )
-    if report.incarnation != worker.incarnation:
+    if report.incarnation != worker.incarnation or _is_untold(worker, report.boot_id):
         workers.untrusted(draft, worker.id, _doubt(worker, report.boot_id), limits)
         return False
     if report.boot_id != worker.boot_id:
@@ -42,7 +42,8 @@ def probed(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: bool 
     known = bool(worker.incarnation)
     rebooted = known and found.boot_id != worker.boot_id
     replaced = known and found.incarnation != worker.incarnation
-    doubt = _doubt(worker, found.boot_id) if rebooted and replaced else _moved(worker, found)
+    untold = _is_untold(worker, found.boot_id)
+    doubt = _doubt(worker, found.boot_id) if untold or (rebooted and replaced) else _moved(worker, found)
     if not known:
         doubt = ghosts.elsewhere(draft.cluster, worker.id, found.boot_id, found.incarnation)
     if doubt and not trusted:
@@ -75,7 +76,14 @@ def _fence(draft: Draft, worker_id: WorkerId) -> None:
             jobs.stop(draft, attempt_id, reason)
 
 
+def _is_untold(worker: Worker, boot_id: str) -> bool:
+    """Whether a host can't tell its boot as it could before: that proves nothing."""
+    return bool(worker.boot_id) and not boot_id
+
+
 def _doubt(worker: Worker, boot_id: str) -> str:
+    if _is_untold(worker, boot_id):
+        return "it can't tell any more since which boot it is up"
     if boot_id == worker.boot_id:
         return "its iris directory was removed or replaced since the last probe"
     return "another boot and another incarnation: the host may have been re-created"

@@ -59,6 +59,8 @@ if [ -r "$iris_proc/self/stat" ]; then
     boot_id() {
         boot=
         read -r boot 2>/dev/null <"$iris_proc/sys/kernel/random/boot_id" && return
+        # Where it only can't be read now, another word for the boot would be taken for another boot.
+        [ ! -e "$iris_proc/sys/kernel/random/boot_id" ] || return
         while read -r word rest; do
             [ "$word" = btime ] && boot=btime-$rest
         done <"$iris_proc/stat"
