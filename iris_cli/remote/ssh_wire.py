@@ -78,15 +78,28 @@ class Wire(paramiko.Transport):
             pass
 
     def prove(self: Any, user: str, key: paramiko.PKey) -> None:
-        """Authenticate. This thread signs and not the one that reads: an agent may ask its user first."""
-        done = threading.Event()
+        """Authenticate. The thread that reads doesn't sign: an agent may ask its user first."""
+        done, failures = threading.Event(), list[Exception]()
+
+        def sign() -> None:
+            try:
+                self.auth_handler._handler_table[MSG_SERVICE_ACCEPT](self._service)
+            except Exception as error:  # raised again below
+                failures.append(error)
+                done.set()
+
         self._service = None
         self.auth_publickey(user, key, done)
         self.await_event(done)
         if self._service is not None:
             done.clear()
-            self.auth_handler._handler_table[MSG_SERVICE_ACCEPT](self._service)
+            if isinstance(key, paramiko.AgentKey):  # the user may be away for longer than the call may take
+                threading.Thread(target=sign, name="iris-ssh-sign", daemon=True).start()
+            else:
+                sign()
             self.await_event(done)
+        if failures:
+            raise failures[0]
         self.auth_handler.wait_for_response(done)
 
     def hang_up(self) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from paramiko import AgentKey, SSHException
 
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer, Target
 from tests.support.relay import relay
 from tests.support.sshd import PATIENCE, SshLab, write_key
+from tests.support.worker_host import until
 
 pytestmark = pytest.mark.ssh
 
@@ -152,6 +155,35 @@ def test_without_a_configured_key_the_agent_is_asked(ssh_lab: SshLab, ssh: SshTr
     (host,) = ssh_lab()
     subprocess.run(["ssh-add", "-q", str(ssh_lab.client_key)], check=True, env=os.environ)
     assert answers(ssh, host.target(key=""))
+
+
+def test_an_agent_whose_user_is_away_keeps_nobody_from_connecting_later(
+    ssh_lab: SshLab, ssh: SshTransport, agent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (host,) = ssh_lab()
+    subprocess.run(["ssh-add", "-q", str(ssh_lab.client_key)], check=True, env=os.environ)
+    is_back = threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(AgentKey, "sign_ssh_data", lambda *_, **__: is_back.wait())
+        with pytest.raises(NoAnswer):
+            ssh.run(host.target(key=""), b"true", connect_timeout=1.0, timeout=1.0)
+        dialer = ssh._loaded()
+        until(lambda: not any(slot.lock.locked() for slot in dialer._slots.values()))
+    is_back.set()
+    assert answers(ssh, host.target(key=""))
+
+
+def test_an_agent_that_refuses_to_sign_is_named(
+    ssh_lab: SshLab, ssh: SshTransport, agent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (host,) = ssh_lab()
+    subprocess.run(["ssh-add", "-q", str(ssh_lab.client_key)], check=True, env=os.environ)
+
+    def refuse(*_: object, **__: object) -> bytes:
+        raise SSHException("key cannot be used for signing")  # as the library says it
+
+    monkeypatch.setattr(AgentKey, "sign_ssh_data", refuse)
+    assert "cannot be used for signing" in refusal(ssh, host.target(key="")).detail
 
 
 def test_an_agent_that_is_gone_is_no_obstacle(

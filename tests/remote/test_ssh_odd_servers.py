@@ -143,14 +143,20 @@ def test_a_key_that_takes_long_to_sign_with_delays_no_other(
         assert waiting.result() == b"at last\n"
 
 
-def test_keys_that_we_want_to_exchange_cost_no_answer(
+def test_keys_that_we_want_to_exchange_cost_no_connection(
     ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until the server hears of it, it goes on: a channel may end meanwhile, which is to be confirmed."""
+    """Until the server hears of it, it goes on: a channel may end meanwhile, which is to be confirmed.
+
+    Other calls may share the connection.
+    """
     (host,) = ssh_lab()
     monkeypatch.setattr(Packets, "REKEY_BYTES", 20_000)
-    for size in range(0, 60_000, 1000):
-        assert _answer(ssh, host.target(), b"exec head -c %d /dev/zero\n" % size) == bytes(size)
+    with relay(host.port, Fault(piece=15_000, delay=0.01)) as way:
+        for size in range(50_000, 60_000, 2000):
+            script = b"exec head -c %d /dev/zero\n" % size
+            assert _answer(ssh, host.target(port=way.port), script) == bytes(size)
+        assert way.connections == 1
 
 
 def test_pieces_of_any_size_are_put_together_when_packets_hide_their_length(
