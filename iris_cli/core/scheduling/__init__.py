@@ -2,7 +2,7 @@
 
 from iris_cli.core.scheduling.ahead import Taker
 from iris_cli.core.scheduling.cycle import SchedulingResult, Waiting, WaitingKey, find_assignments
-from iris_cli.core.scheduling.explain import ConstraintCount, DimensionCount, Explanation, NearMiss
+from iris_cli.core.scheduling.explanation import ConstraintCount, DimensionCount, Explanation, NearMiss
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.plan import Plan, plan
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind

@@ -65,24 +65,13 @@ def _proposals(case: Case, job: Job, nearest: list[Verdict]) -> Iterator[Change]
     yield from _reductions(case)
 
 
-def _at_start(case: Case) -> int:
-    """The workers that had room before anybody got something in this cycle."""
-    need, (cpu, memory, gpus, chips) = case.requirement.need, case.context.dimensions
-    return (
-        cpu.at_start[need.cpu_millis]
-        & memory.at_start[need.memory]
-        & gpus.at_start[need.gpus]
-        & chips.at_start[need.chips]
-    )
-
-
 # What to ask for instead
 
 
 def _relaxations(case: Case) -> Iterator[Change]:
     """Each constraint left out, each taint tolerated, where workers would do then if nobody came before."""
     fleet, requirement = case.context.fleet, case.requirement
-    ready = fleet.healthy & fleet.rested & fleet.settled & requirement.equipped & _at_start(case)
+    ready = fleet.healthy & fleet.rested & fleet.settled & requirement.equipped & case.had_room
     for dropped in requirement.required:
         allowed = fleet.everyone
         for constraint in requirement.required:
@@ -174,7 +163,7 @@ def _after_end_of(case: Case, group: Group, job: JobId) -> int:
         )
         if claims and then.covers(requirement.need):
             freed.append(position)
-    return requirement.eligible & _at_start(case) | requirement.healthy & mask_of(freed)
+    return requirement.eligible & case.had_room | requirement.healthy & mask_of(freed)
 
 
 def _recovery(worker: Worker) -> ChangeKind:

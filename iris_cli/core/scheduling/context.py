@@ -60,6 +60,15 @@ class SchedulingContext:
             & self.chips.now[need.chips]
         )
 
+    def had_room(self, need: Amounts) -> int:
+        """The same before anybody got something in this cycle."""
+        return (
+            self.cpu.at_start[need.cpu_millis]
+            & self.memory.at_start[need.memory]
+            & self.gpus.at_start[need.gpus]
+            & self.chips.at_start[need.chips]
+        )
+
     def has_room(self, position: int, parcel: Parcel) -> bool:
         """Whether one worker has room for one task now."""
         signs = self._packing.signs

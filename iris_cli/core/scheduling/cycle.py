@@ -14,7 +14,8 @@ from iris_cli.core.limits import Limits
 from iris_cli.core.scheduling.capacity import Amounts
 from iris_cli.core.scheduling.choice import Choices
 from iris_cli.core.scheduling.context import SchedulingContext
-from iris_cli.core.scheduling.explain import Explainer, Explanation
+from iris_cli.core.scheduling.explain import Explainer
+from iris_cli.core.scheduling.explanation import Explanation
 from iris_cli.core.scheduling.feasibility import Requirement
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import GangPlacer, malformed
@@ -97,7 +98,7 @@ def find_assignments(
     backoff_max: float = 600.0,
     unconfirmed_stops: UnconfirmedStops = (),
 ) -> SchedulingResult:
-    """Decide who is placed where. `now` in seconds since the epoch. The tasks may be grouped by job already.
+    """Decide who is placed where. `now` in seconds since the epoch. Tasks grouped by job are all pending.
 
     The same input in any order gives the same result, and nothing of it is changed. Capacity is what the
     claims of the workers leave. Workers in `unconfirmed_stops` take nothing new. A gang that has waited for

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from functools import cached_property, partial, reduce
 from operator import or_
 
-from iris_cli.core.constraints import Constraint
-from iris_cli.core.dataclass import dataclass, replace
+from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.scheduling import wording
@@ -20,6 +19,7 @@ from iris_cli.core.scheduling.ahead import Taker, Turns
 from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, mask_of, positions_of
 from iris_cli.core.scheduling.change import single_change
 from iris_cli.core.scheduling.context import SchedulingContext
+from iris_cli.core.scheduling.explanation import ConstraintCount, DimensionCount, Explanation, NearMiss
 from iris_cli.core.scheduling.feasibility import Requirement, Shape
 from iris_cli.core.scheduling.groups import Group
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
@@ -34,71 +34,10 @@ from iris_cli.core.scheduling.verdicts import (
     selection,
     sift,
 )
-from iris_cli.core.scheduling.what_if import Change, Record
+from iris_cli.core.scheduling.what_if import Record
 
 _FEW = 5
 _MEASURED = (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConstraintCount:
-    """Of `workers` with a compatible device, `satisfied` satisfy the constraint."""
-
-    constraint: Constraint
-    satisfied: int
-    workers: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DimensionCount:
-    """Of `workers` with a compatible device, `lacking` did not have `need` free when the cycle began.
-
-    In thousandths of a core, bytes or GPUs; of chips 1 stands for all those of a worker.
-    """
-
-    kind: ReasonKind
-    need: int
-    lacking: int
-    workers: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NearMiss:
-    """A worker or group that almost serves, the first kind that speaks against it, and who lacks it.
-
-    `text` says in words what is lacking: `2 cores free, not 4 cores`.
-    """
-
-    name: str
-    kind: ReasonKind
-    lacking: tuple[WorkerId, ...]
-    text: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """All that the cycle knows about what an entry waits for.
-
-    `refused`: for each kind, how many workers it refuses of those left by the kinds before. For gangs,
-    `groups_found` have workers with a compatible device; `largest` is the name and size of the largest.
-    `near_misses`: the nearest first. `behind`: who took room in this cycle before its turn. `hints`: slips of the
-    pen among its constraints, as far as one can guess. `change`: the single change that would place it, as a
-    trial has shown.
-    """
-
-    reasons: tuple[Reason, ...]
-    workers: int = 0
-    equipped: int = 0
-    constraints: tuple[ConstraintCount, ...] = ()
-    dimensions: tuple[DimensionCount, ...] = ()
-    refused: tuple[tuple[ReasonKind, int], ...] = ()
-    group_by: str = ""
-    groups_found: int = 0
-    largest: tuple[str, int] | None = None
-    near_misses: tuple[NearMiss, ...] = ()
-    behind: tuple[Taker, ...] = ()
-    hints: tuple[str, ...] = ()
-    change: Change | None = None
 
 
 Survey = tuple[dict[int, Verdict], Tally]

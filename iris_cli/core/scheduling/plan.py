@@ -13,7 +13,7 @@ from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.limits import Limits
 from iris_cli.core.scheduling.cycle import SchedulingResult, WaitingKey, find_assignments
-from iris_cli.core.scheduling.explain import Explanation
+from iris_cli.core.scheduling.explanation import Explanation
 from iris_cli.core.scheduling.order import TasksByJob, by_job, split_overdue
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind

@@ -31,6 +31,11 @@ class Case(NamedTuple):
         """The workers that fit now."""
         return self.requirement.eligible & self.open & self.context.with_room(self.requirement.need)
 
+    @property
+    def had_room(self) -> int:
+        """The workers with room before anybody got something in this cycle, whatever else may speak against them."""
+        return self.context.had_room(self.requirement.need)
+
 
 class Verdict(NamedTuple):
     """On a group, or a worker as a group of one: the first kind against it, and the workers that lack it.
