@@ -261,6 +261,17 @@ def test_an_end_after_the_wrapper_was_told_to_end_counts_for_nothing_in_another_
     assert host.state(token) is after_a_reboot
 
 
+def test_it_counts_for_nothing_either_if_a_stop_came_at_the_same_moment(host: WorkerHost) -> None:
+    token = host.launch("sh", "-c", TOLD.format(code=0))
+    assert host.wait(token).state is RemoteState.EXITED
+    directory = host.attempt_dir(token)
+    (directory / "stop.idle").rename(directory / "stop.done")
+    assert host.state(token) is RemoteState.EXITED
+    path = directory / "pid"
+    path.write_text(path.read_text().replace(host.boot_id, "an-older-boot", 1))
+    assert host.state(token) is RemoteState.STOPPED
+
+
 def test_a_success_before_a_reboot_is_read_from_the_disk_of_the_worker(host: WorkerHost) -> None:
     lab = Lab().worker("w0").job("train").schedule()
     request = replace(host.request("true"), token=lab.attempt("train").token)

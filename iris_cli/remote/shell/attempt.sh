@@ -132,7 +132,7 @@ state_by_names() {
     esac
     # What belongs to another boot is over, whatever was going on.
     case $pid_boot in '' | "$boot") ;; *)
-        [ "$told$x" != 1EXITED ] || x= # the shutdown may have made it end, with whatever code
+        [ "$told$x" != 1EXITED ] || x= state=STOPPED # the shutdown may have made it end, with whatever code
         [ "$stop" = stop.done ] || state=${x:-LOST}
         ;;
     esac
