@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,10 @@ from hypothesis import settings
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("new", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("IRIS_EXAMPLES", "same"))
+
+# What a script runs in the background ignores Ctrl-C, and so would all that we start: tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["tests.support.sshd"]
 

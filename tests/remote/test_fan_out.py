@@ -121,6 +121,9 @@ for item, _ in fan_out(['stuck', 'quick'], act):
         assert process.stdout is not None
         assert process.stdout.readline() == b"quick\n"
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=SAFETY_NET)
+        try:
+            _, stderr = process.communicate(timeout=SAFETY_NET)
+        finally:
+            process.kill()
     assert b"KeyboardInterrupt" in stderr
     assert process.returncode == -signal.SIGINT
