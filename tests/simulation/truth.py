@@ -139,7 +139,8 @@ class Truth:
 
     def _presumptions(self, transaction: Transaction) -> None:
         """Without the operator's word nobody is presumed gone while it is us who are cut off."""
-        gone = [event for event in transaction.events if isinstance(event, AttemptPresumedGone)]
+        presumed = [event for event in transaction.events if isinstance(event, AttemptPresumedGone)]
+        gone = [event for event in presumed if not event.by_lease]  # a lease ends where nobody can ask
         by_word = any(isinstance(event, WorkerForgotten) for event in transaction.events)
         if gone and not by_word and self.cut_off_for() > _CUT_OFF:
             self.story.breach(f"{gone[0].attempt_id} is presumed gone, and it is us who are cut off")
@@ -153,7 +154,7 @@ class Truth:
         if not isinstance(event, AttemptEnded):
             return
         reason, code = event.end.reason, event.end.exit_code
-        if reason in INFRASTRUCTURE and self._lease_ended_out_of_reach(life):
+        if life.over_by_lease:  # that proves that it is over, not how it ended
             life.record_lost, life.misfortune = True, life.misfortune or "nobody could ask how it ended"
         if reason is EndReason.SETUP_FAILED:
             right = life.setup_failed
@@ -166,11 +167,6 @@ class Truth:
             self.story.breach(
                 f"{life.id} ended as {said}; in truth: code {life.code} {life.cause}, {life.misfortune or 'no harm'}"
             )
-
-    def _lease_ended_out_of_reach(self, life: Life) -> bool:
-        """The end of a lease proves that an attempt is over, not how it ended."""
-        out_of_reach = self.cluster.workers[life.worker].unwell is not None
-        return out_of_reach and bool(self.cluster.jobs[life.id.task.job].lease)
 
     def _siblings(self, transaction: Transaction) -> None:
         """Once a round can't succeed, the stops of all live siblings are committed with it."""
