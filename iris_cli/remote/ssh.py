@@ -131,5 +131,6 @@ class SshTransport:
 
 @cache
 def _settle() -> None:
-    """Keep the search for unreachable cycles off what is there by now: connections make it look again and again."""
+    """Spare what is there by now the search for unreachable cycles, but have it often: connections are such cycles."""
     gc.freeze()
+    gc.set_threshold(700)
