@@ -68,9 +68,8 @@ class Wire(paramiko.Transport):
         self._service: paramiko.Message | None = None
         self.is_watched = False
         if isinstance(sock, socket.socket):
-            sock.settimeout(
-                None
-            )  # hanging up wakes whoever waits; with a time-out each read is two system calls
+            # Hanging up wakes whoever waits; with a time-out each read is two system calls.
+            sock.settimeout(None)
 
     def await_event(self, event: threading.Event) -> None:
         """Wait for it, or for the end of the connection: that one may come before anybody knows of the event."""

@@ -11,7 +11,7 @@ from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.job import CoschedulingConfig, Job
 from iris_cli.core.resources import Device, Resources
-from iris_cli.core.scheduling import SchedulingResult, find_assignments
+from iris_cli.core.scheduling import Explanation, SchedulingResult, find_assignments
 from iris_cli.core.task import Task
 from iris_cli.core.worker import Claim, Worker
 
@@ -109,6 +109,12 @@ def cycle(
     known = {each.id: each for each in jobs}
     waiting = pending(jobs) if tasks is None else tasks
     return find_assignments(waiting, workers, known.get, now, **options)
+
+
+def explain(fleet: list[Worker], asked: Job) -> Explanation:
+    """What a cycle says of a job, or of its first task, that it can't place and keeps nothing for."""
+    waiting = cycle(fleet, asked, now=1000.0, gang_reserve_after=0.0).waiting
+    return waiting.explain(asked.id if asked.is_gang else TaskId(asked.id, 0))
 
 
 def placed(result: SchedulingResult) -> dict[str, str]:

@@ -10,13 +10,14 @@ import pytest
 from iris_cli.core.ids import JobId, TaskId
 from iris_cli.core.job import Job
 from iris_cli.core.resources import Device
-from iris_cli.core.scheduling import Explanation, SchedulingResult
+from iris_cli.core.scheduling import SchedulingResult
 from iris_cli.core.worker import Worker, WorkerCondition
 from tests.support.fleet import (
     GIB,
     busy,
     change,
     cycle,
+    explain,
     gang,
     host,
     job,
@@ -25,12 +26,6 @@ from tests.support.fleet import (
     tpu_slice,
     training,
 )
-
-
-def explain(fleet: list[Worker], asked: Job) -> Explanation:
-    waiting = cycle(fleet, asked, now=1000.0, gang_reserve_after=0.0).waiting
-    return waiting.explain(asked.id if asked.is_gang else TaskId(asked.id, 0))
-
 
 EU: dict[str, Any] = {"region": "eu"}
 US: dict[str, Any] = {"region": "us"}

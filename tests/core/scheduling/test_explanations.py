@@ -11,13 +11,14 @@ from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job, Priority
 from iris_cli.core.resources import Device
-from iris_cli.core.scheduling import ConstraintCount, Explanation, NearMiss, ReasonKind
+from iris_cli.core.scheduling import ConstraintCount, NearMiss, ReasonKind
 from iris_cli.core.worker import Worker
 from tests.support.fleet import (
     GIB,
     busy,
     change,
     cycle,
+    explain,
     gang,
     host,
     job,
@@ -25,11 +26,6 @@ from tests.support.fleet import (
     tpu_slice,
     training,
 )
-
-
-def explain(fleet: list[Worker], asked: Job) -> Explanation:
-    waiting = cycle(fleet, asked, now=1000.0, gang_reserve_after=0.0).waiting
-    return waiting.explain(asked.id if asked.is_gang else TaskId(asked.id, 0))
 
 
 def near(name: str, kind: ReasonKind, text: str, *lacking: str) -> NearMiss:
