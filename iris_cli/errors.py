@@ -87,3 +87,7 @@ class NotWritableError(IrisError):
     """The state could not be written; nothing was dispatched."""
 
     exit_code = ExitCode.NOT_WRITABLE
+
+
+class OutputError(IrisError):
+    """What was to be printed could not be: a full disk, say. What the command did before is done."""

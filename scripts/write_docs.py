@@ -152,7 +152,7 @@ def cli() -> Iterator[str]:
 
 _MEANINGS = {
     ExitCode.OK: "done",
-    ExitCode.FAILED: "failed; for `wait` and `--wait`: the job failed",
+    ExitCode.FAILED: "failed, or the output could not be written; for `wait` and `--wait`: the job failed",
     ExitCode.USAGE: "the command or the job asks for something that can't be meant",
     ExitCode.CONFIG: "`cluster.yaml` or a job file is wrong",
     ExitCode.NOT_FOUND: "no such job, task or worker",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from iris_cli.cli import failures, quick
-from iris_cli.errors import ExitCode, IrisError
+from iris_cli.cli import failures, quick, streams
+from iris_cli.errors import ExitCode, IrisError, OutputError
 
 FLAGS = frozenset({"--json", "--quiet", "-q", "--no-color", "--verbose", "-v"})
 VALUED = frozenset({"--config", "--state-dir", "--lock-timeout"})
@@ -22,7 +21,7 @@ SETUP_COMMANDS = ("worker", "init", "config", "doctor", "log", "demo")
 def main() -> None:
     """The entry point of the `iris` command. SIGTERM ends it as Ctrl-C does, with the terminal in order."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    _open_streams()
+    streams.open_streams()
     # What a command makes it needs until its end: look for garbage in it seldom, and not once more at the end.
     gc.set_threshold(10_000)
     code = run(sys.argv[1:])
@@ -30,37 +29,29 @@ def main() -> None:
     sys.exit(code)
 
 
-def _open_streams() -> None:
-    """What was closed for us (`>&-`) goes nowhere: else its number would be that of the next file, the log say."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open to the end
-
-
-def _drop_output() -> None:
-    """What is still to be written goes nowhere: the interpreter would try it again at the end, and fail."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code."""
     words = hoist(arguments) or ["--help"]
     verbose = "--verbose" in words or "-v" in words
+    code = _code_of(lambda: _run(words), verbose=verbose)
+    unsaid = _code_of(sys.stdout.flush, verbose=verbose)
+    return code or unsaid
+
+
+def _code_of(act: Callable[[], int | None], *, verbose: bool) -> int:
+    """What an act comes to, as an exit code; what went wrong has been told."""
     try:
-        code = _run(words)
-        sys.stdout.flush()
-        return int(code or ExitCode.OK)
+        return int(act() or ExitCode.OK)
     except (BrokenPipeError, SystemExit) as ended:
         # The libraries for tables and command lines make a failure of a broken pipe.
         if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
             raise
         # Whoever read us has gone (`iris history | head`): nothing is wrong, and nobody is there to be told.
-        _drop_output()
+        streams.drop_output()
         return ExitCode.OK
     except IrisError as error:
+        if isinstance(error, OutputError):
+            streams.drop_output()
         return failures.report(error, verbose=verbose)
     except Exception as error:
         return failures.report(failures.unexpected(error), verbose=verbose)

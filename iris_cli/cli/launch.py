@@ -119,10 +119,12 @@ def _submit(iris: Context, session: Session, wanted: JobRequest, *, schedule: bo
 
     job_id = submit(session, wanted)
     # The id is out before anything slow begins: whoever is cut off knows what to look for.
-    if not iris.output.as_json:
-        iris.output.line(job_id)
-        iris.output.flush()
-    result = cycle.run(session) if schedule else None
+    try:
+        if not iris.output.as_json:
+            iris.output.line(job_id)
+            iris.output.flush()
+    finally:  # nobody may be there to be told: it is submitted, so it is started, too
+        result = cycle.run(session) if schedule else None
     if tell:
         launched.show(iris.output, session.cluster, job_id, result)
     return job_id

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bench.cluster_files import ClusterFiles
 
+SAFETY_NET = 120.0  # seconds
+
 PRINTING = ["status", "status --json", "schedule --once", "history", "workers --json"]
+
+FULL = "error: the output could not be written: No space left on device\n"
 
 
 @pytest.fixture
@@ -34,6 +40,95 @@ def test_a_reader_that_has_gone_is_no_failure(line: str, idle: ClusterFiles) -> 
     finally:
         os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture
+def full() -> Iterator[int]:
+    """A file on a disk without space."""
+    try:
+        number = os.open("/dev/full", os.O_WRONLY)
+    except OSError:
+        pytest.skip("there is no /dev/full here")
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            os.write(number, b"x")
+        yield number
+    finally:
+        os.close(number)
+
+
+def ran(
+    files: ClusterFiles, line: str, stdout: int = subprocess.PIPE, stderr: int = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        files.iris(*line.split()),
+        env=files.environment,
+        stdout=stdout,
+        stderr=stderr,
+        text=True,
+        check=False,
+        timeout=SAFETY_NET,
+    )
+
+
+@pytest.mark.parametrize("line", ["status", "status --json", "history --json", "workers", "--help"])
+def test_a_result_that_cannot_be_written_is_told_in_one_line(
+    line: str, full: int, idle: ClusterFiles
+) -> None:
+    done = ran(idle, line, stdout=full)
+    assert (done.returncode, done.stderr) == (1, FULL)
+
+
+def test_what_a_command_found_out_is_its_exit_code_where_it_cannot_be_written(
+    full: int, idle: ClusterFiles
+) -> None:
+    log = idle.directory / "state" / "events.jsonl"
+    log.write_bytes(log.read_bytes().replace(b"WorkerUpdated", b"WorkerUpdatex", 1))
+    done = ran(idle, "log verify", stdout=full)
+    assert (done.returncode, done.stderr.endswith(FULL)) == (6, True)
+
+
+def test_messages_that_cannot_be_written_change_nothing(full: int, idle: ClusterFiles) -> None:
+    done = ran(idle, "status", stderr=full)
+    assert (done.returncode, done.stdout) == (0, ran(idle, "status").stdout)
+    assert ran(idle, "wait nothing", stderr=full).returncode == 4
+    assert ran(idle, "status", stdout=full, stderr=full).returncode == 1
+
+
+@pytest.mark.parametrize("line", ["launch --cpu 1 -- true", "launch --cpu 1 --json -- true"])
+def test_a_job_whose_id_nobody_can_read_is_submitted_and_placed(
+    line: str, full: int, idle: ClusterFiles
+) -> None:
+    """Its host doesn't exist, so that all it comes to is an attempt."""
+    done = ran(idle, line, stdout=full)
+    assert (done.returncode, done.stderr.splitlines()[-1:]) == (1, [FULL.strip()])
+    events = [event["type"] for event in json.loads(ran(idle, "history --json").stdout)["entries"]]
+    assert "TaskAssigned" in events
+
+
+def test_a_pipe_that_does_not_wait_is_waited_for(idle: ClusterFiles) -> None:
+    """Whoever shares it with us, another program in a script, may have made it such a one."""
+    read, write = os.pipe()
+    with open(read, "rb") as reader, open(write, "wb") as writer:
+        os.set_blocking(write, False)
+        filler = bytes(1 << 20)
+        filled = os.write(write, filler)
+        process = subprocess.Popen(
+            idle.iris("history", "--json"),
+            env=idle.environment,
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            writer.close()
+            received = reader.read()
+            _, said = process.communicate(timeout=SAFETY_NET)
+        finally:
+            process.kill()
+            process.wait()
+    assert (process.returncode, said) == (0, "")
+    assert json.loads(received[filled:])["entries"]
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
