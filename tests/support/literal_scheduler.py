@@ -53,7 +53,7 @@ class LiteralScheduler:
     placements: list[Placement] = field(default_factory=list)
     reservations: dict[str, tuple[str, ...]] = field(default_factory=dict)
     timed_out: list[str] = field(default_factory=list)
-    waiting: list[str] = field(default_factory=list)
+    waiting: dict[str, tuple[Job | None, list[Task]]] = field(default_factory=dict)
 
     def place(self, queue: Sequence[Job]) -> None:
         """All tasks of these jobs, none of them placed yet."""
@@ -62,7 +62,7 @@ class LiteralScheduler:
 
     def decide(self, tasks: Iterable[Task], jobs: Mapping[JobId, Job]) -> None:
         """The pending ones of these tasks."""
-        self.desks = [_desk(worker) for worker in sorted(self.fleet, key=lambda worker: worker.id)]
+        self.desks = [desk_of(worker) for worker in sorted(self.fleet, key=lambda worker: worker.id)]
         self.taints = {key for worker in self.fleet for key in worker.attributes if key.startswith("taint:")}
         by_job: dict[JobId, dict[int, Task]] = {}
         for task in tasks:
@@ -70,27 +70,27 @@ class LiteralScheduler:
                 by_job.setdefault(task.id.job, {})[task.id.index] = task
         for name in sorted(by_job):
             if name not in jobs:
-                self.waiting += (str(task.id) for task in by_job[name].values())
+                self.waiting.update((str(task.id), (None, [task])) for task in by_job[name].values())
         known = [jobs[name] for name in sorted(by_job) if name in jobs]
         for job in sorted(known, key=lambda job: _turn(job, jobs)):
             self._serve(job, [by_job[job.id][index] for index in sorted(by_job[job.id])])
 
     def _serve(self, job: Job, tasks: list[Task]) -> None:
-        late = [task for task in tasks if self._is_late(job, tasks if job.is_gang else [task])]
+        late = [task for task in tasks if self.is_late(job, tasks if job.is_gang else [task])]
         self.timed_out += (str(task.id) for task in late)
         rest = [task for task in tasks if task not in late]
         if job.is_gang:
             if rest and not self._place_gang(job, rest):
-                self.waiting.append(job.id)
+                self.waiting[job.id] = job, rest
             return
         for task in rest:
-            fitting = [desk for desk in self.desks if self._serves(desk, job) and _room(desk, job)]
+            fitting = [desk for desk in self.desks if self._serves(desk, job) and room(desk, job)]
             if fitting:
                 self._take(job, task, min(fitting, key=lambda desk: self._rank(desk, job)))
             else:
-                self.waiting.append(str(task.id))
+                self.waiting[str(task.id)] = job, [task]
 
-    def _is_late(self, job: Job, together: list[Task]) -> bool:
+    def is_late(self, job: Job, together: list[Task]) -> bool:
         """Never placed, and longer ago submitted than it may wait. A gang is one."""
         placed_once = any(task.attempts for task in together) or (job.is_gang and job.rounds > 0)
         limited = job.scheduling_timeout > 0 and self.now - job.submitted_at > job.scheduling_timeout
@@ -147,11 +147,11 @@ class LiteralScheduler:
         if job.slices < 1 or job.replicas % job.slices or len(tasks) != job.replicas:
             return False
         size = job.replicas // job.slices
-        groups = self._groups(job.coscheduling.group_by)
+        groups = self.groups(job.coscheduling.group_by)
         ranked = []
         for place, (_, members) in enumerate(groups):
-            fitting = [desk for desk in members if self._serves(desk, job) and _room(desk, job)]
-            if _suffices(job, members, fitting, size):
+            fitting = [desk for desk in members if self._serves(desk, job) and room(desk, job)]
+            if suffices(job, members, fitting, size):
                 chosen = fitting[:size]
                 met = sum(_preferences(desk, job) for desk in chosen)
                 ranked.append((-met, len(fitting), place, chosen))
@@ -165,7 +165,7 @@ class LiteralScheduler:
             self._reserve(job, groups, size)
         return False
 
-    def _groups(self, key: str) -> list[tuple[AttributeValue, list[Desk]]]:
+    def groups(self, key: str) -> list[tuple[AttributeValue, list[Desk]]]:
         found: dict[AttributeValue, list[Desk]] = {}
         for desk in self.desks:
             value = desk.attribute(key)
@@ -179,10 +179,10 @@ class LiteralScheduler:
         ranked = []
         for place, (key, members) in enumerate(groups):
             usable = [desk for desk in members if self._is_right(desk, job) and _large_enough(desk, job)]
-            if not _suffices(job, members, usable, size):
+            if not suffices(job, members, usable, size):
                 continue
             waits = [
-                (0 if self._serves(desk, job) and _room(desk, job) else desk.attempts, at)
+                (0 if self._serves(desk, job) and room(desk, job) else desk.attempts, at)
                 for at, desk in enumerate(usable)
             ]
             soonest = sorted(waits)[:size]
@@ -221,7 +221,7 @@ def _turn(job: Job, jobs: Mapping[JobId, Job]) -> tuple[object, ...]:
     return priority, -job.id.count("/"), *age, job.id
 
 
-def _desk(worker: Worker) -> Desk:
+def desk_of(worker: Worker) -> Desk:
     claims = list(worker.claims.values())
     taken = {gpu for claim in claims for gpu in claim.gpus}
     return Desk(
@@ -234,7 +234,7 @@ def _desk(worker: Worker) -> Desk:
     )
 
 
-def _room(desk: Desk, job: Job) -> bool:
+def room(desk: Desk, job: Job) -> bool:
     return _enough(job, desk.cpu, desk.memory, len(desk.gpus)) and (
         job.resources.device_type != "tpu" or desk.chips
     )
@@ -254,7 +254,7 @@ def _preferences(desk: Desk, job: Job) -> int:
     return sum(satisfies(desk.worker, each) for each in job.constraints if not each.required)
 
 
-def _suffices(job: Job, members: list[Desk], usable: list[Desk], size: int) -> bool:
+def suffices(job: Job, members: list[Desk], usable: list[Desk], size: int) -> bool:
     """Enough of a group; for a TPU gang a whole slice of exactly that size, by its workers' own account too."""
     if job.resources.device_type != "tpu":
         return len(usable) >= size

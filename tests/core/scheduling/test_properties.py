@@ -20,6 +20,7 @@ from iris_cli.core.resources import device_compatible
 from iris_cli.core.scheduling import Change, ChangeKind, SchedulingResult
 from iris_cli.core.worker import Worker, WorkerCondition
 from tests.support.fleet import cycle, host, pending, tpu_slice
+from tests.support.literal_reasons import kinds_of, reasons_of
 from tests.support.literal_scheduler import LiteralScheduler, satisfies
 from tests.support.random_fleet import (
     NOW,
@@ -58,7 +59,7 @@ def assert_that_the_rules_read_literally_decide_the_same(situation: Situation) -
     assert [(str(each.task), each.worker, each.gpus) for each in result.assignments] == literal.placements
     assert result.reservations == literal.reservations
     assert [str(task) for task in result.timed_out_tasks] == literal.timed_out
-    assert sorted(map(str, result.waiting)) == sorted(literal.waiting)
+    assert kinds_of(result.waiting) == reasons_of(literal)
 
 
 @MANY

@@ -1,0 +1,126 @@
+"""Why something waits, by the kinds of reason alone: every worker and every group is asked, one kind at a time.
+
+Read from the end of a cycle of the literal scheduler, with which it shares how groups and room are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.job import Job
+from iris_cli.core.scheduling import Reason, WaitingKey
+from iris_cli.core.task import Task
+from iris_cli.core.worker import WorkerCondition
+from tests.support.literal_scheduler import Desk, LiteralScheduler, desk_of, room, satisfies, suffices
+
+_SELECTION = ("invalid", "no_such_device", "constraint", "taint", "group_shape")
+"""What a worker or group is or isn't, whatever it is doing."""
+
+_NOW = ("unhealthy", "cooldown", "chips", "gpus", "memory", "cpu")
+
+FITS = ""
+
+_PRECEDENCE = (*_SELECTION, *_NOW, "secret", "after", "stopping", "reserved", "behind", FITS).index
+
+
+def reasons_of(cycle: LiteralScheduler) -> dict[str, list[str]]:
+    """For everything that waits the kinds of its reasons, in order of precedence."""
+    known: dict[str, list[str]] = {}
+    for job, tasks in cycle.waiting.values():
+        if job is not None and job.id not in known:
+            known[job.id] = _kinds(cycle, job, tasks)
+    return {key: known[job.id] if job else ["invalid"] for key, (job, _) in cycle.waiting.items()}
+
+
+def kinds_of(waiting: Mapping[WaitingKey, tuple[Reason, ...]]) -> dict[str, list[str]]:
+    """The same of what a real cycle found, for comparison."""
+    return {
+        str(key): list(dict.fromkeys(reason.kind.value for reason in reasons))
+        for key, reasons in waiting.items()
+    }
+
+
+def in_order(kinds: Iterable[str]) -> list[str]:
+    """Each kind once, in order of precedence."""
+    return sorted(dict.fromkeys(kinds), key=_PRECEDENCE)
+
+
+def _kinds(cycle: LiteralScheduler, job: Job, tasks: list[Task]) -> list[str]:
+    if job.is_gang:
+        if job.slices < 1 or job.replicas % job.slices:
+            return ["invalid"]
+        if len(tasks) != job.replicas:
+            return ["stopping" if job.rounds or any(task.attempts for task in tasks) else "invalid"]
+    first = {desk.worker.id: next(_against(cycle, desk, job)) for desk in cycle.desks}
+    kinds = in_order(first.values())
+    if all(kind in _SELECTION for kind in kinds):
+        return kinds[-1:] or ["no_such_device"]  # the one that left nobody
+    if job.is_gang:
+        kinds = in_order(_of_groups(cycle, job, first))
+        return [kind for kind in kinds if kind not in _SELECTION] or kinds[-1:] or ["group_shape"]
+    return [kind for kind in kinds if kind not in _SELECTION]
+
+
+def _of_groups(cycle: LiteralScheduler, job: Job, first: Mapping[WorkerId, str]) -> list[str]:
+    """What speaks against each group that could serve at all; where those are too few, against the others."""
+    assert job.coscheduling is not None
+    size = job.replicas // job.slices
+    verdicts = []
+    for _, members in cycle.groups(job.coscheduling.group_by):
+        found = [first[desk.worker.id] for desk in members]
+        if any(kind != "no_such_device" for kind in found):
+            if not suffices(job, members, members, size):
+                found = [min(kind, "group_shape", key=_PRECEDENCE) for kind in found]
+            whole = job.resources.device_type == "tpu"
+            verdicts.append(_verdict(found, len(found) if whole else min(size, len(found))))
+    serving = [kind for kind in verdicts if kind not in _SELECTION]
+    if len(serving) >= job.slices:
+        return [kind for kind in serving if kind != FITS]
+    return [kind for kind in verdicts if kind in _SELECTION]
+
+
+def _verdict(members: list[str], needed: int) -> str:
+    """The kind of reason for which the first member goes that can't be spared."""
+    return sorted(members, key=_PRECEDENCE)[len(members) - needed]
+
+
+def _against(cycle: LiteralScheduler, desk: Desk, job: Job) -> Iterator[str]:
+    """All kinds of reasons that speak against a worker, in order of precedence; in the end that it fits."""
+    worker, kind, device = desk.worker, job.resources.device_type, job.resources.device
+    variant = "auto" if device is None or kind == "cpu" else device.variant
+    if kind != "cpu" and (
+        kind != desk.text("device-type") or variant not in ("auto", desk.text("device-variant"))
+    ):
+        yield "no_such_device"
+    if not all(satisfies(worker, each) for each in job.constraints if each.required):
+        yield "constraint"
+    if any(key.startswith("taint:") and key[6:] not in job.tolerations for key in worker.attributes):
+        yield "taint"
+    if worker.condition is not WorkerCondition.HEALTHY or any(
+        (worker.draining, worker.quarantined, worker.unschedulable)
+    ):
+        yield "unhealthy"
+    if cycle.now < worker.cooldown_until <= cycle.now + cycle.backoff_max:
+        yield "cooldown"
+    yield from _missing(desk_of(worker), job)
+    if worker.id in cycle.unconfirmed_stops:
+        yield "stopping"
+    if desk.kept_for not in ("", job.id):
+        yield "reserved"
+    if not room(desk, job):
+        yield "behind"
+    yield FITS
+
+
+def _missing(start: Desk, job: Job) -> Iterator[str]:
+    """What there was too little of before anybody got something in this cycle."""
+    resources = job.resources
+    if resources.device_type == "tpu" and not start.chips:
+        yield "chips"
+    if resources.device and resources.device.kind == "gpu" and resources.device.count > len(start.gpus):
+        yield "gpus"
+    if resources.memory > start.memory:
+        yield "memory"
+    if resources.cpu_millis > start.cpu:
+        yield "cpu"
