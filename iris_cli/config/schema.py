@@ -112,3 +112,8 @@ class ClusterConfig:
     limits: Limits = field(default_factory=Limits)
     defaults: Defaults = field(default_factory=Defaults)
     warnings: tuple[str, ...] = ()
+
+    @property
+    def offered(self) -> tuple[Device, ...]:
+        """The devices of workers that scale groups could add."""
+        return tuple(Device("tpu", each.template.type) for each in self.scale_groups if each.max_slices)

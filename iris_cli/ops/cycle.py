@@ -155,6 +155,7 @@ def assign(
         draft.at,
         limits=session.limits,
         without_secrets=jobs_without_secrets(draft.cluster),
+        offered=session.config.offered,
     )
     return made, carry_out(draft, made, _new_token)
 

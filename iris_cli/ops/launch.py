@@ -57,7 +57,7 @@ def fleet(session: Session, cluster: Cluster) -> list[Mapping[str, AttributeValu
         for worker_id, host in session.hosts.items()
         if worker_id not in cluster.workers or not cluster.workers[worker_id].incarnation
     ]
-    return [*known, *map(_of_group, session.config.scale_groups)]
+    return [*known, *(_of_group(group) for group in session.config.scale_groups if group.max_slices)]
 
 
 def _of_group(group: ScaleGroup) -> Mapping[str, AttributeValue]:

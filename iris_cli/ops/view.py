@@ -15,6 +15,7 @@ from iris_cli.core.evolve import replay
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
+from iris_cli.core.resources import Device
 from iris_cli.core.units import parse_duration
 from iris_cli.errors import UsageError
 
@@ -42,6 +43,7 @@ class View:
     cluster: Cluster
     now: float
     limits: Limits
+    offered: tuple[Device, ...] = ()  # what scale groups could add
     cycle: CycleAge | None = None
     messages: tuple[str, ...] = ()
 
@@ -56,6 +58,7 @@ class View:
             self.now,
             limits=self.limits,
             without_secrets=jobs_without_secrets(self.cluster),
+            offered=self.offered,
         )
 
     @cached_property
@@ -94,12 +97,14 @@ def look(session: Session, at: str | None = None) -> View:
         moment = parse_moment(at, now)
         log, messages = read_log(session)
         past = replay(until(log, moment))
-        return View(cluster=past, now=moment, limits=session.limits, messages=messages)
+        offered = session.config.offered
+        return View(cluster=past, now=moment, limits=session.limits, offered=offered, messages=messages)
     cluster = session.view()
     return View(
         cluster=cluster,
         now=now,
         limits=session.limits,
+        offered=session.config.offered,
         cycle=cycle_age(session.state.read_heartbeat(), now),
         messages=tuple(session.messages),
     )

@@ -102,6 +102,15 @@ def test_a_type_that_only_a_scale_group_has_is_accepted(
     groups = f"scale_groups: [{{name: west, max_slices: 2, slice_template: {template}}}]\n"
     config.write_text(config.read_text() + groups)
     assert iris(*asked) == ExitCode.OK
+    assert "no worker has v4-64 yet" in capsys.readouterr().out
+    assert iris("launch", "--no-schedule", "--tpu", "v4-64", "--", "train") == ExitCode.OK
+    capsys.readouterr()
+    assert iris("why", "train-1") == ExitCode.OK
+    assert "no worker has v4-64 yet" in capsys.readouterr().out
+    config.write_text(config.read_text().replace("max_slices: 2", "max_slices: 0"))
+    assert iris("why", "train-1") == ExitCode.OK
+    assert "no worker or scale group has v4-64: will never run" in capsys.readouterr().out
+    assert iris(*asked) == ExitCode.UNSCHEDULABLE
 
 
 @pytest.mark.parametrize("words", READING, ids=" ".join)

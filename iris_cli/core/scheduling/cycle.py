@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
+from iris_cli.core.resources import Device
 from iris_cli.core.scheduling.capacity import Amounts
 from iris_cli.core.scheduling.choice import Choices
 from iris_cli.core.scheduling.context import SchedulingContext
@@ -97,13 +98,15 @@ def find_assignments(
     gang_reserve_after: float = 600.0,
     backoff_max: float = 600.0,
     unconfirmed_stops: UnconfirmedStops = (),
+    offered: Collection[Device] = (),
 ) -> SchedulingResult:
     """Decide who is placed where. `now` in seconds since the epoch. Tasks grouped by job are all pending.
 
     The same input in any order gives the same result, and nothing of it is changed. Capacity is what the
     claims of the workers leave. Workers in `unconfirmed_stops` take nothing new. A gang that has waited for
     `gang_reserve_after` seconds (0: never) keeps workers free for itself; a cool-down longer than
-    `backoff_max` counts as over, for then a clock was wrong.
+    `backoff_max` counts as over, for then a clock was wrong. What needs a device that scale groups have
+    `offered` is not said never to run.
     """
     queue, orphans = entries_of(pending_tasks, get_job)
     unmet: _Unmet = dict.fromkeys(orphans, _NO_JOB)
@@ -111,7 +114,7 @@ def find_assignments(
     signatures = [job.signature for job, _ in due]
     samples = dict(zip(signatures, due, strict=True))
 
-    fleet = Fleet(workers, now, Limits(backoff_max=backoff_max), unconfirmed_stops)
+    fleet = Fleet(workers, now, Limits(backoff_max=backoff_max), unconfirmed_stops, offered)
     context = SchedulingContext(fleet, [Amounts.needed(job.resources) for job, _ in samples.values()])
     requirements = {signature: Requirement(job, context) for signature, (job, _) in samples.items()}
     asked = map(requirements.__getitem__, signatures)

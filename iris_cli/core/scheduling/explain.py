@@ -231,7 +231,8 @@ class Explainer:
             have = max(0, self._context.dimensions[number].levels.most(lacking))
             largest = self._context.idle[number].most(requirement.selected)
             if largest < need:
-                text = wording.too_large(kind, need, largest)
+                fleet, device = self._context.fleet, requirement.job.resources.device
+                text = wording.too_large(fleet, device, kind, need, largest)
         return Reason(kind=kind, text=text, need=need, have=have, refused=units)
 
 

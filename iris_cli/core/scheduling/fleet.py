@@ -25,6 +25,7 @@ class Fleet:
     """Sets of workers by what they are. Positions follow the worker ids as text: `w-10` comes before `w-2`.
 
     `healthy`: may be given something at all; `rested`: not cooling down; `settled`: no stop unconfirmed.
+    `offered` are devices of workers that there may be one day.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Fleet:
         now: float,
         limits: Limits,
         unconfirmed_stops: Collection[WorkerId],
+        offered: Collection[Device] = (),
     ) -> None:
         by_id = {worker.id: worker for worker in workers}
         self.ids = sorted(by_id)
@@ -40,6 +42,7 @@ class Fleet:
         self.everyone = (1 << len(self.workers)) - 1
         self.now = now
         self.limits = limits
+        self._offered = offered
         stopping = frozenset(unconfirmed_stops)
         self.healthy = self._all_but(not takes_new(worker) for worker in self.workers)
         self.rested = self._all_but(
@@ -107,6 +110,15 @@ class Fleet:
         variants = self.holders(DEVICE_VARIANT_ATTRIBUTE_KEY)
         return right_type & variants.get(AttributeValue(device.variant), 0)
 
+    def may_get(self, device: Device | None) -> bool:
+        """Whether a scale group may add workers with a compatible device, or a first probe find them."""
+        kind, variant = (device.kind, device.variant) if device else ("cpu", AUTO)
+        offered = any(
+            device_compatible(kind, each.kind) and (kind == "cpu" or variant in (AUTO, each.variant))
+            for each in self._offered
+        )
+        return offered or any(map(_unknown, self.workers))
+
     def groups(self, key: str) -> GroupIndex:
         """The groups of an attribute."""
         found = self._groups.get(key)
@@ -142,6 +154,10 @@ class Fleet:
             for key in filter(tainted.__contains__, worker.attributes):
                 tainted[key].append(position)
         return {key.removeprefix(TAINT_KEY_PREFIX): mask_of(those) for key, those in tainted.items()}
+
+
+def _unknown(worker: Worker) -> bool:
+    return worker.condition is WorkerCondition.UNPROBED and DEVICE_TYPE_ATTRIBUTE_KEY not in worker.attributes
 
 
 def takes_new(worker: Worker) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 
 from iris_cli.core import collector
@@ -12,6 +12,7 @@ from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.limits import Limits
+from iris_cli.core.resources import Device
 from iris_cli.core.scheduling.cycle import SchedulingResult, WaitingKey, find_assignments
 from iris_cli.core.scheduling.explanation import Explanation
 from iris_cli.core.scheduling.order import TasksByJob, by_job, split_overdue
@@ -66,11 +67,13 @@ def plan(
     limits: Limits | None = None,
     gang_reserve_after: float | None = None,
     without_secrets: Mapping[JobId, Sequence[str]] | None = None,
+    offered: Collection[Device] = (),
 ) -> Plan:
     """Plan one cycle at `now`, in seconds since the epoch. `gang_reserve_after` overrules the limits.
 
     Held back are jobs `without_secrets` (the names that can't be resolved), jobs whose dependencies haven't
-    ended, and tasks and gangs of which an older attempt hasn't. Deadlines hold for those too.
+    ended, and tasks and gangs of which an older attempt hasn't. Deadlines hold for those too. `offered` are the
+    devices that scale groups could add.
     """
     limits = limits or Limits()
     gate = _Gate(cluster, now, without_secrets or {})
@@ -86,6 +89,7 @@ def plan(
         gang_reserve_after=limits.gang_reserve_after if gang_reserve_after is None else gang_reserve_after,
         backoff_max=limits.backoff_max,
         unconfirmed_stops=_unconfirmed_stops(cluster),
+        offered=offered,
     )
     return Plan(
         result=result,

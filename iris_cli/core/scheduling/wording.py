@@ -74,7 +74,7 @@ def amount(kind: ReasonKind, number: int) -> str:
 
 
 def no_device(fleet: Fleet, device: Device | None) -> str:
-    """Nobody has the device: it waits for ever, unless such workers are added."""
+    """Nobody has the device: it waits for ever, unless such workers are added or found."""
     if not fleet.workers:
         return "there are no workers"
     if device is None:
@@ -82,7 +82,9 @@ def no_device(fleet: Fleet, device: Device | None) -> str:
     wanted = f"a {device.kind}" if device.variant == AUTO else device.variant
     offered = [*fleet.holders(DEVICE_VARIANT_ATTRIBUTE_KEY), *fleet.holders(DEVICE_TYPE_ATTRIBUTE_KEY)]
     there = f" (there are: {few(map(str, offered))})" if offered else ""
-    return f"no worker has {wanted}: will never run{there}"
+    if fleet.may_get(device):
+        return f"no worker has {wanted} yet{there}"
+    return f"no worker or scale group has {wanted}: will never run{there}"
 
 
 def constraints_unmet(requirement: Requirement, fleet: Fleet, refusal: Refusal) -> str:
@@ -128,10 +130,10 @@ def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None) -> str:
     return f"no {shape.group_by} group is a whole slice of {shape.size} workers ({largest.key} has {there})"
 
 
-def too_large(kind: ReasonKind, need: int, largest: int) -> str:
-    """No worker would have room even if it were idle."""
-    most = amount(kind, largest)
-    return f"no worker that serves has {amount(kind, need)} (the largest has {most}): will never run"
+def too_large(fleet: Fleet, device: Device | None, kind: ReasonKind, need: int, largest: int) -> str:
+    """No worker would have room even if it were idle; how large those are that there may be is not known."""
+    text = f"no worker that serves has {amount(kind, need)} (the largest has {amount(kind, largest)})"
+    return text if fleet.may_get(device) else f"{text}: will never run"
 
 
 # Workers that serve, but not now

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from iris_cli.core.ids import JobId, TaskId
+from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.resources import Device
 from iris_cli.core.scheduling import Reason, ReasonKind
@@ -46,7 +46,7 @@ ONE_WORKER: list[tuple[list[Worker], Job, str]] = [
     (
         [host("w")],
         job("j", device=Device("tpu", "v4-64")),
-        "no_such_device: no worker has v4-64: will never run (there are: cpu)",
+        "no_such_device: no worker or scale group has v4-64: will never run (there are: cpu)",
     ),
     ([host("w", region="us")], job("j", "region=eu"), "constraint: no worker satisfies region=eu"),
     (
@@ -102,6 +102,32 @@ def test_the_reason_of_a_single_task_in_words(fleet: list[Worker], asked: Job, t
     assert [str(reason) for reason in reasons(fleet, asked, now=1000.0)] == [text]
 
 
+UNPROBED = Worker(id=WorkerId("new"), condition=WorkerCondition.UNPROBED)
+
+
+@pytest.mark.parametrize(
+    ("asked", "offered", "never"),
+    [
+        (job("j", device=Device("tpu", "v4-64")), (), True),
+        (job("j", device=Device("tpu", "v4-64")), (Device("tpu", "v4-32"),), True),
+        (job("j", device=Device("tpu", "v4-64")), (Device("tpu", "v4-64"),), False),
+        (gang("g", tpu="v4-64", replicas=8), (Device("tpu", "v4-32"), Device("tpu", "v4-64")), False),
+        (job("j", device=Device("tpu")), (Device("tpu", "v4-32"),), False),
+        (job("j", device=Device("gpu")), (Device("tpu", "v4-32"),), True),
+        (job("j", cpu=200), (), True),
+        (job("j", cpu=200), (Device("tpu", "v4-32"),), False),
+        (job("j", cpu=200, device=Device("cpu")), (Device("tpu", "v4-32"),), False),
+    ],
+)
+def test_what_a_scale_group_could_add_or_a_first_probe_find_is_not_said_never_to_run(
+    asked: Job, offered: tuple[Device, ...], never: bool
+) -> None:
+    (reason,) = reasons([host("w")], asked, offered=offered)
+    assert ("will never run" in reason.text) == never
+    first, *_ = reasons([host("w"), UNPROBED], asked, offered=offered)
+    assert "never" not in first.text
+
+
 GROUPS: list[tuple[list[Worker], Job, str]] = [
     (
         [training(worker, "train-7") for worker in tpu_slice("a")],
@@ -137,7 +163,7 @@ GROUPS: list[tuple[list[Worker], Job, str]] = [
     (
         tpu_slice("a"),
         gang("g", tpu="v5p-8"),
-        "no_such_device: no worker has v5p-8: will never run (there are: v4-32, tpu)",
+        "no_such_device: no worker or scale group has v5p-8: will never run (there are: v4-32, tpu)",
     ),
     (
         change(tpu_slice("a"), 2, attributes=tainted(tpu_slice("a")[2]).attributes),
