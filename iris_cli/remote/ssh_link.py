@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Collection, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Any
 
 import paramiko
@@ -17,6 +17,7 @@ from iris_cli.remote.host_keys import PresentedKey
 from iris_cli.remote.sockets import TunedSocket
 from iris_cli.remote.ssh_call import Abandoned, Call
 from iris_cli.remote.ssh_reader import Reader
+from iris_cli.remote.ssh_shell import Shell
 from iris_cli.remote.ssh_wire import Wire
 from iris_cli.remote.transport import NoAnswer, Output
 
@@ -28,9 +29,6 @@ that have just ended may not be over yet, and one is opened ahead.
 BELIEVED_FOR = 5.0
 """Seconds for which a connection is taken to be alive because something has come over it."""
 _PROHIBITED = 1  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED, RFC 4254
-CHUNK = 32 << 10
-PAUSE = 0.05
-"""Seconds to wait for the other side to read on before looking whether it has written."""
 
 # What it would log are tracebacks of what is reported here anyway, straight to the terminal.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
@@ -57,11 +55,10 @@ class Link:
     ) -> None:
         self._is_new = True
         self._sessions = threading.BoundedSemaphore(MOST_SESSIONS)
-        self._ahead: list[paramiko.Channel] = []
+        self._ahead: list[Shell] = []
         self._opening = threading.Lock()
         self._sock = sock
         self._wire = Wire(sock, key_types, reader)
-        self._heard_at = time.monotonic()
 
     def is_alive(self) -> bool:
         return self._wire.is_active()
@@ -139,11 +136,7 @@ class Link:
         try:
             with call.turn(self._sessions, step="session"):
                 call.guard(self.abort)  # not before: whoever waits in vain must not cut those who are at it
-                call.enter("channel")
-                with closing(self._shell()) as channel:
-                    self._make_sure()
-                    call.sending()
-                    return self._converse(call, channel, script, limit, ahead=ahead)
+                return self._converse(call, script, limit, ahead=ahead)
         except paramiko.ChannelException as error:  # refused; the connection serves others
             raise self._lost(call, error) from error
         except Abandoned:  # cut by the guard, or not used at all
@@ -158,61 +151,52 @@ class Link:
             self.close()
             raise lost from error
 
-    def _shell(self) -> paramiko.Channel:
-        """A session with a shell that waits for its script."""
-        with self._opening:  # what is on its way is for us: a server may allow no second one
-            while self._ahead:
-                if not (channel := self._ahead.pop()).closed:
-                    return channel
-        return self._start_shell()
+    def _converse(self, call: Call[Any], script: bytes, limit: int, *, ahead: bool) -> Output:
+        call.enter("channel")
+        shell = self._spare_shell()
+        while shell is not None:
+            self._make_sure()
+            self._feed(call, shell, script, limit, ahead=ahead)
+            if shell.was_fed or not self.is_alive() or isinstance(shell.failure, Abandoned):
+                break
+            shell = self._spare_shell()  # that one was gone, or refused
+        else:
+            shell = self._wire.shell(COMMAND)
+            self._feed(call, shell, script, limit, ahead=ahead)
+        if shell.failure is not None:
+            raise shell.failure
+        return Output(stdout=bytes(shell.out), stderr=bytes(shell.err), status=shell.status)
 
-    def _start_shell(self) -> paramiko.Channel:
-        """Two round trips: only when the shell runs does a server take what is for it to read."""
-        channel = self._wire.open_session()
-        channel.exec_command(COMMAND)
-        self._heard_at = time.monotonic()
-        return channel
+    def _feed(self, call: Call[Any], shell: Shell, script: bytes, limit: int, *, ahead: bool) -> None:
+        """Give the script to the shell and wait for its end."""
+
+        def begin() -> None:
+            if isinstance(self._sock, TunedSocket) and self._sock.has_ended():
+                raise EOFError
+            call.sending()
+
+        call.enter(lambda: shell.step)
+        shell.feed(script, limit, before=begin, after=self._start_ahead if ahead else None)
+        self._wire.await_shell(shell)
+
+    def _spare_shell(self) -> Shell | None:
+        """One that was started ahead. What is on its way is for us: a server may allow no second one."""
+        with self._opening:
+            return self._ahead.pop() if self._ahead else None
 
     def _start_ahead(self) -> None:
         """Start the shell of the next call, which then has one round trip and not three."""
-        if self._opening.acquire(blocking=False):
-            try:
-                if not self._ahead:
-                    with suppress(Exception):  # the next call will see
-                        self._ahead.append(self._start_shell())
-            finally:
-                self._opening.release()
+        with self._opening, suppress(Exception):  # the next call will see
+            if not self._ahead:
+                self._ahead.append(self._wire.shell(COMMAND))
 
     def _make_sure(self) -> None:
         """Raises EOFError if the connection is dead; only one that was quiet for a while has to prove it."""
-        if isinstance(self._sock, TunedSocket) and self._sock.has_ended():
-            raise EOFError
-        is_quiet = time.monotonic() - self._heard_at > BELIEVED_FOR
+        is_quiet = time.monotonic() - self._wire.heard_at > BELIEVED_FOR
         if not (self._still_answers() if is_quiet else self.is_alive()):
             raise EOFError
 
-    def _converse(
-        self, call: Call[Any], channel: paramiko.Channel, script: bytes, limit: int, *, ahead: bool
-    ) -> Output:
-        streams = _Streams(channel, limit)
-        call.enter("script")
-        _send(channel, script, streams)
-        call.enter(lambda: "exit status" if channel.eof_received else "output")
-        if ahead:
-            with suppress(RuntimeError):  # there can't be more threads: the next call starts its own
-                threading.Thread(target=self._start_ahead, name="iris-ssh-ahead", daemon=True).start()
-        streams.read_to_end()
-        if not channel.eof_received and not self._still_answers():
-            raise EOFError
-        self._heard_at = time.monotonic()
-        return Output(stdout=bytes(streams.out), stderr=bytes(streams.err), status=channel.exit_status)
-
     def _still_answers(self) -> bool:
-        """Whether the channel was closed by the server, and not by the end of the connection.
-
-        The status can come before the last output, so it proves nothing alone. OpenSSH also says that no more
-        output will come; a server that doesn't is asked for a sign of life.
-        """
         self._wire.global_request("keepalive@openssh.com", wait=True)
         return self.is_alive()
 
@@ -221,65 +205,6 @@ class Link:
         silent = isinstance(self._sock, TunedSocket) and self._sock.fell_silent
         kind = SilenceKind.TIMEOUT if silent else SilenceKind.PROTOCOL
         return NoAnswer(kind, call.step, f"{call.place}: {readable(error)}", sent=call.sent)
-
-
-class _Wake(threading.Event):
-    """Set by both streams of a channel. Each also clears it when it is empty; then the other may not be."""
-
-    def clear(self) -> None:
-        pass
-
-    def reset(self) -> None:
-        super().clear()
-
-
-class _Streams:
-    """Reads both outputs as they come: one that is left unread blocks the other, and the script."""
-
-    def __init__(self, channel: paramiko.Channel, limit: int) -> None:
-        self.out = bytearray()
-        self.err = bytearray()
-        self._channel = channel
-        self._limit = limit
-        self._wake = _Wake()
-        channel.in_buffer.set_event(self._wake)
-        channel.in_stderr_buffer.set_event(self._wake)
-
-    def read(self) -> None:
-        """What is there now. Raises NoAnswer over the limit."""
-        while self._channel.recv_ready():
-            self.out += self._channel.recv(CHUNK)
-            self._check(self.out, "stdout")
-        while self._channel.recv_stderr_ready():
-            self.err += self._channel.recv_stderr(CHUNK)
-            self._check(self.err, "stderr")
-
-    def read_to_end(self) -> None:
-        is_last = False
-        while not is_last:
-            self._wake.wait(1.0)
-            self._wake.reset()
-            is_last = self._channel.closed
-            self.read()
-
-    def _check(self, stream: bytearray, name: str) -> None:
-        if len(stream) > self._limit:
-            raise NoAnswer(SilenceKind.PROTOCOL, "output", f"more than {self._limit} bytes on {name}")
-
-
-def _send(channel: paramiko.Channel, script: bytes, streams: _Streams) -> None:
-    """Feed the script in, reading meanwhile. A shell that ends before it has read all is no error."""
-    channel.settimeout(PAUSE)
-    start = 0
-    while start < len(script) and not channel.closed:
-        try:
-            start += channel.send(script[start : start + CHUNK])
-        except TimeoutError:
-            pass
-        except OSError:  # closed just now
-            break
-        streams.read()
-    channel.shutdown_write()
 
 
 def readable(error: BaseException) -> str:

@@ -65,11 +65,13 @@ class Packets(Packetizer):
     @contextmanager
     def together(self) -> Iterator[None]:
         """What is written meanwhile goes out as one: each piece by itself costs both sides a system call and more."""
-        self._held += 1
+        with self._out_lock:
+            self._held += 1
         try:
             yield
         finally:
-            self._held -= 1
+            with self._out_lock:
+                self._held -= 1
             self.flush()
 
     def flush(self) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Collection
 from contextlib import suppress
 from functools import cache
+from itertools import count
 from typing import Any
 
 import paramiko
@@ -30,6 +32,7 @@ from paramiko.common import (
 from iris_cli.remote.sockets import TunedSocket
 from iris_cli.remote.ssh_packets import Packets
 from iris_cli.remote.ssh_reader import Reader
+from iris_cli.remote.ssh_shell import FIRST_NUMBER, OF_CHANNELS, Shell
 
 FOREVER = 1e9
 """For the library's own time-outs, in seconds: the call's deadline is the only one."""
@@ -65,6 +68,9 @@ class Wire(paramiko.Transport):
         self.banner_timeout = self.auth_timeout = self.channel_timeout = FOREVER
         self._reader = reader
         self._postponed: deque[paramiko.Message] = deque()
+        self._shells: dict[int, Shell] = {}
+        self._numbers = count(FIRST_NUMBER)
+        self.heard_at = time.monotonic()
         self._service: paramiko.Message | None = None
         self.is_watched = False
         if isinstance(sock, socket.socket):
@@ -100,6 +106,20 @@ class Wire(paramiko.Transport):
         if failures:
             raise failures[0]
         self.auth_handler.wait_for_response(done)
+
+    def shell(self, command: str) -> Shell:
+        """A new one, which is being opened. Raises EOFError if the connection has ended."""
+        number = next(self._numbers)
+        shell = self._shells[number] = Shell(number, command, self._say)
+        shell.open()
+        if not self.active:  # whatever ended it may not have seen this one
+            raise EOFError
+        return shell
+
+    def await_shell(self, shell: Shell) -> None:
+        """Wait until it is over."""
+        self.await_event(shell.over)
+        shell.fail(EOFError())  # if it is not, that is why
 
     def hang_up(self) -> None:
         """Wake everybody who reads, writes or waits. Waits for nothing."""
@@ -150,15 +170,26 @@ class Wire(paramiko.Transport):
         key: bytes = _LIBRARY._compute_key(self, letter, size)
         return key
 
-    def _send_user_message(self, data: paramiko.Message) -> None:
+    def _say(self, message: bytes) -> None:
+        self._send_user_message(paramiko.Message(message))
+
+    def _send_user_message(self: Any, data: paramiko.Message) -> None:
         """While keys are exchanged the library waits here. Who reads must not: nobody would read the keys."""
-        is_reading = self._reader.is_current() or threading.current_thread() is self
-        if not is_reading or self.clear_to_send.is_set():
-            _LIBRARY._send_user_message(self, data)
-        elif len(self._postponed) < MOST_POSTPONED:
-            self._postponed.append(data)
-        else:
-            raise paramiko.SSHException("no end of questions in the middle of a key exchange")
+        with self.clear_to_send_lock:
+            if not self.active:
+                return
+            if self.clear_to_send.is_set():
+                self._send_postponed()
+                self._send_message(data)
+            elif len(self._postponed) < MOST_POSTPONED:
+                self._postponed.append(data)
+            else:
+                raise paramiko.SSHException("too much to say in the middle of a key exchange")
+
+    def _send_postponed(self: Any) -> None:
+        """Holding the lock: what is said later must not come earlier."""
+        while self._postponed:
+            self._send_message(self._postponed.popleft())
 
     def _parse_ext_info(self: Any, message: paramiko.Message) -> None:
         if int.from_bytes(message.get_remainder()[:4], "big") > MOST_EXTENSIONS:
@@ -199,7 +230,9 @@ class Wire(paramiko.Transport):
         """Do what follows from what has come. False at the end."""
         try:
             if self.packetizer.fill():
-                self._take_messages()
+                self.heard_at = time.monotonic()
+                with self.packetizer.together():
+                    self._take_messages()
         except BaseException as error:  # noqa: BLE001,RUF100 - whatever a server can make the library stumble over
             self.saved_exception = error if isinstance(error, Exception) else EOFError(str(error))
             self.active = False
@@ -212,8 +245,10 @@ class Wire(paramiko.Transport):
             self._check_banner()
         while self.active and self.packetizer.holds_message():
             self._handle(*self.packetizer.read_message())
-            while self._postponed and self.clear_to_send.is_set():
-                self._send_message(self._postponed.popleft())
+            if self._postponed:
+                with self.clear_to_send_lock:
+                    if self.clear_to_send.is_set():
+                        self._send_postponed()
         if self.packetizer.need_rekey() and not self.in_kex:
             self._send_kex_init()
 
@@ -236,6 +271,8 @@ class Wire(paramiko.Transport):
         if kind == MSG_SERVICE_ACCEPT and self.auth_handler is not None:
             self._service = message
             self.auth_handler.auth_event.set()
+        elif kind in OF_CHANNELS and self._is_for_shell(kind, message):
+            pass
         elif kind in self._handler_table:
             self._handler_table[kind](message)
         elif kind in self._channel_handler_table:
@@ -247,6 +284,16 @@ class Wire(paramiko.Transport):
             reply.add_byte(cMSG_UNIMPLEMENTED)
             reply.add_int(message.seqno)
             self._send_message(reply)
+
+    def _is_for_shell(self, kind: int, message: paramiko.Message) -> bool:
+        number = message.get_int()
+        shell = self._shells.get(number)
+        if shell is None:
+            message.rewind()
+            return False
+        if not shell.take(kind, message):
+            del self._shells[number]
+        return True
 
     def _handle_for_channel(self: Any, kind: int, message: paramiko.Message) -> None:
         number = message.get_int()
@@ -263,6 +310,8 @@ class Wire(paramiko.Transport):
         self.active = False
         for channel in list(self._channels.values()):
             channel._unlink()
+        for shell in list(self._shells.values()):
+            shell.fail(self.saved_exception or EOFError())
         self.packetizer.close()
         waited_for = [self.completion_event, *self.channel_events.values()]
         if self.auth_handler is not None:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from paramiko import Channel, Transport
+from paramiko import Channel
 
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote import ssh_dial, ssh_link
@@ -19,6 +19,8 @@ from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.ssh_link import MOST_SESSIONS, Link
 from iris_cli.remote.ssh_reader import Reader
+from iris_cli.remote.ssh_shell import Shell
+from iris_cli.remote.ssh_wire import Wire
 from iris_cli.remote.transport import NoAnswer, Output, Target
 from tests.support.relay import Fault, relay
 from tests.support.sshd import PATIENCE, SshLab
@@ -163,16 +165,16 @@ def test_a_call_that_waits_in_vain_for_its_turn_cuts_off_no_other(ssh_lab: SshLa
 
 
 @pytest.fixture
-def sessions(monkeypatch: pytest.MonkeyPatch) -> list[Channel]:
-    """All sessions that are opened."""
-    opened: list[Channel] = []
-    open_session = Transport.open_session
+def shells(monkeypatch: pytest.MonkeyPatch) -> list[Shell]:
+    """All that are opened."""
+    opened: list[Shell] = []
+    open_one = Wire.shell
 
-    def note(transport: Transport) -> Channel:
-        opened.append(open_session(transport))
+    def note(wire: Wire, command: str) -> Shell:
+        opened.append(open_one(wire, command))
         return opened[-1]
 
-    monkeypatch.setattr(Transport, "open_session", note)
+    monkeypatch.setattr(Wire, "shell", note)
     return opened
 
 
@@ -196,15 +198,15 @@ def links(monkeypatch: pytest.MonkeyPatch) -> list[Link]:
 
 
 def test_the_shell_of_the_next_call_is_started_ahead(
-    ssh_lab: SshLab, ssh: SshTransport, sessions: list[Channel], links: list[Link]
+    ssh_lab: SshLab, ssh: SshTransport, shells: list[Shell], links: list[Link]
 ) -> None:
     (host,) = ssh_lab()
     for number in range(3):
         assert run(ssh, host.target(), f"exit {number}").status == number
         until(lambda: started_ahead(links[0]))
-        assert len(sessions) == number + 2
-    assert [session.closed for session in sessions] == [True, True, True, False]
-    assert sessions[3].event_ready  # the server has agreed to run it
+        assert len(shells) == number + 2
+    assert [shell.over.is_set() for shell in shells] == [True, True, True, False]
+    until(lambda: shells[3].is_ready)
 
 
 def test_a_shell_that_was_started_ahead_and_is_gone_is_not_missed(
@@ -218,12 +220,12 @@ def test_a_shell_that_was_started_ahead_and_is_gone_is_not_missed(
 
 
 def test_with_many_connections_nothing_is_started_ahead(
-    ssh_lab: SshLab, ssh: SshTransport, sessions: list[Channel], monkeypatch: pytest.MonkeyPatch
+    ssh_lab: SshLab, ssh: SshTransport, shells: list[Shell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ssh_dial, "FEW", 0)
     (host,) = ssh_lab()
     assert [run(ssh, host.target(), f"exit {n}").status for n in range(3)] == [0, 1, 2]
-    assert len(sessions) == 3
+    assert len(shells) == 3
 
 
 def test_a_dead_connection_is_replaced_once(ssh_lab: SshLab, ssh: SshTransport) -> None:

@@ -1,0 +1,225 @@
+"""A shell on the other side, and the script that it is fed with.
+
+All that follows from the server's messages is done by the thread that reads the connection, which waits for nothing: so
+whoever called is woken once, when all is over, and not at each step.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable
+
+import paramiko
+from paramiko.common import (
+    CONNECTION_FAILED_CODE,
+    DEFAULT_MAX_PACKET_SIZE,
+    DEFAULT_WINDOW_SIZE,
+    MSG_CHANNEL_CLOSE,
+    MSG_CHANNEL_DATA,
+    MSG_CHANNEL_EOF,
+    MSG_CHANNEL_EXTENDED_DATA,
+    MSG_CHANNEL_FAILURE,
+    MSG_CHANNEL_OPEN,
+    MSG_CHANNEL_OPEN_FAILURE,
+    MSG_CHANNEL_OPEN_SUCCESS,
+    MSG_CHANNEL_REQUEST,
+    MSG_CHANNEL_SUCCESS,
+    MSG_CHANNEL_WINDOW_ADJUST,
+)
+
+from iris_cli.core.observations import SilenceKind
+from iris_cli.remote.transport import NoAnswer
+
+OF_CHANNELS = range(MSG_CHANNEL_OPEN_SUCCESS, MSG_CHANNEL_FAILURE + 1)
+"""Numbers of the messages that are for one channel (RFC 4254, 9)."""
+FIRST_NUMBER = 1 << 24
+"""Channels with lower numbers are the library's."""
+_STDERR = 1
+
+Send = Callable[[bytes], None]
+
+
+class Shell:
+    """One channel with a command that reads a script (RFC 4254, 5 and 6). It is opened at once.
+
+    `over` is set when the server has closed it, when the connection has ended, or when the call can't go on; then
+    `failure` says why, if the script didn't come to its end, and `out`, `err` and `status` (-1 if none came) what it
+    left behind.
+    """
+
+    def __init__(self, number: int, command: str, send: Send) -> None:
+        """`send` sends a message; when keys are exchanged, later. It never waits."""
+        self.out = bytearray()
+        self.err = bytearray()
+        self.status = -1
+        self.failure: BaseException | None = None
+        self.over = threading.Event()
+        self.was_fed = False
+        self.is_ready = False
+        """The server has agreed to run the command."""
+        self._number = number
+        self._command = command.encode()
+        self._send = send
+        self._lock = threading.Lock()  # the script comes from another thread
+        self._to = b""
+        self._room = 0  # bytes that the server takes
+        self._largest = 0
+        self._window = DEFAULT_WINDOW_SIZE  # bytes that the server may send
+        self._script: memoryview | None = None
+        self._is_last = False  # all of the script and its end are sent
+        self._has_ended = False  # the server has said that nothing more will come
+        self._is_closed = False  # by us
+        self._limit = DEFAULT_WINDOW_SIZE
+
+    @property
+    def step(self) -> str:
+        """What is waited for."""
+        if not self.was_fed:
+            return "channel"
+        if not self._is_last:
+            return "script"
+        return "exit status" if self._has_ended else "output"
+
+    def open(self) -> None:
+        sizes = struct.pack(">III", self._number, self._window, DEFAULT_MAX_PACKET_SIZE)
+        self._send(bytes([MSG_CHANNEL_OPEN]) + _string(b"session") + sizes)
+
+    def feed(
+        self,
+        script: bytes,
+        limit: int,
+        *,
+        before: Callable[[], None],
+        after: Callable[[], None] | None,
+    ) -> None:
+        """Send the script when the shell is there; at most `limit` bytes are taken of each of its streams.
+
+        `before` is called when all is ready, and if it raises nothing is sent; `after` when all was sent.
+        """
+        with self._lock:
+            self._limit, self._before, self._after = limit, before, after
+            self._script = memoryview(script)
+        self._go_on()
+
+    def close(self) -> None:
+        """Tell the server that nothing more is wanted. Idempotent."""
+        with self._lock:
+            is_first, self._is_closed = not self._is_closed, True
+        if is_first and self._to:
+            self._send(bytes([MSG_CHANNEL_CLOSE]) + self._to)
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing more will come."""
+        if not self.over.is_set():
+            self.failure = error
+            self.over.set()
+
+    def take(self, kind: int, message: paramiko.Message) -> bool:
+        """What the server says; False if that was its last word. Raises SSHException if it must not say so."""
+        if bool(self._to) == (kind in (MSG_CHANNEL_OPEN_SUCCESS, MSG_CHANNEL_OPEN_FAILURE)):
+            raise paramiko.SSHException(f"message {kind} for a channel out of turn")
+        if kind == MSG_CHANNEL_OPEN_SUCCESS:
+            self._opened(message)
+        elif kind == MSG_CHANNEL_OPEN_FAILURE:
+            code = message.get_int()
+            self.fail(paramiko.ChannelException(code, CONNECTION_FAILED_CODE.get(code, "(unknown code)")))
+            return False
+        elif kind == MSG_CHANNEL_WINDOW_ADJUST:
+            with self._lock:
+                self._room += message.get_int()
+            self._go_on()
+        elif kind in (MSG_CHANNEL_DATA, MSG_CHANNEL_EXTENDED_DATA):
+            self._hear(kind, message)
+        elif kind == MSG_CHANNEL_EOF:
+            self._has_ended = True
+        elif kind == MSG_CHANNEL_REQUEST:
+            self._asked(message)
+        elif kind == MSG_CHANNEL_SUCCESS:
+            self.is_ready = True
+            self._go_on()
+        elif kind == MSG_CHANNEL_FAILURE:
+            self.fail(paramiko.SSHException("the server doesn't run commands"))
+            self.close()
+        elif kind == MSG_CHANNEL_CLOSE:
+            self._closed()
+            return False
+        return True
+
+    def _opened(self, message: paramiko.Message) -> None:
+        self._to = message.get_bytes(4)
+        with self._lock:
+            self._room, self._largest = message.get_int(), min(message.get_int(), DEFAULT_MAX_PACKET_SIZE)
+        if self._is_closed:
+            self._send(bytes([MSG_CHANNEL_CLOSE]) + self._to)
+        else:
+            run = _string(b"exec") + b"\1" + _string(self._command)
+            self._send(bytes([MSG_CHANNEL_REQUEST]) + self._to + run)
+
+    def _go_on(self) -> None:
+        """Send what there is room for."""
+        after = None
+        with self._lock:
+            if (
+                self._script is None
+                or not self.is_ready
+                or self._is_last
+                or self._is_closed
+                or self.over.is_set()
+            ):
+                return
+            if not self.was_fed:
+                try:
+                    self._before()
+                except BaseException as error:
+                    self.fail(error)
+                    raise
+                self.was_fed = True
+            while self._script and (size := min(self._room, self._largest, len(self._script))):
+                piece, self._script = self._script[:size], self._script[size:]
+                self._room -= size
+                self._send(bytes([MSG_CHANNEL_DATA]) + self._to + _string(piece))
+            if not self._script:
+                self._is_last = True
+                self._send(bytes([MSG_CHANNEL_EOF]) + self._to)
+                after = self._after
+        if after is not None:
+            after()
+
+    def _hear(self, kind: int, message: paramiko.Message) -> None:
+        stream = self.out
+        if kind == MSG_CHANNEL_EXTENDED_DATA:
+            stream = self.err if message.get_int() == _STDERR else bytearray()
+        data = message.get_binary()
+        self._window -= len(data)
+        if self._window < 0:
+            raise paramiko.SSHException("more output than was asked for")
+        if self.over.is_set():
+            return
+        stream += data
+        if len(stream) > self._limit:
+            name = "stdout" if stream is self.out else "stderr"
+            self.fail(NoAnswer(SilenceKind.PROTOCOL, "output", f"more than {self._limit} bytes on {name}"))
+        elif self.was_fed and self._window < DEFAULT_WINDOW_SIZE // 2:
+            # Not for one that waits for its script: nobody reads what it says.
+            more = DEFAULT_WINDOW_SIZE - self._window
+            self._window += more
+            self._send(bytes([MSG_CHANNEL_WINDOW_ADJUST]) + self._to + struct.pack(">I", more))
+
+    def _asked(self, message: paramiko.Message) -> None:
+        what, wants_answer = message.get_binary(), message.get_boolean()
+        if what == b"exit-status":
+            self.status = message.get_int()
+        elif wants_answer:
+            self._send(bytes([MSG_CHANNEL_FAILURE]) + self._to)
+
+    def _closed(self) -> None:
+        self.close()
+        if self.was_fed:
+            self.over.set()
+        else:
+            self.fail(paramiko.SSHException("the channel was closed"))
+
+
+def _string(data: bytes | memoryview) -> bytes:
+    return struct.pack(">I", len(data)) + data
