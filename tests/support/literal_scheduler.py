@@ -152,7 +152,8 @@ class LiteralScheduler:
         for place, (_, members) in enumerate(groups):
             fitting = [desk for desk in members if self._serves(desk, job) and room(desk, job)]
             if suffices(job, members, fitting, size):
-                chosen = fitting[:size]
+                liked = sorted(fitting, key=lambda desk: -_preferences(desk, job))[:size]
+                chosen = sorted(liked, key=_seat)
                 met = sum(_preferences(desk, job) for desk in chosen)
                 ranked.append((-met, len(fitting), place, chosen))
         best = sorted(ranked)[: job.slices]

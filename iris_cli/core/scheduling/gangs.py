@@ -59,6 +59,7 @@ class GroupSearch:
         self._shape = requirement.shape
         self._index = context.fleet.groups(self._shape.group_by)
         self._eligible = flags_of(requirement.eligible, context.fleet.everyone)
+        self._preferred = [flags_of(those, context.fleet.everyone) for those in requirement.preferred]
         self._fitting: GroupQueue | None = None
         self._waiting: GroupQueue | None = None
 
@@ -66,7 +67,7 @@ class GroupSearch:
         """One position for each task in order of its index, or None where the gang doesn't fit.
 
         Groups by rank: most preferences met, then the fewest fitting workers, then the group's key. Within a
-        group by the worker's number in its slice, else by its id.
+        group those who meet the most, in the order of the workers' numbers in their slice, else of their ids.
         """
         if self._fitting is None:
             self._fitting = GroupQueue(self._index, self._context.changes, self._by_fit)
@@ -109,10 +110,18 @@ class GroupSearch:
         return rank
 
     def _first_members(self, group: Group) -> list[int]:
-        """The members that serve, in the order of their ranks."""
+        """The members that serve, in the order of their ranks; of more than are needed those that are preferred."""
         if self._shape.whole:
             return list(group.members)
-        return list(islice(filter(self._fits, group.members), self._shape.size))
+        fitting = filter(self._fits, group.members)
+        if not self._preferred:
+            return list(islice(fitting, self._shape.size))
+        there = list(fitting)
+        best = sorted(range(len(there)), key=lambda at: -self._met(there[at]))[: self._shape.size]
+        return [there[at] for at in sorted(best)]
+
+    def _met(self, position: int) -> int:
+        return sum(those[position] == "1" for those in self._preferred)
 
     def _by_wait(self) -> Ranker:
         def rank(group: Group) -> Rank | None:

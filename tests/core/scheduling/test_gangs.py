@@ -190,6 +190,33 @@ def test_only_workers_that_fit_count_for_the_size_of_a_group() -> None:
     assert workers_of(cycle(fleet, gang("g", tpu=None, by="rack", replicas=2)), "g") == ["a2", "a3"]
 
 
+@pytest.mark.parametrize(
+    ("preferred", "members"),
+    [
+        ((), ["1", "2"]),
+        (("~disk=ssd",), ["3", "4"]),
+        (("~pool=x",), ["1", "5"]),
+        (("~disk=ssd", "~pool=x"), ["3", "5"]),
+        (("~disk=tape",), ["1", "2"]),
+    ],
+)
+def test_within_its_group_a_gang_gets_the_preferred_workers_in_the_order_of_their_ids(
+    preferred: tuple[str, ...], members: list[str]
+) -> None:
+    fleet = [
+        *rack("a", "1", "2"),
+        *(host(name, rack="a", disk="ssd") for name in "34"),
+        host("5", rack="a", disk="ssd", pool="x"),
+    ]
+    assert workers_of(cycle(fleet, gang("g", *preferred, tpu=None, by="rack", replicas=2)), "g") == members
+
+
+def test_a_group_is_worth_what_its_preferred_members_meet() -> None:
+    fleet = [*rack("a", *"123"), *rack("b", *"456"), host("7", rack="b", pool="x")]
+    asked = gang("g", "~pool=x", tpu=None, by="rack", replicas=2)
+    assert workers_of(cycle(fleet, asked), "g") == ["4", "7"]
+
+
 def test_the_smallest_group_is_found_anew_after_each_placement() -> None:
     fleet = [*rack("a", *"12345"), *rack("b", *"6789")]
     jobs = [gang(f"g{n}", tpu=None, by="rack", replicas=2, cpu=16, order=n) for n in range(4)]
