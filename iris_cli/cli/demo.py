@@ -145,7 +145,7 @@ def _end_jobs(iris: Context, cluster: LocalCluster) -> None:
     """Stop what still runs, after Ctrl-C or at the end of a kept cluster: hosts leave their tasks behind."""
     if cluster.config.is_file():
         view = Context(config_path=cluster.config).session("iris demo").view()
-        left = [job.id for job in view.jobs.values() if view.live_of(job.id)]
+        left = [job.id for job in view.open_jobs() if view.live_of(job.id)]
         if left:
             words = ("--quiet", "cancel", "--wait", "--reason", "the demo ends", *left)
             _run(cluster, words, capture=iris.output.as_json)

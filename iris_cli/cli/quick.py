@@ -122,7 +122,8 @@ def status(
         if job is not None:
             render.show_job(iris.output, job_status(session, job, at=at), everything=everything)
         else:
-            found = cluster_status(session, at=at, labels=labels, states=states)
+            ended = None if everything else render.ended_jobs(iris.output)
+            found = cluster_status(session, at=at, labels=labels, states=states, ended=ended)
             render.show_cluster(iris.output, found, everything=everything)
 
     if not watch:

@@ -8,6 +8,7 @@ from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.outputs import Outputs
+from iris_cli.core.past import Past, in_memory
 from iris_cli.core.task import Attempt, Task, TaskState
 from iris_cli.core.worker import Ghost, Worker
 
@@ -18,6 +19,10 @@ class Cluster:
 
     `ghosts` are the attempts that were taken for dead and may still run, by worker; they outlast its being
     forgotten. `outputs` are those that have ended for certain and whose files are still there.
+
+    The tables are complete for whoever looks something up. But where a snapshot was read, jobs that are over for good
+    wait there until they are looked up (`past`), so going through all of a table may take long: what is done
+    again and again goes through `open_jobs` and `pending_tasks`.
     """
 
     name: str = ""
@@ -29,6 +34,7 @@ class Cluster:
     ghosts: dict[WorkerId, tuple[Ghost, ...]] = field(default_factory=dict)
     outputs: dict[WorkerId, Outputs] = field(default_factory=dict)
     children: dict[JobId, tuple[JobId, ...]] = field(default_factory=dict)  # the direct ones, by their parent
+    past: Past | None = field(default=None, compare=False, repr=False)
 
     def copy(self) -> Cluster:
         """A draft with tables of its own; the records in them are shared, for they never change."""
@@ -36,13 +42,31 @@ class Cluster:
             name=self.name,
             seq=self.seq,
             at=self.at,
-            jobs=dict(self.jobs),
-            tasks=dict(self.tasks),
-            workers=dict(self.workers),
-            ghosts=dict(self.ghosts),
-            outputs=dict(self.outputs),
-            children=dict(self.children),
+            jobs=self.jobs.copy(),
+            tasks=self.tasks.copy(),
+            workers=self.workers.copy(),
+            ghosts=self.ghosts.copy(),
+            outputs=self.outputs.copy(),
+            children=self.children.copy(),
+            past=self.past,
         )
+
+    def open_jobs(self) -> list[Job]:
+        """The jobs that aren't over for good, in order: not ended, or something of them lives or may still run."""
+        held = {attempt.task.job for worker in self.workers.values() for attempt in worker.claims}
+        held |= {ghost.attempt.task.job for ghosts in self.ghosts.values() for ghost in ghosts}
+        return [job for job in in_memory(self.jobs) if job.end is None or job.id in held]
+
+    def pending_tasks(self) -> Iterator[Task]:
+        """The tasks that wait to be placed, job by job."""
+        return (task for task in in_memory(self.tasks) if task.state is TaskState.PENDING)
+
+    def last_ended(self, most: int) -> list[Job]:
+        """So many of the jobs that have ended, or all: those that ended last, the last one first."""
+        known = {job.id: job for job in in_memory(self.jobs) if job.end is not None}
+        for job in self.past.last_ended(most) if self.past is not None else ():
+            known[job] = self.jobs[job]
+        return sorted(known.values(), key=_when_ended)[:most]
 
     def tasks_of(self, job: JobId) -> list[Task]:
         """The tasks of a job, by index."""
@@ -57,8 +81,9 @@ class Cluster:
 
     def foreign(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
         """Those of the tokens that no attempt ever had, whatever became of it."""
-        known = {attempt.token for task in self.tasks.values() for attempt in task.attempts}
-        return tuple(token for token in tokens if token not in known)
+        known = {attempt.token for task in in_memory(self.tasks) for attempt in task.attempts}
+        unknown = tuple(token for token in tokens if token not in known)
+        return self.past.foreign(unknown) if self.past is not None and unknown else unknown
 
     def live_attempts(self) -> Iterator[tuple[AttemptId, Attempt]]:
         """Every attempt that isn't ENDED, worker by worker."""
@@ -101,3 +126,9 @@ class Cluster:
             attempt.started_at is not None for task in job.task_ids for attempt in self.tasks[task].attempts
         )
         return JobState.RUNNING if started else JobState.PENDING
+
+
+def _when_ended(job: Job) -> tuple[float, int]:
+    """For sorting: the last one first, and the one that was submitted last of those that ended together."""
+    assert job.end is not None
+    return -job.end.at, -job.order

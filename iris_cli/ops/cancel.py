@@ -48,9 +48,8 @@ def wait_until_stopped(session: Session, result: Cancelled) -> bool:
 
 
 def _stopping(cluster: Cluster, cancelled: list[JobId]) -> list[AttemptId]:
-    family = [
-        job for job in cluster.jobs if any(job == each or job.startswith(f"{each}/") for each in cancelled)
-    ]
+    ours = tuple(f"{each}/" for each in cancelled)
+    family = [job.id for job in cluster.open_jobs() if f"{job.id}/".startswith(ours)]
     return [attempt_id for job in family for attempt_id, _ in cluster.live_of(job)]
 
 

@@ -17,7 +17,6 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts, workers
 from iris_cli.core.observations import Silence
-from iris_cli.core.task import TaskState
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.ops import observe
 from iris_cli.ops.dispatch import Dispatcher
@@ -136,7 +135,7 @@ def _conclude(session: Session, dispatcher: Dispatcher, result: CycleResult, *, 
 
 
 def _anything_waits(cluster: Cluster) -> bool:
-    return any(task.state is TaskState.PENDING for task in cluster.tasks.values())
+    return next(cluster.pending_tasks(), None) is not None
 
 
 def assign(

@@ -176,7 +176,7 @@ def check_cycle(cycle: CycleAge, cluster: Cluster, cron: str) -> Finding:
         if cycle.age is None
         else f"the last one was {format_duration(cycle.age)} ago"
     )
-    waiting = sum(job.end is None for job in cluster.jobs.values())
+    waiting = sum(job.end is None for job in cluster.open_jobs())
     if cycle.stale and waiting:
         return warning("cycles", f"{ago}, and {count(waiting, 'job')} would need one", cron)
     return fine("cycles", ago)

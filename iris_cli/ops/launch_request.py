@@ -60,6 +60,6 @@ def jobs_without_secrets(cluster: Cluster) -> dict[JobId, list[str]]:
     """Open jobs that can't be started from here, with the names that are missing."""
     return {
         job.id: missing
-        for job in cluster.jobs.values()
+        for job in cluster.open_jobs()
         if job.end is None and (missing := missing_secrets(job))
     }

@@ -247,7 +247,7 @@ def weigh_silence(session: Session, draft: Draft, seen: Iterable[Seen]) -> None:
 
 def settle_waiting(session: Session, draft: Draft, unheard: Container[WorkerId] = ()) -> None:
     """Settle the rounds whose verdict waited for evidence that may never come."""
-    waiting = [job.id for job in draft.cluster.jobs.values() if job.is_gang and not job.end]
+    waiting = [job.id for job in draft.cluster.open_jobs() if job.is_gang and not job.end]
     settle(session, draft, waiting, unheard)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import JobId, TaskId, WorkerId, clip
@@ -56,7 +57,10 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStatus:
-    """The cluster at a glance, as of `at`. `messages` say what is wrong with the log, if anything is."""
+    """The cluster at a glance, as of `at`. `messages` say what is wrong with the log, if anything is.
+
+    `jobs` are the open ones and those that ended last; `older` counts those that ended before.
+    """
 
     name: str
     at: float
@@ -64,6 +68,7 @@ class ClusterStatus:
     cycle: CycleAge | None
     messages: tuple[str, ...]
     jobs: tuple[JobRow, ...]
+    older: int
     slices: tuple[SliceRow, ...]
     workers: tuple[WorkerRow, ...]
 
@@ -89,31 +94,47 @@ class JobStatus:
 
 
 def cluster_status(
-    session: Session, *, at: str | None = None, labels: Sequence[str] = (), states: Sequence[str] = ()
+    session: Session,
+    *,
+    at: str | None = None,
+    labels: Sequence[str] = (),
+    states: Sequence[str] = (),
+    ended: int | None = None,
 ) -> ClusterStatus:
     """The cluster now, or as of `at`, with the jobs that have all these labels and one of these states.
 
-    A label is `key=value`, or `key` for any value. Raises UsageError.
+    A label is `key=value`, or `key` for any value. Where none is chosen, `ended` is how many of the jobs that
+    aren't open any more are wanted, None for all. Raises UsageError.
     """
     wanted_labels = [_label(text) for text in labels]
     wanted_states = [_state(text) for text in states]
     view = look(session, at)
     workers = worker_rows(view)
+    chosen = [
+        job
+        for job in _jobs(view.cluster, None if wanted_labels or wanted_states else ended)
+        if _has_labels(job, wanted_labels)
+        and (not wanted_states or view.cluster.job_state(job.id) in wanted_states)
+    ]
     return ClusterStatus(
         name=view.cluster.name or session.config.name,
         at=view.now,
         past=view.cycle is None,
         cycle=view.cycle,
         messages=view.messages,
-        jobs=tuple(
-            job_row(view, job)
-            for job in view.cluster.jobs.values()
-            if _has_labels(job, wanted_labels)
-            and (not wanted_states or view.cluster.job_state(job.id) in wanted_states)
-        ),
+        jobs=tuple(job_row(view, job) for job in chosen),
+        older=0 if wanted_labels or wanted_states else len(view.cluster.jobs) - len(chosen),
         slices=slice_rows(view, workers),
         workers=workers,
     )
+
+
+def _jobs(cluster: Cluster, ended: int | None) -> list[Job]:
+    """The open jobs and those that ended last, in the order of their submission."""
+    if ended is None:
+        return list(cluster.jobs.values())
+    found = {job.id: job for job in (*cluster.open_jobs(), *cluster.last_ended(ended))}
+    return sorted(found.values(), key=lambda job: job.order)
 
 
 def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobStatus:

@@ -76,5 +76,5 @@ def _words(error: IrisError) -> str:
 
 
 def _is_idle(cluster: Cluster) -> bool:
-    over = all(job.end is not None for job in cluster.jobs.values())
+    over = all(job.end is not None for job in cluster.open_jobs())
     return over and not any(worker.claims for worker in cluster.workers.values())

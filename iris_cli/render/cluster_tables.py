@@ -66,7 +66,7 @@ def _jobs(status: ClusterStatus, width: int, everything: bool) -> list[Renderabl
     parts: list[RenderableType] = [table(headers, map(_job_cells, shown), only=only)]
     hidden = [
         (len(still_open) - MOST_OPEN, "more open job"),
-        (len(ended) - MOST_ENDED, "older job"),
+        (max(0, len(ended) - MOST_ENDED) + status.older, "older job"),
     ]
     words = [count(number, noun) for number, noun in hidden if number > 0]
     if words and not everything:

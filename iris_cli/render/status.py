@@ -6,6 +6,18 @@ from iris_cli.ops.status import ClusterStatus, JobStatus
 from iris_cli.render.as_json import document, flattened
 from iris_cli.render.console import Output
 
+MOST_LISTED = 100
+"""How many jobs that have ended a program gets to see unless it asks for all."""
+
+
+def ended_jobs(output: Output) -> int:
+    """How many of the jobs that have ended are shown if not all are asked for."""
+    if output.as_json or output.quiet:
+        return MOST_LISTED
+    from iris_cli.render.cluster_tables import MOST_ENDED
+
+    return MOST_ENDED
+
 
 def show_cluster(output: Output, status: ClusterStatus, *, everything: bool = False) -> None:
     """The cluster; `everything`: also jobs that ended long ago."""

@@ -57,12 +57,14 @@ class Screen:
         self._output.flush()
 
     def _repaint(self, step: Step) -> None:
-        from iris_cli.render.status import show_cluster
+        from iris_cli.render.status import ended_jobs, show_cluster
         from iris_cli.render.tables import text
 
         console = self._output.console
         console.clear()
-        show_cluster(self._output, cluster_status(self._session), everything=False)
+        show_cluster(
+            self._output, cluster_status(self._session, ended=ended_jobs(self._output)), everything=False
+        )
         console.print()
         for entry in self._news:
             self._output.show(text(_words(entry)))

@@ -252,10 +252,17 @@ def _stem(command: Sequence[str]) -> str:
 
 
 def _free_name(cluster: Cluster, stem: str) -> JobId:
-    number = 1
-    while f"{stem}-{number}" in cluster.jobs:
-        number += 1
-    return JobId(f"{stem}-{number}")
+    """Mostly the first one: numbers are given one after the other, so that few names need to be looked up."""
+    taken, free = 0, 1
+    while f"{stem}-{free}" in cluster.jobs:
+        taken, free = free, 2 * free
+    while free - taken > 1:
+        between = (taken + free) // 2
+        if f"{stem}-{between}" in cluster.jobs:
+            taken = between
+        else:
+            free = between
+    return JobId(f"{stem}-{free}")
 
 
 def _dependencies(cluster: Cluster, request: JobRequest) -> tuple[JobId, ...]:

@@ -77,7 +77,7 @@ def plan(
     """
     limits = limits or Limits()
     gate = _Gate(cluster, now, without_secrets or {})
-    for job_id, tasks in by_job(cluster.tasks.values()).items():
+    for job_id, tasks in by_job(cluster.pending_tasks()).items():
         job = cluster.jobs[job_id]
         if job.end is None and not job.cancelled:
             gate.admit(job, tasks)
