@@ -80,9 +80,19 @@ class Choices:
 
 def _serves_no_worse(context: SchedulingContext, requirement: Requirement, one: Group, chosen: Group) -> bool:
     """By preferences met; and CPU work has hosts without accelerators first."""
-    met = [sum((each.mask & those).bit_count() for those in requirement.preferred) for each in (one, chosen)]
     plain_first = requirement.shape is None and requirement.plain and chosen.mask & context.cpu_tiers[0]
-    return met[0] >= met[1] and bool(not plain_first or one.mask & context.cpu_tiers[0])
+    no_less_liked = _preferences(requirement, one) >= _preferences(requirement, chosen)
+    return no_less_liked and bool(not plain_first or one.mask & context.cpu_tiers[0])
+
+
+def _preferences(requirement: Requirement, group: Group) -> int:
+    """How many are met by those of a group's workers that meet the most, as many as are needed."""
+    wanted, found = requirement.shape.size if requirement.shape else 1, 0
+    for met, level in zip(reversed(range(len(requirement.levels))), requirement.levels, strict=True):
+        there = min(wanted, (group.mask & requirement.selected & level).bit_count())
+        wanted -= there
+        found += met * there
+    return found
 
 
 def _serves_otherwise(verdict: Verdict) -> bool:

@@ -170,6 +170,18 @@ def test_what_waits_for_nothing_that_workers_have_is_explained_by_its_reason_alo
     assert explanation.near_misses == ()
 
 
+RACK = gang("g", "~pool=x", tpu=None, by="rack", replicas=2)
+
+
+def liked(rack: str, pools: str) -> list[Worker]:
+    """Idle hosts of a rack, one for each letter: that of its pool."""
+    return [host(f"{rack}{number}", rack=rack, pool=pool) for number, pool in enumerate(pools)]
+
+
+def full(rack: str, pools: str) -> list[Worker]:
+    return [busy(each, cpu=16) for each in liked(rack, pools)]
+
+
 @pytest.mark.parametrize(
     ("fleet", "asked", "words"),
     [
@@ -182,6 +194,8 @@ def test_what_waits_for_nothing_that_workers_have_is_explained_by_its_reason_alo
         ([busy(each, cpu=112) for each in tpu_slice("a")] + [host("w")], job("g"), "chose w"),
         ([busy(host("a"), cpu=16), host("b", pool="x")], job("g", "~pool"), "chose b"),
         ([busy(host("a", pool="x"), cpu=16), host("b", pool="x")], job("g", "~pool"), "chose b: a busy"),
+        ([*full("a", "xx"), *liked("b", "xxxxx")], RACK, "chose b: a busy"),
+        ([*full("a", "xy"), *liked("b", "xxxxx")], RACK, "chose b"),
         (
             [*tpu_slice("a"), *map(training, tpu_slice("b")), *tpu_slice("c")],
             gang("g", replicas=8, slices=2),
@@ -198,6 +212,8 @@ def test_what_waits_for_nothing_that_workers_have_is_explained_by_its_reason_alo
         "worse anyway",
         "meets less",
         "meets as much",
+        "members meet as much",
+        "members meet less",
         "two slices",
     ],
 )

@@ -210,6 +210,13 @@ def test_the_reasons_of_a_job_are_those_of_its_tasks_each_once() -> None:
     assert kinds(found, "nobody") == []
 
 
+@pytest.mark.parametrize(("stops", "found"), [(0, ["stopping", "cpu"]), (1, ["cpu", "stopping"])])
+def test_the_reasons_of_a_job_are_in_the_order_of_its_tasks(stops: int, found: list[str]) -> None:
+    stopping = task("j", TaskState.PENDING, STOPPING, index=stops, on="old")
+    state = cluster([host("w", cpu=1), host("old", cpu=1)], [job("j", cpu=2, replicas=2)], stopping)
+    assert kinds(plan(state, 0.0), "j") == found
+
+
 def test_everything_that_waits_can_be_explained() -> None:
     jobs = [job("first"), job("last", after=(JobId("first"),)), gang("g"), job("big", cpu=99)]
     found = plan(cluster([host("w")], jobs), 0.0)
