@@ -73,6 +73,11 @@ CHANGES: list[tuple[str, list[Worker], Job]] = [
         gang("g"),
     ),
     ("", change(change(tpu_slice("a"), 2, draining=True), 3, draining=True), gang("g")),
+    ("", change(tpu_slice("a"), 2, draining=True, cooldown_until=1020.0), gang("g")),
+    ("", change(tpu_slice("a"), 2, draining=True, condition=WorkerCondition.SUSPECT), gang("g")),
+    ("", change(tpu_slice("a"), 2, draining=True, unschedulable=True, reason="odd"), gang("g")),
+    ("", [busy(replace(host("w"), draining=True), cpu=16)], job("j")),
+    ("", [busy(busy(host("w"), "j", cpu=8), "j", cpu=8)], job("j", cpu=16)),
     (
         "slice b frees when job old ends",
         [*tpu_slice("a"), *map(training, tpu_slice("b"))],
