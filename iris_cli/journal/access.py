@@ -6,15 +6,20 @@ import os
 import re
 import shlex
 import stat
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 from iris_cli.errors import NotFoundError, NotWritableError
-from iris_cli.journal.durable import PRIVATE_DIRECTORY, PRIVATE_FILE
-from iris_cli.journal.layout import HEAD, HOLDER, LOCK, LOG
+from iris_cli.journal.durable import PRIVATE_DIRECTORY, PRIVATE_FILE, opened
+from iris_cli.journal.layout import HEAD, HOLDER, LOCK, LOG, NETWORK_TOLD
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")  # a blank in the name of a mount point is \040
-_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre"})
+_NETWORK = frozenset(
+    "nfs nfs4 cifs smb3 smbfs afpfs webdav 9p virtiofs vboxsf prl_fs afs coda ceph glusterfs lustre gpfs beegfs "
+    "orangefs macfuse osxfuse".split()
+)
 
 
 def check_readable(directory: Path) -> str:
@@ -77,14 +82,47 @@ def _closing(statuses: dict[str, os.stat_result]) -> str:
 
 def network_file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
     """The type of the file system under `path` if that is a network one or FUSE; '' if not, or not known."""
-    try:
-        entries = [line.split(" ") for line in mounts.read_text(errors="replace").splitlines()]
-    except OSError:
-        return ""
     target = f"{path.resolve()}/"
     kind, longest = "", 0
-    for _device, where, its_kind, *_ in entries:
-        point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), where).rstrip("/") + "/"
+    for where, its_kind in _mounts_of_macos() if sys.platform == "darwin" else _mounts(mounts):
+        point = where.rstrip("/") + "/"
         if target.startswith(point) and len(point) >= longest:
             kind, longest = its_kind, len(point)
     return kind if kind in _NETWORK or kind.startswith("fuse") else ""
+
+
+def _mounts(table: Path) -> list[tuple[str, str]]:
+    """Where something is mounted, and its type, in the order in which it happened."""
+    try:
+        entries = [line.split(" ") for line in table.read_text(errors="replace").splitlines()]
+    except OSError:
+        return []
+    return [
+        (_ESCAPE.sub(lambda match: chr(int(match[1], 8)), where), kind) for _device, where, kind, *_ in entries
+    ]
+
+
+def _mounts_of_macos() -> list[tuple[str, str]]:
+    try:
+        listed = subprocess.run(["/sbin/mount"], capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return parse_mount_command(listed)
+
+
+def parse_mount_command(listed: str) -> list[tuple[str, str]]:
+    """As `_mounts`, of lines like `//me@nas/x on /Volumes/x (smbfs, nodev, nosuid)`."""
+    return [(match[1], match[2]) for match in re.finditer(r"^.*? on (.*) \((\w+)[,)].*$", listed, re.MULTILINE)]
+
+
+def told_before(directory: Path, kind: str) -> bool:
+    """Whether it was said before that the state is on such a file system; from now on it was.
+
+    For the holder of the lock. Where nothing can be written down it is said again.
+    """
+    with suppress(OSError), opened(directory / NETWORK_TOLD, os.O_RDWR | os.O_CREAT) as fd:
+        if os.read(fd, 80) == kind.encode():
+            return True
+        os.truncate(fd, 0)
+        os.pwrite(fd, kind.encode(), 0)
+    return False

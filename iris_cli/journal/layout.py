@@ -8,6 +8,7 @@ LOG: Final = "events.jsonl"
 HEAD: Final = "HEAD"
 LOCK: Final = "lock"
 HOLDER: Final = "lock.json"
+NETWORK_TOLD: Final = "network-file-system"  # its type, when the operator was warned of it
 HEARTBEAT: Final = "heartbeat.json"
 KNOWN_HOSTS: Final = "known_hosts"
 TASK_LOGS: Final = "logs"

@@ -6,6 +6,7 @@ The file is never deleted and never broken by age.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from iris_cli.errors import IrisError, LockedError, NotWritableError
-from iris_cli.journal.durable import PRIVATE_FILE, not_writable
+from iris_cli.journal.durable import PRIVATE_FILE, not_writable, opened
 from iris_cli.journal.holder import Holder, read_holder, signed_by
 from iris_cli.journal.layout import LOCK
 
@@ -41,6 +42,15 @@ class HeldLock:
                 f"{self._path} was deleted or replaced while it was held: another command may be writing",
                 hint="nothing was written; run the command again, and leave that file alone",
             )
+
+    def prove(self) -> None:
+        """Raise NotWritableError if this file system gives the same lock twice: it keeps nobody out, then."""
+        with opened(self._path, os.O_RDWR) as another:
+            try:
+                fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return
+        raise _without_locks(self._path.parent)
 
 
 @contextmanager
@@ -82,8 +92,11 @@ def _locked(directory: Path, waiter: Holder) -> LockedError:
 
 def _unlockable(path: Path, error: OSError) -> IrisError:
     if error.errno in _NO_LOCKS:
-        return NotWritableError(
-            f"the file system of {path.parent} has no locks",
-            hint="name a directory on a local disk with --state-dir",
-        )
+        return _without_locks(path.parent)
     return not_writable(path, error)
+
+
+def _without_locks(directory: Path) -> NotWritableError:
+    return NotWritableError(
+        f"the file system of {directory} has no locks", hint="name a directory on a local disk with --state-dir"
+    )

@@ -10,7 +10,7 @@ from iris_cli.errors import LogDamagedError
 from iris_cli.journal.durable import Disk, copy_range, opened, replace_by_copy, unused
 from iris_cli.journal.file_store import Loaded
 from iris_cli.journal.head import Head, head_at, write_head
-from iris_cli.journal.layout import LOG, TORN_PREFIX
+from iris_cli.journal.layout import HEAD, LOG, TORN_PREFIX
 from iris_cli.journal.scan import FaultKind
 from iris_cli.journal.timestamps import file_stamp
 
@@ -40,6 +40,9 @@ def damage_of(log: Path, loaded: Loaded) -> Damage | None:
         return Damage(what=f"{log} is damaged, {fault}", hint=_SALVAGE)
     if head is None:
         return None
+    if head.crc == end.crc and head != head_at(end):
+        what = f"{log.parent / HEAD} is damaged: it names the last line of {LOG}, but not as seq {end.seq} of this log"
+        return Damage(what=what, hint=f"move {HEAD} away and run the command again: it is made anew", forgivable=True)
     if end.header is not None and end.header.cluster_id != head.cluster_id:
         return Damage(
             what=f"{log} is the log of another cluster ({end.header.cluster_id:.8}..., HEAD names another)",

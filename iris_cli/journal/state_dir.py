@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from iris_cli.core.ids import clip
 from iris_cli.core.units import format_duration
 from iris_cli.errors import ConfigError, NotFoundError
 from iris_cli.journal import layout
-from iris_cli.journal.access import check_readable, check_writable, network_file_system
+from iris_cli.journal.access import check_readable, check_writable, network_file_system, told_before
 from iris_cli.journal.durable import (
     DISK,
     PRIVATE_DIRECTORY,
@@ -83,7 +84,6 @@ class StateDir:
         self._cluster_name = cluster_name
         self._disk = disk
         self._store = FileStore(path, disk)
-        self._warned = False
 
     def read(self, after_seq: int = 0) -> LogView:
         """What the log says, without lock and without repair.
@@ -158,6 +158,8 @@ class StateDir:
             check_writable(self.path)
         holder = Holder(pid=os.getpid(), actor=self._actor, command=command, since=iso_time(self._now()))
         with hold_lock(self.path, holder, timeout) as lock:
+            if self._on_network:
+                lock.prove()
             loaded, messages = self._recover(after_seq, accept_loss=accept_loss)
             actor = f"{self._actor} {command}"
             writer = Writer(self._store, lock, loaded, (*messages, *self._warnings(loaded.end.at)), actor)
@@ -183,11 +185,15 @@ class StateDir:
             )
 
     def _warnings(self, last: float) -> Iterator[str]:
-        if not self._warned and (kind := network_file_system(self.path)):
-            yield f"{self.path} is on {kind}, where locks may not hold: name a local one with --state-dir"
-        self._warned = True
+        if self._on_network and not told_before(self.path, self._on_network):
+            what = f"{self.path} is on {self._on_network}, where locks may not hold"
+            yield f"{what}: name a local one with --state-dir (iris doctor goes on saying so)"
         if (behind := last - self._now()) > _CLOCK_STEP:
             yield f"the clock of this machine stands {format_duration(behind)} behind the last event"
+
+    @cached_property
+    def _on_network(self) -> str:
+        return network_file_system(self.path)
 
     def lock_holder(self) -> Holder | None:
         """Who holds the lock, if anybody says so; for messages."""

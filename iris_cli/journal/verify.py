@@ -9,7 +9,7 @@ from typing import BinaryIO
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.errors import NotFoundError
 from iris_cli.journal.durable import not_readable, open_safely
-from iris_cli.journal.head import Head, read_head
+from iris_cli.journal.head import Head, head_at, read_head
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.record import START, BadLineError, Header, NewerLogError, Position, decode_line
 from iris_cli.journal.scan import Fault, FaultKind, Scan, bounded_lines
@@ -105,7 +105,9 @@ def _next_good(stream: BinaryIO, size: int, end: Position, findings: list[Fault]
 def _findings_of_head(head: Head, end: Position, crc_at_head: str) -> list[Fault]:
     """What contradicts HEAD. `crc_at_head` is that of the line that HEAD names, '' if it can't be read."""
     kind = FaultKind.DAMAGED
-    if end.header is not None and end.header.cluster_id != head.cluster_id:
+    if head.crc == end.crc and head != head_at(end):
+        what = f"HEAD is damaged: it names this line, but not as seq {end.seq} of this log; move HEAD away"
+    elif end.header is not None and end.header.cluster_id != head.cluster_id:
         kind, what = FaultKind.FOREIGN, "HEAD belongs to the log of another cluster"
     elif head.seq > end.seq:
         what = f"it was committed, says HEAD, but the log ends at seq {end.seq}"

@@ -47,6 +47,9 @@ from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.resources import Device, Resources
 from iris_cli.core.task import TaskState
 from iris_cli.core.worker import WorkerCondition
+from iris_cli.journal.durable import DISK
+from iris_cli.journal.head import write_head
+from iris_cli.journal.record import START, encode_line, end_of_line
 from iris_cli.journal.state_dir import StateDir
 
 NOON = 1_795_262_400.0  # 2026-11-21T12:00:00Z
@@ -290,3 +293,18 @@ def filled(path: Path, transactions: int = 60) -> StateDir:
                 [WorkerDrained(worker=WorkerId(f"w{index}"), reason="x" * (index % 7))], at=NOON + index
             )
     return state
+
+
+def written(path: Path, transactions: int) -> StateDir:
+    """As `filled`, at once, with events of every type: a log to be read, though nobody could replay it."""
+    lines: list[bytes] = []
+    end = START
+    for index in range(transactions):
+        events = STORY[0] if index == 0 else STORY[1:][index % (len(STORY) - 1)]
+        lines.append(encode_line(end, events, at=NOON + index, actor=f"me@laptop iris {index}"))
+        end = end_of_line(end, lines[-1], NOON + index)
+    path.mkdir(mode=0o700)
+    (path / "events.jsonl").touch(0o600)
+    (path / "events.jsonl").write_bytes(b"".join(lines))
+    write_head(DISK, path, end)
+    return state_in(path)
