@@ -16,10 +16,9 @@ from iris_cli.journal.durable import PRIVATE_DIRECTORY, PRIVATE_FILE, opened
 from iris_cli.journal.layout import HEAD, HOLDER, LOCK, LOG, NETWORK_TOLD
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")  # a blank in the name of a mount point is \040
-_NETWORK = frozenset(
-    "nfs nfs4 cifs smb3 smbfs afpfs webdav 9p virtiofs vboxsf prl_fs afs coda ceph glusterfs lustre gpfs beegfs "
-    "orangefs macfuse osxfuse".split()
-)
+_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "webdav", "9p", "virtiofs", "vboxsf"})
+_CLUSTERED = frozenset({"afs", "coda", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "orangefs"})
+_FUSE = ("fuse", "macfuse", "osxfuse")
 
 
 def check_readable(directory: Path) -> str:
@@ -88,7 +87,7 @@ def network_file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
         point = where.rstrip("/") + "/"
         if target.startswith(point) and len(point) >= longest:
             kind, longest = its_kind, len(point)
-    return kind if kind in _NETWORK or kind.startswith("fuse") else ""
+    return kind if kind in _NETWORK | _CLUSTERED or kind.startswith(_FUSE) else ""
 
 
 def _mounts(table: Path) -> list[tuple[str, str]]:
@@ -98,13 +97,16 @@ def _mounts(table: Path) -> list[tuple[str, str]]:
     except OSError:
         return []
     return [
-        (_ESCAPE.sub(lambda match: chr(int(match[1], 8)), where), kind) for _device, where, kind, *_ in entries
+        (_ESCAPE.sub(lambda match: chr(int(match[1], 8)), where), kind)
+        for _device, where, kind, *_ in entries
     ]
 
 
 def _mounts_of_macos() -> list[tuple[str, str]]:
     try:
-        listed = subprocess.run(["/sbin/mount"], capture_output=True, text=True, timeout=10, check=True).stdout
+        listed = subprocess.run(
+            ["/sbin/mount"], capture_output=True, text=True, timeout=10, check=True
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return []
     return parse_mount_command(listed)
@@ -112,7 +114,9 @@ def _mounts_of_macos() -> list[tuple[str, str]]:
 
 def parse_mount_command(listed: str) -> list[tuple[str, str]]:
     """As `_mounts`, of lines like `//me@nas/x on /Volumes/x (smbfs, nodev, nosuid)`."""
-    return [(match[1], match[2]) for match in re.finditer(r"^.*? on (.*) \((\w+)[,)].*$", listed, re.MULTILINE)]
+    return [
+        (match[1], match[2]) for match in re.finditer(r"^.*? on (.*) \((\w+)[,)].*$", listed, re.MULTILINE)
+    ]
 
 
 def told_before(directory: Path, kind: str) -> bool:

@@ -98,5 +98,6 @@ def _unlockable(path: Path, error: OSError) -> IrisError:
 
 def _without_locks(directory: Path) -> NotWritableError:
     return NotWritableError(
-        f"the file system of {directory} has no locks", hint="name a directory on a local disk with --state-dir"
+        f"the file system of {directory} has no locks",
+        hint="name a directory on a local disk with --state-dir",
     )

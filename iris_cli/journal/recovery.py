@@ -42,7 +42,9 @@ def damage_of(log: Path, loaded: Loaded) -> Damage | None:
         return None
     if head.crc == end.crc and head != head_at(end):
         what = f"{log.parent / HEAD} is damaged: it names the last line of {LOG}, but not as seq {end.seq} of this log"
-        return Damage(what=what, hint=f"move {HEAD} away and run the command again: it is made anew", forgivable=True)
+        return Damage(
+            what=what, hint=f"move {HEAD} away and run the command again: it is made anew", forgivable=True
+        )
     if end.header is not None and end.header.cluster_id != head.cluster_id:
         return Damage(
             what=f"{log} is the log of another cluster ({end.header.cluster_id:.8}..., HEAD names another)",

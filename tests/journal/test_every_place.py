@@ -310,7 +310,9 @@ def test_a_tail_that_stands_there_twice_is_damage_and_salvage_keeps_all_that_was
     log.write_bytes(original.content + tail)
     assert state.read().transactions == original.transactions
     if any(line == tail[-len(line) :] for line in original.lines[-1:]):  # at least one whole line
-        with pytest.raises(LogDamagedError, match=rf"line {COUNT + 1} \(byte {len(original.content)}, seq 1001"):
+        with pytest.raises(
+            LogDamagedError, match=rf"line {COUNT + 1} \(byte {len(original.content)}, seq 1001"
+        ):
             commit(state)
         assert log.read_bytes() == original.content + tail
         assert salvage(state.path, now=NOON, actor="me@laptop").kept == COUNT

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
-import subprocess
+import select
+import signal
 import time
-from collections import Counter
 from pathlib import Path
+
+import pytest
 
 from iris_cli.core.events import WorkerDrained, WorkerUncordoned
 from iris_cli.core.ids import WorkerId
@@ -15,59 +18,100 @@ from iris_cli.journal.verify import verify
 from tests.journal.samples import NOON, state_in
 from tests.journal.writer_process import start
 
-KILLS = 40
+WRITERS = 4
+PATIENCE = 120.0
+"""Seconds in which a writer tells of something, if nothing but other writers is in its way."""
 
 
-def kill_in_the_act(process: subprocess.Popen[str], chance: random.Random) -> list[str]:
-    """Kill a writer somewhere within a transaction; what it had told."""
-    assert process.stdout is not None
-    told = [process.stdout.readline() for _ in range(chance.randint(1, 8))]
-    time.sleep(chance.random() / 200)
-    process.kill()
-    return told + process.stdout.readlines()
+class Writers:
+    """Processes that commit one transaction after the other, and what each has told of them."""
+
+    def __init__(self, path: Path) -> None:
+        self.told: dict[str, list[tuple[int, str]]] = {}  # seq and number, by name
+        self.living: dict[str, int] = {}
+        self._press = start(path, "press", "-")
+        assert self._press.stdout is not None
+        self._said = self._press.stdout.fileno()
+        self._rest = b""
+
+    def add(self, name: str) -> None:
+        assert self._press.stdin is not None
+        self._press.stdin.write(f"{name}\n")
+        self._press.stdin.flush()
+        self.told[name] = []
+        while name not in self.living:
+            self._listen()
+
+    def hear(self, name: str) -> None:
+        """Wait until it tells of one more: it must not wait for ever, nor give up."""
+        before = len(self.told[name])
+        while len(self.told[name]) == before:
+            ready, _, _ = select.select([self._said], [], [], PATIENCE)
+            assert ready, "they all wait for ever"
+            self._listen()
+            assert sum(map(len, self.told.values())) < 20_000, f"{name} waits for ever"
+
+    def kill(self, name: str) -> None:
+        os.kill(self.living.pop(name), signal.SIGKILL)
+
+    def close(self) -> None:
+        """End all, and hear what they had told before."""
+        with self._press as press:
+            os.killpg(press.pid, signal.SIGKILL)
+            while self._listen():
+                pass
+
+    def _listen(self) -> bool:
+        data = os.read(self._said, 1 << 16)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            first, second, third = line.decode().split()
+            if first == "started":
+                self.living[second] = int(third)
+            else:
+                self.told[first].append((int(second), third))
+        return bool(data)
 
 
-def check(state: StateDir, told: list[tuple[str, str]]) -> None:
-    """Every acknowledged transaction is at its seq, and none is there twice."""
+def check(state: StateDir, told: dict[str, list[tuple[int, str]]]) -> None:
+    """Each writer's transactions are there in its order, none twice, and at least those that it has told of."""
     transactions = state.read().transactions
-    seen = Counter(
-        event for each in transactions for event in each.events if isinstance(event, WorkerDrained)
-    )
-    assert max(seen.values(), default=1) == 1
-    for name, line in told:
-        if not line.endswith("\n"):
-            continue  # killed while it told: that is no acknowledgement
-        seq, number = line.split()
-        (event,) = transactions[int(seq) - 1].events
-        assert isinstance(event, WorkerDrained)
-        assert (event.worker, event.reason) == (name, number)
+    assert [each.seq for each in transactions] == list(range(1, len(transactions) + 1))
+    found: dict[str, list[tuple[int, str]]] = {name: [] for name in told}
+    for each in transactions:
+        for event in each.events:
+            if isinstance(event, WorkerDrained):
+                found[event.worker].append((each.seq, event.reason))
+    for name, mine in found.items():
+        assert [number for _, number in mine] == [str(number) for number in range(len(mine))]
+        assert told[name] == mine[: len(told[name])]
+        assert len(mine) <= len(told[name]) + 1
 
 
-def test_writers_killed_in_the_act_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [50, pytest.param(1000, marks=pytest.mark.soak)])
+def test_four_writers_killed_in_the_act_lose_nothing_and_block_nobody(tmp_path: Path, kills: int) -> None:
     state = state_in(tmp_path / "state")
     state.create("lab")
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    told: list[tuple[str, str]] = []
-    writers = {name: start(state.path, "append", name) for name in ("w0", "w1")}
+    writers = Writers(state.path)
     try:
-        for number in range(2, KILLS + 2):
-            name = chance.choice(sorted(writers))
-            with writers.pop(name) as process:
-                told += [(name, line) for line in kill_in_the_act(process, chance)]
-            writers[f"w{number}"] = start(state.path, "append", f"w{number}")
-            assert verify(state.path).findings == ()
+        for number in range(WRITERS):
+            writers.add(f"w{number}")
+        for number in range(WRITERS, WRITERS + kills):
+            writers.hear(chance.choice(sorted(writers.living)))
+            time.sleep(chance.random() / 200)
+            writers.kill(chance.choice(sorted(writers.living)))
+            writers.add(f"w{number}")
+            if number % 20 == 0:
+                assert verify(state.path).findings == ()
+        for name in sorted(writers.living):
+            writers.hear(name)
     finally:
-        for name, process in writers.items():
-            with process:
-                process.kill()
-                told += [(name, line) for line in (process.stdout or ())]
-    assert len(told) >= KILLS
-    check(state, told)
-    with state.locked("iris uncordon") as writer:
-        assert (
-            writer.append([WorkerUncordoned(worker=WorkerId("w0"))], at=NOON).seq
-            == len(writer.transactions) + 1
-        )
+        writers.close()
+    check(state, writers.told)
+    with state.locked("iris uncordon", PATIENCE) as last:
+        uncordoned = last.append([WorkerUncordoned(worker=WorkerId("w0"))], at=NOON)
+        assert uncordoned.seq == len(last.transactions) + 1
     assert verify(state.path).ok

@@ -14,7 +14,6 @@ import pytest
 from iris_cli.core.events import ClusterCreated, WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ConfigError, LogDamagedError, NotFoundError, NotWritableError
-from iris_cli.journal.access import network_file_system
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.samples import NOON, filled, state_in
 
@@ -215,36 +214,6 @@ def test_a_heartbeat_that_makes_no_sense_is_none(tmp_path: Path, content: bytes)
     state.create("lab")
     (state.path / "heartbeat.json").write_bytes(content)
     assert state.read_heartbeat() is None
-
-
-MOUNTS = r"""/dev/vda / ext4 rw 0 0
-bastion:/home /home nfs4 rw,vers=4.2 0 0
-/dev/vdb /home/me/local\040disk ext4 rw 0 0
-gcsfuse /home/me/bucket fuse.gcsfuse rw 0 0
-//nas/x /home/me/bucket/nas cifs rw 0 0
-"""
-
-
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [
-        ("/srv/state", ""),
-        ("/home/me/state", "nfs4"),
-        ("/home", "nfs4"),
-        ("/homestead/state", ""),
-        ("/home/me/local disk/state", ""),
-        ("/home/me/bucket/state", "fuse.gcsfuse"),
-        ("/home/me/bucket/nas/state", "cifs"),
-    ],
-)
-def test_a_network_file_system_is_known_by_its_mount(tmp_path: Path, path: str, kind: str) -> None:
-    mounts = tmp_path / "mounts"
-    mounts.write_text(MOUNTS)
-    assert network_file_system(Path(path), mounts) == kind
-
-
-def test_without_a_list_of_mounts_nothing_is_said(tmp_path: Path) -> None:
-    assert network_file_system(tmp_path, tmp_path / "missing") == ""
 
 
 def test_readers_never_load_the_lock_library(tmp_path: Path) -> None:

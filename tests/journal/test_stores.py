@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,15 +14,26 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.journal.file_store import FileStore
 from iris_cli.journal.memory_store import MemoryStore
 from iris_cli.journal.store import Conflict, EventStore
+from tests.journal.object_store import ObjectsInDirectory, ObjectStore
 from tests.journal.samples import A0, HOST, NOON, STORY
 
 CREATED = [ClusterCreated(name="lab")]
 DRAINED = [WorkerDrained(worker=A0)]
 
 
-@pytest.fixture(params=["file", "memory"])
+STORES = ("file", "memory", "objects")
+
+
+def made(kind: str, path: Path) -> EventStore:
+    """A store of that kind, on what is in the directory."""
+    if kind == "file":
+        return FileStore(path)
+    return MemoryStore() if kind == "memory" else ObjectStore(ObjectsInDirectory(path))
+
+
+@pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> EventStore:
-    return FileStore(tmp_path) if request.param == "file" else MemoryStore()
+    return made(request.param, tmp_path)
 
 
 def commit(store: EventStore, expected_seq: int, worker: str = "w") -> int | Conflict:
@@ -91,13 +104,17 @@ def test_a_time_is_kept_to_the_millisecond(store: EventStore) -> None:
     assert next(store.read()).at == NOON + 0.123
 
 
-Stores = Callable[[], FileStore]
+# Several writers
 
 
-@pytest.fixture
-def stores(tmp_path: Path) -> Stores:
-    """Several stores on one file, as several processes have them."""
-    return lambda: FileStore(tmp_path)
+Stores = Callable[[], EventStore]
+
+
+@pytest.fixture(params=STORES)
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
+    """Several stores on one log, as several processes have them. What is in memory has no other door."""
+    memory = MemoryStore()
+    return lambda: memory if request.param == "memory" else made(request.param, tmp_path)
 
 
 def test_a_writer_that_missed_what_another_wrote_gets_a_conflict(stores: Stores) -> None:
@@ -119,3 +136,75 @@ def test_a_store_reads_on_from_where_it_was(stores: Stores) -> None:
         commit(first, seq)
         seen += second.read(seen[-1].seq)
     assert seen == list(stores().read())
+
+
+class Tally:
+    """A writer whose every decision needs the newest state: it counts, and a number must not come twice."""
+
+    def __init__(self, store: EventStore, name: str) -> None:
+        self.store, self.name = store, name
+        self.done = self.conflicts = 0
+        self._seen: list[Transaction] = []
+
+    def look(self) -> None:
+        self._seen += self.store.read(len(self._seen))
+
+    def act(self) -> None:
+        """Decide on what was seen; on a conflict, look again, and decide again at the next turn."""
+        seq = len(self._seen)
+        number = sum(isinstance(event, WorkerDrained) for each in self._seen for event in each.events)
+        event = WorkerDrained(worker=WorkerId(self.name), reason=str(number))
+        result = self.store.append(seq, [event], at=NOON, actor=self.name)
+        if isinstance(result, Conflict):
+            self.conflicts += 1
+            assert result.seq > seq
+        else:
+            self.done += 1
+            assert result == seq + 1
+
+
+def check_tally(log: list[Transaction], writers: list[Tally]) -> None:
+    """Every decision was made on all that came before it, and those that were told of are there."""
+    assert [each.seq for each in log] == list(range(1, len(log) + 1))
+    events = [event for each in log[1:] for event in each.events]
+    assert [event.reason for event in events if isinstance(event, WorkerDrained)] == [
+        str(number) for number in range(len(log) - 1)
+    ]
+    for writer in writers:
+        assert sum(each.actor == writer.name for each in log) == writer.done
+
+
+def test_writers_that_take_turns_in_any_order_decide_again_on_conflict(stores: Stores) -> None:
+    stores().append(0, CREATED, at=NOON, actor="me")
+    chance = random.Random(5)
+    writers = [Tally(stores(), f"w{number}") for number in range(4)]
+    for _ in range(300):
+        writer = chance.choice(writers)
+        chance.choice((writer.look, writer.act))()
+    check_tally(list(stores().read()), writers)
+    assert all(writer.done and writer.conflicts for writer in writers)
+
+
+def test_objects_created_by_many_threads_at_once_need_no_lock(tmp_path: Path) -> None:
+    ObjectStore(ObjectsInDirectory(tmp_path)).append(0, CREATED, at=NOON, actor="me")
+    writers = [Tally(ObjectStore(ObjectsInDirectory(tmp_path)), f"w{number}") for number in range(8)]
+
+    def work(writer: Tally) -> None:
+        while writer.done < 12:
+            writer.look()
+            writer.act()
+
+    with ThreadPoolExecutor(len(writers)) as pool:
+        list(pool.map(work, writers))
+    log = list(ObjectStore(ObjectsInDirectory(tmp_path)).read())
+    check_tally(log, writers)
+    assert len(log) == 1 + 8 * 12
+
+
+def test_a_foreign_object_is_not_taken_for_the_transaction_that_is_due(tmp_path: Path) -> None:
+    store = ObjectStore(ObjectsInDirectory(tmp_path))
+    store.append(0, CREATED, at=NOON, actor="me")
+    commit(store, 1)
+    (tmp_path / "000000000003").write_bytes((tmp_path / "000000000002").read_bytes())
+    with pytest.raises(ValueError, match="another transaction"):
+        list(store.read())
