@@ -11,6 +11,7 @@ No `order`, `InitVar`, `KW_ONLY` or `metadata`: nobody here needs them. Annotati
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from operator import attrgetter
 from types import MemberDescriptorType
 from typing import Any, TypeVar
@@ -65,6 +66,57 @@ def replace(record: T, /, **changes: Any) -> T:
     except KeyError as error:
         raise TypeError(f"{type(record).__name__} has no field {error}") from None
     return copied
+
+
+@cache
+def setters(cls: type) -> Mapping[str, Callable[[Any, Any], None]]:
+    """What sets fields that have slots, frozen or not: for whoever made an object that nobody else has seen."""
+    return _slots(cls, getattr(cls, _FIELDS))
+
+
+def maker(
+    cls: Any,
+    names: Sequence[str],
+    readers: Mapping[str, Callable[[Any], Any]],
+    as_they_are: Mapping[str, type],
+) -> Callable[..., Any]:
+    """What makes an object of the contents of these fields, in this order; the others get their defaults.
+
+    A content goes through the reader of its field, unless it is of exactly the type in `as_they_are`. Raises KeyError
+    for a field that the class doesn't have, TypeError where one is missing.
+    """
+    every: dict[str, Field] = getattr(cls, _FIELDS)
+    scope: dict[str, Any] = {"_cls": cls, "_new": object.__new__}
+    values = {}
+    for name in names:
+        scope[f"_read_{name}"] = readers[name]
+        values[name] = f"_read_{name}({name})"
+        if name in as_they_are:
+            scope[f"_type_{name}"] = as_they_are[name]
+            values[name] = f"{name} if type({name}) is _type_{name} else {values[name]}"
+    if _COPY not in cls.__dict__:
+        lines = [f"return _cls({', '.join(f'{name}={value}' for name, value in values.items())})"]
+    else:
+        values = {name: values.get(name) or _default(each, scope) for name, each in every.items()}
+        slots = _slots(cls, every)
+        scope |= {f"_set_{name}": slots[name] for name in slots}
+        lines = [
+            "made = _new(_cls)",
+            *(f"_set_{name}(made, {values[name]})" for name in every),
+            "return made",
+        ]
+    return _compiled("make", ", ".join(names), lines, scope)
+
+
+def _default(each: Field, scope: dict[str, Any]) -> str:
+    """The expression for the value of a field that isn't given. Raises TypeError if it has none."""
+    if each.default_factory is not MISSING:
+        scope[f"_make_{each.name}"] = each.default_factory
+        return f"_make_{each.name}()"
+    if each.default is MISSING:
+        raise TypeError(f"the field {each.name!r} is missing")
+    scope[f"_default_{each.name}"] = each.default
+    return f"_default_{each.name}"
 
 
 def dataclass(

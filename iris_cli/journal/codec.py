@@ -29,6 +29,7 @@ from iris_cli.core.ids import (
     parse_token,
     parse_worker_id,
 )
+from iris_cli.core.lazy_dataclass import maker
 from iris_cli.errors import IrisError
 
 
@@ -60,24 +61,31 @@ def decode_event(entry: Any) -> Event | None:
     ignorable = "ignorable" in entry
     if ignorable and entry.pop("ignorable") is not True:
         raise BadEventError(f"{name}: ignorable is true or absent")
-    cls = _TYPES.get(name)
-    if cls is not None:
-        event: Event = _kind_of_class(cls).decode(entry)
+    decode = _DECODERS.get(name)
+    if decode is None and name in _TYPES:
+        decode = _DECODERS[name] = _kind_of_class(_TYPES[name]).decode
+    if decode is not None:
+        event: Event = decode(entry)
         return event
     if ignorable:
         return None
     raise UnknownTypeError(name)
 
 
+_DECODERS: dict[str, Callable[[Any], Any]] = {}  # of the types that were met
 _TYPES: dict[str, Any] = {name: cls for name, cls in Event.TYPES.items() if cls is not AttemptEvent}
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One type of value: the way into JSON and the strict way back. Both raise ValueError or TypeError."""
+    """One type of value: the way into JSON and the strict way back. Both raise ValueError or TypeError.
+
+    What is exactly of type `same` in JSON is the value itself.
+    """
 
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
+    same: type | None = None
 
 
 def _kind_of(hint: Any) -> _Kind:
@@ -104,7 +112,6 @@ def _kind_of_class(cls: Any) -> _Kind:
     kinds = {field.name: _kind_of(hints[field.name]) for field in fields(cls)}
     defaults = _defaults_of(cls)
     plan = [(name, kind.encode, defaults.get(name, MISSING)) for name, kind in kinds.items()]
-    readers = {name: kind.decode for name, kind in kinds.items()}
 
     def encode(value: Any) -> dict[str, Any]:
         if type(value) is not cls:
@@ -119,23 +126,43 @@ def _kind_of_class(cls: Any) -> _Kind:
             raise BadEventError(f"{cls.__name__}.{name}: {error}") from error
         return entry
 
+    return _Kind(encode, _decoder(cls, kinds))
+
+
+def _decoder(cls: Any, kinds: Mapping[str, _Kind]) -> Callable[[Any], Any]:
+    """What reads objects of the class. The same few fields stand there again and again, in the same order.
+
+    For each such row of fields one function is compiled that reads them and leaves the others at their defaults.
+    """
+    readers = {name: kind.decode for name, kind in kinds.items()}
+    same = {name: kind.same for name, kind in kinds.items() if kind.same is not None}
+    makers: dict[tuple[str, ...], Callable[..., Any]] = {}
+
     def decode(entry: Any) -> Any:
         if type(entry) is not dict:
             raise BadEventError(f"{cls.__name__} is an object")
-        values, name = {}, ""
+        names = tuple(entry)
         try:
-            for name, content in entry.items():
-                values[name] = readers[name](content)
-        except KeyError:
-            raise BadEventError(f"{cls.__name__} has no field {name!r}") from None
+            make = makers.get(names) or makers.setdefault(names, maker(cls, names, readers, same))
+            return make(*entry.values())
+        except KeyError as error:
+            raise BadEventError(f"{cls.__name__} has no field {error}") from None
         except (ValueError, TypeError, OverflowError) as error:
-            raise BadEventError(f"{cls.__name__}.{name}: {error}") from error
-        try:
-            return cls(**values)
-        except (ValueError, TypeError) as error:
-            raise BadEventError(f"{cls.__name__}: {error}") from error
+            raise _explained(cls, readers, entry, error) from error
 
-    return _Kind(encode, decode)
+    return decode
+
+
+def _explained(
+    cls: Any, readers: Mapping[str, Any], entry: Mapping[str, Any], error: Exception
+) -> BadEventError:
+    """The error with the name of the field that it is about."""
+    for name, content in entry.items():
+        try:
+            readers[name](content)
+        except (ValueError, TypeError, OverflowError) as its_error:
+            return BadEventError(f"{cls.__name__}.{name}: {its_error}")
+    return BadEventError(f"{cls.__name__}: {error}")
 
 
 def _defaults_of(cls: type) -> dict[str, Any]:
@@ -222,6 +249,8 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any) -> float:
+    if type(value) is float and math.isfinite(value):
+        return value
     if type(value) is not float and type(value) is not int:
         raise TypeError(f"{value!r:.80} is not a number")
     if not math.isfinite(number := float(value)):
@@ -244,9 +273,9 @@ def _attribute(content: Any) -> AttributeValue:
 
 _ATTRIBUTES = _Table(AttributeValue)  # of text: those of one worker are those of many
 _SCALARS: dict[Any, _Kind] = {
-    str: _Kind(_text, _only(str)),
-    int: _Kind(_only(int), _only(int)),
-    bool: _Kind(_only(bool), _only(bool)),
+    str: _Kind(_text, _only(str), same=str),
+    int: _Kind(_only(int), _only(int), same=int),
+    bool: _Kind(_only(bool), _only(bool), same=bool),
     float: _Kind(_number, _number),
     JobId: _id(parse_job_id),
     WorkerId: _id(parse_worker_id),

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from iris_cli.core.collector import at_rest
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.events import Event, Transaction
 from iris_cli.errors import LogDamagedError, LogReplacedError
@@ -80,6 +81,7 @@ class FileStore:
         except (FileNotFoundError, BadLineError, NewerLogError):
             return None
 
+    @at_rest
     def load(self, after_seq: int = 0) -> Loaded:
         """The records behind `after_seq`, and how reading ended.
 

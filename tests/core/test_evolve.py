@@ -181,6 +181,19 @@ def test_replay_goes_on_from_a_snapshot_and_from_nothing() -> None:
     assert replay([]) == Cluster()
 
 
+def test_a_replay_changes_nothing_that_others_hold() -> None:
+    """It overwrites records of its own: what it began with and what it was told stay as they were."""
+    lab = gang().reports("train/* running").taint("a-0", "slow").reports("train/task-0 exited 1")
+    lab.probe("a-0").reports("train/task-1 stopped").schedule().cancel("train")
+    log = deepcopy(lab.log)
+    for cut in range(len(lab.log)):
+        start = replay(lab.log[:cut])
+        before = deepcopy(start)
+        assert replay(lab.log[cut:], start=start) == lab.cluster
+        assert start == before
+    assert lab.log == log
+
+
 def test_replay_keeps_the_number_and_the_time_of_the_last_transaction() -> None:
     cluster = replay([Transaction(seq=7, at=3.5, actor="a", events=(ev.ClusterCreated(name="lab"),))])
     assert (cluster.name, cluster.seq, cluster.at) == ("lab", 7, 3.5)
@@ -213,6 +226,9 @@ def test_taints_by_hand_outlive_a_probe_and_are_attributes() -> None:
     lab.probe("w").taint("w", "slow", removed=True)
     assert lab.the_worker("w").attributes["taint:spot"] == AttributeValue("true")
     assert "taint:slow" not in lab.the_worker("w").attributes
+    lab.drain("w", "disk").hosts[W].reboot()
+    assert lab.probe("w").the_worker("w").taints == ("spot",)
+    assert lab.replayed() == lab.cluster
 
 
 def test_uncordon_lifts_drain_quarantine_and_cool_down() -> None:

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.evolve import replay
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.job import JobState, ReplaceLost
 from iris_cli.core.observations import SilenceKind
@@ -231,6 +232,7 @@ def test_whatever_is_seen_the_books_stay_sound_and_every_job_ends(walk: list[Ste
         step(lab)
         nothing_came_back(before, lab.cluster)
     assert lab.replayed() == lab.cluster
+    assert replay(lab.log[len(walk) :], start=replay(lab.log[: len(walk)])) == lab.cluster
     heal(lab, reboot=reboot)
     assert {job: lab.state_of(job) for job in lab.cluster.jobs if not lab.state_of(job).terminal} == {}
     assert list(lab.cluster.live_attempts()) == []

@@ -7,30 +7,31 @@ from typing import Any
 
 from iris_cli.core import events as ev
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import replace
 from iris_cli.core.events import Event
 from iris_cli.core.evolve.illegal import IllegalTransitionError
+from iris_cli.core.evolve.records import Records
 from iris_cli.core.worker import Span, Worker, WorkerCondition
 
 
-def _cluster_created(cluster: Cluster, event: ev.ClusterCreated, _at: float) -> None:
+def _cluster_created(cluster: Cluster, event: ev.ClusterCreated, _at: float, _records: Records) -> None:
     cluster.name = event.name
 
 
-def _worker_registered(cluster: Cluster, event: ev.WorkerRegistered, _at: float) -> None:
+def _worker_registered(cluster: Cluster, event: ev.WorkerRegistered, _at: float, records: Records) -> None:
     if event.worker in cluster.workers:
         raise IllegalTransitionError(f"{event}: the worker is registered already")
-    cluster.workers[event.worker] = Worker(
-        id=event.worker, connection=event.connection, condition=WorkerCondition.UNPROBED
+    cluster.workers[event.worker] = records.made(
+        Worker(id=event.worker, connection=event.connection, condition=WorkerCondition.UNPROBED)
     )
 
 
-def _worker_updated(cluster: Cluster, event: ev.WorkerUpdated, _at: float) -> None:
+def _worker_updated(cluster: Cluster, event: ev.WorkerUpdated, _at: float, records: Records) -> None:
     worker = cluster.workers[event.worker]
+    taints = worker.taints
     if event.incarnation != worker.incarnation:
         cluster.outputs.pop(worker.id, None)  # whatever was there
     shrank = event.cpu < worker.cpu or event.memory < worker.memory or event.gpus < worker.gpus
-    cluster.workers[event.worker] = replace(
+    cluster.workers[event.worker] = records.change(
         worker,
         connection=event.connection,
         attributes=event.attributes,
@@ -47,15 +48,17 @@ def _worker_updated(cluster: Cluster, event: ev.WorkerUpdated, _at: float) -> No
         containment=event.containment,
         unschedulable=bool(event.refusal),
         reason=event.refusal,
-    ).with_taints(worker.taints)
+    ).with_taints(taints)
 
 
-def _worker_condition_changed(cluster: Cluster, event: ev.WorkerConditionChanged, at: float) -> None:
+def _worker_condition_changed(
+    cluster: Cluster, event: ev.WorkerConditionChanged, at: float, records: Records
+) -> None:
     worker = cluster.workers[event.worker]
     healthy = event.condition is WorkerCondition.HEALTHY
     since = at if worker.silent_since is None else worker.silent_since
     unwell = Span(last=at) if worker.unwell is None else worker.unwell.until(at)
-    cluster.workers[event.worker] = replace(
+    cluster.workers[event.worker] = records.change(
         worker,
         condition=event.condition,
         reason=worker.reason if worker.unschedulable else event.reason,
@@ -67,19 +70,21 @@ def _worker_condition_changed(cluster: Cluster, event: ev.WorkerConditionChanged
     )
 
 
-def _worker_silence_counted(cluster: Cluster, event: ev.WorkerSilenceCounted, at: float) -> None:
+def _worker_silence_counted(
+    cluster: Cluster, event: ev.WorkerSilenceCounted, at: float, records: Records
+) -> None:
     worker = cluster.workers[event.worker]
     counted = Span(last=at) if worker.silence is None else worker.silence.until(at)
-    cluster.workers[worker.id] = replace(worker, silence=None if event.anew else counted)
+    cluster.workers[worker.id] = records.change(worker, silence=None if event.anew else counted)
 
 
-def _worker_skew_changed(cluster: Cluster, event: ev.WorkerSkewChanged, _at: float) -> None:
-    cluster.workers[event.worker] = replace(cluster.workers[event.worker], skew=event.skew)
+def _worker_skew_changed(cluster: Cluster, event: ev.WorkerSkewChanged, _at: float, records: Records) -> None:
+    cluster.workers[event.worker] = records.change(cluster.workers[event.worker], skew=event.skew)
 
 
-def _worker_quarantined(cluster: Cluster, event: ev.WorkerQuarantined, at: float) -> None:
+def _worker_quarantined(cluster: Cluster, event: ev.WorkerQuarantined, at: float, records: Records) -> None:
     worker = cluster.workers[event.worker]
-    cluster.workers[event.worker] = replace(
+    cluster.workers[event.worker] = records.change(
         worker,
         quarantined=not event.lifted,
         quarantine_reason=event.reason,
@@ -88,19 +93,19 @@ def _worker_quarantined(cluster: Cluster, event: ev.WorkerQuarantined, at: float
     )
 
 
-def _worker_tainted(cluster: Cluster, event: ev.WorkerTainted, _at: float) -> None:
+def _worker_tainted(cluster: Cluster, event: ev.WorkerTainted, _at: float, _records: Records) -> None:
     worker = cluster.workers[event.worker]
     others = tuple(taint for taint in worker.taints if taint != event.taint)
     cluster.workers[event.worker] = worker.with_taints(others if event.removed else (*others, event.taint))
 
 
-def _worker_drained(cluster: Cluster, event: ev.WorkerDrained, _at: float) -> None:
+def _worker_drained(cluster: Cluster, event: ev.WorkerDrained, _at: float, records: Records) -> None:
     worker = cluster.workers[event.worker]
-    cluster.workers[event.worker] = replace(worker, draining=True, drain_reason=event.reason)
+    cluster.workers[event.worker] = records.change(worker, draining=True, drain_reason=event.reason)
 
 
-def _worker_uncordoned(cluster: Cluster, event: ev.WorkerUncordoned, _at: float) -> None:
-    cluster.workers[event.worker] = replace(
+def _worker_uncordoned(cluster: Cluster, event: ev.WorkerUncordoned, _at: float, records: Records) -> None:
+    cluster.workers[event.worker] = records.change(
         cluster.workers[event.worker],
         draining=False,
         drain_reason="",
@@ -111,20 +116,20 @@ def _worker_uncordoned(cluster: Cluster, event: ev.WorkerUncordoned, _at: float)
     )
 
 
-def _worker_unwedged(cluster: Cluster, event: ev.WorkerUnwedged, _at: float) -> None:
+def _worker_unwedged(cluster: Cluster, event: ev.WorkerUnwedged, _at: float, _records: Records) -> None:
     """On record for people: what was stopped was none of ours."""
     if event.worker not in cluster.workers:
         raise KeyError(event.worker)
 
 
-def _worker_forgotten(cluster: Cluster, event: ev.WorkerForgotten, _at: float) -> None:
+def _worker_forgotten(cluster: Cluster, event: ev.WorkerForgotten, _at: float, _records: Records) -> None:
     if cluster.workers[event.worker].claims:
         raise IllegalTransitionError(f"{event}: attempts still live there")
     del cluster.workers[event.worker]
     cluster.outputs.pop(event.worker, None)
 
 
-APPLY: dict[type[Event], Callable[[Cluster, Any, float], None]] = {
+APPLY: dict[type[Event], Callable[[Cluster, Any, float, Records], None]] = {
     ev.ClusterCreated: _cluster_created,
     ev.WorkerRegistered: _worker_registered,
     ev.WorkerUpdated: _worker_updated,

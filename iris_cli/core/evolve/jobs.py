@@ -7,42 +7,42 @@ from typing import Any
 
 from iris_cli.core import events as ev
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import replace
 from iris_cli.core.events import Event
 from iris_cli.core.evolve.illegal import IllegalTransitionError
+from iris_cli.core.evolve.records import Records
 from iris_cli.core.ids import JobId, parent_of
 from iris_cli.core.job import Job
 from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason
 from iris_cli.core.task import Task
 
 
-def _job_submitted(cluster: Cluster, event: ev.JobSubmitted, at: float) -> None:
+def _job_submitted(cluster: Cluster, event: ev.JobSubmitted, at: float, records: Records) -> None:
     job = event.job
     if job.id in cluster.jobs:
         raise IllegalTransitionError(f"job {job.id} exists already")
-    cluster.jobs[job.id] = replace(job, submitted_at=at, order=len(cluster.jobs))
+    cluster.jobs[job.id] = records.change(job, submitted_at=at, order=len(cluster.jobs))
     for task in job.task_ids:
-        cluster.tasks[task] = Task(id=task)
+        cluster.tasks[task] = records.made(Task(id=task))
     parent = parent_of(job.id)
     if parent is not None:
         cluster.children[parent] = (*cluster.children.get(parent, ()), job.id)
 
 
-def _job_cancelled(cluster: Cluster, event: ev.JobCancelled, _at: float) -> None:
-    cluster.jobs[event.job] = replace(_open_job(cluster, event, event.job), cancelled=True)
+def _job_cancelled(cluster: Cluster, event: ev.JobCancelled, _at: float, records: Records) -> None:
+    cluster.jobs[event.job] = records.change(_open_job(cluster, event, event.job), cancelled=True)
 
 
-def _job_ended(cluster: Cluster, event: ev.JobEnded, _at: float) -> None:
-    cluster.jobs[event.job] = replace(_open_job(cluster, event, event.job), end=event.end)
+def _job_ended(cluster: Cluster, event: ev.JobEnded, _at: float, records: Records) -> None:
+    cluster.jobs[event.job] = records.change(_open_job(cluster, event, event.job), end=event.end)
 
 
-def _gang_round_ended(cluster: Cluster, event: ev.GangRoundEnded, _at: float) -> None:
+def _gang_round_ended(cluster: Cluster, event: ev.GangRoundEnded, _at: float, records: Records) -> None:
     job = _open_job(cluster, event, event.job)
     if not job.settled_rounds == event.round < job.rounds:
         raise IllegalTransitionError(
             f"{event}: of {job.rounds} rounds of {job.id}, {job.settled_rounds} are settled"
         )
-    cluster.jobs[event.job] = replace(
+    cluster.jobs[event.job] = records.change(
         job,
         settled_rounds=event.round + 1,
         failed_rounds=job.failed_rounds + (event.reason in PROGRAM_FAILURES),
@@ -58,7 +58,7 @@ def _open_job(cluster: Cluster, event: Event, job_id: JobId) -> Job:
     return job
 
 
-APPLY: dict[type[Event], Callable[[Cluster, Any, float], None]] = {
+APPLY: dict[type[Event], Callable[[Cluster, Any, float, Records], None]] = {
     ev.JobSubmitted: _job_submitted,
     ev.JobCancelled: _job_cancelled,
     ev.JobEnded: _job_ended,

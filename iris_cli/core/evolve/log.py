@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 from iris_cli.core import events as ev
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.collector import at_rest
 from iris_cli.core.events import Event, Transaction
 from iris_cli.core.evolve import attempts, fleet, jobs
 from iris_cli.core.evolve.illegal import IllegalTransitionError
+from iris_cli.core.evolve.records import COPIES, OwnRecords, Records
 from iris_cli.core.ids import TaskId
 
 _APPLY = {**fleet.APPLY, **jobs.APPLY, **attempts.APPLY}
@@ -26,7 +28,7 @@ class Draft:
     def record(self, *events: Event) -> None:
         """Apply events in order. Raises IllegalTransitionError."""
         for event in events:
-            _apply(self.cluster, event, self.at)
+            _apply(self.cluster, event, self.at, COPIES)
             self.events.append(event)
 
     def take_back(self, kept: int) -> None:
@@ -44,22 +46,25 @@ def evolve(cluster: Cluster, events: Iterable[Event], at: float) -> Cluster:
     """The cluster after `events`, all of time `at`; the given one is untouched. Raises IllegalTransitionError."""
     draft = cluster.copy()
     for event in events:
-        _apply(draft, event, at)
+        _apply(draft, event, at, COPIES)
     return draft
 
 
+@at_rest
 def replay(transactions: Iterable[Transaction], start: Cluster | None = None) -> Cluster:
     """The cluster after the given transactions, from nothing or from `start`. Raises IllegalTransitionError."""
     draft = start.copy() if start is not None else Cluster()
+    records = OwnRecords()
     for transaction in transactions:
+        at = transaction.at
         for event in transaction.events:
-            _apply(draft, event, transaction.at)
-        draft.seq, draft.at = transaction.seq, transaction.at
+            _apply(draft, event, at, records)
+        draft.seq, draft.at = transaction.seq, at
     return draft
 
 
-def _apply(cluster: Cluster, event: Event, at: float) -> None:
+def _apply(cluster: Cluster, event: Event, at: float, records: Records) -> None:
     try:
-        _APPLY[type(event)](cluster, event, at)
+        _APPLY[type(event)](cluster, event, at, records)
     except KeyError as error:
         raise IllegalTransitionError(f"{event} refers to what does not exist: {error}") from error
