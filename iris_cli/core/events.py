@@ -52,6 +52,14 @@ class ClusterCreated(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogCompacted(Event):
+    """The lines up to seq `through` went to the archive, and this one heads the log. `name` is the cluster's."""
+
+    name: str
+    through: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRegistered(Event):
     """A host of the configuration was seen for the first time. It takes nothing before a probe."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from iris_cli.errors import NotFoundError, NotWritableError
 from iris_cli.journal.durable import PRIVATE_DIRECTORY, PRIVATE_FILE, opened
-from iris_cli.journal.layout import HEAD, HOLDER, LOCK, LOG, NETWORK_TOLD
+from iris_cli.journal.layout import ARCHIVE, HEAD, HOLDER, LOCK, LOG, NETWORK_TOLD
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")  # a blank in the name of a mount point is \040
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "webdav", "9p", "virtiofs", "vboxsf"})
@@ -56,7 +56,7 @@ def _statuses(directory: Path) -> dict[str, os.stat_result]:
     """The directory, which may be a link, and of the files that make up the state those that exist."""
     top = str(directory)
     statuses = {}
-    for path in (top, *(f"{top}/{name}" for name in (LOG, HEAD, LOCK, HOLDER))):
+    for path in (top, *(f"{top}/{name}" for name in (LOG, HEAD, LOCK, HOLDER, ARCHIVE))):
         with suppress(FileNotFoundError):
             statuses[path] = os.stat(path, follow_symlinks=path == top)
     return statuses

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from iris_cli.core.collector import at_rest
 from iris_cli.core.dataclass import dataclass
@@ -35,8 +35,11 @@ from iris_cli.journal.record import (
     encode_line,
     end_of_line,
 )
-from iris_cli.journal.scan import Fault, FaultKind, Scan
+from iris_cli.journal.scan import Fault, FaultKind, Scan, continued, origin_of
 from iris_cli.journal.store import Conflict, check_events
+
+if TYPE_CHECKING:
+    from iris_cli.journal.compact import Compacted
 
 _FIRST_LINE_LIMIT = 1 << 16  # bytes
 
@@ -100,17 +103,31 @@ class FileStore:
 
     def _load(self, stream: BinaryIO, head: Head | None, after_seq: int) -> Loaded:
         status = os.fstat(stream.fileno())
-        start = self._end if after_seq >= self._end.seq and _stands_at(stream, self._end) else START
-        stream.seek(start.offset)
-        scan = Scan(stream, status.st_size, start)
-        records, crcs = [], {start.seq: start.crc}
+        goes_on = 0 < self._end.seq <= after_seq and _stands_at(stream, self._end)
+        start = self._end if goes_on else origin_of(stream)
+        records: list[Record] = []
+        crcs = {START.seq: START.crc, start.seq: start.crc}
         landmarks = {self._end.seq, head.seq if head else 0}
-        for record in scan:
-            if record.seq > after_seq:
-                records.append(record)
-            if record.seq in landmarks:
-                crcs[record.seq] = record.crc
-        end, fault = scan.position, scan.fault
+
+        def take(scan: Iterable[Record]) -> None:
+            for record in scan:
+                if record.seq > after_seq:
+                    records.append(record)
+                if record.seq in landmarks:
+                    crcs[record.seq] = record.crc
+
+        fault, end = None, start
+        if after_seq < start.seq:
+            from iris_cli.journal.archive import ArchiveScan, missing, segments  # slow to import, and rare
+
+            past = ArchiveScan(segments(self._directory, before=start.seq + 1))
+            take(past)
+            fault, end = past.fault or missing(past.position, start.seq + 1, LOG), continued(past.position)
+        if fault is None:
+            stream.seek(end.offset)
+            scan = Scan(stream, status.st_size, end)
+            take(scan)
+            end, fault = scan.position, scan.fault
         if after_seq and fault is None and (end.seq < after_seq or crcs.get(self._end.seq) != self._end.crc):
             raise self._replaced()
         self._end, self._file = end, (status.st_dev, status.st_ino)
@@ -142,6 +159,23 @@ class FileStore:
             line = encode_line(self._end, events, at=at, actor=actor)
             self._commit(fd, line, end_of_line(self._end, line, at))
             return self._end.seq
+
+    @property
+    def lines(self) -> int:
+        """How many lines of the log were read."""
+        return self._end.line
+
+    def compact(self, *, at: float, actor: str) -> Compacted:
+        """Move all that was read to the archive. Only the holder of the lock may, and recovery comes before.
+
+        Raises NotWritableError: then nothing is lost, and what was left half done is no harm.
+        """
+        from iris_cli.journal.compact import compact
+
+        with refusing(self._path):
+            done = compact(self._directory, self._disk, self._end, at=at, actor=actor)
+            self._end, self._file = done.end, done.file
+            return done
 
     def _is_at_end_of(self, fd: int) -> bool:
         status = os.fstat(fd)

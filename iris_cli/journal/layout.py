@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 LOG: Final = "events.jsonl"
+ARCHIVE: Final = "archive"  # a directory: what was moved out of the log
 HEAD: Final = "HEAD"
 LOCK: Final = "lock"
 HOLDER: Final = "lock.json"
@@ -15,3 +16,4 @@ TASK_LOGS: Final = "logs"
 WORKSPACES: Final = "workspaces"
 TORN_PREFIX: Final = "torn-"  # and a time: the unfinished end of a log
 DAMAGED_PREFIX: Final = f"{LOG}.damaged-"  # and a time: a log as it was before it was salvaged
+OLD_SUFFIX: Final = ".old-"  # and a time, behind the name of a segment: nobody reads it any more

@@ -4,8 +4,8 @@
      "events":[...],"crc":"9a27e113"}
 
 `crc` is the CRC-32 of the raw bytes before `,"crc":"`, so that nothing is serialised again to check it, and
-`prev` is the `crc` of the line before. The first line also carries `format`, `cluster_id` and `program`; a
-later one carries `program` where another program goes on writing.
+`prev` is the `crc` of the line before. The first line of a file also carries `format`, `cluster_id` and `program`;
+a later one carries `program` where another program goes on writing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zlib import crc32
 
 from iris_cli import __version__
 from iris_cli.core.dataclass import dataclass, replace
-from iris_cli.core.events import ClusterCreated, Event, Transaction
+from iris_cli.core.events import ClusterCreated, Event, LogCompacted, Transaction
 from iris_cli.journal.codec import BadEventError, UnknownTypeError, decode_event, encode_event
 from iris_cli.journal.timestamps import iso_time, parse_time
 
@@ -53,7 +53,7 @@ class NewerLogError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What the first line says of the log. `cluster_id` is random and tells one log from all others."""
+    """What the first line of a file says of the log. `cluster_id` is random and tells one log from all others."""
 
     format: int
     cluster_id: str
@@ -96,9 +96,11 @@ def encode_line(after: Position, events: Sequence[Event], *, at: float, actor: s
     Raises BadEventError for events that could not be read back.
     """
     entry: dict[str, Any] = {"seq": after.seq + 1, "prev": after.crc, "at": iso_time(at), "actor": actor}
-    if after.seq == 0:
-        entry |= {"format": FORMAT, "cluster_id": os.urandom(16).hex()}
-    if after.program != PROGRAM:
+    heads = after.seq == 0 or isinstance(events[0], LogCompacted)
+    if heads:
+        cluster_id = os.urandom(16).hex() if after.header is None else after.header.cluster_id
+        entry |= {"format": FORMAT, "cluster_id": cluster_id}
+    if heads or after.program != PROGRAM:
         entry["program"] = PROGRAM
     entry["events"] = [encode_event(event) for event in events]
     try:
@@ -148,10 +150,13 @@ def _first_record(entry: dict[str, Any]) -> Record:
     if number > FORMAT:
         raise NewerLogError(f"the log has format {number}", program)
     record = _record(entry)
-    created = record.events[0] if record.events else None
-    if not isinstance(created, ClusterCreated):
-        raise ValueError("the first event is not ClusterCreated")
-    header = Header(format=number, cluster_id=cluster_id, program=program, cluster_name=created.name)
+    first = record.events[0] if record.events else None
+    if isinstance(first, LogCompacted):
+        if first.through != record.seq - 1:
+            raise ValueError(f"seq {record.seq} does not follow what went to the archive")
+    elif not isinstance(first, ClusterCreated):
+        raise ValueError("the first event is neither ClusterCreated nor LogCompacted")
+    header = Header(format=number, cluster_id=cluster_id, program=program, cluster_name=first.name)
     return replace(record, header=header)
 
 

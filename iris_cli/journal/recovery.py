@@ -34,10 +34,11 @@ class Damage:
 def damage_of(log: Path, loaded: Loaded) -> Damage | None:
     """The verdict on what was read; None also for an unfinished last line, which never happened."""
     fault, end, head = loaded.fault, loaded.end, loaded.head
+    place = log.parent / fault.file if fault is not None else log
     if fault is not None and fault.kind is FaultKind.NEWER:
-        return Damage(what=f"{log} is too new, {fault}", hint=_UPGRADE, readable=end.line > 0)
+        return Damage(what=f"{place} is too new, {fault}", hint=_UPGRADE, readable=end.line > 0)
     if fault is not None and fault.kind is FaultKind.DAMAGED:
-        return Damage(what=f"{log} is damaged, {fault}", hint=_SALVAGE)
+        return Damage(what=f"{place} is damaged, {fault}", hint=_SALVAGE)
     if head is None:
         return None
     if head.crc == end.crc and head != head_at(end):

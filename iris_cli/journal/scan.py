@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import BinaryIO
 
-from iris_cli.core.dataclass import dataclass
+from iris_cli.core.dataclass import dataclass, replace
+from iris_cli.journal.layout import LOG
 from iris_cli.journal.record import (
     PROGRAM,
     START,
@@ -28,20 +29,24 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Why a log could not be read further. `seq` is the one that was due at this line; lines count from 1."""
+    """Why a log could not be read further. `seq` is the one that was due at this line; lines count from 1.
+
+    `file` is that of the line, within the state directory.
+    """
 
     kind: FaultKind
     line: int
     offset: int
     seq: int
     what: str
+    file: str = LOG
 
     def __str__(self) -> str:
         return f"line {self.line} (byte {self.offset}, seq {self.seq}): {self.what}"
 
 
 class Scan:
-    """The records of a stream, once. Afterwards `position` is the end of the last good one.
+    """The records of one file, once. Afterwards `position` is the end of the last good one.
 
     Reads from `start`, where the stream must stand, to the byte `size` and not beyond: what others append
     meanwhile is not half seen.
@@ -109,6 +114,7 @@ class Scan:
 
 
 _NEWLINE = ord("\n")
+_FIRST_LINE_LIMIT = 1 << 16  # bytes
 
 
 def bounded_lines(stream: BinaryIO, size: int) -> Iterator[bytes]:
@@ -120,3 +126,28 @@ def bounded_lines(stream: BinaryIO, size: int) -> Iterator[bytes]:
             return
         size -= len(raw)
         yield raw
+
+
+def origin_of(stream: BinaryIO) -> Position:
+    """Where a file of the log begins: at START, or behind the lines that its first one says went before.
+
+    What these end in is its word. A first line that can't be read says nothing: START.
+    """
+    stream.seek(0)
+    try:
+        record = decode_line(stream.readline(_FIRST_LINE_LIMIT)[:-1])
+    except (BadLineError, NewerLogError):
+        return START
+    return START if record.header is None else Position(seq=record.seq - 1, crc=record.prev)
+
+
+def continued(end: Position) -> Position:
+    """The position in the next file when the one before was read to its `end`."""
+    return replace(end, line=0, offset=0)
+
+
+def fault_at(end: Position, file: str, what: str) -> Fault:
+    """Damage right behind `end`."""
+    return Fault(
+        kind=FaultKind.DAMAGED, line=end.line + 1, offset=end.offset, seq=end.seq + 1, what=what, file=file
+    )

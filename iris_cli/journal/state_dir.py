@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.events import ClusterCreated, Transaction
@@ -32,6 +32,9 @@ from iris_cli.journal.record import Header
 from iris_cli.journal.recovery import Damage, damage_of, repair
 from iris_cli.journal.timestamps import iso_time
 from iris_cli.journal.writer import Writer
+
+if TYPE_CHECKING:
+    from iris_cli.journal.compact import Compacted
 
 LOCK_TIMEOUT = 10.0
 """Seconds to wait for the lock where nothing else is said."""
@@ -147,6 +150,13 @@ class StateDir:
             if writer.header is None:
                 raise NotFoundError(f"there is no event log in {self.path}", hint="begin with: iris init")
             yield writer
+
+    def compact(
+        self, command: str, timeout: float = LOCK_TIMEOUT, *, after_seq: int = 0
+    ) -> tuple[Compacted | None, tuple[str, ...]]:
+        """Move the log to the archive; messages come back, and None if it is as short as can be. Raises as `locked`."""
+        with self.locked(command, timeout, after_seq=after_seq) as writer:
+            return writer.compact(at=self._now()), writer.messages
 
     @contextmanager
     def _open(

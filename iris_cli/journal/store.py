@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from iris_cli.core.dataclass import dataclass
-from iris_cli.core.events import ClusterCreated, Event, Transaction
+from iris_cli.core.events import ClusterCreated, Event, LogCompacted, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +38,5 @@ def check_events(expected_seq: int, events: Sequence[Event]) -> None:
         raise ValueError("a transaction has at least one event")
     if (expected_seq == 0) != isinstance(events[0], ClusterCreated):
         raise ValueError("a log begins with ClusterCreated, and only there")
+    if any(isinstance(event, LogCompacted) for event in events):
+        raise ValueError("LogCompacted belongs to the line that a compaction writes")

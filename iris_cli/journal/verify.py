@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import BinaryIO
 
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.errors import NotFoundError
+from iris_cli.journal.archive import UNREADABLE, Segment, missing, segments, unpacked
 from iris_cli.journal.durable import not_readable, open_safely
 from iris_cli.journal.head import Head, head_at, read_head
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.record import START, BadLineError, Header, NewerLogError, Position, decode_line
-from iris_cli.journal.scan import Fault, FaultKind, Scan, bounded_lines
+from iris_cli.journal.scan import Fault, FaultKind, Scan, bounded_lines, continued, fault_at, origin_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a log is worth.
+    """What a log is worth, together with its archive.
 
-    `sound_until` is the end of the last record before the first finding; `records` counts what can be read.
-    `unfinished` is a last line that never happened: no finding, for the next writer sets it aside.
+    `sound_until` is the end of the last record before the first finding, in the file `sound_in`; `records` counts
+    what can be read. `unfinished` is a last line that never happened: no finding, for the next writer sets it aside.
     """
 
     records: int
     sound_until: Position
     findings: tuple[Fault, ...]
     unfinished: Fault | None
+    sound_in: str = LOG
+    segments: int = 0
 
     @property
     def ok(self) -> bool:
@@ -38,15 +42,15 @@ class Verdict:
 
 
 def verify(directory: Path) -> Verdict:
-    """Read the log from beginning to end, past what is damaged. Takes no lock and changes nothing.
+    """Read archive and log from beginning to end, past what is damaged. Takes no lock and changes nothing.
 
-    Raises NotFoundError, and NotWritableError if it can't be read.
+    Raises NotFoundError, and NotWritableError if the log can't be read.
     """
     log = directory / LOG
     try:
         head = read_head(directory)  # before the log, which only grows
         with open(log, "rb", opener=open_safely) as stream:
-            return _verify(stream, os.fstat(stream.fileno()).st_size, head)
+            return _verify(directory, stream, head)
     except FileNotFoundError:
         raise NotFoundError(
             f"there is no event log in {directory}", hint="name one with --state-dir"
@@ -55,34 +59,114 @@ def verify(directory: Path) -> Verdict:
         raise not_readable(log, error) from error
 
 
-def _verify(stream: BinaryIO, size: int, head: Head | None) -> Verdict:
-    position: Position | None = START
-    sound_until: Position | None = None
-    unfinished: Fault | None = None
-    findings: list[Fault] = []
-    records, crc_at_head = 0, ""
-    while position is not None:
-        stream.seek(position.offset)
-        scan = Scan(stream, size, position)
+def _verify(directory: Path, stream: BinaryIO, head: Head | None) -> Verdict:
+    size, origin = os.fstat(stream.fileno()).st_size, origin_of(stream)
+    unknown = origin == START and size > 0 and _heads_nothing(stream)
+    chain = segments(directory) if unknown else segments(directory, before=origin.seq + 1)
+    check = _Check(head)
+    for segment in chain:
+        check.segment(segment)
+    if not unknown:
+        check.begin(LOG, origin)
+    check.file(LOG, stream, size)
+    return check.verdict(len(chain))
+
+
+def _heads_nothing(stream: BinaryIO) -> bool:
+    """Whether the first line of the log can't be read, so that it doesn't say what went before it."""
+    stream.seek(0)
+    try:
+        return decode_line(stream.readline()[:-1]).header is None
+    except BadLineError:
+        return True
+    except NewerLogError:
+        return False
+
+
+_UNKNOWN = ""  # the crc of a line that can't be read, and that the next one names
+
+
+class _Check:
+    """One reading of all files, in their order."""
+
+    def __init__(self, head: Head | None) -> None:
+        self._head = head
+        self._crc_at_head = ""
+        self._end = START
+        self._records = 0
+        self._findings: list[Fault] = []
+        self._unfinished: Fault | None = None
+        self._sound: tuple[str, Position] = ("", START)
+
+    def begin(self, file: str, origin: Position) -> None:
+        """Go on with a file that says that it begins behind `origin`."""
+        if (gap := missing(self._end, origin.seq + 1, file)) is not None:
+            self._findings.append(gap)
+            self._end = replace(self._end, crc=_UNKNOWN)
+        if self._end.crc == _UNKNOWN:
+            self._end = replace(self._end, seq=origin.seq, crc=origin.crc)
+        self._end = continued(self._end)
+
+    def segment(self, segment: Segment) -> None:
+        """Read a segment, and on behind what is damaged in it."""
+        known, what = len(self._findings), ""
+        self._end = continued(self._end)
+        try:
+            with unpacked(segment) as stream:
+                self.begin(segment.file, origin_of(stream) if segment.first > 1 else START)
+                self.file(segment.file, stream, sys.maxsize)
+        except UNREADABLE as error:
+            what = f"the segment can't be read: {error}"
+        if not what and len(self._findings) == known and self._end.seq != segment.last:
+            what = f"the segment ends at seq {self._end.seq}"
+        if what:
+            self._findings.append(fault_at(self._end, segment.file, what))
+        if len(self._findings) > known:
+            self._end = replace(self._end, seq=segment.last, crc=_UNKNOWN)
+
+    def file(self, file: str, stream: BinaryIO, size: int) -> None:
+        """Read a file from its beginning. Raises `UNREADABLE` for a segment."""
+        position: Position | None = continued(self._end)
+        while position is not None:
+            stream.seek(position.offset)
+            scan = Scan(stream, size, position)
+            try:
+                self._take(scan)
+            finally:
+                self._end, position = scan.position, None
+                if not self._findings:
+                    self._sound = (file, self._end)
+            fault = scan.fault
+            if fault is not None and fault.kind is FaultKind.TORN and file == LOG:
+                self._unfinished = fault
+            elif fault is not None:
+                kind = FaultKind.DAMAGED if fault.kind is FaultKind.TORN else fault.kind
+                self._findings.append(replace(fault, file=file, kind=kind))
+                position = _next_good(file, stream, size, self._end, self._findings)
+
+    def _take(self, scan: Scan) -> None:
         for record in scan:
-            records += 1
-            if head is not None and record.seq == head.seq:
-                crc_at_head = record.crc
-        end, fault, position = scan.position, scan.fault, None
-        sound_until = sound_until or end
-        if fault is not None and fault.kind is FaultKind.TORN:
-            unfinished = fault
-        elif fault is not None:
-            findings.append(fault)
-            position = _next_good(stream, size, end, findings)
-    if head is not None:
-        findings += _findings_of_head(head, end, crc_at_head)
-    return Verdict(
-        records=records, sound_until=sound_until or START, findings=tuple(findings), unfinished=unfinished
-    )
+            self._records += 1
+            if self._head is not None and record.seq == self._head.seq:
+                self._crc_at_head = record.crc
+
+    def verdict(self, segments: int) -> Verdict:
+        if self._head is not None:
+            self._findings += _findings_of_head(self._head, self._end, self._crc_at_head)
+        file, sound = self._sound
+        return Verdict(
+            records=self._records,
+            sound_until=sound,
+            findings=tuple(self._findings),
+            unfinished=self._unfinished,
+            sound_in=file or LOG,
+            segments=segments,
+        )
 
 
-def _next_good(stream: BinaryIO, size: int, end: Position, findings: list[Fault]) -> Position | None:
+def _next_good(
+    file: str, stream: BinaryIO, size: int, end: Position, findings: list[Fault]
+) -> Position | None:
     """Where reading can go on behind the bad line at `end`, as if all before were good; None if nowhere.
 
     Adds a finding for each further line that can't be read.
@@ -95,9 +179,8 @@ def _next_good(stream: BinaryIO, size: int, end: Position, findings: list[Fault]
                 record = decode_line(raw.removesuffix(b"\n"))
                 return replace(end, line=line, offset=offset, seq=record.seq - 1, crc=record.prev)
             except (BadLineError, NewerLogError) as error:
-                seq = end.seq + 1 + line - end.line
-                fault = Fault(kind=FaultKind.DAMAGED, line=line + 1, offset=offset, seq=seq, what=str(error))
-                findings.append(fault)
+                after = replace(end, line=line, offset=offset, seq=end.seq + line - end.line)
+                findings.append(fault_at(after, file, str(error)))
         line, offset = line + 1, offset + len(raw)
     return None
 

@@ -11,6 +11,7 @@ from iris_cli.journal.file_store import FileStore, Loaded
 from iris_cli.journal.store import Conflict
 
 if TYPE_CHECKING:
+    from iris_cli.journal.compact import Compacted
     from iris_cli.journal.lock import HeldLock
 
 
@@ -49,6 +50,20 @@ class Writer:
             )
         self.seq = result
         return Transaction(seq=result, at=at, actor=self._actor, events=tuple(events))
+
+    def compact(self, *, at: float) -> Compacted | None:
+        """Move the lines of the log to the archive, as of time `at`; None if it has none but its header.
+
+        Raises NotWritableError, LockedError and LogDamagedError; nothing is lost then.
+        """
+        if self._lock is None:
+            raise ValueError("the lock was let go before this compaction")
+        self._lock.check()
+        if self._store.lines <= 1:
+            return None
+        done = self._store.compact(at=round(at, 3), actor=self._actor)
+        self.seq = done.end.seq
+        return done
 
     def close(self) -> None:
         """Refuse further appends: the lock is let go."""

@@ -138,6 +138,7 @@ def _worker_tainted(event: ev.WorkerTainted) -> str:
 
 _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.ClusterCreated: lambda event: f"cluster {event.name} created",
+    ev.LogCompacted: lambda event: f"what happened before went to the archive (seq 1 to {event.through})",
     ev.WorkerRegistered: lambda event: f"worker {event.worker} registered ({event.connection.host})",
     ev.WorkerUpdated: _worker_updated,
     ev.WorkerConditionChanged: _worker_condition_changed,

@@ -23,6 +23,7 @@ from iris_cli.core.events import (
     JobCancelled,
     JobEnded,
     JobSubmitted,
+    LogCompacted,
     TaskAssigned,
     TaskDispatched,
     TaskDispatchFailed,
@@ -276,6 +277,17 @@ HELD_UP: tuple[tuple[Event, ...], ...] = (
     (WorkerUnwedged(worker=SPOT, processes=("4711: python",), attempts=(Token("f" * 32),)),),
 )
 """The events that came with starts that hang, leftovers of leases, and a word about what was cleared."""
+
+
+COMPACTED: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (WorkerRegistered(worker=SPOT, connection=HOST),),
+    (LogCompacted(name="museum", through=2),),
+    (WorkerDrained(worker=SPOT, reason="new disk"),),
+    (LogCompacted(name="museum", through=4),),
+    (WorkerUncordoned(worker=SPOT),),
+)
+"""A log of which two parts are in the archive, beside it."""
 
 
 def state_in(path: Path, *, now: float = NOON, cluster_name: str | None = None) -> StateDir:

@@ -5,6 +5,7 @@ A file in `museum/` is never changed. What a new event type, field or format loo
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -16,7 +17,7 @@ from iris_cli.core.evolve import replay
 from iris_cli.journal.codec import encode_event
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import verify
-from tests.journal.samples import HELD_UP, LOSSES, NOON, REAPING, STORY, state_in
+from tests.journal.samples import COMPACTED, HELD_UP, LOSSES, NOON, REAPING, STORY, state_in
 
 MUSEUM = Path(__file__).parent / "museum"
 LOGS = sorted(MUSEUM.glob("*.jsonl"))
@@ -24,11 +25,19 @@ LOGS = sorted(MUSEUM.glob("*.jsonl"))
 
 @pytest.fixture(params=LOGS, ids=lambda path: path.name)
 def exhibit(request: pytest.FixtureRequest, tmp_path: Path) -> StateDir:
-    state = state_in(tmp_path / "state")
-    state.path.mkdir(mode=0o700)
-    shutil.copyfile(request.param, state.path / "events.jsonl")
-    (state.path / "events.jsonl").chmod(0o600)
-    return state
+    return hung(request.param.name, tmp_path / "state")
+
+
+def hung(name: str, path: Path) -> StateDir:
+    """An exhibit as a state directory, with its archive if it has one beside it."""
+    path.mkdir(mode=0o700)
+    shutil.copyfile(MUSEUM / name, path / "events.jsonl")
+    (path / "events.jsonl").chmod(0o600)
+    archive = MUSEUM / name.removesuffix(".jsonl")
+    if archive.is_dir():
+        shutil.copytree(archive, path / "archive")
+        (path / "archive").chmod(0o700)
+    return state_in(path)
 
 
 def test_an_old_log_is_read_whole_and_replayed(exhibit: StateDir) -> None:
@@ -54,6 +63,7 @@ STORIES = pytest.mark.parametrize(
         ("format-1-losses.jsonl", LOSSES),
         ("format-1-reaping.jsonl", REAPING),
         ("format-1-held-up.jsonl", HELD_UP),
+        ("format-1-compacted.jsonl", COMPACTED),
     ],
 )
 
@@ -62,8 +72,7 @@ STORIES = pytest.mark.parametrize(
 def test_format_1_says_what_it_said_when_it_was_written(
     tmp_path: Path, name: str, story: tuple[tuple[Event, ...], ...]
 ) -> None:
-    (tmp_path / "events.jsonl").write_bytes((MUSEUM / name).read_bytes())
-    transactions = state_in(tmp_path).read().transactions
+    transactions = hung(name, tmp_path / "state").read().transactions
     assert tuple(each.events for each in transactions) == story
     assert [each.at for each in transactions] == [NOON + index for index in range(len(story))]
     assert transactions[0].actor == "me@laptop iris init"
@@ -71,7 +80,9 @@ def test_format_1_says_what_it_said_when_it_was_written(
 
 @STORIES
 def test_format_1_is_still_what_is_written(name: str, story: tuple[tuple[Event, ...], ...]) -> None:
-    lines = (MUSEUM / name).read_text(encoding="ascii").splitlines()
+    archive = sorted((MUSEUM / name.removesuffix(".jsonl")).glob("*.gz"))
+    old = "".join(gzip.decompress(path.read_bytes()).decode("ascii") for path in archive)
+    lines = (old + (MUSEUM / name).read_text(encoding="ascii")).splitlines()
     for line, events in zip(lines, story, strict=True):
         assert json.dumps([encode_event(event) for event in events], separators=(",", ":")) in line
 

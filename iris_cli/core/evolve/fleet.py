@@ -17,6 +17,10 @@ def _cluster_created(cluster: Cluster, event: ev.ClusterCreated, _at: float, _re
     cluster.name = event.name
 
 
+def _log_compacted(cluster: Cluster, event: ev.LogCompacted, _at: float, _records: Records) -> None:
+    """Where the lines are that say what happened changes nothing of it."""
+
+
 def _worker_registered(cluster: Cluster, event: ev.WorkerRegistered, _at: float, records: Records) -> None:
     if event.worker in cluster.workers:
         raise IllegalTransitionError(f"{event}: the worker is registered already")
@@ -131,6 +135,7 @@ def _worker_forgotten(cluster: Cluster, event: ev.WorkerForgotten, _at: float, _
 
 APPLY: dict[type[Event], Callable[[Cluster, Any, float, Records], None]] = {
     ev.ClusterCreated: _cluster_created,
+    ev.LogCompacted: _log_compacted,
     ev.WorkerRegistered: _worker_registered,
     ev.WorkerUpdated: _worker_updated,
     ev.WorkerConditionChanged: _worker_condition_changed,

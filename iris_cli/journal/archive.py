@@ -1,0 +1,160 @@
+"""The archive: what was moved out of the log, in segments that follow each other without a gap.
+
+A segment holds the bytes of a log as it was, compressed: its first line is a header like that of every log, and the
+next segment, or the log itself, goes on with the next seq. Where the same lines stand in both, the log counts.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from iris_cli.core.dataclass import dataclass, replace
+from iris_cli.journal.durable import open_safely
+from iris_cli.journal.layout import ARCHIVE
+from iris_cli.journal.record import START, Position, Record
+from iris_cli.journal.scan import Fault, FaultKind, Scan, continued, fault_at
+
+_NAME = re.compile(r"events-([0-9]{12})-([0-9]{12})\.jsonl\.gz")
+_BUFFER = 1 << 16  # bytes
+GZIP = 16 + zlib.MAX_WBITS
+"""What the library for compression calls this format."""
+UNREADABLE = (EOFError, OSError, zlib.error)
+"""What reading a segment raises that is cut off, or no segment at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """One file of the archive, with the lines from seq `first` up to `last`."""
+
+    path: Path
+    first: int
+    last: int
+
+    @property
+    def file(self) -> str:
+        """Its name within the state directory."""
+        return f"{ARCHIVE}/{self.path.name}"
+
+
+def segment_of(directory: Path, first: int, last: int) -> Segment:
+    """The segment of a state directory that holds, or is to hold, these lines."""
+    path = directory / ARCHIVE / f"events-{first:012}-{last:012}.jsonl.gz"
+    return Segment(path=path, first=first, last=last)
+
+
+def segments(directory: Path, before: int = sys.maxsize) -> tuple[Segment, ...]:
+    """The segments of a state directory that begin before seq `before`, in their order. Raises OSError."""
+    try:
+        matches = map(_NAME.fullmatch, os.listdir(directory / ARCHIVE))
+    except FileNotFoundError:
+        return ()
+    found = [segment_of(directory, int(match[1]), int(match[2])) for match in matches if match]
+    chain = [each for each in found if each.first < before]
+    return tuple(sorted(chain, key=lambda each: (each.first, each.last)))
+
+
+class _Unpacked(io.RawIOBase):
+    """The bytes in a gzip file. What stands before damage is read before an error of `UNREADABLE` is raised."""
+
+    def __init__(self, packed: BinaryIO) -> None:
+        super().__init__()
+        self._packed = packed
+        self._offset = 0
+        self._unpacker = zlib.decompressobj(wbits=GZIP)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._offset
+
+    def readinto(self, buffer: Any, /) -> int:  # a bytearray, or a memoryview
+        data = b""
+        while not (data or self._unpacker.eof):
+            more = self._unpacker.unconsumed_tail or self._packed.read(_BUFFER)
+            if not more:
+                raise EOFError("it is cut off")
+            data = self._unpacker.decompress(more, len(buffer))
+        buffer[: len(data)] = data
+        self._offset += len(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Only from the beginning: what comes before is read once more."""
+        if whence != os.SEEK_SET:
+            raise io.UnsupportedOperation("only from the beginning")
+        if offset < self._offset:
+            self._packed.seek(0)
+            self._offset, self._unpacker = 0, zlib.decompressobj(wbits=GZIP)
+        while self._offset < offset and self.read(min(_BUFFER, offset - self._offset)):
+            pass
+        return self._offset
+
+
+@contextmanager
+def unpacked(segment: Segment) -> Iterator[BinaryIO]:
+    """The lines of a segment, to be read. Raises `UNREADABLE`, also while it is read."""
+    with open(segment.path, "rb", opener=open_safely) as packed:
+        yield cast("BinaryIO", io.BufferedReader(_Unpacked(packed), _BUFFER))
+
+
+class ArchiveScan:
+    """The records of segments, one after the other, once. Afterwards `position` is the end of the last good one."""
+
+    def __init__(self, chain: tuple[Segment, ...]) -> None:
+        self.position = START
+        self.fault: Fault | None = None
+        self._chain = chain
+
+    def __iter__(self) -> Iterator[Record]:
+        for segment in self._chain:
+            self.fault = missing(self.position, segment.first, segment.file)
+            if self.fault is None:
+                yield from self._records(segment)
+            if self.fault is not None:
+                return
+
+    def _records(self, segment: Segment) -> Iterator[Record]:
+        scan, broken = None, ""
+        try:
+            with unpacked(segment) as stream:
+                scan = Scan(stream, sys.maxsize, continued(self.position))
+                yield from scan
+        except UNREADABLE as error:
+            broken = f"the segment can't be read: {error}"
+        if scan is not None:
+            self.position = scan.position
+        end = self.position
+        if scan is not None and scan.fault is not None:
+            self.fault = in_segment(scan.fault, segment)
+        elif broken:
+            self.fault = fault_at(replace(end, line=scan.position.line if scan else 0), segment.file, broken)
+        elif end.seq != segment.last:
+            self.fault = fault_at(end, segment.file, f"the segment ends at seq {end.seq}")
+
+
+def missing(end: Position, first: int, file: str) -> Fault | None:
+    """The fault of a file that begins with seq `first`, behind others that end elsewhere; None if it fits."""
+    if first == end.seq + 1:
+        return None
+    what = f"it begins with seq {first}, but what stands before ends at seq {end.seq}"
+    if first > end.seq + 1:
+        what = f"the archive lacks seq {end.seq + 1} to {first - 1}, which went before this line"
+    return fault_at(continued(end), file, what)
+
+
+def in_segment(fault: Fault, segment: Segment) -> Fault:
+    """The fault of a line in a segment: nobody writes there, so that none is just unfinished."""
+    kind = FaultKind.DAMAGED if fault.kind is FaultKind.TORN else fault.kind
+    return replace(fault, kind=kind, file=segment.file)
