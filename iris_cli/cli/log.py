@@ -21,9 +21,12 @@ _EXAMPLES = """Examples:
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(name="log", help="Check and repair the event log.", no_args_is_help=True)
+    group = typer.Typer(
+        name="log", help="Check, repair, shorten and export the event log.", no_args_is_help=True
+    )
     group.command(epilog="Example:  iris log verify")(verify)
     group.command(epilog=_EXAMPLES)(salvage)
+    group.command(epilog="Example:  iris log compact")(compact)
     app.add_typer(group)
 
 
@@ -74,6 +77,24 @@ def salvage(
     return _cut(iris, verdict, yes=yes)
 
 
+def compact(context: typer.Context) -> int:
+    """Move the lines of the log to its archive, so that it stays short. Nothing is lost, nobody has to wait.
+
+    `iris schedule` does it by itself when the log has more than 64 MB.
+    """
+    from iris_cli.journal.state_dir import LOCK_TIMEOUT
+    from iris_cli.ops import compaction
+    from iris_cli.render.log_health import show_compacted
+
+    iris: Context = context.obj
+    timeout = LOCK_TIMEOUT if iris.lock_timeout is None else iris.lock_timeout
+    done, messages = compaction.compact(iris.state_of(None), "iris log compact", timeout)
+    for message in messages:
+        iris.output.message(message)
+    show_compacted(iris.output, done)
+    return ExitCode.OK
+
+
 def _cut(iris: Context, verdict: Verdict, *, yes: bool) -> int:
     from iris_cli.journal.layout import LOG
     from iris_cli.journal.salvage import salvage as cut
@@ -83,9 +104,10 @@ def _cut(iris: Context, verdict: Verdict, *, yes: bool) -> int:
     directory = iris.state_path_in_use
     if not yes:
         show_verdict(iris.output, directory / LOG, verdict)
-        lost = verdict.records - verdict.sound_until.line
+        kept = verdict.sound_until.seq
+        lost = verdict.records - kept
         raise LogDamagedError(
-            f"nothing was changed: salvage would keep {verdict.sound_until.line} transactions and give up "
+            f"nothing was changed: salvage would keep {kept} transactions and give up "
             f"{lost} behind the damage",
             hint="make a copy of the state directory if in doubt, then: iris log salvage --yes",
         )

@@ -81,13 +81,14 @@ def context_of(
 
 def schedule(iris: Context, *, once: bool = False, interval: float | None = None) -> int:
     """One cycle, or one every so many seconds."""
-    from iris_cli.ops import cycle
+    from iris_cli.ops import compaction, cycle
     from iris_cli.render import cycles
 
     session = iris.session("iris schedule")
     while True:
         try:
             cycles.show(iris.output, session.cluster, cycle.run(session))
+            compaction.when_large(session)
         except LockedError as error:
             if iris.lock_timeout != 0:
                 raise

@@ -26,6 +26,7 @@ _NAME = re.compile(r"events-([0-9]{12})-([0-9]{12})\.jsonl\.gz")
 _BUFFER = 1 << 16  # bytes
 GZIP = 16 + zlib.MAX_WBITS
 """What the library for compression calls this format."""
+LOG_IS_MISSING = "the log is missing, and what went to its archive is there"
 UNREADABLE = (EOFError, OSError, zlib.error)
 """What reading a segment raises that is cut off, or no segment at all."""
 

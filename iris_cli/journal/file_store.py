@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from iris_cli.core.collector import at_rest
-from iris_cli.core.dataclass import dataclass
+from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.events import Event, Transaction
 from iris_cli.errors import LogDamagedError, LogReplacedError
 from iris_cli.journal.durable import (
@@ -35,7 +35,7 @@ from iris_cli.journal.record import (
     encode_line,
     end_of_line,
 )
-from iris_cli.journal.scan import Fault, FaultKind, Scan, continued, origin_of
+from iris_cli.journal.scan import Fault, FaultKind, Scan, continued, fault_at, origin_of
 from iris_cli.journal.store import Conflict, check_events
 
 if TYPE_CHECKING:
@@ -99,7 +99,15 @@ class FileStore:
             if after_seq:
                 raise self._replaced() from None
             self._end, self._file = START, None
-            return Loaded(records=(), end=START, size=0, fault=None, head=head, head_fits=True)
+            fault = self._lost_log()
+            return Loaded(records=(), end=START, size=0, fault=fault, head=head, head_fits=True)
+
+    def _lost_log(self) -> Fault | None:
+        """Without a log there is none yet; but if there is an archive, it was lost, and none may be begun."""
+        from iris_cli.journal.archive import LOG_IS_MISSING, segments
+
+        chain = segments(self._directory)
+        return fault_at(replace(START, seq=chain[-1].last), LOG, LOG_IS_MISSING) if chain else None
 
     def _load(self, stream: BinaryIO, head: Head | None, after_seq: int) -> Loaded:
         status = os.fstat(stream.fileno())

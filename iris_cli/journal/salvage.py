@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import os
+from itertools import islice
 from pathlib import Path
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.errors import LogDamagedError
 from iris_cli.journal.access import check_writable
-from iris_cli.journal.durable import DISK, Disk, copy_range, refusing, replace_by_copy, unused
+from iris_cli.journal.archive import Segment, segments, unpacked
+from iris_cli.journal.compact import set_aside
+from iris_cli.journal.durable import (
+    DISK,
+    Disk,
+    copy_range,
+    opened,
+    refusing,
+    replace_by_copy,
+    sync_directory,
+    unused,
+    write_all,
+)
 from iris_cli.journal.head import write_head
 from iris_cli.journal.holder import Holder
 from iris_cli.journal.layout import DAMAGED_PREFIX, LOG
+from iris_cli.journal.record import Position
 from iris_cli.journal.scan import Fault, FaultKind
 from iris_cli.journal.timestamps import file_stamp, iso_time
-from iris_cli.journal.verify import verify
+from iris_cli.journal.verify import Verdict, verify
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +36,14 @@ class SalvageReport:
     """What became of a log. `kept` and `lost` count records: lost ones stand behind the first damage.
 
     They can be read, but mean nothing without what is missing. `old_log` is the whole file as it was; None if
-    the log was sound, and nothing was done.
+    there was none, or if the log was sound (without `findings`), and nothing was done. `old_segments` are those that nobody reads any more.
     """
 
     kept: int
     lost: int
     findings: tuple[Fault, ...]
     old_log: Path | None
+    old_segments: tuple[Path, ...] = ()
 
 
 def salvage(
@@ -36,6 +51,7 @@ def salvage(
 ) -> SalvageReport:
     """Let the log end before its first damage, and keep all of the old one as `events.jsonl.damaged-<time>`.
 
+    Where the archive is damaged, what is sound of that segment becomes the log.
     Raises LockedError, NotWritableError, NotFoundError, and LogDamagedError for a log that is not damaged, but
     too new or another cluster's.
     """
@@ -47,16 +63,49 @@ def salvage(
     holder = Holder(pid=os.getpid(), actor=actor, command="iris log salvage", since=iso_time(now))
     with hold_lock(directory, holder, timeout), refusing(log):
         verdict = verify(directory)
-        kept = verdict.sound_until.line
-        for fault in verdict.findings:
-            if fault.kind is FaultKind.NEWER:
-                raise LogDamagedError(f"{log} is too new, {fault}", hint="install that iris")
-            if fault.kind is FaultKind.FOREIGN:
-                raise LogDamagedError(f"{log}: {fault.what}", hint="put the log back that belongs here")
+        _refuse_others(log, verdict)
+        kept = verdict.sound_until.seq
         if verdict.ok:
             return SalvageReport(kept=kept, lost=0, findings=(), old_log=None)
-        old_log = unused(directory / (DAMAGED_PREFIX + file_stamp(now)))
-        copy_range(disk, log, 0, log.stat().st_size, old_log)
-        replace_by_copy(disk, log, verdict.sound_until.offset)
+        old_log = unused(directory / (DAMAGED_PREFIX + file_stamp(now))) if log.exists() else None
+        if old_log is not None:
+            copy_range(disk, log, 0, log.stat().st_size, old_log)
+        if verdict.sound_in == LOG and verdict.sound_until.line:
+            replace_by_copy(disk, log, verdict.sound_until.offset)
+            gone = []
+        else:
+            gone = _bring_back(directory, disk, verdict.sound_until)
         write_head(disk, directory, verdict.sound_until)
-    return SalvageReport(kept=kept, lost=verdict.records - kept, findings=verdict.findings, old_log=old_log)
+        # AFTER: the log begins before these, so that nobody reads them.
+        old_segments = tuple([set_aside(disk, segment, now) for segment in gone])
+    return SalvageReport(
+        kept=kept,
+        lost=verdict.records - kept,
+        findings=verdict.findings,
+        old_log=old_log,
+        old_segments=old_segments,
+    )
+
+
+def _refuse_others(log: Path, verdict: Verdict) -> None:
+    for fault in verdict.findings:
+        if fault.kind is FaultKind.NEWER:
+            raise LogDamagedError(f"{log.parent / fault.file} is too new, {fault}", hint="install that iris")
+        if fault.kind is FaultKind.FOREIGN:
+            raise LogDamagedError(f"{log}: {fault.what}", hint="put the log back that belongs here")
+
+
+def _bring_back(directory: Path, disk: Disk, end: Position) -> list[Segment]:
+    """Make the log of the lines up to `end` in the last segment that has any; which segments it makes void."""
+    chain = segments(directory)
+    source = next((each for each in reversed(chain) if each.first <= end.seq), None)
+    draft = directory / f"{LOG}.tmp"
+    with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+        if source is not None:
+            with unpacked(source) as stream:
+                for line in islice(stream, end.seq - source.first + 1):
+                    write_all(disk, fd, line)
+        disk.fsync(fd)
+    disk.rename(draft, directory / LOG)
+    sync_directory(disk, directory)
+    return [each for each in chain if source is None or each.first >= source.first]

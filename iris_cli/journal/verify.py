@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.errors import NotFoundError
-from iris_cli.journal.archive import UNREADABLE, Segment, missing, segments, unpacked
+from iris_cli.journal.archive import LOG_IS_MISSING, UNREADABLE, Segment, missing, segments, unpacked
 from iris_cli.journal.durable import not_readable, open_safely
 from iris_cli.journal.head import Head, head_at, read_head
 from iris_cli.journal.layout import LOG
@@ -52,6 +52,8 @@ def verify(directory: Path) -> Verdict:
         with open(log, "rb", opener=open_safely) as stream:
             return _verify(directory, stream, head)
     except FileNotFoundError:
+        if chain := segments(directory):
+            return _verify_archive(chain, head)
         raise NotFoundError(
             f"there is no event log in {directory}", hint="name one with --state-dir"
         ) from None
@@ -69,6 +71,15 @@ def _verify(directory: Path, stream: BinaryIO, head: Head | None) -> Verdict:
     if not unknown:
         check.begin(LOG, origin)
     check.file(LOG, stream, size)
+    return check.verdict(len(chain))
+
+
+def _verify_archive(chain: tuple[Segment, ...], head: Head | None) -> Verdict:
+    """Of a log that is missing, while its archive is there."""
+    check = _Check(head)
+    for segment in chain:
+        check.segment(segment)
+    check.log_is_missing()
     return check.verdict(len(chain))
 
 
@@ -123,6 +134,10 @@ class _Check:
             self._findings.append(fault_at(self._end, segment.file, what))
         if len(self._findings) > known:
             self._end = replace(self._end, seq=segment.last, crc=_UNKNOWN)
+
+    def log_is_missing(self) -> None:
+        self._end = continued(self._end)
+        self._findings.append(fault_at(self._end, LOG, LOG_IS_MISSING))
 
     def file(self, file: str, stream: BinaryIO, size: int) -> None:
         """Read a file from its beginning. Raises `UNREADABLE` for a segment."""

@@ -14,6 +14,7 @@ import pytest
 from iris_cli.core.events import LogCompacted, Transaction, WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import LogDamagedError, NotWritableError
+from iris_cli.journal.salvage import salvage
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import Verdict, verify
 from tests.journal.samples import NOON, filled, state_in
@@ -333,3 +334,107 @@ def test_what_was_damaged_before_it_was_packed_is_found_by_line(three: Path) -> 
     lines = gzip.decompress(path.read_bytes()).replace(b"afterwards", b"before", 1)
     path.write_bytes(gzip.compress(lines))
     assert found(verify(three)) == [(f"archive/{path.name}", 2, 14, "the checksum is wrong")]
+
+
+# Salvage
+
+
+def spoil(path: Path, segment: str, line: int) -> None:
+    """Damage one line of a segment, counted from 1."""
+    lines = gzip.decompress((path / "archive" / segment).read_bytes()).splitlines(keepends=True)
+    lines[line - 1] = lines[line - 1].replace(b'"seq"', b'"sEq"')
+    (path / "archive" / segment).write_bytes(gzip.compress(b"".join(lines)))
+
+
+@pytest.mark.parametrize(
+    ("segment", "line", "kept"),
+    [
+        (name(1, 12), 1, 0),
+        (name(1, 12), 5, 4),
+        (name(13, 16), 1, 12),
+        (name(13, 16), 3, 14),
+        (name(17, 18), 2, 17),
+    ],
+)
+def test_what_stands_before_the_damage_in_a_segment_becomes_the_log(
+    three: Path, segment: str, line: int, kept: int
+) -> None:
+    before, old_log = transactions(three), (three / "events.jsonl").read_bytes()
+    spoil(three, segment, line)
+    report = salvage(three, now=NOON, actor="me@laptop")
+    assert (report.kept, report.lost) == (kept, 20 - kept - 1)
+    assert report.old_log is not None
+    assert report.old_log.read_bytes() == old_log
+    if kept == 0:
+        state_in(three).create("lab")
+    assert transactions(three)[:kept] == before[:kept]
+    assert verify(three).ok
+    assert commit(state_in(three)) == max(kept, 1) + 1
+    compact(state_in(three))
+    assert transactions(three)[:kept] == before[:kept]
+    assert verify(three).ok
+    old = [each.name for each in (three / "archive").iterdir() if ".old-" in each.name]
+    assert len(old) == len(report.old_segments)
+
+
+def test_a_log_without_its_first_line_is_made_of_the_last_segment(three: Path) -> None:
+    before = transactions(three)
+    (three / "events.jsonl").write_bytes(b"oops\n" + log(three)[1] + b"\n")
+    assert found(verify(three))[0] == ("events.jsonl", 1, 19, "the checksum is wrong")
+    report = salvage(three, now=NOON, actor="me@laptop")
+    assert (report.kept, report.lost) == (18, 1)
+    assert transactions(three) == before[:18]
+    assert commit(state_in(three)) == 19
+
+
+def test_damage_in_the_log_itself_leaves_the_archive_alone(three: Path) -> None:
+    before, names = transactions(three), archived(three)
+    path = three / "events.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"afterwards", b"before"))
+    (three / "HEAD").unlink()
+    path.write_bytes(path.read_bytes() + path.read_bytes().splitlines(keepends=True)[0])
+    report = salvage(three, now=NOON, actor="me@laptop")
+    assert report.kept == 19
+    assert transactions(three) == before[:19]
+    assert archived(three) == names
+
+
+@pytest.mark.parametrize("fault", [PowerCut, errno.ENOSPC])
+def test_a_salvage_of_the_archive_that_fails_at_any_step_can_be_repeated(
+    tmp_path: Path, fault: int | type[PowerCut]
+) -> None:
+    for step in STEPS:
+        path = fresh(tmp_path, compacted_before)
+        compact(state_in(path))
+        before = transactions(path)
+        spoil(path, name(9, 12), 3)
+        try:
+            salvage(path, now=NOON, actor="me@laptop", disk=BadDisk(step, fault))
+        except (PowerCut, NotWritableError):
+            salvage(path, now=NOON, actor="me@laptop")
+            assert transactions(path) == before[:10]
+            assert commit(state_in(path)) == 11
+            compact(state_in(path))
+            assert transactions(path)[:10] == before[:10]
+            assert verify(path).ok
+        else:
+            break
+    assert step > 5
+
+
+def test_a_log_that_is_missing_beside_its_archive_is_no_new_cluster(three: Path) -> None:
+    before = transactions(three)
+    (three / "events.jsonl").unlink()
+    for refused in (lambda: state_in(three).create("lab"), lambda: commit(state_in(three))):
+        with pytest.raises(LogDamagedError, match="the log is missing"):
+            refused()
+    assert found(verify(three))[0] == (
+        "events.jsonl",
+        1,
+        19,
+        "the log is missing, and what went to its archive is there",
+    )
+    report = salvage(three, now=NOON, actor="me@laptop")
+    assert (report.kept, report.lost, report.old_log) == (18, 0, None)
+    assert transactions(three) == before[:18]
+    assert commit(state_in(three)) == 19

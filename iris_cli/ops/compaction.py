@@ -1,0 +1,55 @@
+"""Keeping the log short: by the operator's word, or by itself when it has grown large."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from iris_cli.core.units import format_memory
+from iris_cli.errors import IrisError, LockedError
+from iris_cli.journal.layout import LOG
+from iris_cli.journal.state_dir import StateDir
+
+if TYPE_CHECKING:
+    from iris_cli.journal.compact import Compacted
+    from iris_cli.ops.session import Session
+
+LARGE = 64 << 20
+"""Bytes of a log that a cycle compacts when it has done its work."""
+
+
+def compact(state: StateDir, command: str, timeout: float) -> tuple[Compacted | None, tuple[str, ...]]:
+    """Move the log to the archive. What came of it, or None if there was nothing to move; and messages.
+
+    Raises LockedError, LogDamagedError, NotWritableError and NotFoundError.
+    """
+    seen = state.read()  # most of it is checked before anybody has to wait for us
+    return state.compact(command, timeout, after_seq=seen.seq)
+
+
+def size_of_log(directory: Path) -> int:
+    """In bytes; 0 if there is none."""
+    with suppress(OSError):
+        return os.stat(directory / LOG).st_size
+    return 0
+
+
+def when_large(session: Session, limit: int = LARGE) -> Compacted | None:
+    """Compact a log of more than `limit` bytes. Waits for nobody; what keeps it from that is told, and no error."""
+    if size_of_log(session.state.path) <= limit:
+        return None
+    try:
+        done, messages = session.state.compact(session.command, 0.0, after_seq=session.cluster.seq)
+    except LockedError:
+        return None  # whoever holds the lock is at work; the next cycle will find it free
+    except IrisError as error:
+        session.tell(f"the log was not compacted: {error.message}")
+        return None
+    for message in messages:
+        session.tell(message)
+    if done is not None:
+        before = format_memory(done.bytes_before)
+        session.tell(f"the log had {before}: its lines are in {done.segment.file} now")
+    return done
