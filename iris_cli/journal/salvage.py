@@ -35,8 +35,8 @@ from iris_cli.journal.verify import Verdict, verify
 class SalvageReport:
     """What became of a log. `kept` and `lost` count records: lost ones stand behind the first damage.
 
-    They can be read, but mean nothing without what is missing. `old_log` is the whole file as it was; None if
-    there was none, or if the log was sound (without `findings`), and nothing was done. `old_segments` are those that nobody reads any more.
+    They can be read, but mean nothing without what is missing. `old_log` is the whole file as it was, if there was
+    one; without `findings` the log was sound, and nothing was done. `old_segments` are no longer read by anybody.
     """
 
     kept: int

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gzip
 import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +13,8 @@ import pytest
 from iris_cli.core.events import LogCompacted, Transaction, WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import LogDamagedError, NotWritableError
-from iris_cli.journal.salvage import salvage
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.journal.verify import Verdict, verify
+from iris_cli.journal.verify import verify
 from tests.journal.samples import NOON, filled, state_in
 from tests.journal.test_faults import STEPS, BadDisk, PowerCut, fresh, on
 
@@ -56,10 +54,6 @@ def log(path: Path) -> list[bytes]:
 
 def name(first: int, last: int) -> str:
     return f"events-{first:012}-{last:012}.jsonl.gz"
-
-
-def found(verdict: Verdict) -> list[tuple[str, int, int, str]]:
-    return [(fault.file, fault.line, fault.seq, fault.what) for fault in verdict.findings]
 
 
 # What it does
@@ -233,208 +227,3 @@ def test_the_segment_is_durable_before_the_log_is_replaced(tmp_path: Path) -> No
     on(disk, path).compact("iris log compact")
     calls = [*disk.calls[:1], *(each for each in disk.calls[1:] if each != "write")]
     assert calls == ["fsync", "fsync", "rename", "fsync", "fsync", "rename", "fsync", "rename"]
-
-
-# Damage in the archive
-
-
-@pytest.fixture
-def three(tmp_path: Path) -> Path:
-    """A log with three segments behind it, of 12, 4 and 2 lines."""
-    state = filled(tmp_path / "state", COUNT)
-    compact(state)
-    for _ in range(3):
-        commit(state)
-    compact(state)
-    commit(state)
-    compact(state)
-    commit(state)
-    assert archived(state.path) == [name(1, 12), name(13, 16), name(17, 18)]
-    return state.path
-
-
-def test_a_segment_that_is_missing_is_named_with_what_is_lost(three: Path) -> None:
-    (three / "archive" / name(13, 16)).unlink()
-    assert found(verify(three)) == [
-        (f"archive/{name(17, 18)}", 1, 13, "the archive lacks seq 13 to 16, which went before this line")
-    ]
-    view = state_in(three).read()
-    assert view.damage is not None
-    assert "the archive lacks seq 13 to 16" in view.damage.what
-    assert view.seq == 12
-    with pytest.raises(LogDamagedError, match="seq 13 to 16"):
-        commit(state_in(three))
-
-
-def test_the_last_segment_missing_is_found_at_the_log(three: Path) -> None:
-    (three / "archive" / name(17, 18)).unlink()
-    assert found(verify(three)) == [
-        ("events.jsonl", 1, 17, "the archive lacks seq 17 to 18, which went before this line")
-    ]
-
-
-def test_without_an_archive_the_log_says_what_is_lost(three: Path) -> None:
-    (three / "archive").rename(three / "elsewhere")
-    assert found(verify(three))[0][2:] == (1, "the archive lacks seq 1 to 18, which went before this line")
-    assert state_in(three).read().damage is not None
-
-
-def test_who_has_what_is_in_the_archive_needs_none(three: Path) -> None:
-    (three / "archive").rename(three / "elsewhere")
-    view = state_in(three).read(18)
-    assert view.damage is None
-    assert [each.seq for each in view.transactions] == [19, 20]
-    assert commit(state_in(three), 18) == 21
-
-
-def test_a_segment_cut_off_at_any_byte_is_found_and_read_up_to_there(three: Path) -> None:
-    path = three / "archive" / name(13, 16)
-    whole = path.read_bytes()
-    for size in range(len(whole)):
-        path.write_bytes(whole[:size])
-        (fault,) = verify(three).findings
-        assert fault.file == f"archive/{path.name}"
-        assert fault.what.startswith("the segment can't be read")
-        view = state_in(three).read()
-        assert view.damage is not None
-        assert 12 <= view.seq <= 16
-        assert [each.seq for each in view.transactions] == list(range(1, view.seq + 1))
-
-
-def test_a_flipped_bit_anywhere_in_a_segment_is_found_or_harmless(three: Path) -> None:
-    path = three / "archive" / name(13, 16)
-    whole = path.read_bytes()
-    before = transactions(three)
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
-    for _ in range(100):
-        place, bit = chance.randrange(len(whole)), chance.randrange(8)
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
-        view = state_in(three).read()
-        if verify(three).ok:
-            assert view.transactions == before
-        else:
-            assert view.damage is not None or view.transactions == before
-        assert view.transactions == before[: view.seq]
-
-
-def test_a_segment_of_another_log_is_found(three: Path, tmp_path: Path) -> None:
-    other = filled(tmp_path / "other", COUNT)
-    compact(other)
-    (three / "archive" / name(1, 12)).write_bytes((other.path / "archive" / name(1, 12)).read_bytes())
-    first = verify(three).findings[0]
-    assert first.file == f"archive/{name(13, 16)}"
-    assert first.what.startswith("prev is")
-    assert not verify(three).ok
-
-
-def test_what_was_damaged_before_it_was_packed_is_found_by_line(three: Path) -> None:
-    path = three / "archive" / name(13, 16)
-    lines = gzip.decompress(path.read_bytes()).replace(b"afterwards", b"before", 1)
-    path.write_bytes(gzip.compress(lines))
-    assert found(verify(three)) == [(f"archive/{path.name}", 2, 14, "the checksum is wrong")]
-
-
-# Salvage
-
-
-def spoil(path: Path, segment: str, line: int) -> None:
-    """Damage one line of a segment, counted from 1."""
-    lines = gzip.decompress((path / "archive" / segment).read_bytes()).splitlines(keepends=True)
-    lines[line - 1] = lines[line - 1].replace(b'"seq"', b'"sEq"')
-    (path / "archive" / segment).write_bytes(gzip.compress(b"".join(lines)))
-
-
-@pytest.mark.parametrize(
-    ("segment", "line", "kept"),
-    [
-        (name(1, 12), 1, 0),
-        (name(1, 12), 5, 4),
-        (name(13, 16), 1, 12),
-        (name(13, 16), 3, 14),
-        (name(17, 18), 2, 17),
-    ],
-)
-def test_what_stands_before_the_damage_in_a_segment_becomes_the_log(
-    three: Path, segment: str, line: int, kept: int
-) -> None:
-    before, old_log = transactions(three), (three / "events.jsonl").read_bytes()
-    spoil(three, segment, line)
-    report = salvage(three, now=NOON, actor="me@laptop")
-    assert (report.kept, report.lost) == (kept, 20 - kept - 1)
-    assert report.old_log is not None
-    assert report.old_log.read_bytes() == old_log
-    if kept == 0:
-        state_in(three).create("lab")
-    assert transactions(three)[:kept] == before[:kept]
-    assert verify(three).ok
-    assert commit(state_in(three)) == max(kept, 1) + 1
-    compact(state_in(three))
-    assert transactions(three)[:kept] == before[:kept]
-    assert verify(three).ok
-    old = [each.name for each in (three / "archive").iterdir() if ".old-" in each.name]
-    assert len(old) == len(report.old_segments)
-
-
-def test_a_log_without_its_first_line_is_made_of_the_last_segment(three: Path) -> None:
-    before = transactions(three)
-    (three / "events.jsonl").write_bytes(b"oops\n" + log(three)[1] + b"\n")
-    assert found(verify(three))[0] == ("events.jsonl", 1, 19, "the checksum is wrong")
-    report = salvage(three, now=NOON, actor="me@laptop")
-    assert (report.kept, report.lost) == (18, 1)
-    assert transactions(three) == before[:18]
-    assert commit(state_in(three)) == 19
-
-
-def test_damage_in_the_log_itself_leaves_the_archive_alone(three: Path) -> None:
-    before, names = transactions(three), archived(three)
-    path = three / "events.jsonl"
-    path.write_bytes(path.read_bytes().replace(b"afterwards", b"before"))
-    (three / "HEAD").unlink()
-    path.write_bytes(path.read_bytes() + path.read_bytes().splitlines(keepends=True)[0])
-    report = salvage(three, now=NOON, actor="me@laptop")
-    assert report.kept == 19
-    assert transactions(three) == before[:19]
-    assert archived(three) == names
-
-
-@pytest.mark.parametrize("fault", [PowerCut, errno.ENOSPC])
-def test_a_salvage_of_the_archive_that_fails_at_any_step_can_be_repeated(
-    tmp_path: Path, fault: int | type[PowerCut]
-) -> None:
-    for step in STEPS:
-        path = fresh(tmp_path, compacted_before)
-        compact(state_in(path))
-        before = transactions(path)
-        spoil(path, name(9, 12), 3)
-        try:
-            salvage(path, now=NOON, actor="me@laptop", disk=BadDisk(step, fault))
-        except (PowerCut, NotWritableError):
-            salvage(path, now=NOON, actor="me@laptop")
-            assert transactions(path) == before[:10]
-            assert commit(state_in(path)) == 11
-            compact(state_in(path))
-            assert transactions(path)[:10] == before[:10]
-            assert verify(path).ok
-        else:
-            break
-    assert step > 5
-
-
-def test_a_log_that_is_missing_beside_its_archive_is_no_new_cluster(three: Path) -> None:
-    before = transactions(three)
-    (three / "events.jsonl").unlink()
-    for refused in (lambda: state_in(three).create("lab"), lambda: commit(state_in(three))):
-        with pytest.raises(LogDamagedError, match="the log is missing"):
-            refused()
-    assert found(verify(three))[0] == (
-        "events.jsonl",
-        1,
-        19,
-        "the log is missing, and what went to its archive is there",
-    )
-    report = salvage(three, now=NOON, actor="me@laptop")
-    assert (report.kept, report.lost, report.old_log) == (18, 0, None)
-    assert transactions(three) == before[:18]
-    assert commit(state_in(three)) == 19
