@@ -7,11 +7,13 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # The same examples every time: what fails has been broken. `IRIS_EXAMPLES=new` looks for others.
-settings.register_profile("same", derandomize=True, deadline=None)
-settings.register_profile("new", deadline=None, print_blob=True)
+# How long it takes to make them says nothing: the machine may be busy, or have slept.
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", unhurried, derandomize=True)
+settings.register_profile("new", unhurried, print_blob=True)
 settings.load_profile(os.environ.get("IRIS_EXAMPLES", "same"))
 
 # What a script runs in the background ignores Ctrl-C, and so would all that we start: tests send it.
