@@ -131,6 +131,6 @@ class SshTransport:
 
 @cache
 def _settle() -> None:
-    """Spare what is there by now the search for unreachable cycles, but have it often: connections are such cycles."""
+    """Look seldom for unreachable circles, and not among what is there by now: a connection that has ended is none."""
     gc.freeze()
-    gc.set_threshold(700)
+    gc.set_threshold(10_000)

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from paramiko import Channel
+from paramiko import AgentKey, Channel, PKey
 
 from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.observations import SilenceKind
@@ -24,6 +24,7 @@ from iris_cli.remote.ssh_config import Hop, Routes
 from iris_cli.remote.ssh_keys import KeyRing
 from iris_cli.remote.ssh_link import BannerMissing, Link, LinkLost, readable
 from iris_cli.remote.ssh_reader import Reader
+from iris_cli.remote.ssh_wire import Proof
 from iris_cli.remote.transport import NoAnswer, Output, Target
 
 MOST_PROXIES = 8
@@ -88,7 +89,7 @@ class Dialer:
 
     def peek(self, call: Call[Any], journey: Journey) -> PresentedKey:
         """The host key that the worker shows now, whether or not it is the right one."""
-        link, presented = self._meet(call, journey, journey.end, ())
+        link, presented = self._meet(call, journey, journey.end, (), None)
         link.close()
         return presented
 
@@ -149,7 +150,8 @@ class Dialer:
         known = self.known(journey, depth)
         call.enter("key", "the ssh-agent or the key files")
         with self._keys.for_hop(hop) as keys:
-            link, presented = self._meet(call, journey, depth, {key.type for key in known.keys})
+            proof = None if journey.first_contact else _proof(hop, keys[0], known)
+            link, presented = self._meet(call, journey, depth, {key.type for key in known.keys}, proof)
             try:
                 call.enter("host key")
                 self._verify(journey, depth, known, presented)
@@ -161,14 +163,14 @@ class Dialer:
         return link
 
     def _meet(
-        self, call: Call[Any], journey: Journey, depth: int, key_types: Collection[str]
+        self, call: Call[Any], journey: Journey, depth: int, key_types: Collection[str], proof: Proof | None
     ) -> tuple[Link, PresentedKey]:
         """Connect and exchange keys. A server that hangs up at once is tried once more, a little later."""
         with suppress(BannerMissing):
-            return self._try_to_meet(call, journey, depth, key_types)
+            return self._try_to_meet(call, journey, depth, key_types, proof)
         time.sleep(random.uniform(0.1, 0.6))  # noqa: S311 - spreads callers, hides nothing
         try:
-            return self._try_to_meet(call, journey, depth, key_types)
+            return self._try_to_meet(call, journey, depth, key_types, proof)
         except BannerMissing as error:
             hint = (
                 "if it is an SSH server, it has too many connections at once (MaxStartups in its sshd_config)"
@@ -177,13 +179,13 @@ class Dialer:
             raise NoAnswer(SilenceKind.PROTOCOL, "banner", detail, hint=hint, sent=False) from error
 
     def _try_to_meet(
-        self, call: Call[Any], journey: Journey, depth: int, key_types: Collection[str]
+        self, call: Call[Any], journey: Journey, depth: int, key_types: Collection[str], proof: Proof | None
     ) -> tuple[Link, PresentedKey]:
         place = journey.place(depth)
         with call.turn(self._proxies, place) if journey.hops[depth].proxy_command else nullcontext():
             link = Link(self._stream(call, journey, depth), key_types, self._reader)
             try:
-                return link, link.exchange_keys(call, place)
+                return link, link.exchange_keys(call, place, proof)
             except BaseException:
                 link.close()
                 raise
@@ -235,6 +237,14 @@ class Dialer:
             raise _unusable(error) from error
         if not is_ours:
             raise verdicts.changed(journey, depth, presented, self.known(journey, depth))
+
+
+def _proof(hop: Hop, key: PKey, known: Known) -> Proof | None:
+    """What a server that is known is given at once; an agent may take its time."""
+    trusted = {each.base64 for each in known.keys} - known.revoked
+    if isinstance(key, AgentKey) or not trusted:
+        return None
+    return Proof(hop.user, key, lambda blob: PresentedKey.of(blob).base64 in trusted)
 
 
 def _unusable(error: OSError) -> NoAnswer:

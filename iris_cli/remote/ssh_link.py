@@ -18,7 +18,7 @@ from iris_cli.remote.sockets import TunedSocket
 from iris_cli.remote.ssh_call import Abandoned, Call
 from iris_cli.remote.ssh_reader import Reader
 from iris_cli.remote.ssh_shell import Shell
-from iris_cli.remote.ssh_wire import Wire
+from iris_cli.remote.ssh_wire import Proof, Wire
 from iris_cli.remote.transport import NoAnswer, Output
 
 COMMAND = "exec /bin/sh -s"
@@ -72,15 +72,16 @@ class Link:
     def close(self) -> None:
         self._wire.close()
 
-    def exchange_keys(self, call: Call[Any], place: str) -> PresentedKey:
-        """Greet and negotiate. The host key is then proven to be the server's, not to be the right one."""
+    def exchange_keys(self, call: Call[Any], place: str, proof: Proof | None) -> PresentedKey:
+        """Greet and negotiate. The host key is then proven to be the server's, not to be the right one.
+
+        With a proof the authentication has begun, which `authenticate` brings to its end.
+        """
         wire = self._wire
         call.guard(self.abort)
-        call.enter(lambda: "key exchange" if wire.remote_version else "banner", place)
+        call.enter(lambda: wire.stage, place)
         try:
-            done = threading.Event()
-            wire.start_client(done)
-            wire.await_event(done)
+            wire.meet(proof)
             if not wire.is_active():
                 raise wire.get_exception() or EOFError
             return PresentedKey.of(wire.get_remote_server_key().asbytes())

@@ -40,6 +40,10 @@ _STDERR = 1
 Send = Callable[[bytes], None]
 
 
+def _nothing() -> None:
+    """Nothing is to be done."""
+
+
 class Shell:
     """One channel with a command that reads a script (RFC 4254, 5 and 6). It is opened at once.
 
@@ -71,6 +75,8 @@ class Shell:
         self._has_ended = False  # the server has said that nothing more will come
         self._is_closed = False  # by us
         self._limit = DEFAULT_WINDOW_SIZE
+        self._before: Callable[[], None] = _nothing
+        self._after: Callable[[], None] | None = None
 
     @property
     def step(self) -> str:
@@ -169,8 +175,9 @@ class Shell:
             ):
                 return
             if not self.was_fed:
+                before, self._before = self._before, _nothing
                 try:
-                    self._before()
+                    before()
                 except BaseException as error:
                     self.fail(error)
                     raise
@@ -182,7 +189,7 @@ class Shell:
             if not self._script:
                 self._is_last = True
                 self._send(bytes([MSG_CHANNEL_EOF]) + self._to)
-                after = self._after
+                after, self._after = self._after, None
         if after is not None:
             after()
 

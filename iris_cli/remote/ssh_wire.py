@@ -10,9 +10,8 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from functools import cache
 from itertools import count
 from typing import Any
 
@@ -29,7 +28,9 @@ from paramiko.common import (
     cMSG_UNIMPLEMENTED,
 )
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.remote.sockets import TunedSocket
+from iris_cli.remote.ssh_exchange import Exchange
 from iris_cli.remote.ssh_packets import Packets
 from iris_cli.remote.ssh_reader import Reader
 from iris_cli.remote.ssh_shell import FIRST_NUMBER, OF_CHANNELS, Shell
@@ -44,27 +45,26 @@ _DATA = (MSG_CHANNEL_DATA, MSG_CHANNEL_EXTENDED_DATA)
 
 # What the library believes at any size, and takes seconds for. Then all the others would wait.
 LARGEST_OF_EXCHANGE = 35000  # bytes; RFC 4253, 6.1
-MOST_EXTENSIONS = 64
 MOST_POSTPONED = 1024
 """Answers to a server that goes on asking while we want to exchange keys."""
 
 
-class Wire(paramiko.Transport):
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Who we are, for a server whose host key `is_for` (in SSH wire format) knows to be the right one."""
+
+    user: str
+    key: paramiko.PKey
+    is_for: Callable[[bytes], bool]
+
+
+class Wire(Exchange):
     """A connection, read by `reader` where that is possible, otherwise by a thread of its own."""
 
-    # One pass instead of a cipher and a checksum, the latter compared byte by byte in Python.
-    _preferred_ciphers = tuple(sorted(_LIBRARY._preferred_ciphers, key=lambda name: "-gcm@" not in name))
-    # Where there is a checksum, it is over what is sent: then the length of a packet is in clear.
-    _preferred_macs = tuple(sorted(_LIBRARY._preferred_macs, key=lambda name: "-etm@" not in name))
-    _preferred_kex = tuple(
-        sorted(_LIBRARY._preferred_kex, key=lambda name: not name.startswith("curve25519-sha256"))
-    )
     packetizer: Packets
 
     def __init__(self, sock: Any, key_types: Collection[str], reader: Reader) -> None:
-        """Key types of the server that come first: a host known by one key must not be asked for another."""
-        super().__init__(sock, packetizer_class=Packets)
-        self._preferred_keys = _first(frozenset(key_types))
+        super().__init__(sock, key_types, Packets)
         self.banner_timeout = self.auth_timeout = self.channel_timeout = FOREVER
         self._reader = reader
         self._postponed: deque[paramiko.Message] = deque()
@@ -72,6 +72,10 @@ class Wire(paramiko.Transport):
         self._numbers = count(FIRST_NUMBER)
         self.heard_at = time.monotonic()
         self._service: paramiko.Message | None = None
+        self._signs_apart = False
+        self._proof: Proof | None = None
+        self._begun_with: paramiko.PKey | None = None
+        self._met = threading.Event()
         self.is_watched = False
         if isinstance(sock, socket.socket):
             # Hanging up wakes whoever waits; with a time-out each read is two system calls.
@@ -82,30 +86,52 @@ class Wire(paramiko.Transport):
         while not event.wait(1.0) and self.active:
             pass
 
+    @property
+    def stage(self) -> str:
+        """Of what comes before a first channel."""
+        if self.auth_handler is not None:
+            return "authentication"
+        return "key exchange" if self.remote_version else "banner"
+
+    def meet(self, proof: Proof | None) -> None:
+        """Exchange keys. With a proof the server is given it at once, and its verdict waited for: one wait, not two."""
+        self.active = True
+        self._proof = proof
+        self.start()
+        self.await_event(self._met)
+
     def prove(self: Any, user: str, key: paramiko.PKey) -> None:
-        """Authenticate. The thread that reads doesn't sign: an agent may ask its user first."""
-        done, failures = threading.Event(), list[Exception]()
+        """Authenticate, or bring to its end what was begun with this key."""
+        answered = self._met
+        if self._begun_with is not key:
+            answered = threading.Event()
+            self._signs_apart = isinstance(key, paramiko.AgentKey)
+            self.auth_publickey(user, key, answered)
+        handler, self._begun_with = self.auth_handler, None
+        if handler is None:
+            raise EOFError
+        self.await_event(answered)
+        if self._service is not None:
+            answered.clear()
+            self._sign_apart(handler, answered)
+        handler.wait_for_response(answered)
+
+    def _sign_apart(self, handler: Any, answered: threading.Event) -> None:
+        """In another thread: an agent may ask its user first, who may be away for longer than the call may take."""
+        failures: list[Exception] = []
+        accepted, self._service = self._service, None
 
         def sign() -> None:
             try:
-                self.auth_handler._handler_table[MSG_SERVICE_ACCEPT](self._service)
+                handler._handler_table[MSG_SERVICE_ACCEPT](accepted)
             except Exception as error:  # raised again below
                 failures.append(error)
-                done.set()
+                answered.set()
 
-        self._service = None
-        self.auth_publickey(user, key, done)
-        self.await_event(done)
-        if self._service is not None:
-            done.clear()
-            if isinstance(key, paramiko.AgentKey):  # the user may be away for longer than the call may take
-                threading.Thread(target=sign, name="iris-ssh-sign", daemon=True).start()
-            else:
-                sign()
-            self.await_event(done)
+        threading.Thread(target=sign, name="iris-ssh-sign", daemon=True).start()
+        self.await_event(answered)
         if failures:
             raise failures[0]
-        self.auth_handler.wait_for_response(done)
 
     def shell(self, command: str) -> Shell:
         """A new one, which is being opened. Raises EOFError if the connection has ended."""
@@ -163,12 +189,16 @@ class Wire(paramiko.Transport):
             pass
         self._end()
 
-    def _compute_key(self: Any, letter: str, size: int) -> bytes:
-        """RFC 4253, 7.2. Those for checksums are for ciphers that have none built in."""
-        if letter in "EF" and self.local_cipher == self.remote_cipher and "-gcm@" in self.local_cipher:
-            return b""
-        key: bytes = _LIBRARY._compute_key(self, letter, size)
-        return key
+    def _parse_newkeys(self: Any, message: paramiko.Message) -> None:
+        _LIBRARY._parse_newkeys(self, message)
+        if self._met.is_set() or self.auth_handler is not None:
+            return
+        proof, self._proof = self._proof, None
+        if proof is not None and proof.is_for(self.get_remote_server_key().asbytes()):
+            self._begun_with = proof.key
+            self.auth_publickey(proof.user, proof.key, self._met)
+        else:
+            self._met.set()
 
     def _say(self, message: bytes) -> None:
         self._send_user_message(paramiko.Message(message))
@@ -191,18 +221,8 @@ class Wire(paramiko.Transport):
         while self._postponed:
             self._send_message(self._postponed.popleft())
 
-    def _parse_ext_info(self: Any, message: paramiko.Message) -> None:
-        if int.from_bytes(message.get_remainder()[:4], "big") > MOST_EXTENSIONS:
-            raise paramiko.SSHException("too many extensions")
-        _LIBRARY._parse_ext_info(self, message)
-
     def _log(self, level: int, msg: object, *args: object) -> None:
         """Nothing would be written."""
-
-    def _filter_algorithm(self, type_: str) -> tuple[str, ...]:
-        """No algorithm is disabled; the library would look for each, whenever it looks at a list of them."""
-        preferred: tuple[str, ...] = getattr(self, f"_preferred_{type_}")
-        return preferred
 
     # What the reader calls
 
@@ -234,7 +254,8 @@ class Wire(paramiko.Transport):
                 with self.packetizer.together():
                     self._take_messages()
         except BaseException as error:  # noqa: BLE001,RUF100 - whatever a server can make the library stumble over
-            self.saved_exception = error if isinstance(error, Exception) else EOFError(str(error))
+            reason = error if isinstance(error, Exception) else EOFError(str(error))
+            self.saved_exception = reason.with_traceback(None)
             self.active = False
         return self.active
 
@@ -268,7 +289,7 @@ class Wire(paramiko.Transport):
                     raise paramiko.SSHException(f"message {kind} is too large")
                 self.kex_engine.parse_next(kind, message)
                 return
-        if kind == MSG_SERVICE_ACCEPT and self.auth_handler is not None:
+        if kind == MSG_SERVICE_ACCEPT and self._signs_apart:
             self._service = message
             self.auth_handler.auth_event.set()
         elif kind in OF_CHANNELS and self._is_for_shell(kind, message):
@@ -313,23 +334,22 @@ class Wire(paramiko.Transport):
         for shell in list(self._shells.values()):
             shell.fail(self.saved_exception or EOFError())
         self.packetizer.close()
-        waited_for = [self.completion_event, *self.channel_events.values()]
+        waited_for = [self._met, self.completion_event, *self.channel_events.values()]
         if self.auth_handler is not None:
             waited_for.append(self.auth_handler.auth_event)
         for event in waited_for:
             if event is not None:
                 event.set()
+        self._let_go()
+
+    def _let_go(self: Any) -> None:
+        """Of all that leads back here: a hundred thousand bytes would wait for somebody to look for such circles."""
+        self._shells.clear()
+        self._handler_table.clear()
+        self.packetizer.want_room = bool
+        if self.auth_handler is not None and self.auth_handler.is_authenticated():
+            self.auth_handler = None
 
 
 def _unread(channel: paramiko.Channel) -> int:
     return len(channel.in_buffer) + len(channel.in_stderr_buffer)
-
-
-@cache
-def _first(key_types: frozenset[str]) -> tuple[str, ...]:
-    return tuple(sorted(_LIBRARY._preferred_keys, key=lambda name: _key_type(name) not in key_types))
-
-
-def _key_type(algorithm: str) -> str:
-    """The type of the key that a signature algorithm uses: RSA keys have several."""
-    return "ssh-rsa" if algorithm.startswith("rsa-sha2-") else algorithm

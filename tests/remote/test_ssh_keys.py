@@ -6,13 +6,16 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paramiko import AgentKey, SSHException
 
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.ssh import SshTransport
+from iris_cli.remote.ssh_wire import Wire
 from iris_cli.remote.transport import NoAnswer, Target
 from tests.support.relay import relay
 from tests.support.sshd import PATIENCE, SshLab, write_key
@@ -171,6 +174,50 @@ def test_an_agent_whose_user_is_away_keeps_nobody_from_connecting_later(
         until(lambda: not any(slot.lock.locked() for slot in dialer._slots.values()))
     is_back.set()
     assert answers(ssh, host.target(key=""))
+
+
+def test_an_agent_that_asks_its_user_first_delays_no_other_host(
+    ssh_lab: SshLab, ssh: SshTransport, agent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, well = ssh_lab(2)
+    subprocess.run(["ssh-add", "-q", str(ssh_lab.client_key)], check=True, env=os.environ)
+    assert answers(ssh, well.target())
+    sign = AgentKey.sign_ssh_data
+    asked, allowed = threading.Event(), threading.Event()
+
+    def sign_when_allowed(*args: Any, **named: Any) -> Any:
+        asked.set()
+        assert allowed.wait(PATIENCE)
+        return sign(*args, **named)
+
+    monkeypatch.setattr(AgentKey, "sign_ssh_data", sign_when_allowed)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(answers, ssh, slow.target(key=""))
+        try:
+            assert asked.wait(PATIENCE)
+            assert answers(ssh, well.target())
+        finally:
+            allowed.set()
+        assert waiting.result()
+
+
+def test_only_a_server_with_the_right_key_is_shown_who_we_are(
+    ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is shown at once, by the thread that reads, without waking the one that waits."""
+    host, other = ssh_lab(2)
+    shown: list[str] = []
+    show = Wire.auth_publickey
+
+    def note(wire: Any, user: str, key: Any, event: Any) -> object:
+        shown.append(threading.current_thread().name)
+        return show(wire, user, key, event)
+
+    monkeypatch.setattr(Wire, "auth_publickey", note)
+    assert refusal(ssh, host.target(port=other.port)).kind is SilenceKind.HOST_KEY
+    assert shown == []
+    assert answers(ssh, host.target())
+    assert shown == ["iris-ssh-reader"]
 
 
 def test_an_agent_that_refuses_to_sign_is_named(

@@ -118,31 +118,6 @@ def test_numbers_of_a_key_exchange_have_a_limit(ssh_lab: SshLab, ssh: SshTranspo
         ssh.presented_key(host.target(port=server.port), PATIENCE)
 
 
-def test_a_key_that_takes_long_to_sign_with_delays_no_other(
-    ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An agent may ask its user first."""
-    slow, well = ssh_lab(2)
-    _answer(ssh, well.target(), b"true")
-    sign = paramiko.Ed25519Key.sign_ssh_data
-    asked, allowed = threading.Event(), threading.Event()
-
-    def sign_when_allowed(*args: Any, **named: Any) -> Any:
-        asked.set()
-        assert allowed.wait(PATIENCE)
-        return sign(*args, **named)
-
-    monkeypatch.setattr(paramiko.Ed25519Key, "sign_ssh_data", sign_when_allowed)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(_answer, ssh, slow.target(), b"echo at last")
-        try:
-            assert asked.wait(PATIENCE)
-            assert _answer(ssh, well.target(), b"echo well") == b"well\n"
-        finally:
-            allowed.set()
-        assert waiting.result() == b"at last\n"
-
-
 def test_keys_that_we_want_to_exchange_cost_no_connection(
     ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
