@@ -23,12 +23,16 @@ class ConstraintOp(StrEnum):
     LE = "LE"
     IN = "IN"
 
+    __hash__ = str.__hash__  # that of the text it is equal to; an enum's own one is much slower
+
 
 class ConstraintMode(StrEnum):
     """Required constraints filter workers, preferred ones only rank them."""
 
     REQUIRED = "REQUIRED"
     PREFERRED = "PREFERRED"
+
+    __hash__ = str.__hash__
 
 
 _UNARY = frozenset({ConstraintOp.EXISTS, ConstraintOp.NOT_EXISTS})
@@ -38,6 +42,9 @@ _ORDER: Mapping[ConstraintOp, Callable[[float, float], bool]] = {
     ConstraintOp.LT: operator.lt,
     ConstraintOp.LE: operator.le,
 }
+
+
+_set = object.__setattr__
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -64,15 +71,11 @@ class Constraint:
     ) -> None:
         if isinstance(values, str):
             raise ValueError(f"constraint on {key!r}: values is a list, not one text")
-        fields = {
-            "key": key,
-            "op": ConstraintOp(op),
-            "value": None if value is None else wrap(value),
-            "values": tuple(wrap(each) for each in values),
-            "mode": ConstraintMode(mode),
-        }
-        for name, content in fields.items():
-            object.__setattr__(self, name, content)
+        _set(self, "key", key)
+        _set(self, "op", op if type(op) is ConstraintOp else ConstraintOp(op))
+        _set(self, "value", None if value is None else wrap(value))
+        _set(self, "values", tuple(map(wrap, values)))
+        _set(self, "mode", mode if type(mode) is ConstraintMode else ConstraintMode(mode))
         self._check()
 
     def _check(self) -> None:

@@ -69,15 +69,18 @@ class CoschedulingConfig:
             raise ValueError("coscheduling.group_by is empty")
 
 
-class _Remembers:
-    """A slot for what is worked out once, and is no field of the record."""
+class _Signed:
+    """A slot for what is worked out once, and is no field of the record.
 
-    __slots__ = ("_signature",)
-    _signature: str
+    `signature` says what is asked of workers: equal for jobs that ask for the same, and no others.
+    """
+
+    __slots__ = ("signature",)
+    signature: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job(_Remembers):
+class Job(_Signed):
     """A job as submitted, and below `order` what became of it.
 
     `command` is the argument vector, executed as it is. Times are seconds since the epoch, durations are
@@ -120,6 +123,22 @@ class Job(_Remembers):
     refused_rounds: int = 0  # refusals by workers in a row
     end: End | None = None
 
+    def __post_init__(self) -> None:
+        resources, device, gang = self.resources, self.resources.device, self.coscheduling
+        constraints: list[object] = []
+        for each in self.constraints:
+            constraints += each.key, each.op, each.mode
+            constraints += [operand.value for operand in each.operands]
+        signature = _signature(
+            float(resources.cpu),
+            resources.memory,
+            device and (device.kind, device.variant, device.count),
+            gang and (gang.group_by, self.slices, self.replicas),
+            tuple(self.tolerations),
+            *constraints,
+        )
+        object.__setattr__(self, "signature", signature)
+
     @property
     def is_gang(self) -> bool:
         return self.coscheduling is not None
@@ -128,27 +147,11 @@ class Job(_Remembers):
     def task_ids(self) -> tuple[TaskId, ...]:
         return _task_ids(self.id, self.replicas)
 
-    @property
-    def signature(self) -> str:
-        """What it asks of workers: equal for jobs that ask for the same, whatever else they differ in."""
-        try:
-            return self._signature
-        except AttributeError:
-            object.__setattr__(self, "_signature", _signature(self))
-            return self._signature
 
-
-def _signature(job: Job) -> str:
-    """As text, which keeps its hash. `repr` shows where a part ends, and tells `1`, `1.0` and `"1"` apart."""
-    resources, device, gang = job.resources, job.resources.device, job.coscheduling
-    text = f"{resources.cpu_millis} {resources.memory} {job.tolerations!r}"
-    if device is not None:
-        text += f" {device.kind} {device.variant!r} {device.count}"
-    if gang is not None:
-        text += f" {job.slices} of {job.replicas} by {gang.group_by!r}"
-    for each in job.constraints:
-        text += f" {each.mode} {each.key!r} {each.op} {[operand.value for operand in each.operands]}"
-    return text
+@lru_cache(maxsize=4096, typed=True)
+def _signature(*asked: object) -> str:
+    """Jobs that ask for the same share one text, which keeps its hash. `1`, `1.0` and `"1"` are not the same."""
+    return repr(asked)
 
 
 @lru_cache(maxsize=1024)

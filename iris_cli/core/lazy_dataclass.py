@@ -103,6 +103,7 @@ def maker(
         lines = [
             "made = _new(_cls)",
             *(f"_set_{name}(made, {values[name]})" for name in every),
+            *_finish(cls),
             "return made",
         ]
     return _compiled("make", ", ".join(names), lines, scope)
@@ -245,6 +246,7 @@ def _copy(cls: type, every: Mapping[str, Field]) -> Callable[[Any, Mapping[str, 
             "made = _new(_cls)",
             *(f"_set_{name}(made, record.{name})" for name in every),
             "for name in changes: _slots[name](made, changes[name])",
+            *_finish(cls),
             "return made",
         ]
         scope = {"_new": object.__new__, "_cls": cls, "_slots": slots}
@@ -256,10 +258,13 @@ def _copy(cls: type, every: Mapping[str, Field]) -> Callable[[Any, Mapping[str, 
     return copy
 
 
+def _finish(cls: type) -> list[str]:
+    return ["made.__post_init__()"] if hasattr(cls, "__post_init__") else []
+
+
 def _is_only_its_slots(cls: Any, every: Mapping[str, Field]) -> bool:
     """Whether a copy of the fields is a copy of the object, and what the class would have made of them."""
-    made = hasattr(cls, "__post_init__") or not all(each.init for each in every.values())
-    return cls.__dictoffset__ == 0 and not made
+    return cls.__dictoffset__ == 0 and all(each.init for each in every.values())
 
 
 def _slots(cls: type, every: Mapping[str, Field]) -> dict[str, Any]:

@@ -38,6 +38,7 @@ class SchedulingContext:
     def _survey_room(self, left: list[Amounts], needs: Sequence[Amounts]) -> None:
         alike = _alike(left)
         self._packing = Packing([*alike, *needs])
+        self._signs = self._packing.signs
         stocks = {amounts: self._packing.stock(amounts) for amounts in alike}
         self._stock = [stocks[amounts] for amounts in left]
         columns = list(zip(*needs, strict=True)) or [()] * len(Amounts._fields)
@@ -71,8 +72,7 @@ class SchedulingContext:
 
     def has_room(self, position: int, parcel: Parcel) -> bool:
         """Whether one worker has room for one task now."""
-        signs = self._packing.signs
-        return (self._stock[position] - parcel.packed) & signs == signs
+        return (self._stock[position] - parcel.packed) & self._signs == self._signs
 
     def left(self, position: int) -> Amounts:
         """What one worker has left now."""
@@ -82,8 +82,7 @@ class SchedulingContext:
         """Give one task its share of a worker, but for the GPUs' numbers. False where there is no room."""
         before = self._stock[position]
         after = before - parcel.packed
-        signs = self._packing.signs
-        if after & signs != signs:
+        if after & self._signs != self._signs:
             return False
         self._stock[position] = after
         if (after - self._most) & parcel.signs != parcel.signs:  # somebody may ask for more than that

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from iris_cli.core import collector
 from iris_cli.core.dataclass import dataclass, field
@@ -19,8 +19,8 @@ from iris_cli.core.scheduling.explain import Explainer
 from iris_cli.core.scheduling.explanation import Explanation
 from iris_cli.core.scheduling.feasibility import Requirement
 from iris_cli.core.scheduling.fleet import Fleet
-from iris_cli.core.scheduling.gangs import GangPlacer, malformed
-from iris_cli.core.scheduling.order import Entry, TasksByJob, entries_of, split_overdue
+from iris_cli.core.scheduling.gangs import GangPlacer, why_malformed
+from iris_cli.core.scheduling.order import Entry, TasksByJob, queue_of, split_overdue
 from iris_cli.core.scheduling.placement import Assignment, place_tasks
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.scheduling.what_if import Record, UnconfirmedStops
@@ -108,21 +108,17 @@ def find_assignments(
     `backoff_max` counts as over, for then a clock was wrong. What needs a device that scale groups have
     `offered` is not said never to run.
     """
-    queue, orphans = entries_of(pending_tasks, get_job)
-    unmet: _Unmet = dict.fromkeys(orphans, _NO_JOB)
-    due, timed_out = _admit(queue, now, unmet)
-    signatures = [job.signature for job, _ in due]
-    samples = dict(zip(signatures, due, strict=True))
-
+    queue = queue_of(pending_tasks, get_job, now)
     fleet = Fleet(workers, now, Limits(backoff_max=backoff_max), unconfirmed_stops, offered)
-    context = SchedulingContext(fleet, [Amounts.needed(job.resources) for job, _ in samples.values()])
-    requirements = {signature: Requirement(job, context) for signature, (job, _) in samples.items()}
-    asked = map(requirements.__getitem__, signatures)
-    placed = _place(zip(due, asked, strict=True), GangPlacer(context, gang_reserve_after), unmet)
+    context = SchedulingContext(fleet, [Amounts.needed(job.resources) for job in queue.asked.values()])
+    requirements = {signature: Requirement(job, context) for signature, job in queue.asked.items()}
+    served = _serve(queue.entries, requirements, GangPlacer(context, gang_reserve_after))
+    unmet: _Unmet = {**dict.fromkeys(queue.orphans, _NO_JOB), **served.malformed, **served.unmet}
     again = partial(_again, now=now, gang_reserve_after=gang_reserve_after, backoff_max=backoff_max)
     record = Record(
-        due=due,
-        placed=placed,
+        queue=queue.entries,
+        kept_out=frozenset((*served.timed_out, *served.malformed)),
+        placed=served.placed,
         get_job=get_job,
         workers=fleet.workers,
         unconfirmed_stops=unconfirmed_stops,
@@ -135,8 +131,8 @@ def find_assignments(
         return requirements[job.signature]
 
     return SchedulingResult(
-        assignments=tuple(placed),
-        timed_out_tasks=tuple(timed_out),
+        assignments=tuple(served.placed),
+        timed_out_tasks=tuple(served.timed_out),
         waiting=Waiting(Explainer(context, record), unmet),
         reservations={
             job: tuple(str(group.key) for group in groups) for job, groups in context.reservations.items()
@@ -150,33 +146,36 @@ def _again(*args: Any, **kwargs: Any) -> tuple[Assignment, ...]:
     return find_assignments(*args, **kwargs).assignments
 
 
-def _place(queue: Iterable[tuple[Entry, Requirement]], gangs: GangPlacer, unmet: _Unmet) -> list[Assignment]:
-    placed: list[Assignment] = []
-    for (job, tasks), requirement in queue:
-        if requirement.shape is not None:
-            if not gangs.place(job, tasks, requirement, placed):
-                unmet[job.id] = requirement
-            continue
-        if not requirement.exhausted:
-            tasks = place_tasks(gangs.context, requirement, tasks, placed)
-        for task in tasks:
-            unmet[task.id] = requirement
-    return placed
+class _Served(NamedTuple):
+    """What became of a queue. A gang that can't be meant waits with its reason."""
+
+    placed: list[Assignment]
+    timed_out: list[TaskId]
+    malformed: dict[WaitingKey, Reason]
+    unmet: dict[WaitingKey, Requirement]
 
 
-def _admit(queue: list[Entry], now: float, unmet: _Unmet) -> tuple[list[Entry], list[TaskId]]:
-    """What competes in this cycle, and what is too late. A gang that can't be meant waits with its reason."""
-    due: list[Entry] = []
-    timed_out: list[TaskId] = []
-    for entry in queue:
-        job, tasks = entry
-        if 0 < job.scheduling_timeout < now - job.submitted_at:
+def _serve(queue: Iterable[Entry], requirements: Mapping[str, Requirement], gangs: GangPlacer) -> _Served:
+    """Everybody's turn comes once. Most of the time of a large cycle is spent in this loop."""
+    served = _Served([], [], {}, {})
+    placed, timed_out, malformed, unmet = served
+    context, now = gangs.context, gangs.context.fleet.now
+    for _, _, job_id, job, tasks, signature, overdue in queue:
+        if overdue:
             late, tasks = split_overdue(job, tasks, now)
             timed_out += [task.id for task in late]
-            entry = job, tasks
-        problem = malformed(job, tasks) if tasks and job.coscheduling is not None else None
-        if problem is not None:
-            unmet[job.id] = problem
-        elif tasks:
-            due.append(entry)
-    return due, timed_out
+            if not tasks:
+                continue
+        requirement = requirements[signature]
+        if requirement.shape is not None:
+            problem = why_malformed(job, tasks)
+            if problem is not None:
+                malformed[job_id] = problem
+            elif not gangs.place(job, tasks, requirement, placed):
+                unmet[job_id] = requirement
+            continue
+        if not requirement.exhausted:
+            tasks = place_tasks(context, requirement, tasks, placed)
+        for task in tasks:
+            unmet[task.id] = requirement
+    return served

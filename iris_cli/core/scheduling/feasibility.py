@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from iris_cli.core.ids import WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.scheduling.capacity import Amounts
 from iris_cli.core.scheduling.context import SchedulingContext
@@ -47,6 +48,7 @@ class Requirement:
         self.levels = _levels(fleet.everyone, self.preferred)
         self.exhausted = not self.eligible
         self.seat = -1  # the position chosen last
+        self.worker = WorkerId("")  # who that is
         self.seat_version = -1  # and the version of the context then
 
     def candidates(self, context: SchedulingContext) -> int:

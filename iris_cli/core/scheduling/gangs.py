@@ -149,7 +149,7 @@ class GroupSearch:
         )
 
 
-def malformed(job: Job, tasks: list[Task]) -> Reason | None:
+def why_malformed(job: Job, tasks: list[Task]) -> Reason | None:
     """Why a gang can't even be looked at: it isn't there as a whole, or can't be spread over its groups."""
     if job.slices < 1 or job.replicas % job.slices:
         text = f"{job.replicas} replicas can't be spread over {job.slices} slices"

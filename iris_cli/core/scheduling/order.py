@@ -3,41 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from operator import itemgetter, lt
+from typing import NamedTuple
 
 from iris_cli.core.ids import JobId, TaskId, depth_of, root_of
 from iris_cli.core.job import Job, Priority
 from iris_cli.core.task import Task, TaskState
 
 _PENDING = TaskState.PENDING
-_PRIORITY = {priority: priority.rank for priority in Priority}
 
 TasksByJob = dict[JobId, list[Task]]
 
-Entry = tuple[Job, list[Task]]
-"""A job and its pending tasks, by index. A gang competes as a whole, other tasks one after another."""
 
-_Rank = tuple[int, int, int, float, int, float, JobId]
+_Age = int | tuple[float, ...]
+Entry = tuple[_Age, float, JobId, Job, list[Task], str, bool]
+"""A job and its pending tasks, by index. A gang competes as a whole, other tasks one after another.
+
+The first three say when its turn comes. Then there are its signature, and whether its `scheduling_timeout` is over.
+"""
 
 
-def entries_of(
-    pending: Iterable[Task] | TasksByJob, get_job: Callable[[JobId], Job | None]
-) -> tuple[list[Entry], list[TaskId]]:
-    """The queue in the order in which it is served, and the tasks whose job nobody knows.
+class Queue(NamedTuple):
+    """What competes, in the order in which it is served, and the tasks whose job nobody knows.
 
-    Priority, then deeper jobs before their ancestors, then the older root job, then the order of submission,
+    `asked`: by signature, one of the jobs that ask for that.
+    """
+
+    entries: list[Entry]
+    asked: dict[str, Job]
+    orphans: list[TaskId]
+
+
+def queue_of(
+    pending: Iterable[Task] | TasksByJob, get_job: Callable[[JobId], Job | None], now: float
+) -> Queue:
+    """Priority, then deeper jobs before their ancestors, then the older root job, then the order of submission,
     then the task index. Age is the position in the log, not the clock, which may have been wrong.
     """
-    queue: list[tuple[_Rank, Job, list[Task]]] = []
+    children: dict[Priority, list[Entry]] = {each: [] for each in Priority}
+    roots: dict[Priority, list[Entry]] = {each: [] for each in Priority}
+    asked: dict[str, Job] = {}
     orphans: list[TaskId] = []
     for job_id, tasks in by_job(pending).items():
         job = get_job(job_id)
+        if len(tasks) > 1:
+            tasks = _by_index(tasks)
         if job is None:
-            orphans += [task.id for task in _by_index(tasks)]
+            orphans += [task.id for task in tasks]
+            continue
+        at, signature = job.submitted_at, job.signature
+        asked[signature] = job
+        overdue = 0 < job.scheduling_timeout < now - at
+        if "/" in job_id:
+            age = _age(job, get_job(root_of(job_id)) or job)
+            children[job.priority].append((age, at, job_id, job, tasks, signature, overdue))
         else:
-            queue.append((_rank(job, get_job), job, tasks if len(tasks) == 1 else _by_index(tasks)))
-    queue.sort(key=itemgetter(0))  # no two ranks are equal: the last part is the job's id
-    return [(job, tasks) for _, job, tasks in queue], sorted(orphans)
+            roots[job.priority].append((job.order, at, job_id, job, tasks, signature, overdue))
+    entries: list[Entry] = []
+    for priority in Priority:
+        entries += sorted(children[priority])  # no two are equal: their ids are not
+        entries += sorted(roots[priority])
+    return Queue(entries, asked, sorted(orphans))
 
 
 def split_overdue(job: Job, tasks: list[Task], now: float) -> tuple[list[Task], list[Task]]:
@@ -68,18 +93,17 @@ def by_job(pending: Iterable[Task] | TasksByJob) -> TasksByJob:
     return found
 
 
-def _rank(job: Job, get_job: Callable[[JobId], Job | None]) -> _Rank:
-    name, order, at = job.id, job.order, job.submitted_at
-    if "/" not in name:
-        return _PRIORITY[job.priority], 0, order, at, order, at, name
-    root = get_job(root_of(name)) or job
-    return _PRIORITY[job.priority], -depth_of(name), root.order, root.submitted_at, order, at, name
+def _age(child: Job, root: Job) -> tuple[float, ...]:
+    return -depth_of(child.id), root.order, root.submitted_at, child.order
 
 
 def _by_index(tasks: list[Task]) -> list[Task]:
     """Each index once, in ascending order: as they nearly always are already."""
-    indexes = [task.id.index for task in tasks]
-    if all(map(lt, indexes, indexes[1:])):
-        return tasks
-    by_index = dict(zip(indexes, tasks, strict=True))
-    return [by_index[index] for index in sorted(by_index)]
+    before = -1
+    for task in tasks:
+        index = task.id.index
+        if index <= before:
+            by_index = {task.id.index: task for task in tasks}
+            return [by_index[index] for index in sorted(by_index)]
+        before = index
+    return tasks

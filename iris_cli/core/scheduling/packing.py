@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.scheduling.capacity import Amounts
 
 
-class Parcel(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Parcel:
     """What one task takes, packed. `taken`: the numbers of the amounts that it takes any of, `signs` their signs."""
 
     need: Amounts

@@ -36,13 +36,16 @@ def place_tasks(
     The last choice is the best again while it has room: room only shrinks, and a change that could lift
     another worker above it moves the context's version.
     """
-    parcel = requirement.parcel
+    parcel, gpus = requirement.parcel, requirement.need.gpus
     for number, task in enumerate(tasks):
         if requirement.seat_version != context.version or not context.take(requirement.seat, parcel):
             if not _choose(context, requirement):
                 return tasks[number:]
             context.take(requirement.seat, parcel)
-        placed.append(assign(context, requirement, task, requirement.seat))
+        if gpus:
+            placed.append(assign(context, requirement, task, requirement.seat))
+        else:
+            placed.append(Assignment(task.id, requirement.worker))
     return []
 
 
@@ -61,5 +64,6 @@ def _choose(context: SchedulingContext, requirement: Requirement) -> bool:
     best = next(found for level in requirement.levels if (found := candidates & level))
     tiers = context.cpu_tiers if requirement.plain else context.device_tiers
     requirement.seat = first_of(next(found for tier in tiers if (found := best & tier)))
+    requirement.worker = context.fleet.ids[requirement.seat]
     requirement.seat_version = context.version
     return True

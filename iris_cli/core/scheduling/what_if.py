@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from enum import StrEnum
+from functools import cached_property
 
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.dataclass import dataclass, replace
-from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job, Priority
 from iris_cli.core.resources import Resources
 from iris_cli.core.scheduling.order import Entry
 from iris_cli.core.scheduling.placement import Assignment
+from iris_cli.core.task import Task
 from iris_cli.core.worker import Worker, WorkerCondition
 
 UnconfirmedStops = Mapping[WorkerId, Collection[JobId | None]] | Collection[WorkerId]
@@ -53,16 +55,29 @@ class Change:
         return self.text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Record:
-    """What a cycle was given and what it decided; `decide` runs one on other tasks, workers and jobs."""
+    """What a cycle was given and what it decided; `decide` runs one on other tasks, workers and jobs.
 
-    due: Sequence[Entry]
+    Of the queue, tasks that were too late and gangs that can't be meant were `kept_out`.
+    """
+
+    queue: Sequence[Entry]
+    kept_out: Container[TaskId | JobId]
     placed: Sequence[Assignment]
     get_job: Callable[[JobId], Job | None]
     workers: Sequence[Worker]
     unconfirmed_stops: UnconfirmedStops
     decide: Callable[..., Iterable[Assignment]]
+
+    @cached_property
+    def due(self) -> list[tuple[Job, list[Task]]]:
+        """What competed, in order."""
+        out = self.kept_out
+        queue = (
+            (job, [task for task in tasks if task.id not in out]) for _, _, _, job, tasks, _, _ in self.queue
+        )
+        return [(job, tasks) for job, tasks in queue if tasks and job.id not in out]
 
     def with_change(self, job_id: JobId, change: Change) -> list[WorkerId]:
         """Where the tasks of a job would be that are not placed without the change."""

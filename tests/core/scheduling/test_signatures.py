@@ -50,11 +50,11 @@ JOBS = [
 
 
 def asked(job: Job) -> tuple[Any, ...]:
-    """All that the scheduler looks at, with the types of the values."""
+    """All that the scheduler looks at. Values of different types are not equal, 0.0 and -0.0 are."""
     return (
         job.resources,
         job.tolerations,
-        tuple((each, *(repr(operand.value) for operand in each.operands)) for each in job.constraints),
+        job.constraints,
         (job.coscheduling, job.replicas, job.slices) if job.coscheduling else None,
     )
 
