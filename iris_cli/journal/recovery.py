@@ -7,7 +7,7 @@ from pathlib import Path
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.errors import LogDamagedError
-from iris_cli.journal.durable import Disk, copy_range, opened, replace_by_copy, unused
+from iris_cli.journal.durable import Disk, copy_range, opened, replace_by_copy, sync_directory, unused
 from iris_cli.journal.file_store import Loaded
 from iris_cli.journal.head import Head, head_at, write_head
 from iris_cli.journal.layout import HEAD, LOG, TORN_PREFIX
@@ -83,6 +83,7 @@ def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]
     if tail := loaded.size - end.offset:
         kept = unused(directory / (TORN_PREFIX + file_stamp(now)))
         copy_range(disk, log, end.offset, loaded.size, kept)
+        sync_directory(disk, directory)  # BEFORE it is cut off: the copy has a name that stays
         messages.append(
             f"the event log ended in an unfinished line of an interrupted command; kept as {kept.name}"
         )
@@ -100,4 +101,5 @@ def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]
         messages.append(f"went on without the lost transactions {end.seq + 1} to {committed}")
     if loaded.head != head_at(end):
         write_head(disk, directory, end)
+        sync_directory(disk, directory)  # a HEAD that went back must not come forward again
     return messages

@@ -70,12 +70,14 @@ def salvage(
         old_log = unused(directory / (DAMAGED_PREFIX + file_stamp(now))) if log.exists() else None
         if old_log is not None:
             copy_range(disk, log, 0, log.stat().st_size, old_log)
+            sync_directory(disk, directory)  # BEFORE the log is replaced: the old one has a name that stays
         if verdict.sound_in == LOG and verdict.sound_until.line:
             replace_by_copy(disk, log, verdict.sound_until.offset)
             gone = []
         else:
             gone = _bring_back(directory, disk, verdict.sound_until)
         write_head(disk, directory, verdict.sound_until)
+        sync_directory(disk, directory)
         # AFTER: the log begins before these, so that nobody reads them.
         old_segments = tuple([set_aside(disk, segment, now) for segment in gone])
     return SalvageReport(
