@@ -9,9 +9,16 @@ import typer
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
+_EXAMPLES = """Examples:
+
+  iris history train/task-0 --limit 20
+
+  iris history train --all
+"""
+
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: iris history train/task-0 --limit 20")(history)
+    app.command(epilog=_EXAMPLES)(history)
 
 
 def history(
@@ -20,11 +27,15 @@ def history(
         str, typer.Argument(metavar="[JOB|TASK|WORKER]", show_default=False, help="Only what is about this.")
     ] = "",
     limit: Annotated[int, typer.Option(min=0, help="Show so many of the newest events; 0 shows all.")] = 100,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Look in the archive, too: at what was compacted.")
+    ] = False,
 ) -> int:
     """Tell what happened: one line for each event, the newest last."""
     from iris_cli.ops import history as ops
     from iris_cli.render.history import show_history
 
     iris: Context = context.obj
-    show_history(iris.output, ops.history(iris.session("iris history"), subject, limit=limit))
+    session = iris.session("iris history")
+    show_history(iris.output, ops.history(session, subject, limit=limit, archive=everything))
     return ExitCode.OK

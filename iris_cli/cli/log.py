@@ -19,6 +19,15 @@ _EXAMPLES = """Examples:
   iris log salvage --accept-loss
 """
 
+_EXPORTS = """Examples:
+
+  iris log export > events.jsonl
+
+  iris log export | jq -r 'select(.type == "TaskEnded") | [.at, .task, .event.state] | @tsv'
+
+  duckdb -c "SELECT type, count(*) FROM read_json_auto('events.jsonl') GROUP BY type"
+"""
+
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
@@ -27,6 +36,7 @@ def register(app: typer.Typer) -> None:
     group.command(epilog="Example:  iris log verify")(verify)
     group.command(epilog=_EXAMPLES)(salvage)
     group.command(epilog="Example:  iris log compact")(compact)
+    group.command(epilog=_EXPORTS)(export)
     app.add_typer(group)
 
 
@@ -92,6 +102,23 @@ def compact(context: typer.Context) -> int:
     for message in messages:
         iris.output.message(message)
     show_compacted(iris.output, done)
+    return ExitCode.OK
+
+
+def export(
+    context: typer.Context,
+    after: Annotated[int, typer.Option(min=0, help="Only what came behind this seq.")] = 0,
+) -> int:
+    """Print every event of archive and log as a line of JSON, for jq, DuckDB or pandas.
+
+    Each has seq, index, at, actor, type, job, task, attempt, worker (null where it is about none) and event: its
+    fields as the log has them.
+    """
+    from iris_cli.ops.export import rows
+    from iris_cli.render.export import show_rows
+
+    iris: Context = context.obj
+    show_rows(iris.output, rows(iris.state_of(None), after))
     return ExitCode.OK
 
 

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import stat
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -103,6 +102,8 @@ def _mounts(table: Path) -> list[tuple[str, str]]:
 
 
 def _mounts_of_macos() -> list[tuple[str, str]]:
+    import subprocess  # slow to import, and only here
+
     try:
         listed = subprocess.run(
             ["/sbin/mount"], capture_output=True, text=True, timeout=10, check=True

@@ -35,6 +35,7 @@ from iris_cli.journal.writer import Writer
 
 if TYPE_CHECKING:
     from iris_cli.journal.compact import Compacted
+    from iris_cli.journal.reading import Reading
 
 LOCK_TIMEOUT = 10.0
 """Seconds to wait for the lock where nothing else is said."""
@@ -114,6 +115,18 @@ class StateDir:
             damage=damage,
             warnings=(warning,) if warning else (),
         )
+
+    def past(self, *, archive: bool) -> Reading:
+        """All that the log says, with its archive or without: one transaction after the other, without the lock.
+
+        Raises NotWritableError, and ConfigError for another cluster's log.
+        """
+        from iris_cli.journal.reading import Reading
+
+        with refusing(self.path):
+            warning = check_readable(self.path)
+            self._check_cluster(self._store.header(), self._cluster_name)
+        return Reading(self.path, archive=archive, warnings=(warning,) if warning else ())
 
     def create(
         self,

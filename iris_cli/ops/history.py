@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
+from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.events import AttemptEvent, AttemptsReaped, Event, JobSubmitted, TaskAssigned, Transaction
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId, clip
@@ -12,7 +13,7 @@ from iris_cli.core.nearest import did_you_mean
 from iris_cli.errors import NotFoundError
 from iris_cli.ops.event_words import event_words
 from iris_cli.ops.session import Session
-from iris_cli.ops.view import read_log
+from iris_cli.ops.view import banner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,34 +29,50 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """The newest entries, the newest last; `earlier` counts those that were left out."""
+    """The newest entries, the newest last; `earlier` counts those that were left out.
+
+    `archived` is the seq up to which the archive was not asked: 0 if it was, or if there is none.
+    """
 
     subject: str
     entries: tuple[Entry, ...]
     earlier: int
     messages: tuple[str, ...]
+    archived: int = 0
 
 
-def history(session: Session, subject: str = "", *, limit: int = 0) -> History:
-    """The last `limit` (0: all) events, of everything or of one job, task or worker.
+def history(session: Session, subject: str = "", *, limit: int = 0, archive: bool = False) -> History:
+    """The last `limit` (0: all) events, of everything or of one job, task or worker; with those in the archive.
 
     A worker's history holds what happened to the attempts on it. Raises NotFoundError.
     """
     newest: deque[Entry] = deque(maxlen=limit or None)
     names: dict[str, None] = {}
     total = 0
-    transactions, messages = read_log(session)
-    for transaction, event, subjects in _with_subjects(transactions):
+    reading = session.state.past(archive=archive)
+    for transaction, event, subjects in _with_subjects(reading, _Places(session)):
         names.update(dict.fromkeys(subjects))
         if not subject or subject in subjects:
             newest.append(_entry(transaction, event))
             total += 1
+    archived = 0 if archive else reading.archived
     if subject and not total:
         raise NotFoundError(
-            f"the log knows no job, task or worker {clip(subject)!r}",
-            hint=did_you_mean(clip(subject), names) or "`iris history` shows everything",
+            f"the log knows no job, task or worker {clip(subject)!r}", hint=_hint(subject, names, archived)
         )
-    return History(subject=subject, entries=tuple(newest), earlier=total - len(newest), messages=messages)
+    return History(
+        subject=subject,
+        entries=tuple(newest),
+        earlier=total - len(newest),
+        messages=banner(reading),
+        archived=archived,
+    )
+
+
+def _hint(subject: str, names: dict[str, None], archived: int) -> str:
+    if archived:
+        return f"look in the archive, too: iris history {clip(subject)} --all"
+    return did_you_mean(clip(subject), names) or "`iris history` shows everything"
 
 
 def entries_of(transactions: Iterable[Transaction]) -> tuple[Entry, ...]:
@@ -73,17 +90,37 @@ def _entry(transaction: Transaction, event: Event) -> Entry:
     )
 
 
-def _with_subjects(transactions: Iterable[Transaction]) -> Iterator[tuple[Transaction, Event, set[str]]]:
+class _Places(dict[AttemptId, WorkerId | None]):
+    """Where attempts are or were; those that were placed before what is read begins are looked up in the state."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+        self._cluster: Cluster | None = None
+
+    def __missing__(self, attempt: AttemptId) -> WorkerId | None:
+        if self._cluster is None:
+            self._cluster = self._session.view()
+        try:
+            worker = self._cluster.attempt(attempt).worker
+        except KeyError:
+            worker = None
+        self[attempt] = worker
+        return worker
+
+
+def _with_subjects(
+    transactions: Iterable[Transaction], places: _Places
+) -> Iterator[tuple[Transaction, Event, set[str]]]:
     """Each event with the names of the job, the task and the worker that it is about."""
-    workers: dict[AttemptId, WorkerId] = {}
     for transaction in transactions:
         for event in transaction.events:
             if isinstance(event, TaskAssigned):
-                workers[event.attempt_id] = event.worker
-            yield transaction, event, _subjects(event, workers)
+                places[event.attempt_id] = event.worker
+            yield transaction, event, _subjects(event, places)
 
 
-def _subjects(event: Event, workers: dict[AttemptId, WorkerId]) -> set[str]:
+def _subjects(event: Event, places: _Places) -> set[str]:
     if isinstance(event, JobSubmitted):
         return {event.job.id}
     subjects = {str(getattr(event, name)) for name in ("worker", "job", "task") if hasattr(event, name)}
@@ -92,6 +129,6 @@ def _subjects(event: Event, workers: dict[AttemptId, WorkerId]) -> set[str]:
         subjects.add(task.job)
     if isinstance(event, AttemptsReaped):
         subjects.update(name for attempt in event.attempts for name in (str(attempt.task), attempt.task.job))
-    if isinstance(event, AttemptEvent) and event.attempt_id in workers:
-        subjects.add(workers[event.attempt_id])
+    if isinstance(event, AttemptEvent) and (worker := places[event.attempt_id]) is not None:
+        subjects.add(worker)
     return subjects

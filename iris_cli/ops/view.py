@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from math import isfinite
@@ -21,6 +21,7 @@ from iris_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Plan, Reason
+    from iris_cli.journal.reading import Reading
     from iris_cli.ops.session import Session
 
 STALE_AFTER = 300.0
@@ -95,8 +96,9 @@ def look(session: Session, at: str | None = None) -> View:
     now = session.clock.now()
     if at is not None:
         moment = parse_moment(at, now)
-        log, messages = read_log(session)
-        past = replay(until(log, moment))
+        reading = session.state.past(archive=True)
+        past = replay(until(reading, moment))
+        messages = banner(reading)
         offered = session.config.offered
         return View(cluster=past, now=moment, limits=session.limits, offered=offered, messages=messages)
     cluster = session.view()
@@ -110,23 +112,24 @@ def look(session: Session, at: str | None = None) -> View:
     )
 
 
-def read_log(session: Session) -> tuple[tuple[Transaction, ...], tuple[str, ...]]:
-    """Every transaction of the log, without the lock, and what is to be said of its health."""
-    log = session.state.read()
-    damage = (f"{log.damage.what}; {log.damage.hint}",) if log.damage is not None else ()
-    return log.transactions, (*log.warnings, *damage)
+def banner(reading: Reading) -> tuple[str, ...]:
+    """What is to be said of the health of a log that was read."""
+    damage = reading.damage
+    return (*reading.warnings, *((f"{damage.what}; {damage.hint}",) if damage is not None else ()))
 
 
-def until(transactions: Iterable[Transaction], moment: float) -> list[Transaction]:
+def until(transactions: Iterable[Transaction], moment: float) -> Iterator[Transaction]:
     """The log up to the last transaction of that time or earlier.
 
     The log is in the order of what happened, clocks are not: what stands between transactions that were in
     time belongs to them, whatever its own time says.
     """
-    known = list(transactions)
-    while known and known[-1].at > moment:
-        known.pop()
-    return known
+    late: list[Transaction] = []
+    for transaction in transactions:
+        late.append(transaction)
+        if transaction.at <= moment:
+            yield from late
+            late.clear()
 
 
 def cycle_age(heartbeat: Mapping[str, Any] | None, now: float) -> CycleAge:

@@ -24,6 +24,9 @@ def _show_table(output: Output, history: History) -> None:
 
     for message in history.messages:
         output.show(text(message, "bold red"))
+    if history.archived:
+        words = f"what happened before seq {history.archived + 1} is in the archive: --all shows it"
+        output.show(text(words, "dim"))
     if history.earlier:
         output.show(text(f"{count(history.earlier, 'earlier event')} not shown: --limit 0 shows all", "dim"))
     if not history.entries:

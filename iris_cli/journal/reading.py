@@ -1,0 +1,84 @@
+"""Reading the whole past, one transaction after the other: for those who want to know what was, not what is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from iris_cli.core.events import Transaction
+from iris_cli.journal.archive import LOG_IS_MISSING, ArchiveScan, missing, segments
+from iris_cli.journal.durable import not_readable, open_safely
+from iris_cli.journal.file_store import Loaded
+from iris_cli.journal.head import Head, read_head
+from iris_cli.journal.layout import LOG
+from iris_cli.journal.record import START, Position
+from iris_cli.journal.recovery import Damage, damage_of
+from iris_cli.journal.scan import Fault, Scan, continued, fault_at, origin_of
+
+
+class Reading:
+    """The transactions of the log in their order, once; with `archive` those of its archive before them.
+
+    Takes no lock, changes nothing, and holds one transaction at a time. Afterwards `damage` says why it ended before
+    the end, if it did; `archived` counts the transactions that went to the archive, read or not. `warnings` are
+    what else should be told. Raises NotWritableError if the log can't be read, LogDamagedError if none of it is
+    to be believed.
+    """
+
+    def __init__(self, directory: Path, *, archive: bool, warnings: tuple[str, ...] = ()) -> None:
+        self.warnings = warnings
+        self.damage: Damage | None = None
+        self.archived = 0
+        self.begun = False  # whether there is a log at all
+        self._directory = directory
+        self._log = directory / LOG
+        self._archive = archive
+
+    def __iter__(self) -> Iterator[Transaction]:
+        try:
+            head = read_head(self._directory)  # before the log, which only grows
+            yield from self._records(head)
+        except OSError as error:
+            raise not_readable(self._log, error) from error
+
+    def _records(self, head: Head | None) -> Iterator[Transaction]:
+        with ExitStack() as stack:
+            try:
+                stream = stack.enter_context(open(self._log, "rb", opener=open_safely))
+            except FileNotFoundError:
+                yield from self._without_log(head)
+                return
+            self.begun = True
+            size, end = os.fstat(stream.fileno()).st_size, origin_of(stream)
+            self.archived, fault = end.seq, None
+            if self._archive and end.seq:
+                past = ArchiveScan(segments(self._directory, before=end.seq + 1))
+                yield from past
+                fault = past.fault or missing(past.position, end.seq + 1, LOG)
+                end = continued(past.position)
+            if fault is None:
+                stream.seek(0)
+                scan = Scan(stream, size, end)
+                yield from scan
+                end, fault = scan.position, scan.fault
+            self._judge(end, size, fault, head)
+
+    def _without_log(self, head: Head | None) -> Iterator[Transaction]:
+        """What is left where the log itself was lost."""
+        chain = segments(self._directory)
+        if not chain:
+            return
+        self.begun, self.archived = True, chain[-1].last
+        past = ArchiveScan(chain if self._archive else ())
+        yield from past
+        end = continued(past.position)
+        self._judge(end, 0, past.fault or fault_at(end, LOG, LOG_IS_MISSING), head)
+
+    def _judge(self, end: Position, size: int, fault: Fault | None, head: Head | None) -> None:
+        known = head if end != START else None
+        loaded = Loaded(records=(), end=end, size=size, fault=fault, head=known, head_fits=True)
+        self.damage = damage_of(self._log, loaded)
+        if self.damage is not None and not self.damage.readable:
+            raise self.damage.error()

@@ -1,0 +1,111 @@
+"""The log as a table of events for other programs: one row for each, in a schema that stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.events import (
+    AttemptEnded,
+    AttemptEvent,
+    AttemptPresumedGone,
+    AttemptProvenGone,
+    AttemptStopped,
+    Event,
+    JobSubmitted,
+    TaskAssigned,
+    TaskDispatchFailed,
+    Transaction,
+)
+from iris_cli.core.ids import AttemptId, TaskId, WorkerId
+from iris_cli.errors import NotFoundError
+from iris_cli.journal.codec import encode_event
+from iris_cli.journal.state_dir import StateDir
+from iris_cli.journal.timestamps import iso_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One event. `index` counts the events of a transaction from 0; `event` holds its fields as the log has them.
+
+    `job`, `task`, `attempt` and `worker` say what it is about, where it is about one.
+    """
+
+    seq: int
+    index: int
+    at: str
+    actor: str
+    type: str
+    job: str | None
+    task: str | None
+    attempt: int | None
+    worker: str | None
+    event: dict[str, Any]
+
+
+def rows(state: StateDir, after_seq: int = 0) -> Iterator[Row]:
+    """Every event of archive and log behind `after_seq`, in order. Keeps in mind only what lives at that time.
+
+    Raises NotFoundError, and LogDamagedError behind what could be read.
+    """
+    reading = state.past(archive=True)
+    places = _Places()
+    for transaction in reading:
+        for index, event in enumerate(transaction.events):
+            worker = places.of(event)
+            if transaction.seq > after_seq:
+                yield _row(transaction, index, event, worker)
+    if not reading.begun:
+        raise NotFoundError(f"there is no event log in {state.path}", hint="name one with --state-dir")
+    if reading.damage is not None:
+        raise reading.damage.error()
+
+
+class _Places:
+    """Where attempts are: few events of an attempt name its worker."""
+
+    def __init__(self) -> None:
+        self._workers: dict[AttemptId, WorkerId] = {}
+        self._ghosts: set[AttemptId] = set()
+
+    def of(self, event: Event) -> WorkerId | None:
+        """The worker that the next event is about."""
+        if isinstance(event, TaskAssigned):
+            self._workers[event.attempt_id] = event.worker
+        if not isinstance(event, AttemptEvent):
+            named: WorkerId | None = getattr(event, "worker", None)
+            return named
+        attempt = event.attempt_id
+        worker = self._workers.get(attempt)
+        if isinstance(event, AttemptPresumedGone):
+            self._ghosts.add(attempt)
+        elif isinstance(event, AttemptProvenGone):
+            self._ghosts.discard(attempt)
+            self._workers.pop(attempt, None)
+        elif isinstance(event, _ENDS) and attempt not in self._ghosts:
+            self._workers.pop(attempt, None)
+        return worker
+
+
+_ENDS = (AttemptEnded, AttemptStopped, TaskDispatchFailed)
+
+
+def _row(transaction: Transaction, index: int, event: Event, worker: WorkerId | None) -> Row:
+    task = getattr(event, "task", None)
+    job = event.job.id if isinstance(event, JobSubmitted) else getattr(event, "job", None)
+    if isinstance(task, TaskId):
+        job = task.job
+    fields = encode_event(event)
+    return Row(
+        seq=transaction.seq,
+        index=index,
+        at=iso_time(transaction.at),
+        actor=transaction.actor,
+        type=fields.pop("type"),
+        job=str(job) if job is not None else None,
+        task=str(task) if task is not None else None,
+        attempt=event.attempt if isinstance(event, AttemptEvent) else None,
+        worker=str(worker) if worker is not None else None,
+        event=fields,
+    )
