@@ -25,6 +25,7 @@ _GROUP: Any = KexGexSHA256
 class GroupExchange(KexGexSHA256):
     """RFC 4419 within bounds: a server chooses the group, and so how long we calculate."""
 
+    min_bits = 2048
     max_bits = LARGEST_GROUP
     preferred_bits = 3072
 
@@ -42,9 +43,14 @@ class GroupExchange(KexGexSHA256):
         self.x = secrets.randbits(_EXPONENT - 1) | 1 << (_EXPONENT - 1)
 
 
-def _cost(method: str) -> tuple[int, int]:
-    """Methods of exchange in the order in which they are asked for: those that cost alike as the library has them."""
-    cost = 0 if method.startswith("curve25519-sha256") else 2 if method == _GROUP_EXCHANGE else 1
+def _rank(method: str) -> tuple[int, int]:
+    """Which method of exchange is asked for first: the cheapest, then as the library has them; SHA-1 comes last."""
+    if method.startswith("curve25519-sha256"):
+        cost = 0
+    elif method.endswith("-sha1"):
+        cost = 3
+    else:
+        cost = 2 if method == _GROUP_EXCHANGE else 1
     known = _LIBRARY._preferred_kex
     return cost, known.index(method) if method in known else -1
 
@@ -65,7 +71,7 @@ class Exchange(paramiko.Transport):
     # Where there is a checksum, it is over what is sent: then the length of a packet is in clear.
     _preferred_macs = tuple(sorted(_LIBRARY._preferred_macs, key=lambda name: "-etm@" not in name))
     _preferred_kex = tuple(
-        sorted(_METHODS.keys() & {"curve25519-sha256", *_LIBRARY._preferred_kex}, key=_cost)
+        sorted(_METHODS.keys() & {"curve25519-sha256", *_LIBRARY._preferred_kex}, key=_rank)
     )
     _kex_info = _METHODS
 

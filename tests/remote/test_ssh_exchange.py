@@ -62,7 +62,9 @@ def test_a_group_that_takes_long_to_calculate_with_is_neither_asked_for_nor_take
 def test_what_costs_least_is_asked_for_first() -> None:
     asked = Exchange._preferred_kex
     assert asked[:2] == ("curve25519-sha256", "curve25519-sha256@libssh.org")
-    assert asked[-1] == "diffie-hellman-group-exchange-sha256"
+    assert [name for name in asked if not name.endswith("-sha1")][
+        -1
+    ] == "diffie-hellman-group-exchange-sha256"
     assert set(asked[1:]) <= set(_LIBRARY._preferred_kex)
 
 
