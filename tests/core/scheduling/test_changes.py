@@ -116,6 +116,24 @@ def test_the_single_change_that_would_place_it(change: str, fleet: list[Worker],
     assert str(explain(fleet, asked).change or "") == change
 
 
+@pytest.mark.parametrize(
+    ("worker", "later"),
+    [
+        (host("w"), {"cpu": 16}),
+        (host("w"), {"memory": 64 * GIB}),
+        (host("w", gpus=2), {"device": Device("gpu", count=2)}),
+        (tpu_slice("w", vms=1)[0], {"device": Device("tpu")}),
+    ],
+    ids=["cpu", "memory", "gpus", "chips"],
+)
+def test_room_that_went_to_those_behind_counts_as_free(worker: Worker, later: dict[str, Any]) -> None:
+    """Without the constraint the job has its turn before `later`, which took the only worker."""
+    first = job("first", "region=eu", device=later.get("device"), order=0)
+    result = cycle([worker], first, job("later", order=1, **later))
+    assert [each.task.job for each in result.assignments] == ["later"]
+    assert changed(result, "first", 0) == ("drop", "region=eu", 0)
+
+
 def test_a_job_that_ends_settles_no_stop_of_another() -> None:
     first, second, *others = tpu_slice("a")
     fleet = [training(first, "train-7"), busy(second, "stopping"), *others]
@@ -212,10 +230,3 @@ def test_a_job_that_ends_leaves_the_queue_too() -> None:
     waiting = [job("first", cpu=16, replicas=2), job("second", cpu=16, order=1)]
     result = cycle(both, *waiting, tasks=pending(waiting)[1:])
     assert changed(result, "second", 0) == ("job_ends", "first", 0)
-
-
-def test_what_was_taken_in_this_cycle_by_who_came_later_counts_as_free() -> None:
-    """Without the constraint the job has its turn before `late`, which took the only other worker."""
-    fleet = [busy(host("a", region="eu"), "old", cpu=16), host("b", region="us")]
-    result = cycle(fleet, job("j", "region=eu", cpu=16), job("late", cpu=16, order=1))
-    assert changed(result, "j", 0) == ("drop", "region=eu", 0)
