@@ -82,11 +82,11 @@ class SchedulingContext:
         """Give one task its share of a worker, but for the GPUs' numbers. False where there is no room."""
         before = self._stock[position]
         after = before - parcel.packed
-        if after & self._signs != self._signs:
-            return False
-        self._stock[position] = after
-        if (after - self._most) & parcel.signs != parcel.signs:  # somebody may ask for more than that
+        if (after - self._most) & parcel.signs != parcel.signs:  # somebody may ask for more than what is left
+            if after & self._signs != self._signs:
+                return False
             self._shrink(position, before, parcel)
+        self._stock[position] = after
         if not self.attempts[position]:
             self._begin(position)
         self.attempts[position] += 1

@@ -21,7 +21,7 @@ from iris_cli.core.scheduling.feasibility import Requirement
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import GangPlacer, why_malformed
 from iris_cli.core.scheduling.order import Entry, TasksByJob, queue_of, split_overdue
-from iris_cli.core.scheduling.placement import Assignment, place_tasks
+from iris_cli.core.scheduling.placement import Assignment, assign, find_seat
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.scheduling.what_if import Record, UnconfirmedStops
 from iris_cli.core.task import Task
@@ -174,8 +174,11 @@ def _serve(queue: Iterable[Entry], requirements: Mapping[str, Requirement], gang
             elif not gangs.place(job, tasks, requirement, placed):
                 unmet[job_id] = requirement
             continue
-        if not requirement.exhausted:
-            tasks = place_tasks(context, requirement, tasks, placed)
         for task in tasks:
-            unmet[task.id] = requirement
+            if requirement.exhausted or not find_seat(context, requirement):
+                unmet[task.id] = requirement
+            elif requirement.need.gpus:
+                placed.append(assign(context, requirement, task, requirement.seat))
+            else:
+                placed.append(Assignment(task.id, requirement.worker))
     return served

@@ -24,16 +24,17 @@ class GangPlacer:
 
     def place(self, job: Job, tasks: list[Task], requirement: Requirement, placed: list[Assignment]) -> bool:
         """Place all tasks of a gang, or none. Its tasks must be there, every one."""
-        search = self._search(requirement)
-        seats = None if requirement.exhausted else search.seats()
-        if seats is None:
+        if not requirement.exhausted:
+            seats = self._search(requirement).seats()
+            if seats is not None:
+                for task, position in zip(tasks, seats, strict=True):
+                    self.context.take(position, requirement.parcel)
+                    placed.append(assign(self.context, requirement, task, position))
+                return True
             requirement.exhausted = True
-            self._reserve(job, search)
-            return False
-        for task, position in zip(tasks, seats, strict=True):
-            self.context.take(position, requirement.parcel)
-            placed.append(assign(self.context, requirement, task, position))
-        return True
+        if 0 < self._reserve_after <= self.context.fleet.now - job.submitted_at:
+            self._reserve(job, requirement)
+        return False
 
     def _search(self, requirement: Requirement) -> GroupSearch:
         found = self._searches.get(requirement)
@@ -41,12 +42,10 @@ class GangPlacer:
             found = self._searches[requirement] = GroupSearch(self.context, requirement)
         return found
 
-    def _reserve(self, job: Job, search: GroupSearch) -> None:
-        waited = self.context.fleet.now - job.submitted_at
-        if 0 < self._reserve_after <= waited:
-            found = search.reservable()
-            if found:
-                self.context.reserve(job.id, *found)
+    def _reserve(self, job: Job, requirement: Requirement) -> None:
+        found = self._search(requirement).reservable()
+        if found:
+            self.context.reserve(job.id, *found)
 
 
 class GroupSearch:

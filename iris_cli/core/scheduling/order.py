@@ -45,8 +45,6 @@ def queue_of(
     orphans: list[TaskId] = []
     for job_id, tasks in by_job(pending).items():
         job = get_job(job_id)
-        if len(tasks) > 1:
-            tasks = _by_index(tasks)
         if job is None:
             orphans += [task.id for task in tasks]
             continue
@@ -79,17 +77,25 @@ def split_overdue(job: Job, tasks: list[Task], now: float) -> tuple[list[Task], 
 
 
 def by_job(pending: Iterable[Task] | TasksByJob) -> TasksByJob:
-    """Those of the tasks that are pending, by job; what is grouped already stays as it is."""
+    """Those of the tasks that are pending, by job and by index; what is grouped already stays as it is."""
     if isinstance(pending, dict):
         return pending
     found: TasksByJob = {}
-    job, tasks = None, []
+    disordered: list[JobId] = []
+    job, tasks, last = None, [], -1
     for task in pending:
         if task.state is _PENDING:
-            if task.id.job is not job:  # those of a job mostly stand together
-                job = task.id.job
+            job_id, index = task.id
+            if job_id is not job:  # those of a job mostly stand together
+                job = job_id
                 tasks = found.setdefault(job, [])
+                last = tasks[-1].id.index if tasks else -1
+            if index <= last:  # they nearly always come in order
+                disordered.append(job)
             tasks.append(task)
+            last = index
+    for job in disordered:
+        found[job] = _by_index(found[job])
     return found
 
 
@@ -98,12 +104,6 @@ def _age(child: Job, root: Job) -> tuple[float, ...]:
 
 
 def _by_index(tasks: list[Task]) -> list[Task]:
-    """Each index once, in ascending order: as they nearly always are already."""
-    before = -1
-    for task in tasks:
-        index = task.id.index
-        if index <= before:
-            by_index = {task.id.index: task for task in tasks}
-            return [by_index[index] for index in sorted(by_index)]
-        before = index
-    return tasks
+    """Each index once, in ascending order."""
+    by_index = {task.id.index: task for task in tasks}
+    return [by_index[index] for index in sorted(by_index)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import TaskId, WorkerId
@@ -28,25 +28,15 @@ class Assignment:
         return hash((self.task, self.worker, self.gpus))
 
 
-def place_tasks(
-    context: SchedulingContext, requirement: Requirement, tasks: list[Task], placed: list[Assignment]
-) -> list[Task]:
-    """Place tasks one after another as long as they fit. Returns the rest.
+def find_seat(context: SchedulingContext, requirement: Requirement) -> bool:
+    """Take a place for one task, whose position is then `requirement.seat`. False where nothing fits any more.
 
     The last choice is the best again while it has room: room only shrinks, and a change that could lift
     another worker above it moves the context's version.
     """
-    parcel, gpus = requirement.parcel, requirement.need.gpus
-    for number, task in enumerate(tasks):
-        if requirement.seat_version != context.version or not context.take(requirement.seat, parcel):
-            if not _choose(context, requirement):
-                return tasks[number:]
-            context.take(requirement.seat, parcel)
-        if gpus:
-            placed.append(assign(context, requirement, task, requirement.seat))
-        else:
-            placed.append(Assignment(task.id, requirement.worker))
-    return []
+    if requirement.seat_version == context.version and context.take(requirement.seat, requirement.parcel):
+        return True
+    return _choose(context, requirement) and context.take(requirement.seat, requirement.parcel)
 
 
 def assign(context: SchedulingContext, requirement: Requirement, task: Task, position: int) -> Assignment:
@@ -57,13 +47,21 @@ def assign(context: SchedulingContext, requirement: Requirement, task: Task, pos
 
 def _choose(context: SchedulingContext, requirement: Requirement) -> bool:
     """Find the first worker by rank: most preferences met, then the tiers that keep slices whole, then its id."""
-    candidates = 0 if requirement.exhausted else requirement.candidates(context)
-    requirement.exhausted = not candidates
+    candidates = requirement.candidates(context)
     if not candidates:
+        requirement.exhausted = True
         return False
-    best = next(found for level in requirement.levels if (found := candidates & level))
+    best = _first_common(candidates, requirement.levels)
     tiers = context.cpu_tiers if requirement.plain else context.device_tiers
-    requirement.seat = first_of(next(found for tier in tiers if (found := best & tier)))
+    requirement.seat = first_of(_first_common(best, tiers))
     requirement.worker = context.fleet.ids[requirement.seat]
     requirement.seat_version = context.version
     return True
+
+
+def _first_common(workers: int, sets: Iterable[int]) -> int:
+    """What workers have in common with the first of these sets in which any of them is."""
+    for each in sets:
+        if common := workers & each:
+            return common
+    return 0
