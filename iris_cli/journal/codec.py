@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.dataclass import MISSING, dataclass, fields, is_dataclass
@@ -31,6 +31,8 @@ from iris_cli.core.ids import (
 )
 from iris_cli.core.lazy_dataclass import maker
 from iris_cli.errors import IrisError
+
+R = TypeVar("R")
 
 
 class BadEventError(ValueError):
@@ -73,6 +75,22 @@ def decode_event(entry: Any) -> Event | None:
 
 
 _DECODERS: dict[str, Callable[[Any], Any]] = {}  # of the types that were met
+
+
+def encode_record(record: Any) -> dict[str, Any]:
+    """Any data class of the core as a JSON object. Raises BadEventError for one that could not be read back."""
+    cls: Any = type(record)
+    entry: dict[str, Any] = _kind_of_class(cls).encode(record)
+    return entry
+
+
+def decode_record(cls: type[R], entry: Any) -> R:
+    """The object of a data class that `encode_record` wrote. Raises BadEventError."""
+    its_class: Any = cls
+    record: R = _kind_of_class(its_class).decode(entry)
+    return record
+
+
 _TYPES: dict[str, Any] = {name: cls for name, cls in Event.TYPES.items() if cls is not AttemptEvent}
 
 
@@ -97,8 +115,10 @@ def _kind_of(hint: Any) -> _Kind:
         return _optional(_kind_of(next(argument for argument in arguments if argument is not NoneType)))
     if origin is tuple and arguments[1:] == (Ellipsis,):
         return _tuple_of(_kind_of(arguments[0]))
-    if origin is Mapping and arguments[0] is str:
-        return _mapping_to(_kind_of(arguments[1]))
+    if origin is Mapping:
+        return _mapping_to(_kind_of(arguments[0]), _kind_of(arguments[1]))
+    if origin is frozenset:
+        return _set_of(_kind_of(arguments[0]))
     if isinstance(hint, type) and issubclass(hint, Enum):
         return _enum(hint)
     if isinstance(hint, type) and is_dataclass(hint):
@@ -185,11 +205,19 @@ def _tuple_of(item: _Kind) -> _Kind:
     )
 
 
-def _mapping_to(item: _Kind) -> _Kind:
+def _set_of(item: _Kind) -> _Kind:
     encode, decode = item.encode, item.decode
     return _Kind(
-        lambda value: {_expect(str, key): encode(each) for key, each in value.items()},
-        lambda content: {key: decode(each) for key, each in _expect(dict, content).items()},
+        lambda value: [encode(each) for each in sorted(_expect(frozenset, value))],
+        lambda content: frozenset([decode(each) for each in _expect(list, content)]),
+    )
+
+
+def _mapping_to(key: _Kind, item: _Kind) -> _Kind:
+    write_key, read_key, encode, decode = key.encode, key.decode, item.encode, item.decode
+    return _Kind(
+        lambda value: {_expect(str, write_key(key)): encode(each) for key, each in value.items()},
+        lambda content: {read_key(key): decode(each) for key, each in _expect(dict, content).items()},
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -40,6 +40,9 @@ from iris_cli.journal.store import Conflict, check_events
 
 if TYPE_CHECKING:
     from iris_cli.journal.compact import Compacted
+
+Keep = Callable[[Iterable[Record]], tuple[Record, ...]]
+"""What is done with records as they are read; it takes all of them, and says which of them are kept."""
 
 _FIRST_LINE_LIMIT = 1 << 16  # bytes
 
@@ -84,9 +87,22 @@ class FileStore:
         except (FileNotFoundError, BadLineError, NewerLogError):
             return None
 
+    @property
+    def end(self) -> Position:
+        """How far the log was read, or written."""
+        return self._end
+
+    def resume(self, position: Position) -> bool:
+        """Take the log for read up to there, if the line that ends there still is the one of `position`."""
+        with suppress(OSError), open(self._path, "rb", opener=open_safely) as stream:
+            if _stands_at(stream, position):
+                self._end, self._file = position, None
+                return True
+        return False
+
     @at_rest
-    def load(self, after_seq: int = 0) -> Loaded:
-        """The records behind `after_seq`, and how reading ended.
+    def load(self, after_seq: int = 0, keep: Keep = tuple) -> Loaded:
+        """The records behind `after_seq`, or what `keep` keeps of them, and how reading ended.
 
         Reads only what is new if the caller has all that this store has read. Raises OSError, and
         LogReplacedError if the log isn't the one that the caller has read up to `after_seq`.
@@ -94,7 +110,7 @@ class FileStore:
         head = read_head(self._directory)  # before the log, which only grows
         try:
             with open(self._path, "rb", opener=open_safely) as stream:
-                return self._load(stream, head, after_seq)
+                return self._load(stream, head, after_seq, keep)
         except FileNotFoundError:
             if after_seq:
                 raise self._replaced() from None
@@ -109,43 +125,46 @@ class FileStore:
         chain = segments(self._directory)
         return fault_at(replace(START, seq=chain[-1].last), LOG, LOG_IS_MISSING) if chain else None
 
-    def _load(self, stream: BinaryIO, head: Head | None, after_seq: int) -> Loaded:
+    def _load(self, stream: BinaryIO, head: Head | None, after_seq: int, keep: Keep) -> Loaded:
         status = os.fstat(stream.fileno())
         goes_on = 0 < self._end.seq <= after_seq and _stands_at(stream, self._end)
         start = self._end if goes_on else origin_of(stream)
-        records: list[Record] = []
-        crcs = {START.seq: START.crc, start.seq: start.crc}
-        landmarks = {self._end.seq, head.seq if head else 0}
-
-        def take(scan: Iterable[Record]) -> None:
-            for record in scan:
-                if record.seq > after_seq:
-                    records.append(record)
-                if record.seq in landmarks:
-                    crcs[record.seq] = record.crc
-
+        crcs = dict.fromkeys((self._end.seq, head.seq if head else 0), "")
+        crcs |= {START.seq: START.crc, start.seq: start.crc}
         fault, end = None, start
-        if after_seq < start.seq:
-            from iris_cli.journal.archive import ArchiveScan, missing, segments  # slow to import, and rare
 
-            past = ArchiveScan(segments(self._directory, before=start.seq + 1))
-            take(past)
-            fault, end = past.fault or missing(past.position, start.seq + 1, LOG), continued(past.position)
-        if fault is None:
-            stream.seek(end.offset)
-            scan = Scan(stream, status.st_size, end)
-            take(scan)
-            end, fault = scan.position, scan.fault
-        if after_seq and fault is None and (end.seq < after_seq or crcs.get(self._end.seq) != self._end.crc):
+        def records() -> Iterator[Record]:
+            nonlocal fault, end
+            if after_seq < start.seq:
+                from iris_cli.journal.archive import (
+                    ArchiveScan,
+                    missing,
+                    segments,
+                )  # slow to import, and rare
+
+                past = ArchiveScan(segments(self._directory, before=start.seq + 1))
+                yield from past
+                fault, end = (
+                    past.fault or missing(past.position, start.seq + 1, LOG),
+                    continued(past.position),
+                )
+            if fault is None:
+                stream.seek(end.offset)
+                scan = Scan(stream, status.st_size, end)
+                yield from scan
+                end, fault = scan.position, scan.fault
+
+        kept = keep(_behind(after_seq, records(), crcs))
+        if after_seq and fault is None and (end.seq < after_seq or crcs[self._end.seq] != self._end.crc):
             raise self._replaced()
         self._end, self._file = end, (status.st_dev, status.st_ino)
         return Loaded(
-            records=tuple(records),
+            records=kept,
             end=end,
             size=status.st_size,
             fault=fault,
             head=head,
-            head_fits=head is None or crcs.get(head.seq, head.crc) == head.crc,
+            head_fits=head is None or crcs[head.seq] in ("", head.crc),
         )
 
     def _replaced(self) -> LogReplacedError:
@@ -213,6 +232,15 @@ class FileStore:
             raise not_writable(self._path, error) from error
         status = os.fstat(fd)
         self._end, self._file = end, (status.st_dev, status.st_ino)
+
+
+def _behind(after_seq: int, scan: Iterable[Record], crcs: dict[int, str]) -> Iterator[Record]:
+    """The records behind that one; fills in the checksums of those that stand in `crcs`."""
+    for record in scan:
+        if record.seq in crcs:
+            crcs[record.seq] = record.crc
+        if record.seq > after_seq:
+            yield record
 
 
 def _stands_at(stream: BinaryIO, position: Position) -> bool:

@@ -10,6 +10,7 @@ HEAD: Final = "HEAD"
 LOCK: Final = "lock"
 HOLDER: Final = "lock.json"
 NETWORK_TOLD: Final = "network-file-system"  # its type, when the operator was warned of it
+SNAPSHOT: Final = "snapshot.json"
 HEARTBEAT: Final = "heartbeat.json"
 KNOWN_HOSTS: Final = "known_hosts"
 TASK_LOGS: Final = "logs"

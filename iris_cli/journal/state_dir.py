@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iris_cli.core.dataclass import dataclass
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.events import ClusterCreated, Transaction
+from iris_cli.core.evolve import IllegalTransitionError
 from iris_cli.core.ids import clip
 from iris_cli.core.units import format_duration
-from iris_cli.errors import ConfigError, NotFoundError
+from iris_cli.errors import ConfigError, LogDamagedError, LogReplacedError, NotFoundError
 from iris_cli.journal import layout
 from iris_cli.journal.access import check_readable, check_writable, network_file_system, told_before
 from iris_cli.journal.durable import (
@@ -26,10 +28,12 @@ from iris_cli.journal.durable import (
     refusing,
     replace_file,
 )
-from iris_cli.journal.file_store import FileStore, Loaded
+from iris_cli.journal.file_store import FileStore, Keep, Loaded
+from iris_cli.journal.fold import Fold
 from iris_cli.journal.holder import Holder, read_holder
-from iris_cli.journal.record import Header
+from iris_cli.journal.record import Header, Position
 from iris_cli.journal.recovery import Damage, damage_of, repair
+from iris_cli.journal.snapshot import EVERY_LINES, SnapshotCache
 from iris_cli.journal.timestamps import iso_time
 from iris_cli.journal.writer import Writer
 
@@ -51,7 +55,8 @@ class LogView:
     """What a reader sees: the transactions behind the `after_seq` it asked for, up to the damage if any.
 
     `header` is None where there is no log yet; `seq` is the last transaction. `committed`: all of it is known
-    to be on the disk, so that one may act on it; else only the holder of the lock can tell.
+    to be on the disk, so that one may act on it; else only the holder of the lock can tell. `cluster`: what all
+    of the log comes to, if that was asked for.
     """
 
     transactions: tuple[Transaction, ...]
@@ -60,13 +65,14 @@ class LogView:
     committed: bool = False
     damage: Damage | None = None
     warnings: tuple[str, ...] = ()
+    cluster: Cluster | None = None
 
 
 class StateDir:
     """One state directory.
 
     `now` gives seconds since the epoch, `actor` is `user@host`. A log of a cluster other than `cluster_name`
-    is refused, if that is given.
+    is refused, if that is given. `snapshot_every` so many lines the state is written as a snapshot.
     """
 
     def __init__(
@@ -77,6 +83,7 @@ class StateDir:
         actor: str,
         cluster_name: str | None = None,
         disk: Disk = DISK,
+        snapshot_every: int = EVERY_LINES,
     ) -> None:
         self.path = path
         self.known_hosts = path / layout.KNOWN_HOSTS
@@ -88,6 +95,7 @@ class StateDir:
         self._cluster_name = cluster_name
         self._disk = disk
         self._store = FileStore(path, disk)
+        self._snapshots = SnapshotCache(path, disk, every_lines=snapshot_every)
 
     def read(self, after_seq: int = 0) -> LogView:
         """What the log says, without lock and without repair.
@@ -96,10 +104,48 @@ class StateDir:
         of it can be shown, LogReplacedError if what the caller has read is gone, ConfigError for another
         cluster's log, NotWritableError if it can't be read.
         """
+        return self._view(after_seq)
+
+    def load(self, told: int | None = None) -> LogView:
+        """As `read`, and the `cluster` that the whole log comes to. Of the transactions those behind `told`, if any.
+
+        Begins with the snapshot, so that only what came after it is read. Raises IllegalTransitionError.
+        """
+        if (known := self._snapshots.read(self._replayed)) is not None:
+            position, cluster = known
+            if self._store.resume(position):
+                with suppress(LogReplacedError, IllegalTransitionError):
+                    return self._folded(cluster, told)
+            self._snapshots.refuse()
+        return self._folded(Cluster(), told)
+
+    def _folded(self, start: Cluster, told: int | None) -> LogView:
+        fold = Fold(start, told)
+        return replace(self._view(start.seq, fold), cluster=fold.cluster)
+
+    def _replayed(self, position: Position) -> Cluster:
+        """The cluster as of that position, without the snapshot. Raises LogDamagedError, NotWritableError."""
+        fold = Fold(Cluster(), None, until=position.seq)
+        try:
+            FileStore(self.path).load(keep=fold)
+        except OSError as error:
+            raise not_readable(self._log, error) from error
+        if fold.cluster.seq != position.seq:
+            raise LogDamagedError(
+                f"{self._log} can't be read up to seq {position.seq} any more", hint="run: iris log verify"
+            )
+        return fold.cluster
+
+    def keep(self, cluster: Cluster) -> None:
+        """Write the snapshot anew if it is time: `cluster` is all that was read, or committed. Never raises OSError."""
+        if cluster.seq == self._store.end.seq:
+            self._snapshots.keep(cluster, self._store.end)
+
+    def _view(self, after_seq: int, keep: Keep = tuple) -> LogView:
         try:
             warning = check_readable(self.path)
             for _ in range(_READS):
-                loaded = self._store.load(after_seq)
+                loaded = self._store.load(after_seq, keep)
                 if (damage := damage_of(self._log, loaded)) is None:
                     break
         except OSError as error:

@@ -103,17 +103,28 @@ class Session:
     def _look(self) -> LogView:
         read_at = (self.clock.now(), self.clock.monotonic())
         try:
-            log = self.state.read(self.cluster.seq)
+            log = self._read()
         except LogReplacedError:
             self._begin_anew()
-            log = self.state.read()
+            log = self._read()
         self._say(log.warnings)
         if log.damage is not None:
             self._say([f"{log.damage.what}; {log.damage.hint}"])
         self._take_header(log.header)
-        self._take_in(log.transactions)
+        if log.cluster is None:
+            self._take_in(log.transactions)
+        else:
+            self.cluster = log.cluster
+            self._tell_news(log.transactions)
+        if log.committed:
+            self.state.keep(self.cluster)
         self.read_at = read_at
         return log
+
+    def _read(self) -> LogView:
+        if self.cluster.seq:
+            return self.state.read(self.cluster.seq)
+        return self.state.load(None if self.news is None else self._told)
 
     def _begin_anew(self) -> None:
         """What was replayed is not in the log any more: a line whose fsync failed was taken back, or lost."""
@@ -175,6 +186,7 @@ class Session:
                 self.cluster = draft.cluster
                 self._tell_news([committed])
         self._begun = True
+        self.state.keep(self.cluster)
 
     @contextmanager
     def _locked(self) -> Iterator[Writer]:
@@ -183,6 +195,7 @@ class Session:
                 writer = self._lock(stack)
             except LogReplacedError:
                 self._begin_anew()
+                self._look()
                 writer = self._lock(stack)
             yield writer
 

@@ -1,0 +1,68 @@
+"""A log as years leave it: a million lines in seconds, each what the program would have written.
+
+The events of one job's life are encoded once, by the log's own codec; each job's name, token and worker are put in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from zlib import crc32
+
+from bench.cluster_files import NOW, finished
+from iris_cli.core.events import AttemptsReaped
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
+from iris_cli.core.outputs import BATCH
+from iris_cli.journal.codec import encode_event
+from iris_cli.journal.durable import DISK
+from iris_cli.journal.file_store import FileStore
+from iris_cli.journal.head import write_head
+from iris_cli.journal.timestamps import iso_time
+
+_LEFT = 2 * BATCH  # attempts of a worker whose files are still there before the oldest go
+
+
+def write_past(state: Path, workers: Sequence[WorkerId], lines: int) -> None:
+    """Append jobs of one task that have come and gone, one event in each line, until the log has so many lines."""
+    store = FileStore(state)
+    store.load()
+    line, crc = store.end.line, store.end.crc
+    at = iso_time(NOW)
+    with next(state.glob("*.jsonl")).open("ab") as log:
+        for events in _events(workers):
+            if line >= lines:
+                break
+            line += 1
+            body = b'{"seq":%d,"prev":"%s","at":"%s","actor":"bench@here iris schedule","events":[%s]' % (
+                line,
+                crc.encode(),
+                at.encode(),
+                events,
+            )
+            crc = f"{crc32(body):08x}"
+            log.write(b'%s,"crc":"%s"}\n' % (body, crc.encode()))
+    store.load()
+    write_head(DISK, state, store.end)
+
+
+def _events(workers: Sequence[WorkerId]) -> Iterator[bytes]:
+    """The contents of one line after the other, without end."""
+    life = [json.dumps(encode_event(each), separators=(",", ":")) for each in finished(workers[:1], 1)]
+    (token,) = {json.loads(each).get("token") for each in life} - {None}
+    number = 0
+    ended: dict[WorkerId, list[AttemptId]] = {worker: [] for worker in workers}
+    while True:
+        number += 1
+        worker, name = workers[number % len(workers)], f"old-{number}"
+        for each in life:
+            text = (
+                each.replace("finished-0", name).replace(token, f"{number:032x}").replace(workers[0], worker)
+            )
+            yield text.encode("ascii")
+        there = ended[worker]
+        there.append(AttemptId(TaskId(JobId(name), 0), 0))
+        if len(there) >= _LEFT:
+            reaped = AttemptsReaped(worker=worker, attempts=tuple(there[:BATCH]))
+            yield json.dumps(encode_event(reaped), separators=(",", ":")).encode("ascii")
+            del there[:BATCH]

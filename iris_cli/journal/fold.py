@@ -1,0 +1,40 @@
+"""Making the state of the cluster out of records as they are read, so that they need not all be in memory at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.evolve import replay
+from iris_cli.journal.record import Record
+
+
+class Fold:
+    """Takes records, which come after `start`, and holds the `cluster` then: up to the one `until`, if that is given.
+
+    Keeps those behind `told`.
+    """
+
+    def __init__(self, start: Cluster, told: int | None, *, until: int | None = None) -> None:
+        self._start = start
+        self._told = told
+        self._until = until
+        self.cluster = start
+
+    def __call__(self, records: Iterable[Record]) -> tuple[Record, ...]:
+        """May be called again, should the log have to be read again. Raises IllegalTransitionError."""
+        kept: list[Record] = []
+        if self._until is not None:
+            records = takewhile(self._is_wanted, records)
+        self.cluster = replay(self._passing(records, kept), self._start)
+        return tuple(kept)
+
+    def _is_wanted(self, record: Record) -> bool:
+        return self._until is None or record.seq <= self._until
+
+    def _passing(self, records: Iterable[Record], kept: list[Record]) -> Iterator[Record]:
+        for record in records:
+            if self._told is not None and record.seq > self._told:
+                kept.append(record)
+            yield record

@@ -1,0 +1,96 @@
+"""When a snapshot is read, and when the next one is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from zlib import crc32
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.journal.durable import Disk
+from iris_cli.journal.layout import SNAPSHOT
+from iris_cli.journal.record import PROGRAM, START, Position
+
+EVERY_LINES = 10_000
+EVERY_BYTES = 2_000_000
+
+
+class SnapshotCache:
+    """The snapshot in a state directory. Nothing that goes wrong with it is anybody's trouble."""
+
+    def __init__(
+        self, directory: Path, disk: Disk, *, every_lines: int = EVERY_LINES, every_bytes: int = EVERY_BYTES
+    ) -> None:
+        self._path = directory / SNAPSHOT
+        self._disk = disk
+        self._every = every_lines, every_bytes
+        self._last = START  # where the last one stands, as far as we know, or where we tried to write one
+
+    def read(self, replayed: Callable[[Position], Cluster]) -> tuple[Position, Cluster] | None:
+        """Where it stands in its log, and what that comes to; None if there is none that can be used.
+
+        Whether it is a snapshot of this log is for the caller to see. `replayed` gives the same from the log.
+        """
+        self._last = START
+        if not os.path.lexists(self._path):
+            return None
+        from iris_cli.journal.snapshot.thawing import UNUSABLE, read_snapshot
+
+        try:
+            position, cluster = read_snapshot(self._path, fingerprint(), replayed)
+        except UNUSABLE:
+            return None
+        self._last = position
+        return position, cluster
+
+    def refuse(self) -> None:
+        """It is that of another log: the next one comes as if it were not there."""
+        self._last = START
+
+    def keep(self, cluster: Cluster, position: Position) -> None:
+        """Write one if so much came since the last."""
+        lines, size = self._every
+        since = position.line - self._last.line, position.offset - self._last.offset
+        if position.header is None or not (since[0] >= lines or since[1] >= size):
+            return
+        from iris_cli.journal.snapshot.form import DamagedSnapshotError
+        from iris_cli.journal.snapshot.writing import write_snapshot
+
+        self._last = position  # should it fail, it would fail again
+        try:
+            write_snapshot(self._disk, self._path, cluster, position, fingerprint())
+        except DamagedSnapshotError:
+            with suppress(OSError):
+                self._path.unlink()
+        except OSError:
+            pass
+
+
+_RULES = (
+    "ids",
+    "job",
+    "task",
+    "worker",
+    "outcome",
+    "outputs",
+    "resources",
+    "constraints",
+    "connection",
+    "events",
+)
+_EVOLVE = ("attempts", "fleet", "jobs", "log")
+
+
+def fingerprint() -> str:
+    """Tells programs apart that make other things of the same log, also those of one version."""
+    core = Path(__file__).parents[2] / "core"
+    crc = 0
+    for path in (
+        *(core / f"{name}.py" for name in _RULES),
+        *(core / "evolve" / f"{name}.py" for name in _EVOLVE),
+    ):
+        with suppress(OSError):  # there may be compiled files only
+            crc = crc32(path.read_bytes(), crc)
+    return f"{PROGRAM} {crc:08x}"
