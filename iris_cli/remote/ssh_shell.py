@@ -74,7 +74,7 @@ class Shell:
         self._is_last = False  # all of the script and its end are sent
         self._has_ended = False  # the server has said that nothing more will come
         self._is_closed = False  # by us
-        self._limit = DEFAULT_WINDOW_SIZE
+        self._limit = 0  # bytes of each stream, once there is a script
         self._before: Callable[[], None] = _nothing
         self._after: Callable[[], None] | None = None
 
@@ -204,14 +204,22 @@ class Shell:
         if self.over.is_set():
             return
         stream += data
-        if len(stream) > self._limit:
-            name = "stdout" if stream is self.out else "stderr"
-            self.fail(NoAnswer(SilenceKind.PROTOCOL, "output", f"more than {self._limit} bytes on {name}"))
-        elif self.was_fed and self._window < DEFAULT_WINDOW_SIZE // 2:
+        if self.was_fed and self._is_too_long():
+            return
+        if self.was_fed and self._window < DEFAULT_WINDOW_SIZE // 2:
             # Not for one that waits for its script: nobody reads what it says.
             more = DEFAULT_WINDOW_SIZE - self._window
             self._window += more
             self._send(bytes([MSG_CHANNEL_WINDOW_ADJUST]) + self._to + struct.pack(">I", more))
+
+    def _is_too_long(self) -> bool:
+        for name, stream in (("stdout", self.out), ("stderr", self.err)):
+            if len(stream) > self._limit:
+                self.fail(
+                    NoAnswer(SilenceKind.PROTOCOL, "output", f"more than {self._limit} bytes on {name}")
+                )
+                return True
+        return False
 
     def _asked(self, message: paramiko.Message) -> None:
         what, wants_answer = message.get_binary(), message.get_boolean()
@@ -222,10 +230,10 @@ class Shell:
 
     def _closed(self) -> None:
         self.close()
-        if self.was_fed:
-            self.over.set()
-        else:
+        if not self.was_fed:
             self.fail(paramiko.SSHException("the channel was closed"))
+        elif not self._is_too_long():  # what was said before the script came counts, too
+            self.over.set()
 
 
 def _string(data: bytes | memoryview) -> bytes:

@@ -72,7 +72,7 @@ class Wire(Exchange):
         self._numbers = count(FIRST_NUMBER)
         self.heard_at = time.monotonic()
         self._service: paramiko.Message | None = None
-        self._signs_apart = False
+        self._awaits_service = self._signs_apart = False
         self._proof: Proof | None = None
         self._begun_with: paramiko.PKey | None = None
         self._met = threading.Event()
@@ -105,8 +105,7 @@ class Wire(Exchange):
         answered = self._met
         if self._begun_with is not key:
             answered = threading.Event()
-            self._signs_apart = isinstance(key, paramiko.AgentKey)
-            self.auth_publickey(user, key, answered)
+            self._begin_proof(user, key, answered)
         handler, self._begun_with = self.auth_handler, None
         if handler is None:
             raise EOFError
@@ -115,6 +114,10 @@ class Wire(Exchange):
             answered.clear()
             self._sign_apart(handler, answered)
         handler.wait_for_response(answered)
+
+    def _begin_proof(self, user: str, key: paramiko.PKey, answered: threading.Event) -> None:
+        self._awaits_service, self._signs_apart = True, isinstance(key, paramiko.AgentKey)
+        self.auth_publickey(user, key, answered)
 
     def _sign_apart(self, handler: Any, answered: threading.Event) -> None:
         """In another thread: an agent may ask its user first, who may be away for longer than the call may take."""
@@ -196,7 +199,7 @@ class Wire(Exchange):
         proof, self._proof = self._proof, None
         if proof is not None and proof.is_for(self.get_remote_server_key().asbytes()):
             self._begun_with = proof.key
-            self.auth_publickey(proof.user, proof.key, self._met)
+            self._begin_proof(proof.user, proof.key, self._met)
         else:
             self._met.set()
 
@@ -289,9 +292,8 @@ class Wire(Exchange):
                     raise paramiko.SSHException(f"message {kind} is too large")
                 self.kex_engine.parse_next(kind, message)
                 return
-        if kind == MSG_SERVICE_ACCEPT and self._signs_apart:
-            self._service = message
-            self.auth_handler.auth_event.set()
+        if kind == MSG_SERVICE_ACCEPT:
+            self._serve_proof(message)
         elif kind in OF_CHANNELS and self._is_for_shell(kind, message):
             pass
         elif kind in self._handler_table:
@@ -305,6 +307,17 @@ class Wire(Exchange):
             reply.add_byte(cMSG_UNIMPLEMENTED)
             reply.add_int(message.seqno)
             self._send_message(reply)
+
+    def _serve_proof(self: Any, message: paramiko.Message) -> None:
+        """Sign who we are, once: a server that says so without end would have us sign without end."""
+        if not self._awaits_service:
+            raise paramiko.SSHException(f"message {MSG_SERVICE_ACCEPT} out of turn")
+        self._awaits_service = False
+        if self._signs_apart:
+            self._service = message
+            self.auth_handler.auth_event.set()
+        else:
+            self.auth_handler._handler_table[MSG_SERVICE_ACCEPT](message)
 
     def _is_for_shell(self, kind: int, message: paramiko.Message) -> bool:
         number = message.get_int()

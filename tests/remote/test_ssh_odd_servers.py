@@ -11,7 +11,7 @@ from typing import Any
 
 import paramiko
 import pytest
-from paramiko.common import MSG_CHANNEL_DATA, MSG_EXT_INFO
+from paramiko.common import MSG_CHANNEL_DATA, MSG_EXT_INFO, MSG_SERVICE_ACCEPT
 
 from iris_cli.remote import ssh_packets
 from iris_cli.remote.ssh import SshTransport
@@ -116,6 +116,35 @@ def test_numbers_of_a_key_exchange_have_a_limit(ssh_lab: SshLab, ssh: SshTranspo
         pytest.raises(NoAnswer, match="too large"),
     ):
         ssh.presented_key(host.target(port=server.port), PATIENCE)
+
+
+class _Insistent(paramiko.Transport):
+    """Says again and again that we may authenticate."""
+
+    def _send_message(self: Any, message: paramiko.Message) -> None:
+        for _ in range(1000 if message.asbytes()[0] == MSG_SERVICE_ACCEPT else 1):
+            self.packetizer.send_message(message)
+
+
+def test_a_server_has_us_sign_once(
+    ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (host,) = ssh_lab()
+    signed: list[object] = []
+    sign = paramiko.Ed25519Key.sign_ssh_data
+
+    def note(key: paramiko.Ed25519Key, *args: Any, **named: Any) -> Any:
+        if threading.current_thread().name == "iris-ssh-reader":
+            signed.append(key)
+        return sign(key, *args, **named)
+
+    monkeypatch.setattr(paramiko.Ed25519Key, "sign_ssh_data", note)
+    with (
+        odd_server(host, lambda *_: None, _Insistent) as server,
+        pytest.raises(NoAnswer, match="out of turn"),
+    ):
+        _answer(ssh, host.target(port=server.port), b"true")
+    assert len(signed) == 1
 
 
 def test_keys_that_we_want_to_exchange_cost_no_connection(

@@ -160,6 +160,15 @@ def test_more_output_than_the_limit_is_no_answer(talk: Conversation) -> None:
     assert len(talk.shell.out) == LIMIT + 1
 
 
+def test_what_was_said_before_the_script_came_counts_too(talk: Conversation) -> None:
+    talk.start()
+    talk.tell(MSG_CHANNEL_DATA, text(bytes(LIMIT + 1)))
+    assert not talk.shell.over.is_set()
+    talk.feed(b"script")
+    talk.tell(MSG_CHANNEL_CLOSE)
+    assert isinstance(talk.shell.failure, NoAnswer)
+
+
 def test_more_output_is_asked_for_once_there_is_somebody_who_reads_it(talk: Conversation) -> None:
     talk.start()
     half = DEFAULT_WINDOW_SIZE // 2 + 1
