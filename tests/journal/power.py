@@ -52,6 +52,10 @@ class _Change:
     gone: tuple[str, ...]
     come: tuple[tuple[str, int], ...]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.gone, *(name for name, _ in self.come))
+
     def apply(self, names: Names) -> None:
         for name in self.gone:
             names.pop(name, None)
@@ -92,9 +96,10 @@ class PowerCuts(Disk):
         super().fsync(fd)
         self._look()
         inode = os.fstat(fd).st_ino
-        if inode == self._directory.stat().st_ino:
-            self._safe_names, self._changes = dict(self._names), []
-        elif inode in self._ids:
+        for directory in self._directories():
+            if inode == directory.stat().st_ino:
+                self._synced(directory)
+        if inode in self._ids:
             file = self._files[self._ids[inode]]
             file.safe, file.later = file.now, []
         self._moment()
@@ -113,12 +118,30 @@ class PowerCuts(Disk):
         self._look()
         self.left.append(list(self._possible()))
 
+    def _directories(self) -> Iterator[Path]:
+        yield self._directory
+        for entry in os.scandir(self._directory):
+            if entry.is_dir(follow_symlinks=False):
+                yield Path(entry.path)
+
+    def _synced(self, directory: Path) -> None:
+        """The names in this one are safe, and those of the others are what they were."""
+        within = f"{directory.relative_to(self._directory)}/" if directory != self._directory else ""
+        ours = {name for name in {*self._names, *self._safe_names} if _is_in(name, within)}
+        self._safe_names = {name: number for name, number in self._safe_names.items() if name not in ours}
+        self._safe_names |= {name: number for name, number in self._names.items() if name in ours}
+        self._changes = [
+            change for change in self._changes if not all(_is_in(name, within) for name in change.names)
+        ]
+
     def _look(self) -> None:
         """Note what has changed in the directory since the last look, whoever did it."""
         found: dict[str, tuple[int, bytes]] = {}
-        for entry in os.scandir(self._directory):
-            if entry.is_file(follow_symlinks=False) and entry.name not in _NO_MATTER:
-                found[entry.name] = (entry.inode(), Path(entry.path).read_bytes())
+        for directory in self._directories():
+            for entry in os.scandir(directory):
+                if entry.is_file(follow_symlinks=False) and entry.name not in _NO_MATTER:
+                    name = str(Path(entry.path).relative_to(self._directory))
+                    found[name] = (entry.inode(), Path(entry.path).read_bytes())
         inodes = {inode for inode, _ in found.values()}
         self._ids = {inode: number for inode, number in self._ids.items() if inode in inodes}
         for inode, data in found.values():
@@ -143,6 +166,11 @@ class PowerCuts(Disk):
             contents = [self._files[number].possible() for number in names.values()]
             for choice in product(*contents):
                 yield dict(zip(names, choice, strict=True))
+
+
+def _is_in(name: str, within: str) -> bool:
+    """Whether a file is in the directory with that prefix, itself and not further down."""
+    return name.startswith(within) and "/" not in name.removeprefix(within)
 
 
 def _subsets(changes: list[_Change]) -> Iterator[tuple[_Change, ...]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.events import Event, WorkerDrained
+from iris_cli.core.events import Event, LogCompacted, Transaction, WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import NotWritableError
 from iris_cli.journal.durable import Disk
@@ -89,6 +89,15 @@ def accepts_a_loss(story: Story) -> None:
     story.commit()
 
 
+def compacts(story: Story) -> None:
+    """Twice, with work before, between and after."""
+    for _ in range(2):
+        story.commit()
+        done, _ = story.state.compact("iris log compact")
+        assert done is not None
+    story.commit()
+
+
 def nothing(path: Path) -> None:
     path.mkdir(mode=0o700)
 
@@ -152,9 +161,15 @@ def materialized(tmp_path: Path, state: State) -> Path:
         shutil.rmtree(path)
     path.mkdir(mode=0o700)
     for name, data in state.items():
+        (path / name).parent.mkdir(mode=0o700, exist_ok=True)
         (path / name).write_bytes(data)
         (path / name).chmod(0o600)
     return path
+
+
+def worth_telling(transactions: Sequence[Transaction]) -> list[tuple[Event, ...]]:
+    """All but those that say where the log was cut."""
+    return [each.events for each in transactions if not isinstance(each.events[0], LogCompacted)]
 
 
 def go_on(path: Path, *, accept_loss: bool = False) -> int:
@@ -178,8 +193,16 @@ samples = pytest.mark.parametrize("sample", [SAMPLE, pytest.param(None, marks=py
         (sound, refused_once),
         (torn, commits),
         (beyond_head_and_torn, commits),
+        (sound, compacts),
     ],
-    ids=["it begins", "it goes on", "a commit is refused", "it was torn", "it was ahead of HEAD and torn"],
+    ids=[
+        "it begins",
+        "it goes on",
+        "a commit is refused",
+        "it was torn",
+        "it was ahead of HEAD and torn",
+        "it is compacted",
+    ],
 )
 def test_what_was_acknowledged_survives_a_power_cut_at_any_moment(
     tmp_path: Path, prepare: Prepare, act: Act, sample: int | None
@@ -191,7 +214,7 @@ def test_what_was_acknowledged_survives_a_power_cut_at_any_moment(
         path = materialized(tmp_path, state)
         view = state_in(path).read()
         assert view.damage is None, (moment, state)
-        due, found = story.due(moment), [each.events for each in view.transactions]
+        due, found = story.due(moment), worth_telling(view.transactions)
         if act is begins and found:
             found = found[1:]  # the one that makes the cluster, which nobody was told of by then
         assert found[: len(due)] == due, (moment, state)
