@@ -45,9 +45,10 @@ class AttemptReport:
     `exit_code` is the raw number (0-255) of an EXITED attempt. `cause` is the no-start cause
     (`setup`, `disk`, `chips`, `port`, `workspace`), or what ended it from outside: an EXITED one `timeout` or
     `oom`, a CANCELLED one `lease` (nobody renewed it).
-    `started_ago` (of a PREPARING one: since its set-up began) and `ended_ago` are seconds before the answer on
-    the worker's own clock, so that a wrong wall clock there does no harm. `log_tail` is the end of the task's
-    output, decoded with replacement.
+    `started_ago` and `ended_ago` are seconds before the answer on the worker's own clock, so that a wrong wall
+    clock there does no harm. Of a PREPARING one `started_ago` is since its set-up began; of a PREPARED one since
+    it was first told to start, None if it never was or nobody noted it; of a LAUNCHING one since the last sign of
+    life of what starts it. `log_tail` is the end of the task's output, decoded with replacement.
     """
 
     token: Token

@@ -314,9 +314,10 @@ class Dispatcher:
         def rule(draft: Draft) -> observe.States:
             given_up = self._record_not_sent(draft)
             states = observe.weigh(self.session, draft, self._answers, self.unheard)
-            for answer in self._answers:
-                worker, limits = answer.known.worker, self.session.limits
-                given_up.update(dict.fromkeys(self._readiness.give_up(draft, worker, states, limits)))
+            for seen in (answer.seen for answer in self._answers):
+                if isinstance(seen, WorkerReport):
+                    held_up = self._readiness.give_up(draft, seen, states, self.session.limits)
+                    given_up.update(dict.fromkeys(held_up))
             observe.settle(self.session, draft, given_up, self.unheard)
             return states
 

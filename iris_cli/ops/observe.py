@@ -35,7 +35,7 @@ from iris_cli.ops.facts import facts_of
 from iris_cli.ops.plausible import Seen, believed
 from iris_cli.ops.session import ReadAt, Session
 
-_ON_ITS_WAY = frozenset({RemoteState.PREPARING, RemoteState.LAUNCHING})
+_ON_ITS_WAY = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING})
 
 States = dict[Token, RemoteState]
 """What workers said last about each token."""

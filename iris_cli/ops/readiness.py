@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import JobId, Token, WorkerId
+from iris_cli.core.ids import JobId, Token
 from iris_cli.core.lifecycle import attempts
 from iris_cli.core.limits import Limits
-from iris_cli.core.observations import RemoteState
+from iris_cli.core.observations import RemoteState, WorkerReport
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Attempt, AttemptState
 
@@ -68,24 +68,40 @@ class Readiness:
         self._answered.update(tokens)
 
     def give_up(
-        self, draft: Draft, worker: WorkerId, said: Mapping[Token, RemoteState], limits: Limits
+        self,
+        draft: Draft,
+        report: WorkerReport,
+        believed: Mapping[Token, RemoteState],
+        limits: Limits,
     ) -> list[JobId]:
-        """Fence what a worker answers to be set up still, however often it was told to start it.
+        """Fence what a worker answers to be set up still, long after it was first told to start it, and told again.
 
-        Not within the time of a dispatch: a busy host may take long over its first steps. Returns the jobs.
+        `believed` is what its answer was taken for. Returns the jobs that this is about.
         """
-        live = draft.cluster.live_on(worker) if worker in draft.cluster.workers else ()
+        live = draft.cluster.live_on(report.worker) if report.worker in draft.cluster.workers else ()
+        told = {each.token: each.started_ago for each in report.attempts}
         held_up = [
             attempt_id
             for attempt_id, attempt in live
             if self._answered[attempt.token] >= _ENOUGH_GOES
-            and said.get(attempt.token) is RemoteState.PREPARED
+            and believed.get(attempt.token) is RemoteState.PREPARED
             and attempt.state is AttemptState.ASSIGNED
-            and not 0 <= draft.at - attempt.assigned_at < limits.dispatch_lease
+            and _is_late(draft, attempt, told.get(attempt.token), limits)
         ]
         for attempt_id in held_up:
             attempts.held_up(draft, attempt_id, limits)
         return [attempt_id.task.job for attempt_id in held_up]
+
+
+def _is_late(draft: Draft, attempt: Attempt, told_ago: float | None, limits: Limits) -> bool:
+    """Whether a start that does not come about has had its time. A busy host may take long over its first steps.
+
+    How long the attempt had to wait for the others of its gang before is nobody's fault: only where the worker could
+    not note when it was told to start it, that is counted, too.
+    """
+    if told_ago is None:
+        return not 0 <= draft.at - attempt.assigned_at < limits.dispatch_lease
+    return told_ago >= limits.dispatch_lease
 
 
 def is_ready(cluster: Cluster, job: JobId, known: Mapping[Token, RemoteState]) -> bool:

@@ -134,6 +134,7 @@ class TaskRunner:
         """
         tokens = _unique([token for token, _ in stops])
         steps = [
+            f"trap 'stop_alone {' '.join(tokens)}' EXIT",
             'make_root && cd "$root/a" && missing=',
             'if [ -z "$missing" ]; then',
             *(f"stop {token} {hundredths(grace)}" for token, grace in dict(stops).items()),

@@ -92,7 +92,7 @@ def test_what_a_host_holds_up_at_the_same_time_is_one_refusal(tmp_path: Path) ->
     assert worker.cooldown_until == site.clock.now() + 10.0
 
 
-@pytest.mark.parametrize("state", [RemoteState.PREPARING, RemoteState.LAUNCHING])
+@pytest.mark.parametrize("state", [RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING])
 def test_what_was_on_its_way_when_it_was_heard_of_is_not_late_because_nobody_weighed_it(
     tmp_path: Path, state: RemoteState
 ) -> None:
@@ -109,6 +109,73 @@ def test_what_was_on_its_way_when_it_was_heard_of_is_not_late_because_nobody_wei
     with session.transaction() as draft:
         observe.weigh(session, draft, [observe.Answer(said, heard_at, known)])
     assert site.attempt("one").state is AttemptState.ASSIGNED
+
+
+def a_gang_that_waited_for_long(path: Path) -> Site:
+    """Its first rank was set up at once, its second one ten minutes later; then both are told to start."""
+    site = Site(path, "w0", "w1", "w2")
+    site.gang("train", 2, setup="./install")
+    site.cycle()
+    ranks = [host for host in site.hosts.values() if host.tokens]
+    for host in ranks:
+        assert "go" not in host.calls
+        host.of("train/task-" + str(ranks.index(host))).state = RemoteState.PREPARED
+        host.never_starts = host is ranks[0]
+        site.cycle(600.0)
+    return site
+
+
+def test_a_rank_that_waited_long_for_the_others_has_the_whole_time_of_a_dispatch_to_start(
+    tmp_path: Path,
+) -> None:
+    site = a_gang_that_waited_for_long(tmp_path)
+    (slow,) = (host for host in site.hosts.values() if host.never_starts)
+    assert slow.calls.count("go") == 3
+    site.cycle(50.0)
+    assert slow.calls.count("go") == 6
+    assert site.cluster.jobs[JobId("train")].refused_rounds == 0
+    slow.never_starts = False
+    site.cycle(5.0)
+    assert sorted(name for host in site.hosts.values() for name in host.running) == [
+        "train/task-0",
+        "train/task-1",
+    ]
+    assert all(worker.refusals == 0 for worker in site.cluster.workers.values())
+
+
+def test_a_rank_that_waited_long_and_then_is_never_started_is_given_up_after_that_time(
+    tmp_path: Path,
+) -> None:
+    site = a_gang_that_waited_for_long(tmp_path)
+    site.cycle(50.0)
+    site.cycle(11.0)
+    assert site.cluster.jobs[JobId("train")].refused_rounds == 1
+
+
+def test_where_a_host_cannot_note_since_when_it_is_told_the_time_since_the_assignment_counts(
+    tmp_path: Path,
+) -> None:
+    """As where no name can be made any more: what is never started must not be waited for until for ever."""
+    site = Site(tmp_path, "w0")
+    site.hosts["w0"].never_starts, site.hosts["w0"].notes = True, False
+    site.launch("one")
+    site.cycle()
+    site.cycle(59.0)
+    assert site.attempt("one").held_up == ""
+    site.cycle(2.0)
+    assert site.task("one").attempts[0].held_up == "w0 was told to start it, and did not"
+
+
+def test_what_was_told_to_start_long_ago_is_told_once_more_before_it_is_given_up(tmp_path: Path) -> None:
+    """Nobody was there for an hour; what hindered the first start may be over."""
+    site = Site(tmp_path, "w0")
+    host = site.hosts["w0"]
+    host.never_starts = True
+    site.launch("one")
+    site.cycle()
+    host.never_starts = False
+    site.cycle(3600.0)
+    assert host.running == ["one/task-0"]
 
 
 def test_a_rank_that_is_never_started_ends_the_round_as_a_refusal(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.simulation.mutations import MUTATIONS, Mutation
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.planting import Mutation
 from tests.simulation.simulation import run
 
 PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"

@@ -22,6 +22,8 @@ class Entry:
     half: bool = False  # the call that made it was cut off
     exit_code: int | None = None
     cause: str = ""
+    told_at: float | None = None  # when it was first told to start, where that could be noted
+    signed_at: float | None = None  # the last sign of life of its wrapper on its way
     began: float | None = None
     ended: float | None = None
     renewed: float = 0.0  # its lease

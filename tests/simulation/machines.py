@@ -40,6 +40,7 @@ class Machine:
         self.chips_busy = False  # by a process that iris knows nothing of
         self.unkillable = False
         self.starts_hang = False
+        self.starts_take_long = False
         self.skew = 0.0
         self._scheduler = scheduler
         self._truth = truth
@@ -137,18 +138,21 @@ class Machine:
     def go(self, worker: WorkerId, token: Token) -> None:
         home = self.home(worker)
         entry = home.entries.get(token)
-        if (
-            entry is None
-            or entry.state is not S.PREPARED
-            or entry.boot_id != self.boot_id
-            or self.starts_hang
-        ):
+        if entry is None or entry.state is not S.PREPARED or entry.boot_id != self.boot_id:
             return
-        entry.state = S.LAUNCHING
-        if self._rng.random() < 0.05:
-            self._scheduler.after(self._rng.uniform(0.0, 20.0), lambda: self._start(worker, token, entry))
+        if entry.told_at is None and self._rng.random() < 0.9:  # else there is no room for a name
+            entry.told_at = self._scheduler.now
+        if entry.told_at is None:
+            self._truth.hangs(token)  # as far as can be told
+        if self.starts_hang and self._rng.random() < 0.5:
+            self._truth.hangs(token)
+            return
+        slow = self.starts_take_long or self._rng.random() < 0.05
+        first, rest = (self._rng.uniform(0.0, 15.0), self._rng.uniform(0.0, 20.0)) if slow else (0.0, 0.0)
+        if first:
+            self._scheduler.after(first, lambda: self._launch(worker, token, entry, rest))
         else:
-            self._start(worker, token, entry)
+            self._launch(worker, token, entry, rest)
 
     def stop(self, worker: WorkerId, token: Token, grace: float) -> None:
         home = self.home(worker)
@@ -209,6 +213,30 @@ class Machine:
             else:
                 entry.state, entry.cause, entry.exit_code = S.NOSTART, "setup", 1
                 self._truth.setup_failed(token)
+
+    def _launch(self, worker: WorkerId, token: Token, entry: Entry, takes: float) -> None:
+        """Its wrapper wins its start token, unless another one has."""
+        if entry.state is S.PREPARED and entry.boot_id == self.boot_id and self.exists:
+            entry.state, entry.signed_at = S.LAUNCHING, self._scheduler.now
+            self._step(worker, token, entry, takes)
+
+    def _step(self, worker: WorkerId, token: Token, entry: Entry, left: float) -> None:
+        """The wrapper goes on, with a sign of life at each step, if nothing hangs."""
+        if entry.state is not S.LAUNCHING or entry.boot_id != self.boot_id:
+            return
+        if self.starts_hang:
+            self._truth.hangs(token)
+            self._scheduler.after(5.0, lambda: self._step(worker, token, entry, left))
+            return
+        self._sign(entry)
+        if left <= 0:
+            self._start(worker, token, entry)
+        else:
+            takes = min(left, self._rng.uniform(0.5, 8.0))
+            self._scheduler.after(takes, lambda: self._step(worker, token, entry, left - takes))
+
+    def _sign(self, entry: Entry) -> None:
+        entry.signed_at = self._scheduler.now
 
     def _start(self, worker: WorkerId, token: Token, entry: Entry) -> None:
         if entry.state is not S.LAUNCHING or entry.boot_id != self.boot_id or not self.exists:
@@ -321,7 +349,8 @@ class Machine:
 
     def tidy_up(self) -> None:
         """Broken hardware is mended."""
-        self.disk_full = self.chips_busy = self.unkillable = self.starts_hang = False
+        self.disk_full = self.chips_busy = self.unkillable = False
+        self.starts_hang = self.starts_take_long = False
 
     def _die(self, how: str) -> None:
         for process in list(self.processes.values()):
@@ -353,12 +382,13 @@ class Machine:
         elif state is S.RUNNING and process is not None and not process.supervised:
             state = S.ORPHANED
         here = entry.boot_id == self.boot_id
+        since = {S.PREPARED: entry.told_at, S.LAUNCHING: entry.signed_at}.get(state, entry.began)
         return AttemptReport(
             token=token,
             state=state,
             exit_code=entry.exit_code,
             cause=entry.cause,
-            started_ago=self._ago(entry.began) if here else None,
+            started_ago=self._ago(since) if here else None,
             ended_ago=self._ago(entry.ended) if here else None,
         )
 

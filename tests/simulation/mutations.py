@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 from unittest.mock import patch
@@ -26,21 +26,9 @@ from iris_cli.core.task import Attempt, AttemptState, TaskState
 from iris_cli.core.worker import Worker
 from iris_cli.ops import dispatch, observe, readiness
 from tests.simulation import machines, wires
+from tests.simulation.planting import Mutation, late_since_assignment, no_signs_of_life
 
 S = RemoteState
-
-
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    """`breaks` says in words what is left out; `plant` leaves it out for as long as it is held.
-
-    `faults`: what goes wrong in the runs that are to show it, where ordinary weather would rarely do so.
-    """
-
-    name: str
-    breaks: str
-    plant: Callable[[], AbstractContextManager[Any]]
-    faults: tuple[str, ...] = ()
 
 
 def _heard_as(heard: RemoteState, taken_for: RemoteState) -> AbstractContextManager[Any]:
@@ -395,5 +383,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "an exit code from before a reboot is always the program's own",
         _any_code_outlasts_a_reboot,
         ("reboot",),
+    ),
+    Mutation(
+        "late-since-its-assignment",
+        "how long a start hangs is counted from its assignment",
+        late_since_assignment,
+        ("slow_starts", "slow_starts", "partition"),
+    ),
+    Mutation(
+        "no-signs-of-life", "a wrapper on its way gives no sign of life", no_signs_of_life, ("slow_starts",)
     ),
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.find_mutants import find, listed
-from tests.simulation.mutations import MUTATIONS, Mutation
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.planting import Mutation
 
 _FURTHER = 150
 """Other changes make other runs of the same seeds: so many more are tried before a mutation counts as unnoticed."""

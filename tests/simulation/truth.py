@@ -10,6 +10,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import (
     AttemptEnded,
     AttemptEvent,
+    AttemptHeldUp,
     AttemptPresumedGone,
     AttemptProvenGone,
     AttemptStopped,
@@ -50,6 +51,7 @@ class Life:
     assigner: str
     where: Machine | None = None  # while processes of it live
     prepared: bool = False
+    hung: bool = False  # it was told to start, and nothing came of that for a while
     started: bool = False
     code: int | None = None  # it ended by itself with this code
     cause: str = ""
@@ -128,6 +130,8 @@ class Truth:
             life.taken_over = True
         elif isinstance(event, TaskRunning) and not life.started:
             self.story.breach(f"{life.id} is RUNNING in the log, and never started")
+        elif isinstance(event, AttemptHeldUp) and not life.hung:
+            self.story.breach(f"{life.id} is held up in the log, and its host was only slow")
         elif isinstance(event, AttemptPresumedGone):
             life.presumed, life.over_by_lease = not event.by_lease, event.by_lease
         elif isinstance(event, AttemptProvenGone) and life.where is not None:
@@ -238,6 +242,10 @@ class Truth:
     def prepared(self, token: Token) -> None:
         if token in self.lives:
             self.lives[token].prepared = True
+
+    def hangs(self, token: Token) -> None:
+        if token in self.lives:
+            self.lives[token].hung = True
 
     def setup_failed(self, token: Token) -> None:
         if token in self.lives:

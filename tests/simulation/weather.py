@@ -34,6 +34,7 @@ _FAULTS = (
     "worker_disk_full",
     "chips_busy",
     "starts_hang",
+    "slow_starts",
     "unkillable",
     "refuse_key",
     "sleep",
@@ -225,6 +226,9 @@ class Weather:
 
     def starts_hang(self) -> None:
         self._broken("starts_hang")
+
+    def slow_starts(self) -> None:
+        self._broken("starts_take_long")
 
     def unkillable(self) -> None:
         self._broken("unkillable")

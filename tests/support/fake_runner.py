@@ -59,6 +59,7 @@ class Entry:
     cause: str = ""
     ended_at: float | None = None
     half: bool = False  # the call that prepared it was cut off
+    told_at: float | None = None  # when it was first told to start, and could note that
     starts: int = 0
 
 
@@ -76,6 +77,7 @@ class Host:
     refuses: str = ""  # the cause
     unkillable: bool = False
     never_starts: bool = False  # what is prepared stays so
+    notes: bool = True  # when it was told to start something
     holders: list[Holder] = field(default_factory=list)  # processes that hold chips
     network_disk: bool = False
     cut: str = ""  # the next `prepare` ends after this step: made, prepared
@@ -119,9 +121,14 @@ class Host:
 
     def _report(self, token: Token) -> AttemptReport:
         entry = self.tokens.get(token, Entry(S.ABSENT))
-        ago = None if entry.ended_at is None else self.now() - entry.ended_at
+        told_at = entry.told_at if entry.state is S.PREPARED else None
         return AttemptReport(
-            token=token, state=entry.state, exit_code=entry.exit_code, cause=entry.cause, ended_ago=ago
+            token=token,
+            state=entry.state,
+            exit_code=entry.exit_code,
+            cause=entry.cause,
+            started_ago=None if told_at is None else self.now() - told_at,
+            ended_ago=None if entry.ended_at is None else self.now() - entry.ended_at,
         )
 
 
@@ -255,9 +262,11 @@ class FakeRunner:
             entry.state = S.PREPARED
 
     def _go(self, host: Host, tokens: Sequence[Token]) -> None:
-        for token in tokens:
-            if host.tokens[token].state is S.PREPARED and not host.never_starts:
-                host.start(host.tokens[token])
+        for entry in (host.tokens[token] for token in tokens):
+            if entry.state is S.PREPARED and host.notes and entry.told_at is None:
+                entry.told_at = self.hosts[host.name].now()
+            if entry.state is S.PREPARED and not host.never_starts:
+                host.start(entry)
 
     def _answer(self, host: Host, call: str, answer: T) -> T | Silence:
         host.calls.append(call)

@@ -5,7 +5,10 @@
 #   told.pending stop.idle
 #       made empty beforehand: each is renamed at most once to what it stands for, so that recording the end
 #       of an attempt needs no disk space. A rename has one winner: whoever finds the old name gone has lost.
-#   launch.<t> begin.<t> end.<t>.<code>     uptimes in hundredths of a second
+#   launch.<t> begin.<t> end.<t>.<code>     uptimes in hundredths of a second; `launch` is that of the last
+#                    sign of life of the wrapper before it began
+#   go.<t>           when it was first told to start. Not made beforehand: older programs didn't, and where it
+#                    can't be made, that is all that is missed. Of several, the first one counts.
 #   n.<nonce>/       what one `prepare` writes; `run` is a hard link into the one that won (see launch.sh)
 #   run              its first line is `# <nonce> <boot id>`
 #   setup.pid        like `pid`, of the set-up; made by `ln`: it is the set-up's start token too
@@ -18,7 +21,7 @@
 #                    down, and the task have saved its work and ended with 0 for that, which is no success
 
 # names TOKEN -> what the names in its directory say: $x (EXITED CANCELLED NOSTART, or empty) $x_code $x_cause
-# $launched $began $ended $end_code $stop $ready $going $set_up $lease $told
+# $launched $began $ended $end_code $stop $ready $going $asked $set_up $lease $told
 names() {
     no_names
     for name in "$1"/*; do
@@ -37,6 +40,7 @@ names() {
         ready) ready=1 ;;
         told) told=1 ;;
         go) going=1 ;;
+        go.*) first_go "${name#*.}" ;;
         setup.pid) set_up=1 ;;
         lease.*) lease=$name ;;
         esac
@@ -48,7 +52,13 @@ names() {
 
 no_names() {
     x= x_code=- x_cause=- finals=0 told=
-    launched=- began=- ended=- end_code=- stop= ready= going= set_up= lease=
+    launched=- began=- ended=- end_code=- stop= ready= going= asked=- set_up= lease=
+}
+
+# first_go UPTIME -> $asked, unless there was an earlier one.
+first_go() {
+    is_number "$1" || return
+    if [ "$asked" = - ] || [ "$1" -lt "$asked" ]; then asked=$1; fi
 }
 
 # final NAME: an exit record x.NAME. What isn't one of ours is none.

@@ -81,6 +81,7 @@ await_devices() {
         [ "$now" -lt "$wait_until" ] && [ -e stop.idle ] && [ ! -e cancel ] || return
         end_leftovers
         nap 0.2
+        sign
     done
     [ "$exclusive" != 1 ] || drop_lock
 }

@@ -3,6 +3,7 @@
 # make_root: <root>/a and `spare`. `a` comes before the incarnation; so an incarnation without it is one whose
 # attempts were removed, which can't know what it has started: it is over.
 make_root() {
+    [ ! -w "$root/a" ] || [ ! -e "$root/spare" ] || return 0 # as it is nearly always, and costs no process
     if [ -e "$root/incarnation" ] && [ ! -d "$root/a" ]; then
         mv "$root/incarnation" "$root/incarnation.$nonce" 2>/dev/null
     fi

@@ -12,11 +12,19 @@
 # environment:
 
 search_works= boot_time= defaults= started= no_room= watchdog= kills_before= cautions= terse=
-renewing= group=
+renewing= group= alive_at= alone=
 spare=../spare
 
 # nap: a short pause, a whole second where `sleep` knows no fractions.
 nap() { sleep "${1:-0.05}" 2>/dev/null || sleep 1; }
+
+# wall_clock -> $clock: seconds since the epoch. bash knows them without a process; others don't know -v.
+wall_clock() {
+    clock=
+    # shellcheck disable=SC3045
+    printf -v clock '%(%s)T' -1 >/dev/null 2>&1
+    is_number "$clock" || clock=$(date +%s)
+}
 
 # detach COMMAND...: become COMMAND in a session of its own. To be called in a background subshell, which is
 # no group leader, so that neither variant has to fork: `$!` stays the process id of COMMAND.

@@ -102,10 +102,14 @@ move_in() {
 }
 
 # go TOKEN: only what is PREPARED, in this boot, and not cancelled. The wrapper itself makes sure that it is
-# the only one.
+# the only one. BEFORE that: since when it has been told, for nothing may come of it, not even a process.
 go() {
     state_of "$1"
     [ "$state" = PREPARED ] && [ ! -e "$1/cancel" ] || return
+    if [ "$asked" = - ]; then
+        now
+        make_empty "$1/go.$now"
+    fi
     start "$1" start
     started="$started $1"
 }

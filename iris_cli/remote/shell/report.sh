@@ -2,7 +2,9 @@
 #   H <clock, seconds> <uptime>
 #   A <token> <STATE> <code> <cause> <began> <ended> <bytes>         `-` where there is none
 #   T <base64>                                                       belongs to the line before
-# Times are in hundredths of a second, `began` and `ended` that long before the answer.
+# Times are in hundredths of a second, `began` and `ended` that long before the answer. Before it runs,
+# `began` is when its set-up did (PREPARING), when it was first told to start (PREPARED), or when its wrapper
+# last gave a sign of life (LAUNCHING).
 
 # open_frame NONCE REMOTE_DIR CLUSTER WORKER -> $root $boot $incarnation; goes to <root>/a, $missing if there
 # is none.
@@ -27,9 +29,11 @@ read_incarnation() {
 }
 
 begin_frame() {
+    if [ -n "$alone" ]; then boot_clock; else wall_clock; fi
+    trap - EXIT # whatever ends this shell from here on, there is only one answer
     printf 'IRIS1 %s BEGIN %s %s\n' "$nonce" "$boot" "$incarnation"
     now
-    line "H $(date +%s) $now"
+    line "H $clock $now"
 }
 
 end_frame() { printf 'IRIS1 %s END %s\n' "$nonce" "$count"; }
@@ -49,7 +53,7 @@ text() {
 
 # report TOKENS: one line for each, and unless $terse the end of its output where it has ended.
 report() {
-    sizes "$@"
+    [ -n "$alone" ] || sizes "$@"
     now
     for token; do
         if [ -n "$missing" ]; then no_names; state=ABSENT; else state_of "$token"; fi
@@ -62,6 +66,7 @@ report() {
         *) x_code=- x_cause=- ;;
         esac
         case $state in
+        PREPARED) began=$asked ;;
         LAUNCHING) began=$launched ;;
         PREPARING) [ -z "$set_up" ] || began=$pid_start ;; # in the same unit, where it is a number at all
         esac
@@ -99,7 +104,7 @@ sizes() {
     [ -z "$missing" ] || return 0
     for token; do
         shift
-        [ ! -d "$token" ] || set -- "$@" "$token/out" "$token/err"
+        if has_output "$token"; then set -- "$@" "$token/out" "$token/err"; fi
     done
     [ $# -gt 0 ] || return 0
     sizes=$(LC_ALL=C ls -ldn "$@" 2>/dev/null)
@@ -112,6 +117,9 @@ sizes() {
     done
     unset IFS
 }
+
+# has_output TOKEN: whether it has written anything.
+has_output() { [ -s "$1/out" ] || [ -s "$1/err" ]; }
 
 # size_line MODE LINKS UID GID SIZE MONTH DAY TIME NAME: a line of `ls -ldn`.
 size_line() {

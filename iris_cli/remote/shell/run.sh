@@ -26,6 +26,7 @@ run_main() {
 # stop sees this wrapper, or this wrapper sees the stop.
 run_start() {
     now
+    alive_at=$now
     mv launch.pending "launch.$now" 2>/dev/null
     if ! mkdir go 2>/dev/null; then
         [ -d go ] || refuse . nostart.disk
@@ -36,10 +37,13 @@ run_start() {
     [ -r env ] && [ -r cmd ] || { give_up && return; }
     # They were free when it was prepared; whoever starts it waits for us, so this is not for long.
     have_devices 300 || { give_up "$lacking" && return; }
+    sign
     . ./env
     rm -f env n.*/env
     . ./cmd
+    sign
     watch_lease || { give_up && return; }
+    sign
     watch "$time_limit" timeout
     make_group
     oom_kills
@@ -54,6 +58,16 @@ run_start() {
     ended_with "$code" timeout
     sweep
     record "$end"
+}
+
+# sign: of life, of a wrapper on its way: a slow host is not one on which starts hang. At most one every two
+# seconds: elsewhere there is none.
+sign() {
+    [ -n "$alive_at" ] || return 0
+    now
+    [ "$now" -ge $((alive_at + 200)) ] || return 0
+    for name in launch.[0-9]*; do mv "$name" "launch.$now" 2>/dev/null; done
+    alive_at=$now
 }
 
 # The set-up. `ln` to setup.pid has one winner, and says who that is in the same step. `env` stays for the
@@ -216,6 +230,7 @@ watch_lease() {
     while [ "$now" -lt "$until_when" ]; do
         for name in lease.*; do [ ! -e "$name" ] || return 0; done
         nap 0.02
+        sign
         now
     done
     return 1

@@ -125,3 +125,68 @@ await_stops() {
         done
     done
 }
+
+# stop_alone TOKENS: the trap of this call, for where the shell itself is all that can be had: it ends with
+# its first command that is no builtin. What has not started is fenced all the same, and if that is all that
+# there is to tell, it is told. What can't be proved so is left to a later call.
+stop_alone() {
+    alone=1
+    [ -z "$missing" ] || return
+    for each; do
+        state_of "$each"
+        case $state in ABSENT | PREPARED) fence_alone "$each" ;; esac
+    done
+    for each; do
+        state_of "$each"
+        [ "$state" = STOPPED ] || return
+    done
+    begin_frame
+    report "$@"
+    end_frame
+    exit 0
+}
+
+# fence_alone TOKEN: no process of it is there, and none will be.
+fence_alone() {
+    if [ "$state" = ABSENT ]; then
+        is_unmarked "$1" || return
+        set -C
+        printf '' 2>/dev/null >"$1"
+        set +C
+        return
+    fi
+    # BEFORE anything is looked for: a wrapper that makes `go` from here on will find `cancel`. That none has
+    # made it, another name says too: what somebody did to one of them must not make us believe it.
+    printf '' 2>/dev/null >"$1/cancel"
+    [ -e "$1/cancel" ] && [ ! -e "$1/go" ] && [ -e "$1/launch.pending" ] && is_unmarked "$1" || return
+    for secret in "$1/env" "$1"/n.*/env; do
+        if [ -f "$secret" ] && [ ! -L "$secret" ]; then printf '' 2>/dev/null >"$secret"; fi
+    done
+    printf '' 2>/dev/null >"$1/stop.done"
+}
+
+# is_unmarked TOKEN: whether no process carries its marker, and that can be told. `read` must pass over what
+# stands between two variables, and we ourselves have these two.
+is_unmarked() {
+    ours=
+    while IFS= read -r words || [ -n "$words" ]; do
+        ours=$ours$words
+    done 2>/dev/null <"$iris_proc/self/environ"
+    case $ours in *HOME=*PATH=* | *PATH=*HOME=*) ;; *) return 1 ;; esac
+    for environ in "$iris_proc"/[0-9]*/environ; do
+        while IFS= read -r words || [ -n "$words" ]; do
+            case $words in *"IRIS_ATTEMPT_TOKEN=$1"*) return 1 ;; esac
+        done 2>/dev/null <"$environ"
+    done
+}
+
+# boot_clock -> $clock: the wall clock without a process, to the second.
+boot_clock() {
+    clock=
+    while read -r word rest; do
+        [ "$word" != btime ] || clock=$rest
+    done 2>/dev/null <"$iris_proc/stat"
+    is_number "$clock" || return
+    now
+    clock=$((clock + now / 100))
+}

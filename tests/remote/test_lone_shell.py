@@ -1,0 +1,114 @@
+"""A host on which no process can be started any more: the shell that a call has is all that is left to stop with."""
+
+from __future__ import annotations
+
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.ids import Token
+from iris_cli.core.observations import RemoteState, Silence
+from tests.remote.conftest import MakeHost
+from tests.support import lone_shell
+from tests.support.lone_shell import alone
+from tests.support.worker_host import WorkerHost, marked
+
+works = cache(lone_shell.works)
+
+
+@pytest.fixture(params=["dash", "busybox", pytest.param("bash", marks=pytest.mark.soak)])
+def host(request: pytest.FixtureRequest, make_host: MakeHost) -> WorkerHost:
+    """bash tries for a quarter of a minute to start a process, and only then gives up."""
+    if not works():
+        pytest.skip("the kernel lets us refuse no process here (seccomp)")
+    made = make_host(request.param)
+    made.probe()
+    return made
+
+
+def prepared(host: WorkerHost, ran: Path) -> Token:
+    request = host.request("touch", str(ran), env={"SECRET": "canary"})
+    (report,) = host.prepare(request)
+    assert report.state is RemoteState.PREPARED
+    return request.token
+
+
+def test_what_could_not_be_started_is_fenced_and_that_is_told(host: WorkerHost, tmp_path: Path) -> None:
+    token = prepared(host, tmp_path / "ran")
+    with alone(host.tools):
+        answer = host.runner.go(host.target, [token], boot_id=host.boot_id, incarnation=host.incarnation)
+        assert isinstance(answer, Silence)
+        assert host.stop(token).state is RemoteState.STOPPED
+        assert host.stop(token).state is RemoteState.STOPPED
+    (report,) = host.go(token)
+    assert report.state is RemoteState.STOPPED
+    assert host.state(token) is RemoteState.STOPPED
+    assert not (tmp_path / "ran").exists()
+    assert (host.attempt_dir(token) / "env").read_bytes() == b""
+    assert host.reaped(token) == {token}
+
+
+def test_a_start_that_comes_late_finds_the_fence(host: WorkerHost, tmp_path: Path) -> None:
+    """As one would that was on its way when the host could start nothing."""
+    token = prepared(host, tmp_path / "ran")
+    with alone(host.tools):
+        host.stop(token)
+    words = ["sh", str(host.attempt_dir(token) / "run"), "start"]
+    subprocess.run(words, env=host.transport.env, check=False, timeout=60)
+    assert host.state(token) is RemoteState.STOPPED
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_never_arrived_never_will(host: WorkerHost, tmp_path: Path) -> None:
+    request = host.request("touch", str(tmp_path / "ran"))
+    with alone(host.tools):
+        assert host.stop(request.token).state is RemoteState.STOPPED
+    (report,) = host.prepare(request, go=True)
+    assert report.state is RemoteState.STOPPED
+    assert not (tmp_path / "ran").exists()
+
+
+def test_several_are_answered_for_at_once_or_not_at_all(host: WorkerHost, tmp_path: Path) -> None:
+    waits, runs = prepared(host, tmp_path / "ran"), host.running("sleep", "1000")
+    with alone(host.tools):
+        assert isinstance(host.runner.stop(host.target, [(waits, 5.0), (runs, 5.0)]), Silence)
+        assert host.stop(waits).state is RemoteState.STOPPED
+    assert host.state(runs) is RemoteState.RUNNING
+    assert host.stopped(runs).state is RemoteState.STOPPED
+
+
+@pytest.mark.parametrize("what", ["prepared", "absent"])
+def test_nothing_is_said_while_something_carries_its_marker(
+    host: WorkerHost, tmp_path: Path, what: str
+) -> None:
+    """A wrapper that has done nothing yet, or what runs on where its directory was edited or removed."""
+    token = prepared(host, tmp_path / "ran") if what == "prepared" else host.request("true").token
+    stray = subprocess.Popen(
+        ["sleep", "1000"], env={"A": "1", "IRIS_ATTEMPT_TOKEN": token, "PATH": "/bin:/usr/bin"}
+    )
+    try:
+        assert marked(token)
+        with alone(host.tools):
+            assert isinstance(host.runner.stop(host.target, [(token, 5.0)]), Silence)
+    finally:
+        stray.kill()
+        stray.wait()
+    with alone(host.tools):
+        assert host.stop(token).state is RemoteState.STOPPED
+
+
+@pytest.mark.parametrize("trace", ["launch.pending", "go"])
+def test_what_may_have_been_started_is_not_said_to_be_stopped(
+    host: WorkerHost, tmp_path: Path, trace: str
+) -> None:
+    token = prepared(host, tmp_path / "ran")
+    directory = host.attempt_dir(token)
+    if trace == "go":
+        (directory / "go").mkdir()
+    else:
+        (directory / "launch.pending").rename(directory / "launch.1")
+    with alone(host.tools):
+        assert isinstance(host.runner.stop(host.target, [(token, 5.0)]), Silence)
+    assert host.stopped(token).state is RemoteState.STOPPED

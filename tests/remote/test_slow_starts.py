@@ -1,0 +1,90 @@
+"""Since when a worker has been told to start something, and signs of life of a start that takes its time."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from iris_cli.core.ids import Token
+from iris_cli.core.observations import RemoteState
+from tests.support.worker_host import WorkerHost, until
+
+
+def notes(host: WorkerHost, token: Token) -> list[str]:
+    return sorted(path.name for path in host.attempt_dir(token).glob("go.*"))
+
+
+def hang(host: WorkerHost, token: Token) -> str:
+    """From now on its wrapper ends before its first step, as where it is killed at once. Returns what it was."""
+    run = host.attempt_dir(token) / "run"
+    text = run.read_text()
+    run.write_text(text.partition("\n")[0] + "\nexit 0\n")
+    return text
+
+
+def test_a_worker_says_since_when_it_has_been_told_to_start_what_it_does_not_start(host: WorkerHost) -> None:
+    request = host.request("true")
+    host.prepare(request)
+    text = hang(host, request.token)
+    (waiting,) = host.poll(request.token)
+    assert (waiting.state, waiting.started_ago) == (RemoteState.PREPARED, None)
+
+    (told,) = host.go(request.token)
+    assert told.state is RemoteState.PREPARED
+    assert told.started_ago is not None
+    (first,) = notes(host, request.token)
+    (later,) = host.poll(request.token)
+    assert later.started_ago is not None
+    assert later.started_ago >= told.started_ago
+
+    (host.attempt_dir(request.token) / "run").write_text(text)
+    host.go(request.token)
+    assert host.wait(request.token).state is RemoteState.EXITED
+    assert notes(host, request.token) == [first]
+
+
+def test_of_several_notes_the_first_one_counts(host: WorkerHost) -> None:
+    """Two callers told it at the same moment; and names are no numbers."""
+    request = host.request("true")
+    host.prepare(request)
+    for name in ("go.1000", "go.999", "go.x", "go."):
+        (host.attempt_dir(request.token) / name).touch()
+    (report,) = host.poll(request.token)
+    uptime = float(Path("/proc/uptime").read_text().split()[0])
+    assert report.started_ago is not None
+    assert abs(report.started_ago - (uptime - 9.99)) < 60
+
+
+def test_a_wrapper_on_its_way_gives_a_sign_of_life_every_two_seconds_at_most(host: WorkerHost) -> None:
+    """The step of the library by itself: a host on which it takes that long would be no test for every day."""
+    host.prepare(request := host.request("true"))
+    library = host.attempt_dir(request.token) / "run"
+    place = host.directory / "steps"
+    place.mkdir()
+    (place / "launch.7").touch()
+    source = library.read_text().rpartition("\nmask=")[0]
+    script = (
+        f"cd {place}\n{source}\nalive_at=7\nsign\nnow\nalive_at=$now\nsign\necho *\nalive_at=\nsign\necho *\n"
+    )
+    output = host.transport.run(host.target, script.encode(), connect_timeout=1, timeout=1)
+    first, second = output.stdout.decode().split()
+    assert first == second != "launch.7"
+    assert output.stderr == b""
+
+
+def test_a_start_that_waits_longer_than_a_launch_may_take_is_alive_all_the_while(
+    dash_host: WorkerHost,
+) -> None:
+    """For the watchdog of its lease it waits up to twenty seconds: here it never comes."""
+    host = dash_host
+    tools_sh = host.tools / "sh"
+    shell = shutil.which(tools_sh.readlink())
+    tools_sh.unlink()
+    tools_sh.write_text(f'#!{shell}\ncase "$*" in *"/run lease "*) exit 0 ;; esac\nexec {shell} "$@"\n')
+    tools_sh.chmod(0o755)
+    token = host.launch("true", lease=600.0)
+    (first,) = host.attempt_dir(token).glob("launch.*")
+    assert host.state(token) is RemoteState.LAUNCHING
+    until(lambda: not first.exists())
+    (report,) = host.poll(token)
+    assert report.state is RemoteState.LAUNCHING
