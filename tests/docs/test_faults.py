@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -31,13 +32,15 @@ def rows() -> dict[str, list[str]]:
 
 
 @cache
-def functions_of(file: str) -> frozenset[str]:
-    """The names of the functions in a file; empty if there is no such file."""
+def functions_of(file: str) -> Mapping[str, bool]:
+    """The functions in a file by name, and whether only long runs take them; empty if there is no such file."""
     path = ROOT / file
     if not path.is_file():
-        return frozenset()
-    tree = ast.parse(path.read_text("utf-8"))
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+        return {}
+    found = (
+        node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.FunctionDef)
+    )
+    return {each.name: "pytest.mark.soak" in map(ast.unparse, each.decorator_list) for each in found}
 
 
 def exists(named: str) -> bool:
@@ -46,6 +49,12 @@ def exists(named: str) -> bool:
     if file.endswith(".txt"):
         return (ROOT / file).is_file() and not test
     return test.startswith("test_") and test in functions_of(file)
+
+
+def is_long(named: str) -> bool:
+    """Whether only long runs take this test."""
+    file, _, test = named.partition("::")
+    return not file.endswith(".txt") and functions_of(file)[test]
 
 
 def test_every_fault_and_every_invariant_has_one_row() -> None:
@@ -61,6 +70,7 @@ def test_a_row_names_tests_that_exist_or_says_why_there_is_none(fault: str) -> N
     shown_by = line.rsplit(" | ", 1)[1]
     named = NAMED.findall(shown_by)
     assert [each for each in named if not exists(each)] == []
+    assert not named or not all(map(is_long, named)), f"{fault} is shown by long runs alone"
     assert named or re.match(r"no test( yet)?: \S.{20,}", shown_by), (
         f"{fault} is shown by nothing: {shown_by}"
     )
@@ -69,3 +79,18 @@ def test_a_row_names_tests_that_exist_or_says_why_there_is_none(fault: str) -> N
 def test_most_of_what_can_happen_on_the_way_to_and_on_a_worker_is_automated() -> None:
     shown = [fault for fault, (line,) in rows().items() if fault[0] in "BCDS" and NAMED.search(line)]
     assert len(shown) >= AUTOMATED
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "tests/docs/test_faults.py::test_that_is_not_there",
+        "tests/docs/test_that_is_not_there.py::test_a_test_that_is_missing_is_noticed",
+        "tests/docs/test_faults.py::exists",
+        "tests/docs/test_faults.py",
+        "tests/scenarios/that_is_not_there.txt",
+    ],
+)
+def test_a_test_that_is_missing_is_noticed(named: str) -> None:
+    assert exists("tests/docs/test_faults.py::test_a_test_that_is_missing_is_noticed")
+    assert not exists(named)
