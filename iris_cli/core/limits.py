@@ -23,7 +23,9 @@ class Limits:
         60.0  # how long the invocation that assigned an attempt is alone responsible for it
     )
     max_dispatch_parallelism: int = 128
-    launch_timeout: float = 10.0  # between `go` and the start of the user's command
+    launch_timeout: float = (
+        10.0  # without a sign of life of what starts the user's command; there are some each 2 s
+    )
     device_wait: float = 60.0  # how long a start waits for chips and ports that something else still holds
     backoff_first: float = 10.0  # doubles with each failure in a row
     backoff_max: float = 600.0
