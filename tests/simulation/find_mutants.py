@@ -32,10 +32,11 @@ class Found:
 def find(mutation: Mutation, seeds: Iterable[int]) -> Found | None:
     """The first of the seeds whose run is in breach of an invariant with this mutation, and only with it."""
     for seed in seeds:
-        with mutation.plant():
-            noticed = run(seed, mutation.faults).breaches
-        if noticed and not run(seed, mutation.faults).breaches:
-            return Found(seed, noticed[0])
+        with mutation.amid():
+            with mutation.plant():
+                noticed = run(seed, mutation.faults).breaches
+            if noticed and not run(seed, mutation.faults).breaches:
+                return Found(seed, noticed[0])
     return None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
@@ -26,7 +25,13 @@ from iris_cli.core.task import Attempt, AttemptState, TaskState
 from iris_cli.core.worker import Worker
 from iris_cli.ops import dispatch, observe, readiness
 from tests.simulation import machines, wires
-from tests.simulation.planting import Mutation, late_since_assignment, no_signs_of_life
+from tests.simulation.planting import (
+    Mutation,
+    ghosts_may_stay,
+    late_since_assignment,
+    long_work_on_hosts_soon_given_up,
+    no_signs_of_life,
+)
 
 S = RemoteState
 
@@ -197,17 +202,6 @@ def _ready_at_once() -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def _ghosts_may_stay() -> Iterator[None]:
-    with (
-        patch.object(observe, "_stops", lambda cluster, worker: ()),
-        patch.object(
-            import_module("iris_cli.core.scheduling.plan"), "_unconfirmed_stops", lambda cluster: []
-        ),
-    ):
-        yield
-
-
-@contextmanager
 def _any_answer_counts() -> Iterator[None]:
     """An answer counts, however old it is and whatever machine gave it, and also of what it says nothing of."""
     rebooted = identity._rebooted
@@ -345,8 +339,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "ghosts-may-stay",
         "what was presumed gone is not stopped first",
-        _ghosts_may_stay,
+        ghosts_may_stay,
         ("partition", "partition", "slow"),
+        long_work_on_hosts_soon_given_up,
     ),
     Mutation(
         "accept-stale-reports",
