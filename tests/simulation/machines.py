@@ -216,13 +216,13 @@ class Machine:
 
     def _launch(self, worker: WorkerId, token: Token, entry: Entry, takes: float) -> None:
         """Its wrapper wins its start token, unless another one has."""
-        if entry.state is S.PREPARED and entry.boot_id == self.boot_id and self.exists:
+        if entry.state is S.PREPARED and self._has(worker, token, entry):
             entry.state, entry.signed_at = S.LAUNCHING, self._scheduler.now
             self._step(worker, token, entry, takes)
 
     def _step(self, worker: WorkerId, token: Token, entry: Entry, left: float) -> None:
         """The wrapper goes on, with a sign of life at each step, if nothing hangs."""
-        if entry.state is not S.LAUNCHING or entry.boot_id != self.boot_id:
+        if entry.state is not S.LAUNCHING or not self._has(worker, token, entry):
             return
         if self.starts_hang:
             self._truth.hangs(token)
@@ -235,12 +235,15 @@ class Machine:
             takes = min(left, self._rng.uniform(0.5, 8.0))
             self._scheduler.after(takes, lambda: self._step(worker, token, entry, left - takes))
 
+    def _has(self, worker: WorkerId, token: Token, entry: Entry) -> bool:
+        """Whether its directory is there still, in the same boot: nothing starts without what is in it."""
+        there = self.home(worker).entries.get(token) is entry
+        return there and entry.boot_id == self.boot_id and self.exists
+
     def _sign(self, entry: Entry) -> None:
         entry.signed_at = self._scheduler.now
 
     def _start(self, worker: WorkerId, token: Token, entry: Entry) -> None:
-        if entry.state is not S.LAUNCHING or entry.boot_id != self.boot_id or not self.exists:
-            return
         assert entry.request is not None
         entry.state, entry.began = S.RUNNING, self._scheduler.now
         self.processes[token] = Running(token, worker, entry.request)
