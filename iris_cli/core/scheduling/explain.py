@@ -52,13 +52,17 @@ class Explainer:
         self._turns = Turns(record)
         self._surveys: dict[Requirement, Survey] = {}
         self._told: dict[tuple[Requirement, Refusal, int], Reason] = {}
+        self._usual: dict[Requirement, tuple[Reason, ...]] = {}  # where nothing is kept for who asks
         self._reasons: dict[tuple[Requirement, int], tuple[Reason, ...]] = {}
 
     def reasons(self, requirement: Requirement, entry: TaskId | JobId) -> tuple[Reason, ...]:
         """Why the requirement isn't met, in order of precedence, and what is kept for this entry."""
         kept = self._context.reservations.get(entry) if isinstance(entry, str) else None
         if not kept:
-            return self._once(requirement, self._context.open)
+            found = self._usual.get(requirement)
+            if found is None:
+                found = self._usual[requirement] = self._once(requirement, self._context.open)
+            return found
         # Who keeps workers waits for those that are busy among them, and for all that others keep.
         first, *others = self._once(requirement, self._open_to(entry))
         names = ", ".join(wording.unit_name(requirement.shape, group) for group in kept)
