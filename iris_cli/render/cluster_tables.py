@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Group, RenderableType
-from rich.text import Text
-
 from iris_cli.core.units import count
 from iris_cli.ops.inventory import SliceRow, WorkerRow
 from iris_cli.ops.status import ClusterStatus, JobRow
 from iris_cli.ops.view import CycleAge
 from iris_cli.render.fold import fold
+from iris_cli.render.layout import Group, Table, Text
 from iris_cli.render.tables import NARROW, Row, clock_time, duration, folded, table, text
 from iris_cli.render.workers import cores, memory
 
@@ -20,14 +18,14 @@ MOST_ENDED = 10
 MOST_PROBLEMS = 5
 
 
-def cluster_tables(status: ClusterStatus, width: int, *, everything: bool) -> RenderableType:
+def cluster_tables(status: ClusterStatus, width: int, *, everything: bool) -> Group:
     """The whole view, for a terminal of that width."""
-    parts: list[RenderableType] = [*banner(status.messages), _header(status)]
+    parts: list[Text | Table] = [*banner(status.messages), _header(status)]
     for part in (_jobs(status, width, everything), _slices(status, width), _hosts(status, width)):
         parts += [text(""), *part] if part else []
     problems = list(_problems(status.workers))
     parts += [text(""), *problems] if problems else []
-    return Group(*parts)
+    return Group(parts)
 
 
 def banner(messages: Sequence[str]) -> list[Text]:
@@ -51,11 +49,11 @@ def _header(status: ClusterStatus) -> Text:
     workers = count(len(status.workers), "worker")
     if healthy != len(status.workers):
         workers += f", {healthy} taking work"
-    head = Text.assemble(text(status.name, "bold"), "  ", workers, "  ")
-    return head.append_text(cycle_words(status.cycle, status.past, status.at))
+    age = cycle_words(status.cycle, status.past, status.at)
+    return Text.assemble(text(status.name, "bold"), "  ", workers, "  ", age)
 
 
-def _jobs(status: ClusterStatus, width: int, everything: bool) -> list[RenderableType]:
+def _jobs(status: ClusterStatus, width: int, everything: bool) -> list[Text | Table]:
     if not status.jobs:
         return [text("no jobs: iris launch -- COMMAND", "dim")]
     still_open = [job for job in status.jobs if not job.state.terminal]
@@ -63,7 +61,7 @@ def _jobs(status: ClusterStatus, width: int, everything: bool) -> list[Renderabl
     shown = [*still_open, *ended] if everything else [*still_open[:MOST_OPEN], *ended[:MOST_ENDED]]
     headers = ("JOB", "STATE", "TASKS", "AGE", "RAN", "WHERE / WHY")
     only = ("JOB", "STATE", "AGE", "WHERE / WHY") if width < NARROW else ()
-    parts: list[RenderableType] = [table(headers, map(_job_cells, shown), only=only)]
+    parts: list[Text | Table] = [table(headers, map(_job_cells, shown), only=only)]
     hidden = [
         (len(still_open) - MOST_OPEN, "more open job"),
         (max(0, len(ended) - MOST_ENDED) + status.older, "older job"),
@@ -98,7 +96,7 @@ def _where_and_why(job: JobRow) -> str:
     return "; ".join(part for part in (where(job), why) if part)
 
 
-def _slices(status: ClusterStatus, width: int) -> list[RenderableType]:
+def _slices(status: ClusterStatus, width: int) -> list[Text | Table]:
     rows = folded(status.slices, lambda each: each.name, _slice_cells)
     only = ("SLICE", "TYPE", "FREE", "STATUS") if width < NARROW else ()
     return [table(("SLICE", "TYPE", "FREE", "STATUS", "JOBS"), rows, only=only)] if rows else []
@@ -108,7 +106,7 @@ def _slice_cells(row: SliceRow) -> Row:
     return row.type, f"{row.free}/{len(row.workers)}", row.status, fold(row.jobs)
 
 
-def _hosts(status: ClusterStatus, width: int) -> list[RenderableType]:
+def _hosts(status: ClusterStatus, width: int) -> list[Text | Table]:
     if not status.workers:
         return [text("no workers: add hosts to cluster.yaml, then iris schedule --once", "dim")]
     rows = folded(

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.render.clean import clean, clean_line
+from iris_cli.render.layout import Group, Table, Text
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 SCHEMA_VERSION = 1
+_COLOUR_SWITCHES = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # with these rich takes a pipe for a terminal
 
 
 @dataclass
@@ -35,9 +37,20 @@ class Output:
             no_color=not wanted, highlight=False, markup=False, emoji=False, width=_width(), soft_wrap=False
         )
 
+    @property
+    def width(self) -> int:
+        """In characters."""
+        return _width() or self.console.width
+
     def show(self, renderable: RenderableType) -> None:
         """A table or a Text, for a person."""
-        self.console.print(renderable)
+        lines = None
+        if isinstance(renderable, Group | Table | Text) and not _may_have_colours():
+            lines = renderable.lines(self.width)
+        if lines is None:
+            self.console.print(renderable)
+        else:
+            sys.stdout.write("".join(f"{line}\n" for line in lines))
 
     def line(self, text: str = "") -> None:
         """One line of a result."""
@@ -58,6 +71,10 @@ class Output:
 
     def flush(self) -> None:
         sys.stdout.flush()
+
+
+def _may_have_colours() -> bool:
+    return sys.stdout.isatty() or not _COLOUR_SWITCHES.isdisjoint(os.environ)
 
 
 def _width() -> int | None:

@@ -32,7 +32,7 @@ def _show_table(output: Output, history: History) -> None:
     if not history.entries:
         output.show(text("nothing has happened yet", "dim"))
         return
-    narrow = output.console.width < NARROW
+    narrow = output.width < NARROW
     only = ("TIME (UTC)", "WHAT") if narrow else ()
     output.show(table(("TIME (UTC)", "SEQ", "WHAT", "BY"), map(_cells, history.entries), only=only))
 

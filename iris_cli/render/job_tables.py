@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.task import TaskState
@@ -16,6 +13,7 @@ from iris_cli.ops.status import JobStatus
 from iris_cli.ops.task_rows import AttemptRow, FailureCard, TaskRow
 from iris_cli.render.cluster_tables import banner, cycle_words, where
 from iris_cli.render.fold import MOST_PARTS, fold
+from iris_cli.render.layout import Group, Table, Text
 from iris_cli.render.tables import (
     NARROW,
     Row,
@@ -28,13 +26,16 @@ from iris_cli.render.tables import (
     text,
 )
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 FOLD_ABOVE = 16
 """Up to so many tasks have a line each."""
 
 WIDE = 120
 
 
-def job_tables(status: JobStatus, width: int, *, everything: bool) -> RenderableType:
+def job_tables(status: JobStatus, width: int, *, everything: bool) -> Group:
     """The whole view, for a terminal of that width."""
     parts: list[RenderableType] = [*banner(status.messages), _header(status)]
     if status.failure is not None:
@@ -43,7 +44,7 @@ def job_tables(status: JobStatus, width: int, *, everything: bool) -> Renderable
     earlier = [attempt for task in status.tasks for attempt in task.attempts[:-1]]
     if earlier:
         parts += [text(""), text("earlier attempts", "dim"), _attempts(earlier, everything)]
-    return Group(*parts, text(""), next_line(status.next))
+    return Group([*parts, text(""), next_line(status.next)])
 
 
 def failure_card(failure: FailureCard) -> list[RenderableType]:
@@ -54,6 +55,8 @@ def failure_card(failure: FailureCard) -> list[RenderableType]:
         text(where),
     ]
     if failure.log_lines:
+        from rich.padding import Padding
+
         card.append(Padding(block("\n".join(failure.log_lines), "dim"), (0, 0, 0, 2)))
     return card
 
@@ -66,11 +69,11 @@ def next_line(command: str) -> Text:
 def _header(status: JobStatus) -> Text:
     job = status.job
     size = count(job.replicas, "task") + (", a gang" if job.gang else "")
-    head = Text.assemble(text(job.id, "bold"), "  ", state(job.state), "  ", size, "  ")
-    return head.append_text(cycle_words(status.cycle, status.past, status.at))
+    age = cycle_words(status.cycle, status.past, status.at)
+    return Text.assemble(text(job.id, "bold"), "  ", state(job.state), "  ", size, "  ", age)
 
 
-def _facts(status: JobStatus) -> RenderableType:
+def _facts(status: JobStatus) -> Table:
     job = status.job
     times = f"submitted {duration(job.age)} ago ({clock_time(job.submitted_at)} UTC)"
     if job.duration is not None:
@@ -92,7 +95,7 @@ def _facts(status: JobStatus) -> RenderableType:
     )
 
 
-def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> RenderableType:
+def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> Table:
     """A line for each task; what waits for the same, and where there are many what is alike, is one line."""
     headers = ("TASK", "STATE", "WORKER", "TRY", "STARTED (UTC)", "ENDED (UTC)", "RAN", "WHY")
     narrow = width < NARROW
@@ -160,7 +163,7 @@ def _span(durations: list[float]) -> str:
     return shortest if shortest == longest else f"{shortest} to {longest}"
 
 
-def _attempts(attempts: list[AttemptRow], everything: bool) -> RenderableType:
+def _attempts(attempts: list[AttemptRow], everything: bool) -> Table:
     """Attempts of the same number that ended alike are one line."""
     alike: dict[tuple[int, str], list[AttemptRow]] = {}
     for attempt in attempts:

@@ -29,7 +29,7 @@ def show_cluster(output: Output, status: ClusterStatus, *, everything: bool = Fa
     else:
         from iris_cli.render.cluster_tables import cluster_tables
 
-        output.show(cluster_tables(status, output.console.width, everything=everything))
+        output.show(cluster_tables(status, output.width, everything=everything))
 
 
 def show_job(output: Output, status: JobStatus, *, everything: bool = False) -> None:
@@ -42,4 +42,4 @@ def show_job(output: Output, status: JobStatus, *, everything: bool = False) -> 
     else:
         from iris_cli.render.job_tables import job_tables
 
-        output.show(job_tables(status, output.console.width, everything=everything))
+        output.show(job_tables(status, output.width, everything=everything))

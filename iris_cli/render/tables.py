@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
-
-from rich.table import Table
-from rich.text import Text
+from typing import TypeVar
 
 from iris_cli.core.units import format_duration
 from iris_cli.journal.timestamps import iso_time
 from iris_cli.render.clean import clean, clean_line
 from iris_cli.render.fold import fold
-
-if TYPE_CHECKING:
-    from rich.console import JustifyMethod
+from iris_cli.render.layout import Table, Text
 
 T = TypeVar("T")
 
@@ -55,20 +50,19 @@ def table(headers: Sequence[str], rows: Iterable[Row], *, only: Collection[str] 
     A column in which no row has anything is left out.
     """
     rows = list(rows)
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
     shown = [
         (place, header)
         for place, header in enumerate(headers)
         if (not only or header in only) and any(row[place] for row in rows)
     ]
-    for _, header in shown:
-        justify: JustifyMethod = "right" if header in _RIGHT else "left"
-        made.add_column(Text(header), justify=justify, overflow="fold")
-    for row in rows:
-        made.add_row(
-            *(state(row[place]) if header in _COLOURED else text(row[place]) for place, header in shown)
-        )
-    return made
+    return Table(
+        headers=[header for _, header in shown],
+        right=[header in _RIGHT for _, header in shown],
+        rows=[
+            [state(row[place]) if header in _COLOURED else text(row[place]) for place, header in shown]
+            for row in rows
+        ],
+    )
 
 
 def folded(rows: Iterable[T], name: Callable[[T], str], cells: Callable[[T], Row]) -> list[Row]:
@@ -81,28 +75,24 @@ def folded(rows: Iterable[T], name: Callable[[T], str], cells: Callable[[T], Row
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Table:
     """What is known, one fact a line; facts without content are left out."""
-    made = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
-    made.add_column(style="dim", overflow="fold")
-    made.add_column(overflow="fold")
-    for label, content in pairs:
-        if content:
-            made.add_row(text(label), text(content))
-    return made
+    return Table(
+        styles=("dim", ""), rows=[(text(label), text(content)) for label, content in pairs if content]
+    )
 
 
 def text(content: str, style: str = "") -> Text:
     """One line of anything."""
-    return Text(clean_line(content), style=style, overflow="fold")
+    return Text(((clean_line(content), style),))
 
 
 def block(content: str, style: str = "") -> Text:
     """Several lines of anything."""
-    return Text(clean(content), style=style, overflow="fold", tab_size=4)
+    return Text(((clean(content), style),))
 
 
 def state(word: str) -> Text:
     """A state or condition in its colour."""
-    return Text(clean_line(word), style=STYLES.get(word, ""), no_wrap=True)
+    return Text(((clean_line(word), STYLES.get(word, "")),), no_wrap=True)
 
 
 def clock_time(at: float | None) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from iris_cli.ops.why import Place, Wait, Why
 from iris_cli.render.as_json import document
 from iris_cli.render.console import Output
+from iris_cli.render.layout import Text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,7 +31,7 @@ def show_why(output: Output, why: Why) -> None:
 
         for message in why.messages:
             output.show(text(message, "bold red"))
-        for part in _parts(why, output.console.width):
+        for part in _parts(why, output.width):
             output.show(part)
 
 
@@ -44,8 +45,6 @@ def _in_short(why: Why) -> str:
 
 
 def _parts(why: Why, width: int) -> Iterator[RenderableType]:
-    from rich.text import Text
-
     from iris_cli.render.cluster_tables import cycle_words
     from iris_cli.render.job_tables import failure_card
     from iris_cli.render.tables import NARROW, state, table, text

@@ -10,6 +10,7 @@ from iris_cli.ops.causes import skew_words
 from iris_cli.ops.inventory import Inventory, WorkerDetails, WorkerRow
 from iris_cli.render.as_json import document, flattened
 from iris_cli.render.console import Output
+from iris_cli.render.layout import Text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -47,7 +48,7 @@ def _show_table(output: Output, inventory: Inventory) -> None:
         output.show(text("no workers: add hosts to cluster.yaml, then iris schedule --once", "dim"))
         return
     headers = ("WORKER", "HOST", "DEVICE", "CORES FREE", "MEMORY FREE", "STATUS", "JOBS", "WHY")
-    only = ("WORKER", "CORES FREE", "STATUS", "WHY") if output.console.width < NARROW else ()
+    only = ("WORKER", "CORES FREE", "STATUS", "WHY") if output.width < NARROW else ()
     output.show(table(headers, map(_cells, inventory.workers), only=only))
 
 
@@ -81,8 +82,6 @@ def memory(row: WorkerRow) -> str:
 
 def worker_tables(details: WorkerDetails, occupied: Sequence[str] = ()) -> list[RenderableType]:
     """What the worker is, why it takes nothing if so, or nothing of some kind, and what it holds."""
-    from rich.text import Text
-
     from iris_cli.render.tables import facts, state, text
 
     row = details.worker

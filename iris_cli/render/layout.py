@@ -1,0 +1,127 @@
+"""Lines and tables: plain ones are laid out here, all others by rich, which takes longer to load than they to make.
+
+Plain is what goes to no terminal, in characters of one column, where every line finds room. Rich would have made the
+same of it, to the byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from iris_cli.core.dataclass import dataclass
+
+if TYPE_CHECKING:
+    import rich.console
+    import rich.table
+    import rich.text
+
+_GAP = 2  # blanks between columns
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Pieces with their styles, one after the other, in one line or several."""
+
+    pieces: tuple[tuple[str, str], ...]
+    no_wrap: bool = False
+
+    @classmethod
+    def assemble(cls, *parts: Text | str | tuple[str, str]) -> Text:
+        """The parts in one."""
+        pieces: list[tuple[str, str]] = []
+        for part in parts:
+            if isinstance(part, Text):
+                pieces += part.pieces
+            else:
+                pieces.append((part, "") if isinstance(part, str) else part)
+        return cls(tuple(pieces))
+
+    @property
+    def content(self) -> str:
+        return "".join(piece for piece, _ in self.pieces)
+
+    def lines(self, width: int) -> list[str] | None:
+        """None for what isn't plain."""
+        lines = self.content.split("\n")
+        return lines if all(len(line) <= width and _is_plain(line) for line in lines) else None
+
+    def __rich__(self) -> rich.text.Text:
+        from rich.text import Text as RichText
+
+        if len(self.pieces) == 1:
+            ((content, style),) = self.pieces
+            return RichText(content, style=style, no_wrap=self.no_wrap or None, overflow="fold", tab_size=4)
+        return RichText.assemble(*self.pieces, no_wrap=self.no_wrap or None, overflow="fold")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Cells in columns. `headers` may be none at all; then `styles` are those of the columns."""
+
+    rows: Sequence[Sequence[Text]]
+    headers: Sequence[str] = ()
+    right: Sequence[bool] = ()  # which columns are flush right
+    styles: Sequence[str] = ()
+
+    def lines(self, width: int) -> list[str] | None:
+        """None for what isn't plain."""
+        lines = [list(self.headers)] if self.headers else []
+        lines += [[cell.content for cell in row] for row in self.rows]
+        if not (lines and lines[0] and all(_is_plain(cell) for line in lines for cell in line)):
+            return None
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        if sum(widths) + _GAP * (len(widths) - 1) > width:
+            return None
+        right = self.right or (False,) * len(widths)
+        return [
+            (" " * _GAP).join(
+                cell.rjust(wide) if flush else cell.ljust(wide)
+                for cell, wide, flush in zip(line, widths, right, strict=True)
+            )
+            for line in lines
+        ]
+
+    def __rich__(self) -> rich.table.Table:
+        from rich.table import Table as RichTable
+        from rich.text import Text as RichText
+
+        padding = (0, _GAP, 0, 0)
+        if self.headers:
+            made = RichTable(box=None, pad_edge=False, padding=padding, header_style="dim", show_edge=False)
+            for header, right in zip(self.headers, self.right, strict=True):
+                made.add_column(RichText(header), justify="right" if right else "left", overflow="fold")
+        else:
+            made = RichTable.grid(padding=padding, pad_edge=False)
+            for style in self.styles:
+                made.add_column(style=style, overflow="fold")
+        for row in self.rows:
+            made.add_row(*row)
+        return made
+
+
+class Group:
+    """Parts, one below the other."""
+
+    def __init__(self, parts: Iterable[rich.console.RenderableType]) -> None:
+        self._parts = tuple(parts)
+
+    def lines(self, width: int) -> list[str] | None:
+        """None for what isn't plain."""
+        lines: list[str] = []
+        for part in self._parts:
+            laid_out = part.lines(width) if isinstance(part, Text | Table) else None
+            if laid_out is None:
+                return None
+            lines += laid_out
+        return lines
+
+    def __rich__(self) -> rich.console.Group:
+        from rich.console import Group as RichGroup
+
+        return RichGroup(*self._parts)
+
+
+def _is_plain(line: str) -> bool:
+    """Whether each character takes one column and stands for itself."""
+    return line.isascii() and line.isprintable()
