@@ -120,6 +120,29 @@ def _default(each: Field, scope: dict[str, Any]) -> str:
     return f"_default_{each.name}"
 
 
+def taker(
+    cls: Any, writers: Mapping[str, Callable[[Any], Any]], as_they_are: Mapping[str, type]
+) -> Callable[[Any], dict[str, Any]]:
+    """What takes an object apart: contents through their writers, without those that are equal to their defaults."""
+    scope: dict[str, Any] = {}
+    lines = ["taken = {}"]
+    every: dict[str, Field] = getattr(cls, _FIELDS)
+    for name, each in every.items():
+        scope[f"_write_{name}"] = writers[name]
+        take = f"taken[{name!r}] = _write_{name}(value)"
+        if name in as_they_are:
+            scope[f"_type_{name}"] = as_they_are[name]
+            take = f"taken[{name!r}] = value if type(value) is _type_{name} else _write_{name}(value)"
+        lines.append(f"value = record.{name}")
+        if each.default is not MISSING or each.default_factory is not MISSING:
+            scope[f"_default_{name}"] = (
+                each.default if each.default is not MISSING else each.default_factory()
+            )
+            take = f"if value is not _default_{name} and value != _default_{name}: {take}"
+        lines.append(take)
+    return _compiled("take", "record", [*lines, "return taken"], scope)
+
+
 def dataclass(
     cls: type | None = None,
     /,

@@ -15,7 +15,7 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from iris_cli.core.attributes import AttributeValue
-from iris_cli.core.dataclass import MISSING, dataclass, fields, is_dataclass
+from iris_cli.core.dataclass import dataclass, fields, is_dataclass
 from iris_cli.core.events import AttemptEvent, Event
 from iris_cli.core.ids import (
     AttemptId,
@@ -29,7 +29,7 @@ from iris_cli.core.ids import (
     parse_token,
     parse_worker_id,
 )
-from iris_cli.core.lazy_dataclass import maker
+from iris_cli.core.lazy_dataclass import maker, taker
 from iris_cli.errors import IrisError
 
 R = TypeVar("R")
@@ -98,7 +98,7 @@ _TYPES: dict[str, Any] = {name: cls for name, cls in Event.TYPES.items() if cls 
 class _Kind:
     """One type of value: the way into JSON and the strict way back. Both raise ValueError or TypeError.
 
-    What is exactly of type `same` in JSON is the value itself.
+    What is exactly of type `same` is the same in JSON.
     """
 
     encode: Callable[[Any], Any]
@@ -130,23 +130,27 @@ def _kind_of(hint: Any) -> _Kind:
 def _kind_of_class(cls: Any) -> _Kind:
     hints = get_type_hints(cls)
     kinds = {field.name: _kind_of(hints[field.name]) for field in fields(cls)}
-    defaults = _defaults_of(cls)
-    plan = [(name, kind.encode, defaults.get(name, MISSING)) for name, kind in kinds.items()]
+    return _Kind(_encoder(cls, kinds), _decoder(cls, kinds))
+
+
+def _encoder(cls: Any, kinds: Mapping[str, _Kind]) -> Callable[[Any], dict[str, Any]]:
+    writers = {name: kind.encode for name, kind in kinds.items()}
+    take = taker(cls, writers, _same(kinds))
 
     def encode(value: Any) -> dict[str, Any]:
         if type(value) is not cls:
             raise BadEventError(f"{value!r} is not of type {cls.__name__}")
-        entry, name = {}, ""
         try:
-            for name, write, default in plan:
-                content = getattr(value, name)
-                if content != default:
-                    entry[name] = write(content)
+            return take(value)
         except (ValueError, TypeError) as error:
-            raise BadEventError(f"{cls.__name__}.{name}: {error}") from error
-        return entry
+            contents = {name: getattr(value, name) for name in kinds}
+            raise _explained(cls, writers, contents, error) from error
 
-    return _Kind(encode, _decoder(cls, kinds))
+    return encode
+
+
+def _same(kinds: Mapping[str, _Kind]) -> dict[str, type]:
+    return {name: kind.same for name, kind in kinds.items() if kind.same is not None}
 
 
 def _decoder(cls: Any, kinds: Mapping[str, _Kind]) -> Callable[[Any], Any]:
@@ -155,7 +159,6 @@ def _decoder(cls: Any, kinds: Mapping[str, _Kind]) -> Callable[[Any], Any]:
     For each such row of fields one function is compiled that reads them and leaves the others at their defaults.
     """
     readers = {name: kind.decode for name, kind in kinds.items()}
-    same = {name: kind.same for name, kind in kinds.items() if kind.same is not None}
     makers: dict[tuple[str, ...], Callable[..., Any]] = {}
 
     def decode(entry: Any) -> Any:
@@ -163,7 +166,7 @@ def _decoder(cls: Any, kinds: Mapping[str, _Kind]) -> Callable[[Any], Any]:
             raise BadEventError(f"{cls.__name__} is an object")
         names = tuple(entry)
         try:
-            make = makers.get(names) or makers.setdefault(names, maker(cls, names, readers, same))
+            make = makers.get(names) or makers.setdefault(names, maker(cls, names, readers, _same(kinds)))
             return make(*entry.values())
         except KeyError as error:
             raise BadEventError(f"{cls.__name__} has no field {error}") from None
@@ -174,20 +177,15 @@ def _decoder(cls: Any, kinds: Mapping[str, _Kind]) -> Callable[[Any], Any]:
 
 
 def _explained(
-    cls: Any, readers: Mapping[str, Any], entry: Mapping[str, Any], error: Exception
+    cls: Any, ways: Mapping[str, Callable[[Any], Any]], contents: Mapping[str, Any], error: Exception
 ) -> BadEventError:
     """The error with the name of the field that it is about."""
-    for name, content in entry.items():
+    for name, content in contents.items():
         try:
-            readers[name](content)
+            ways[name](content)
         except (ValueError, TypeError, OverflowError) as its_error:
             return BadEventError(f"{cls.__name__}.{name}: {its_error}")
     return BadEventError(f"{cls.__name__}: {error}")
-
-
-def _defaults_of(cls: type) -> dict[str, Any]:
-    made = {each.name: each.default_factory() for each in fields(cls) if each.default_factory is not MISSING}
-    return {**{each.name: each.default for each in fields(cls) if each.default is not MISSING}, **made}
 
 
 def _optional(inner: _Kind) -> _Kind:
@@ -243,11 +241,14 @@ class _Table(dict[str, Any]):
 def _id(parse: Callable[[str], Any]) -> _Kind:
     """An id as it is printed, which must be parsed to the same again."""
     table = _Table(parse)
+    texts: dict[Any, str] = {}
 
     def encode(value: Any) -> str:
-        text = str(value)
-        if table[text] != value:
-            raise ValueError(f"{value!r} is no id")
+        text = texts.get(value)
+        if text is None:
+            if table[text := str(value)] != value:
+                raise ValueError(f"{value!r} is no id")
+            texts[value] = text
         return text
 
     return _Kind(encode, table.__getitem__)
