@@ -135,9 +135,12 @@ def _mends(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:
                 yield from _own_ends(case, own, verdict)
             elif fits(verdict.group, case.requirement.shape, _after_end_of(case, verdict.group, job)):
                 yield Change(kind=ChangeKind.JOB_ENDS, subject=job)
-    if verdict.kind in (ReasonKind.UNHEALTHY, ReasonKind.COOLDOWN) and verdict.lacking.bit_count() == 1:
-        worker = case.context.fleet.workers[first_of(verdict.lacking)]
-        yield Change(kind=_recovery(worker), subject=worker.id)
+    if verdict.kind in (ReasonKind.UNHEALTHY, ReasonKind.COOLDOWN):
+        position = first_of(verdict.lacking)
+        ready = case.requirement.eligible & case.had_room | 1 << position
+        if fits(verdict.group, case.requirement.shape, ready):
+            worker = case.context.fleet.workers[position]
+            yield Change(kind=_recovery(worker), subject=worker.id)
 
 
 def _own_ends(case: Case, own: JobId, verdict: Verdict) -> Iterator[Change]:

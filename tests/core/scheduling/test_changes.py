@@ -77,6 +77,16 @@ CHANGES: list[tuple[str, list[Worker], Job]] = [
     ("", change(tpu_slice("a"), 2, draining=True, condition=WorkerCondition.SUSPECT), gang("g")),
     ("", change(tpu_slice("a"), 2, draining=True, unschedulable=True, reason="odd"), gang("g")),
     ("", [busy(replace(host("w"), draining=True), cpu=16)], job("j")),
+    (
+        "rack group r fits after `iris worker uncordon b`",
+        [host("a", rack="r"), *(replace(host(name, rack="r"), draining=True) for name in "bc")],
+        gang("g", tpu=None, by="rack", replicas=2),
+    ),
+    (
+        "",
+        [host("a", rack="r"), *(replace(host(name, rack="r"), draining=True) for name in "bc")],
+        gang("g", tpu=None, by="rack", replicas=3),
+    ),
     ("", [busy(busy(host("w"), "j", cpu=8), "j", cpu=8)], job("j", cpu=16)),
     (
         "slice b frees when job old ends",
