@@ -15,7 +15,7 @@ VALUED = frozenset({"--config", "--state-dir", "--lock-timeout"})
 
 # In the order of --help: each module `cli/NAME.py` has `register(app)`.
 COMMANDS = ("launch", "status", "schedule", "watch", "cancel", "logs", "wait", "why", "history", "workers")
-SETUP_COMMANDS = ("worker", "init", "config", "doctor", "log", "demo")
+SETUP_COMMANDS = ("worker", "init", "config", "doctor", "log", "gc", "demo")
 
 
 def main() -> None:

@@ -125,6 +125,18 @@ class ReapReport:
     tokens: tuple[Token, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageReport:
+    """How many bytes the files of attempts take on a worker, of those that it was asked about and that have any."""
+
+    worker: WorkerId
+    boot_id: str
+    incarnation: str
+    clock: float = 0.0
+    uptime: float = 0.0
+    sizes: tuple[tuple[Token, int], ...] = ()
+
+
 class LockFile(StrEnum):
     """The lock file of the TPU library on a worker, which a killed program leaves behind."""
 

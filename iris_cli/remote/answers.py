@@ -18,6 +18,7 @@ from iris_cli.core.observations import (
     ReapReport,
     RemoteState,
     UnwedgeReport,
+    UsageReport,
     WorkerReport,
 )
 from iris_cli.remote.frames import Frame, broken
@@ -46,6 +47,7 @@ _TEXT = re.compile(
 _HOLDER = re.compile(rf"C ({_NUMBER}) ({_NUMBER}) (-|[0-9a-f]{{32}})")
 _LOCK = re.compile(rf"F (none|held|stale|foreign) ({_NUMBER})")
 _TOKEN = re.compile(r"K ([0-9a-f]{32})")
+_USAGE = re.compile(rf"U ([0-9a-f]{{32}}) ({_NUMBER})")
 _VARIABLE = re.compile(r"[A-Z_]{1,40}")
 
 _SLACK = 60 * 100
@@ -159,6 +161,23 @@ def reap_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> Reap
         clock=clock,
         uptime=uptime / 100,
         tokens=tuple(said),
+    )
+
+
+def usage_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> UsageReport:
+    """The answer to `usage`: how much the files of these tokens take. Raises NoAnswer."""
+    clock, uptime, records = _records(frame, 0)
+    matches = [_USAGE.fullmatch(record.line) for record in records]
+    sizes = {Token(match[1]): int(match[2]) << 10 for match in matches if match is not None}
+    if len(sizes) != len(records) or not set(sizes) <= set(tokens):
+        raise broken("the answer is not about the attempts that were asked for")
+    return UsageReport(
+        worker=worker,
+        boot_id=frame.boot_id,
+        incarnation=frame.incarnation,
+        clock=clock,
+        uptime=uptime / 100,
+        sizes=tuple(sizes.items()),
     )
 
 

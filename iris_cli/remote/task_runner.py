@@ -15,6 +15,7 @@ from iris_cli.core.observations import (
     ReapReport,
     Silence,
     UnwedgeReport,
+    UsageReport,
     WorkerReport,
 )
 from iris_cli.remote.answers import (
@@ -23,6 +24,7 @@ from iris_cli.remote.answers import (
     probe_report,
     reap_report,
     unwedge_report,
+    usage_report,
     worker_report,
 )
 from iris_cli.remote.frames import Frame, broken, parse_frame
@@ -47,6 +49,7 @@ _ROOM_PER_ATTEMPT = 8 << 10
 _ROOM_FOR_TOKENS = 1 << 20
 _REAP_PATIENCE = 2.0  # longer than it waits for the files to go
 _PROBE_PATIENCE = 5.0  # a probe asks the metadata server, too
+_USAGE_PATIENCE = 30.0  # every file is looked at, maybe on a cold disk
 _UNWEDGE_PATIENCE = 10.0  # every process is looked into, and every attempt
 
 
@@ -201,6 +204,17 @@ class TaskRunner:
         try:
             frame = self._ask(target, "reap", call, room=64 * len(tokens), patience=_REAP_PATIENCE)
             return reap_report(frame, target.worker, tokens)
+        except NoAnswer as silence:
+            return silence.silence(target.worker)
+
+    def usage(self, target: Target, tokens: Sequence[Token]) -> UsageReport | Silence:
+        """How much room the files of these attempts take there: what `reap` would free. Changes nothing."""
+        tokens = _unique(tokens)
+        call = [self._open(target), "begin_frame", f"tell_usage {' '.join(tokens)}", "end_frame"]
+        try:
+            room = 64 * len(tokens)
+            frame = self._ask(target, "usage", call, room=room, patience=_USAGE_PATIENCE)
+            return usage_report(frame, target.worker, tokens)
         except NoAnswer as silence:
             return silence.silence(target.worker)
 

@@ -34,6 +34,7 @@ _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
         "logs": ("host", "report", "logs"),
         "unwedge": ("report", "unwedge"),
         "reap": (*_PROCESSES, "fence", "report", "reap"),
+        "usage": ("host", "report", "reap", "usage"),
     }
 )
 _LASTING: Mapping[str, Sequence[str]] = MappingProxyType(

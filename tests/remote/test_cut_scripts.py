@@ -55,6 +55,7 @@ def scripts_of_every_call(host: WorkerHost, tmp_path: Path, bystander: int) -> l
     host.runner.poll(host.target, [prepared])
     host.runner.logs(host.target, prepared, stream="out", offset=0, limit=10)
     host.runner.reap(host.target, [prepared])
+    host.runner.usage(host.target, [prepared])
     host.runner.probe(host.target)
     stray = Holder(boot_id=host.boot_id, pid=bystander, start=int(start_ticks(bystander)))
     host.runner.unwedge(host.target, keep=[plain.token], clear=[stray, prepared], grace=0.0)

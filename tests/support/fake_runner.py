@@ -34,6 +34,7 @@ from iris_cli.core.observations import (
     Silence,
     SilenceKind,
     UnwedgeReport,
+    UsageReport,
     WorkerReport,
 )
 from iris_cli.core.task import Attempt, Task
@@ -46,6 +47,8 @@ from iris_cli.remote.transport import Target
 
 S = RemoteState
 T = TypeVar("T")
+SIZE = 4096
+"""Bytes that the files of any attempt take."""
 _OVER = (S.EXITED, S.CANCELLED, S.NOSTART, S.LOST, S.STOPPED)
 
 
@@ -247,6 +250,19 @@ class FakeRunner:
             tokens=gone,
         )
         return self._answer(host, "reap", answer)
+
+    def usage(self, target: Target, tokens: Sequence[Token]) -> UsageReport | Silence:
+        host = self.hosts[target.worker]
+        there = [token for token in tokens if token in host.tokens and token not in host.reaped]
+        report = host.report(())
+        answer = UsageReport(
+            worker=report.worker,
+            boot_id=report.boot_id,
+            incarnation=report.incarnation,
+            clock=report.clock,
+            sizes=tuple((token, SIZE) for token in there),
+        )
+        return self._answer(host, "usage", answer)
 
     def _prepare(self, host: Host, request: LaunchRequest, cut: str) -> None:
         entry = host.tokens.setdefault(request.token, Entry(S.PREPARING, half=True))

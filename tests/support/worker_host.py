@@ -127,6 +127,12 @@ class WorkerHost:
         assert not isinstance(answer, Silence), answer
         return set(answer.tokens)
 
+    def usage(self, *tokens: Token) -> dict[Token, int]:
+        """How many bytes each of these takes."""
+        answer = self.runner.usage(self.target, tokens)
+        assert not isinstance(answer, Silence), answer
+        return dict(answer.sizes)
+
     def output(self, token: Token, stream: str = "out") -> bytes:
         """All that it has written, through the product's own call."""
         data = b""

@@ -34,6 +34,18 @@ def due(
     return tuple(takewhile(lambda attempt: _ended_at(cluster, attempt) <= latest, outputs.first))
 
 
+def ended_before(cluster: Cluster, worker: Worker, latest: float) -> tuple[AttemptId, ...]:
+    """Which attempts ended there up to that time and still have files, the oldest first: those that may be removed.
+
+    Of what lives, may live or was only presumed gone none is among them.
+    """
+    outputs = cluster.outputs.get(worker.id)
+    if outputs is None:
+        return ()
+    latest -= abs(worker.skew)
+    return tuple(each for each in outputs.attempts if _ended_at(cluster, each) <= latest)
+
+
 def told(
     draft: Draft, worker: WorkerId, asked: Sequence[AttemptId], reaped: Collection[AttemptId] = ()
 ) -> None:

@@ -1,0 +1,63 @@
+"""`iris gc`: remove what is left of work that is over."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode
+
+_EXAMPLES = """Examples:
+
+  iris gc --dry-run
+
+  iris gc --older-than 7d --yes
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog=_EXAMPLES)(gc)
+
+
+def gc(
+    context: typer.Context,
+    older_than: Annotated[
+        str, typer.Option(help="Keep what ended, or was written, more recently than this.")
+    ] = "0s",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what there is; remove nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it without asking.")] = False,
+) -> int:
+    """Show how much room ended attempts take on their workers, and old files here; remove them if you say so.
+
+    Of attempts that live, or that may, nothing is touched; how the others ended stays in the log.
+    """
+    from iris_cli.core.units import format_memory, parse_duration
+    from iris_cli.ops import gc as operation
+    from iris_cli.render import gc as render
+
+    iris: Context = context.obj
+    session = iris.session("iris gc")
+    found = operation.find(session, parse_duration(older_than))
+    if not iris.output.as_json:
+        render.show(iris.output, found)
+    done = (
+        found.anything and not dry_run and (yes or _consents(iris, f"Remove {format_memory(found.bytes)}?"))
+    )
+    if done:
+        found = operation.remove(session, found)
+        if not iris.output.as_json:
+            render.show_removed(iris.output, found)
+    if iris.output.as_json:
+        iris.output.document(render.document(found))
+    return ExitCode.UNREACHABLE if any(each.silent for each in found.workers) else ExitCode.OK
+
+
+def _consents(iris: Context, question: str) -> bool:
+    """Ask, where somebody can answer."""
+    if iris.output.as_json or not sys.stdin.isatty():
+        iris.output.message("nothing was removed; --yes removes it")
+        return False
+    return typer.confirm(question, err=True)

@@ -1,0 +1,173 @@
+"""What is left of work that is over: files of ended attempts on workers, and files that nobody reads in the state.
+
+First it is found and measured, then, with the operator's consent, removed. Nothing of an attempt that lives, or of
+which it isn't proven that it is over, is ever among it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import takewhile
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import dataclass, field, replace
+from iris_cli.core.ids import AttemptId, WorkerId
+from iris_cli.core.lifecycle import reaping
+from iris_cli.core.observations import Silence, UsageReport
+from iris_cli.core.outputs import BATCH
+from iris_cli.core.task import AttemptState
+from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.journal.leftovers import Leftover, leftovers, remove_leftover
+from iris_cli.ops import observe
+from iris_cli.ops.calls import Call
+from iris_cli.ops.observe import Answer
+from iris_cli.ops.session import Session
+
+_UNSURE = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFiles:
+    """What attempts that have ended left on one worker, in bytes by attempt.
+
+    `removed` are those that are gone by now, `left` those that were asked for and take longer. `problem` says why
+    it isn't known, or can't be removed now; `silent`: the worker did not answer.
+    """
+
+    worker: WorkerId
+    sizes: Mapping[AttemptId, int]
+    removed: tuple[AttemptId, ...] = ()
+    left: tuple[AttemptId, ...] = ()
+    problem: str = ""
+    silent: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.sizes.values())
+
+    @property
+    def bytes_removed(self) -> int:
+        return sum(self.sizes[attempt] for attempt in self.removed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Garbage:
+    """Everything that was found; `files` are in the state directory."""
+
+    workers: tuple[WorkerFiles, ...] = ()
+    files: tuple[Leftover, ...] = ()
+    messages: tuple[str, ...] = field(default=())
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.bytes for each in self.workers) + sum(each.bytes for each in self.files)
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is something that can be removed now."""
+        return bool(self.files) or any(each.sizes and not each.problem for each in self.workers)
+
+
+def find(session: Session, older_than: float = 0.0) -> Garbage:
+    """Ask every worker how much room its ended attempts take, and look through the state directory.
+
+    Only what ended, or was written, more than `older_than` seconds ago.
+    """
+    cluster = session.view()
+    now = session.clock.now()
+    workers = [
+        (worker, ended)
+        for worker in cluster.workers.values()
+        if (ended := reaping.ended_before(cluster, worker, now - older_than))
+    ]
+    found = [
+        each
+        for batch in session.fan_out(workers, lambda item: _measure(session, cluster, *item))
+        for each in batch
+    ]
+    order = {worker.id: place for place, (worker, _) in enumerate(workers)}
+    return Garbage(
+        workers=tuple(sorted(found, key=lambda each: order[each.worker])),
+        files=leftovers(session.state.path, now - older_than),
+        messages=tuple(session.messages),
+    )
+
+
+def _measure(session: Session, cluster: Cluster, worker: Worker, ended: Sequence[AttemptId]) -> WorkerFiles:
+    """In a thread of its own."""
+    nothing = WorkerFiles(worker=worker.id, sizes=dict.fromkeys(ended, 0))
+    if worker.condition in _UNSURE:
+        return replace(nothing, problem=f"it is {worker.condition}: iris worker probe {worker.id}")
+    sizes: dict[AttemptId, int] = {}
+    for start in range(0, len(ended), BATCH):
+        tokens = {cluster.attempt(each).token: each for each in ended[start : start + BATCH]}
+        said = session.runner.usage(session.target(worker), list(tokens))
+        if isinstance(said, Silence):
+            return replace(nothing, problem=f"no answer: {said.detail}", silent=True)
+        if not _same(worker, said):
+            return replace(nothing, problem=_ANOTHER)
+        sizes |= {attempt: dict(said.sizes).get(token, 0) for token, attempt in tokens.items()}
+    return replace(nothing, sizes=sizes)
+
+
+_ANOTHER = "another boot or machine answers than the one in the log: iris schedule --once"
+
+
+def _same(worker: Worker, said: UsageReport) -> bool:
+    return (said.boot_id, said.incarnation) == (worker.boot_id, worker.incarnation)
+
+
+def remove(session: Session, found: Garbage) -> Garbage:
+    """Remove what was found: on workers as far as they are reached, a few attempts of each at a time.
+
+    Raises LockedError, LogDamagedError and NotWritableError, for what is gone from workers goes into the log.
+    """
+    rows = {each.worker: each for each in found.workers}
+    asked: dict[WorkerId, set[AttemptId]] = {worker: set() for worker in rows}
+    while calls := _next_calls(session, rows, asked):
+        for batch in session.fan_out(calls, lambda call: _reap(session, call)):
+            with session.transaction() as draft:
+                observe.weigh(session, draft, batch)
+            for answer in batch:
+                worker, attempts = answer.known.worker, tuple(answer.known.reaped.values())
+                asked[worker].update(attempts)
+                rows[worker] = _told(session.cluster, rows[worker], answer, attempts)
+    files = tuple(remove_leftover(each) for each in found.files)
+    return replace(found, workers=tuple(rows.values()), files=files)
+
+
+def _next_calls(
+    session: Session, rows: dict[WorkerId, WorkerFiles], asked: Mapping[WorkerId, set[AttemptId]]
+) -> list[Call]:
+    """What to ask of each worker next: the oldest attempts there, as far as they are among those that were found."""
+    cluster = session.view()
+    calls = []
+    for row in rows.values():
+        wanted = row.sizes.keys() - asked[row.worker]
+        if row.problem or not wanted or row.worker not in cluster.workers:
+            continue
+        outputs = cluster.outputs.get(row.worker)
+        batch = tuple(takewhile(wanted.__contains__, outputs.first)) if outputs is not None else ()
+        if any(attempt.state is not AttemptState.RUNNING for _, attempt in cluster.live_on(row.worker)):
+            rows[row.worker] = replace(row, problem="something is being started or stopped there: try again")
+        elif batch:
+            reaped = {cluster.attempt(attempt).token: attempt for attempt in batch}
+            known = replace(observe.known_of(cluster, row.worker), reaped=reaped)
+            target = session.target(cluster.workers[row.worker])
+            calls.append(Call(known=known, act=partial(session.runner.reap, target, list(reaped))))
+    return calls
+
+
+def _reap(session: Session, call: Call) -> Answer:
+    """In a thread of its own."""
+    asked_at = session.clock.now()
+    return observe.heard(session, call.known, asked_at, call.act())
+
+
+def _told(cluster: Cluster, row: WorkerFiles, answer: Answer, attempts: tuple[AttemptId, ...]) -> WorkerFiles:
+    if isinstance(answer.seen, Silence):
+        return replace(row, problem=f"no answer: {answer.seen.detail}", silent=True)
+    gone = tuple(each for each in attempts if cluster.attempt(each).reaped_at is not None)
+    left = tuple(each for each in attempts if each not in gone)
+    return replace(row, removed=(*row.removed, *gone), left=(*row.left, *left))

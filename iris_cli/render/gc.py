@@ -1,0 +1,76 @@
+"""What is left of work that is over, in bytes, and what became of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iris_cli.core.units import count, format_memory
+from iris_cli.ops.gc import Garbage, WorkerFiles
+from iris_cli.render.console import Output
+
+
+def show(output: Output, found: Garbage) -> None:
+    """Each worker and each file with its bytes, and their sum."""
+    for message in found.messages:
+        output.message(message)
+    for row in found.workers:
+        output.line(f"{row.worker}: {row.problem or _size(row)}")
+    for file in found.files:
+        output.line(f"{file.path}: {file.what}, {format_memory(file.bytes)}")
+    if found.workers or found.files:
+        output.line(f"in all: {format_memory(found.bytes)}")
+    else:
+        output.line("nothing is left of what is over")
+
+
+def show_removed(output: Output, found: Garbage) -> None:
+    """What is gone, what takes longer, and what could not be removed."""
+    for row in found.workers:
+        if row.problem:
+            output.line(f"{row.worker}: {row.problem}")
+        elif row.left:
+            output.line(
+                f"{row.worker}: {count(len(row.left), 'attempt')} still being removed: see again later"
+            )
+    for file in found.files:
+        if file.problem:
+            output.line(f"{file.path}: {file.problem}")
+    output.line(f"removed {format_memory(_removed(found))}")
+
+
+def document(found: Garbage) -> dict[str, Any]:
+    return {
+        "workers": [
+            {
+                "worker": row.worker,
+                "attempts": [str(each) for each in row.sizes],
+                "bytes": row.bytes,
+                "removed": [str(each) for each in row.removed],
+                "left": [str(each) for each in row.left],
+                "problem": row.problem,
+            }
+            for row in found.workers
+        ],
+        "files": [
+            {
+                "path": str(file.path),
+                "what": file.what,
+                "bytes": file.bytes,
+                "removed": file.removed,
+                "problem": file.problem,
+            }
+            for file in found.files
+        ],
+        "bytes": found.bytes,
+        "bytes_removed": _removed(found),
+        "messages": list(found.messages),
+    }
+
+
+def _size(row: WorkerFiles) -> str:
+    return f"{count(len(row.sizes), 'ended attempt')}, {format_memory(row.bytes)}"
+
+
+def _removed(found: Garbage) -> int:
+    files = sum(file.bytes for file in found.files if file.removed)
+    return files + sum(row.bytes_removed for row in found.workers)

@@ -1,0 +1,174 @@
+"""`iris gc`: what ended attempts left is measured, then removed; of what lives, or may, nothing is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.observations import SilenceKind
+from iris_cli.ops import gc
+from iris_cli.ops.cancel import cancel
+from tests.support.fake_runner import SIZE, Host, Site
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """Two workers: on one a task has ended and another runs, on the other two have ended."""
+    site = Site(tmp_path, "w", "v")
+    for name in ("a", "b", "c", "d"):
+        site.launch(name)
+        site.cycle()
+    for host in site.hosts.values():
+        for entry in host.tokens.values():
+            if entry.name != "d/task-0":
+                host.exits(entry.name.removesuffix("/task-0"))
+    site.cycle(15)
+    return site
+
+
+def host_of(site: Site, job: str) -> Host:
+    return site.hosts[site.attempt(job).worker]
+
+
+def reaped(site: Site) -> dict[str, bool]:
+    return {job: site.attempt(job).reaped_at is not None for job in "abcd"}
+
+
+def test_what_is_found_is_told_by_worker_and_nothing_is_changed(site: Site) -> None:
+    found = gc.find(site.session())
+    assert found.bytes == 3 * SIZE
+    assert {each.task.job for row in found.workers for each in row.sizes} == {"a", "b", "c"}
+    assert not any(reaped(site).values())
+    assert not any(host.reaped for host in site.hosts.values())
+
+
+def test_what_was_found_is_removed_and_what_runs_stays(site: Site) -> None:
+    session = site.session()
+    done = gc.remove(session, gc.find(session))
+    assert reaped(site) == {"a": True, "b": True, "c": True, "d": False}
+    assert sum(row.bytes_removed for row in done.workers) == 3 * SIZE
+    assert site.attempt("d").token not in host_of(site, "d").reaped
+    assert host_of(site, "d").running == ["d/task-0"]
+    again = gc.find(site.session())
+    assert (again.workers, again.anything) == ((), False)
+
+
+def test_more_than_one_call_can_take_are_all_removed(tmp_path: Path) -> None:
+    site = Site(tmp_path, "w")
+    for number in range(70):
+        site.launch(f"job{number}")
+        site.cycle()
+        site.hosts["w"].exits(f"job{number}")
+        site.cycle(15)
+    session = site.session()
+    done = gc.remove(session, gc.find(session))
+    assert len(done.workers[0].removed) == 70
+    assert site.hosts["w"].calls.count("reap") == 3
+
+
+def test_a_worker_that_does_not_answer_is_told_and_hinders_no_other(site: Site) -> None:
+    silent = host_of(site, "a")
+    silent.silence = SilenceKind.UNREACHABLE
+    session = site.session()
+    found = gc.find(session)
+    (row,) = [row for row in found.workers if row.silent]
+    assert row.worker == silent.name
+    assert row.problem.startswith("no answer")
+    gc.remove(session, found)
+    gone = {job for job, is_gone in reaped(site).items() if is_gone}
+    assert gone == {job for job in "abc" if host_of(site, job) is not silent}
+
+
+def test_a_worker_that_falls_silent_meanwhile_is_told_too(site: Site) -> None:
+    session = site.session()
+    found = gc.find(session)
+    silent = host_of(site, "a")
+    silent.silence, silent.sent = SilenceKind.TIMEOUT, True
+    done = gc.remove(session, found)
+    assert [row.worker for row in done.workers if row.silent] == [silent.name]
+
+
+def test_what_takes_longer_is_told_and_asked_for_once(site: Site) -> None:
+    busy = site.attempt("a").token
+    host_of(site, "a").busy_files.add(busy)
+    session = site.session()
+    done = gc.remove(session, gc.find(session))
+    assert [str(each) for row in done.workers for each in row.left] == ["a/task-0/attempt-0"]
+    assert not reaped(site)["a"]
+    host_of(site, "a").busy_files.clear()
+    session = site.session()
+    gc.remove(session, gc.find(session))
+    assert reaped(site)["a"]
+
+
+def test_a_machine_that_is_not_the_one_in_the_log_is_left_alone(site: Site) -> None:
+    host = host_of(site, "a")
+    host.incarnation = "another"
+    session = site.session()
+    found = gc.find(session)
+    gc.remove(session, found)
+    assert not host.reaped
+    assert any("another boot or machine" in row.problem for row in found.workers)
+
+
+def test_a_worker_that_was_re_created_between_the_two_looks_tells_nothing_of_the_old_one(site: Site) -> None:
+    session = site.session()
+    found = gc.find(session)
+    host_of(site, "a").incarnation = "another"
+    gc.remove(session, found)
+    assert not reaped(site)["a"]
+
+
+def test_while_something_is_being_stopped_nothing_is_removed_there(site: Site) -> None:
+    host = host_of(site, "d")
+    session = site.session()
+    found = gc.find(session)
+    host.unkillable = True
+    cancel(site.session(), ["d"])
+    done = gc.remove(session, found)
+    problems = {row.worker: row.problem for row in done.workers}
+    assert "started or stopped" in problems[site.attempt("d").worker]
+
+
+def test_what_ended_lately_is_kept_if_asked_for(site: Site) -> None:
+    assert gc.find(site.session(), older_than=3600.0).workers == ()
+    site.cycle(3600)
+    assert gc.find(site.session(), older_than=3600.0).bytes == 3 * SIZE
+
+
+def test_files_that_nobody_reads_go_from_the_state_directory_and_only_they(
+    site: Site, tmp_path: Path
+) -> None:
+    session = site.session()
+    state = session.state.path
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("mine")
+    (state / "torn-20261120T140309.120Z").write_bytes(b"x" * 5000)
+    (state / "events.jsonl.damaged-20261120T140309.120Z").write_bytes(b"x" * 5000)
+    (state / "archive").mkdir(mode=0o700)
+    (state / "archive/events-000000000001-000000000002.jsonl.gz.old-20261120T140309.120Z").touch()
+    (state / "logs/train").mkdir(parents=True)
+    (state / "logs/train/0.out").write_text("hello")
+    (state / "logs/link").symlink_to(precious)
+    (state / "torn-link").symlink_to(precious / "file")
+    keep = {"events.jsonl", "HEAD", "lock", "lock.json", "heartbeat.json", "archive", "logs", "torn-link"}
+    late = site.clock.now() - 10
+    for path in state.rglob("*"):
+        os.utime(path, (late, late), follow_symlinks=False)
+    found = gc.find(session)
+    assert {each.path.name for each in found.files} == {
+        "torn-20261120T140309.120Z",
+        "events.jsonl.damaged-20261120T140309.120Z",
+        "events-000000000001-000000000002.jsonl.gz.old-20261120T140309.120Z",
+        "train",
+        "link",
+    }
+    assert sum(each.bytes for each in found.files) >= 10_000
+    done = gc.remove(session, found)
+    assert all(each.removed for each in done.files)
+    assert {path.name for path in state.iterdir()} <= keep
+    assert list((state / "logs").iterdir()) == list((state / "archive").iterdir()) == []
+    assert (precious / "file").read_text() == "mine"
