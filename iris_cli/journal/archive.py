@@ -152,7 +152,7 @@ def missing(end: Position, first: int, file: str) -> Fault | None:
     what = f"it begins with seq {first}, but what stands before ends at seq {end.seq}"
     if first > end.seq + 1:
         what = f"the archive lacks seq {end.seq + 1} to {first - 1}, which went before this line"
-    return fault_at(continued(end), file, what)
+    return replace(fault_at(continued(end), file, what), kind=FaultKind.MISSING)
 
 
 def in_segment(fault: Fault, segment: Segment) -> Fault:

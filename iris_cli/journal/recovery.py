@@ -37,7 +37,7 @@ def damage_of(log: Path, loaded: Loaded) -> Damage | None:
     place = log.parent / fault.file if fault is not None else log
     if fault is not None and fault.kind is FaultKind.NEWER:
         return Damage(what=f"{place} is too new, {fault}", hint=_UPGRADE, readable=end.line > 0)
-    if fault is not None and fault.kind is FaultKind.DAMAGED:
+    if fault is not None and fault.kind in (FaultKind.DAMAGED, FaultKind.MISSING):
         return Damage(what=f"{place} is damaged, {fault}", hint=_SALVAGE)
     if head is None:
         return None

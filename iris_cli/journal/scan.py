@@ -25,6 +25,9 @@ class FaultKind(StrEnum):
     DAMAGED = "damaged"
     NEWER = "newer"  # good, but written by a newer program
     FOREIGN = "foreign"  # good, but HEAD is that of another log
+    LOST = "lost"  # HEAD names a line that isn't there, or is another one
+    HEAD = "head"  # good, but HEAD contradicts itself
+    MISSING = "missing"  # the archive lacks what went before this line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

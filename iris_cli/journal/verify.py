@@ -202,8 +202,9 @@ def _next_good(
 
 def _findings_of_head(head: Head, end: Position, crc_at_head: str) -> list[Fault]:
     """What contradicts HEAD. `crc_at_head` is that of the line that HEAD names, '' if it can't be read."""
-    kind = FaultKind.DAMAGED
+    kind = FaultKind.LOST
     if head.crc == end.crc and head != head_at(end):
+        kind = FaultKind.HEAD
         what = f"HEAD is damaged: it names this line, but not as seq {end.seq} of this log; move HEAD away"
     elif end.header is not None and end.header.cluster_id != head.cluster_id:
         kind, what = FaultKind.FOREIGN, "HEAD belongs to the log of another cluster"

@@ -13,9 +13,9 @@ from iris_cli.core.units import count, format_duration
 from iris_cli.errors import ConfigError, ExitCode, IrisError, NotFoundError
 from iris_cli.journal.access import check_writable, network_file_system
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.journal.verify import verify
 from iris_cli.ops.findings import Finding, failed_by, failure, fine, warning
 from iris_cli.ops.host_checks import all_workers, check_hosts
+from iris_cli.ops.log_checks import check_log
 from iris_cli.ops.session import Session
 from iris_cli.ops.view import CycleAge, cycle_age
 
@@ -93,26 +93,6 @@ def check_state(state: StateDir) -> Iterator[Finding]:
             "state",
             f"{state.path} is on {kind}, where locks may not hold",
             "name a local directory with --state-dir",
-        )
-
-
-def check_log(state: StateDir) -> Iterator[Finding]:
-    """Whether every line of the event log can be believed, and whether it goes as far as HEAD says."""
-    try:
-        verdict = verify(state.path)
-    except NotFoundError:
-        yield fine("log", "there is none yet")
-        return
-    except IrisError as error:
-        yield failed_by("log", error)
-        return
-    for fault in verdict.findings:
-        yield failure("log", str(fault), "iris log verify, then: iris log salvage", ExitCode.LOG_DAMAGED)
-    if verdict.ok:
-        yield fine("log", f"{count(verdict.records, 'transaction')}, all sound")
-    if verdict.unfinished is not None:
-        yield warning(
-            "log", f"{verdict.unfinished}", "nothing to do: the next command that writes sets it aside"
         )
 
 

@@ -1,0 +1,122 @@
+"""What `iris doctor` says of each thing that can be wrong with the log: the command that mends it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from iris_cli.errors import ExitCode
+from iris_cli.journal.scan import Fault, FaultKind
+from iris_cli.journal.verify import verify
+from iris_cli.ops.findings import Level
+from iris_cli.ops.log_checks import check_log, fix_of
+from tests.journal.samples import filled, state_in
+from tests.journal.test_record import sealed
+
+COUNT = 12
+
+
+def damaged(path: Path) -> None:
+    log = path / "events.jsonl"
+    log.write_bytes(log.read_bytes().replace(b'"w3"', b'"w4"'))
+
+
+def torn(path: Path) -> None:
+    with (path / "events.jsonl").open("ab") as log:
+        log.write(b'{"seq":13')
+
+
+def shorter_than_head(path: Path) -> None:
+    log = path / "events.jsonl"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-2]))
+
+
+def too_new(path: Path) -> None:
+    log = path / "events.jsonl"
+    prev = json.loads(log.read_bytes().splitlines()[-1])["crc"]
+    entry = {"seq": COUNT + 1, "prev": prev, "at": "2026-11-21T12:00:00.000Z", "actor": "me"}
+    strange = sealed(json.dumps(entry | {"events": [{"type": "MoonPhaseChanged"}]})[:-1]) + b"\n"
+    log.write_bytes(log.read_bytes() + strange)
+
+
+def foreign(path: Path) -> None:
+    other = filled(path.with_name("other"), COUNT + 2)
+    (path / "events.jsonl").write_bytes((other.path / "events.jsonl").read_bytes())
+
+
+def head_contradicts_itself(path: Path) -> None:
+    head = json.loads((path / "HEAD").read_text())
+    (path / "HEAD").write_text(json.dumps(head | {"seq": 99}))
+
+
+def segment_missing(path: Path) -> None:
+    state_in(path).compact("iris log compact")
+    next((path / "archive").iterdir()).unlink()
+
+
+def segment_damaged(path: Path) -> None:
+    state_in(path).compact("iris log compact")
+    segment = next((path / "archive").iterdir())
+    segment.write_bytes(segment.read_bytes()[:-20])
+
+
+def log_missing(path: Path) -> None:
+    state_in(path).compact("iris log compact")
+    (path / "events.jsonl").unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind", "fix"),
+    [
+        (damaged, FaultKind.DAMAGED, "iris log salvage"),
+        (shorter_than_head, FaultKind.LOST, "iris log salvage --accept-loss"),
+        (too_new, FaultKind.NEWER, "pip install --upgrade"),
+        (foreign, FaultKind.FOREIGN, "iris --state-dir"),
+        (head_contradicts_itself, FaultKind.HEAD, "mv {path}/HEAD {path}/HEAD.damaged"),
+        (segment_missing, FaultKind.MISSING, "put what is missing back into {path}/archive"),
+        (segment_damaged, FaultKind.DAMAGED, "cp -a {path} {path}.copy"),
+        (log_missing, FaultKind.DAMAGED, "iris log salvage"),
+    ],
+    ids=lambda each: getattr(each, "__name__", None),
+)
+def test_each_verdict_on_the_log_has_its_fix(
+    tmp_path: Path, spoil: Callable[[Path], None], kind: FaultKind, fix: str
+) -> None:
+    path = filled(tmp_path / "state", COUNT).path
+    spoil(path)
+    assert verify(path).findings[0].kind is kind
+    first = next(check_log(state_in(path)))
+    assert (first.level, first.code) == (Level.FAIL, ExitCode.LOG_DAMAGED)
+    assert fix.format(path=path) in first.fix
+
+
+def test_an_unfinished_line_needs_nothing(tmp_path: Path) -> None:
+    path = filled(tmp_path / "state", COUNT).path
+    torn(path)
+    levels = [(each.level, each.fix) for each in check_log(state_in(path))]
+    assert levels == [(Level.OK, ""), (Level.WARN, levels[1][1])]
+    assert levels[1][1].startswith("nothing to do")
+
+
+def test_a_path_in_a_command_is_quoted(tmp_path: Path) -> None:
+    path = filled(tmp_path / "my state", COUNT).path
+    head_contradicts_itself(path)
+    assert f"mv '{path}/HEAD' '{path}/HEAD.damaged'" in next(check_log(state_in(path))).fix
+
+
+def test_a_large_log_is_to_be_compacted_and_a_compacted_one_is_fine(tmp_path: Path) -> None:
+    state = filled(tmp_path / "state", COUNT)
+    sound, large = check_log(state, large=1000)
+    assert (sound.level, large.level, large.fix) == (Level.OK, Level.WARN, "iris log compact")
+    state.compact("iris log compact")
+    (fine,) = check_log(state, large=1000)
+    assert fine.text == f"{COUNT + 1} transactions, with 1 segment of its archive, all sound"
+
+
+def test_every_kind_of_fault_has_a_fix(tmp_path: Path) -> None:
+
+    for kind in FaultKind:
+        assert fix_of(Fault(kind=kind, line=1, offset=0, seq=1, what=""), tmp_path)
