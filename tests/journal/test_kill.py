@@ -90,7 +90,18 @@ def check(state: StateDir, told: dict[str, list[tuple[int, str]]]) -> None:
 
 @pytest.mark.parametrize("kills", [50, pytest.param(1000, marks=pytest.mark.soak)])
 def test_four_writers_killed_in_the_act_lose_nothing_and_block_nobody(tmp_path: Path, kills: int) -> None:
-    state = state_in(tmp_path / "state")
+    kill_at_will(tmp_path / "state", kills, "writer")
+
+
+@pytest.mark.parametrize("kills", [25, pytest.param(1000, marks=pytest.mark.soak)])
+def test_four_writers_that_also_compact_the_log_lose_nothing_either(tmp_path: Path, kills: int) -> None:
+    kill_at_will(tmp_path / "state", kills, "compactor")
+    assert list((tmp_path / "state/archive").glob("*.jsonl.gz"))
+
+
+def kill_at_will(path: Path, kills: int, kind: str) -> None:
+    """Let four of a kind write at the same time, and kill one after the other."""
+    state = state_in(path)
     state.create("lab")
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
@@ -98,12 +109,12 @@ def test_four_writers_killed_in_the_act_lose_nothing_and_block_nobody(tmp_path: 
     writers = Writers(state.path)
     try:
         for number in range(WRITERS):
-            writers.add(f"w{number}")
+            writers.add(f"{kind}-{number}")
         for number in range(WRITERS, WRITERS + kills):
             writers.hear(chance.choice(sorted(writers.living)))
             time.sleep(chance.random() / 200)
             writers.kill(chance.choice(sorted(writers.living)))
-            writers.add(f"w{number}")
+            writers.add(f"{kind}-{number}")
             if number % 20 == 0:
                 assert verify(state.path).findings == ()
         for name in sorted(writers.living):
@@ -112,6 +123,6 @@ def test_four_writers_killed_in_the_act_lose_nothing_and_block_nobody(tmp_path: 
         writers.close()
     check(state, writers.told)
     with state.locked("iris uncordon", PATIENCE) as last:
-        uncordoned = last.append([WorkerUncordoned(worker=WorkerId("w0"))], at=NOON)
+        uncordoned = last.append([WorkerUncordoned(worker=WorkerId(f"{kind}-0"))], at=NOON)
         assert uncordoned.seq == len(last.transactions) + 1
     assert verify(state.path).ok

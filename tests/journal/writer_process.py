@@ -1,6 +1,7 @@
 """A process that writes to a state directory, or holds its lock: to be started by tests, and killed by them.
 
-python writer_process.py PATH append NAME    append one transaction after the other, telling each on stdout
+python writer_process.py PATH append NAME    append one transaction after the other, telling each on stdout; one whose
+                                             name begins with `compactor` compacts the log now and then
 python writer_process.py PATH hold NAME      tell that the lock is held, and hold it until stdin ends
 python writer_process.py PATH press -        for each name on stdin start a process that appends, and tell its number;
                                              they all tell on the one stdout, with their name before it
@@ -48,6 +49,8 @@ def append(state: StateDir, name: str, said: str = "") -> None:
         with state.locked("iris append", PATIENCE, after_seq=seq) as writer:
             event = WorkerDrained(worker=WorkerId(name), reason=str(number))
             seq = writer.append([event], at=time.time()).seq
+            if name.startswith("compactor") and number % 3 == 1:
+                writer.compact(at=time.time())
         tell(f"{said}{seq} {number}")
         time.sleep(random.random() / 500)
 
