@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from operator import attrgetter
 
@@ -33,7 +33,7 @@ class Turns:
 
     def takers(self, job: Job, workers: Iterable[WorkerId]) -> list[Taker]:
         """Those who took room on these workers before a job had its turn, in the order of theirs."""
-        return self._takers(self._turns[job.id], workers)
+        return list(self._takers(self._turns[job.id], workers))
 
     def first_before(self, job: JobId, workers: Iterable[WorkerId]) -> Taker | None:
         """Who took the first of these workers before a job had its turn, not counting the job itself."""
@@ -41,17 +41,17 @@ class Turns:
         first = min(turns, default=len(self._turns))
         return self._taker(first, []) if first < self._turns[job] else None
 
-    def takers_before_all_like(self, job: Job, workers: Iterable[WorkerId]) -> list[Taker]:
+    def takers_before_all_like(self, job: Job, workers: Iterable[WorkerId]) -> Iterator[Taker]:
         """The same for the first of those that ask for the same and wait: they came before all of these."""
         return self._takers(self._first_waiting[job.signature], workers)
 
-    def _takers(self, turn: int, workers: Iterable[WorkerId]) -> list[Taker]:
+    def _takers(self, turn: int, workers: Iterable[WorkerId]) -> Iterator[Taker]:
         found: dict[int, list[WorkerId]] = {}
         for worker in workers:
             for taker in self._taken.get(worker, ()):
                 if taker <= turn:
                     found.setdefault(taker, []).append(worker)
-        return [self._taker(taker, found[taker]) for taker in sorted(found)]
+        return (self._taker(taker, found[taker]) for taker in sorted(found))
 
     def _taker(self, turn: int, workers: list[WorkerId]) -> Taker:
         job, _ = self._record.due[turn]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 
@@ -63,7 +63,7 @@ class Record:
     """
 
     queue: Sequence[Entry]
-    kept_out: Container[TaskId | JobId]
+    kept_out: Collection[TaskId | JobId]
     placed: Sequence[Assignment]
     get_job: Callable[[JobId], Job | None]
     workers: Sequence[Worker]
@@ -73,11 +73,12 @@ class Record:
     @cached_property
     def due(self) -> list[tuple[Job, list[Task]]]:
         """What competed, in order."""
+        queue = [(job, tasks) for _, _, _, job, tasks, _, _ in self.queue]
         out = self.kept_out
-        queue = (
-            (job, [task for task in tasks if task.id not in out]) for _, _, _, job, tasks, _, _ in self.queue
-        )
-        return [(job, tasks) for job, tasks in queue if tasks and job.id not in out]
+        if not out:
+            return queue
+        rest = ((job, [task for task in tasks if task.id not in out]) for job, tasks in queue)
+        return [(job, tasks) for job, tasks in rest if tasks and job.id not in out]
 
     def with_change(self, job_id: JobId, change: Change) -> list[WorkerId]:
         """Where the tasks of a job would be that are not placed without the change."""
