@@ -24,6 +24,7 @@ GROUPS: tuple[tuple[frozenset[int], Group], ...] = (
     (frozenset({11}), ssh_fan_out.rows),
     (frozenset({12}), gang_failure.rows),
     (frozenset({14}), commands.memory_rows),
+    (frozenset({15}), commands.submit_rows),
 )
 """Which targets each group measures."""
 

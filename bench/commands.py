@@ -1,4 +1,4 @@
-"""Targets 4, 5, 8 and 14: whole commands, with everything from the interpreter's start to its end."""
+"""Targets 4, 8, 14 and 15: whole commands, with everything from the interpreter's start to its end."""
 
 from __future__ import annotations
 
@@ -49,6 +49,28 @@ def idle_rows(scale: Scale) -> Iterator[Row]:
         yield Row(target=8, name=name, value=found[0], reference=found[1], limit=10)
         yield Row(target=8, name="SSH connections of it", value=server.connections(), reference=1, limit=0)
         yield _paramiko_row(8, cluster, ["schedule", "--once"])
+
+
+def submit_rows(scale: Scale) -> Iterator[Row]:
+    """Target 15: very many tasks in one command, each time into a log without any."""
+    with directory() as place:
+        cluster = ClusterFiles.make(place, scale.of(256))
+        state = place / "state"
+        files = {path: path.read_bytes() for path in (state / "events.jsonl", state / "HEAD")}
+        tasks = scale.of(10_000)
+        command = cluster.iris("launch", "--replicas", str(tasks), "--no-schedule", "--", "train")
+
+        def submit() -> float:
+            for path, content in files.items():
+                path.write_bytes(content)
+            return cpu_of_command(command, cluster.environment)
+
+        bare = [sys.executable, "-c", "pass"]
+        found = in_turns(
+            {"submit": submit, "bare": lambda: cpu_of_command(bare, cluster.environment)}, scale.repeat
+        )
+        name = f"launch --replicas {tasks} --no-schedule, s CPU"
+        yield Row(target=15, name=name, value=found["submit"], reference=found["bare"], limit=10)
 
 
 def memory_rows(scale: Scale) -> Iterator[Row]:

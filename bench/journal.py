@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,9 +17,12 @@ from bench.stopwatch import cpu, in_turns, seconds, wall
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import Event
 from iris_cli.core.evolve import replay
+from iris_cli.journal.holder import Holder
+from iris_cli.journal.lock import hold_lock
 from iris_cli.journal.state_dir import StateDir
 
 EVENTS_OF_A_JOB = 7
+LONG_ENOUGH = 60.0  # seconds
 
 
 def rows(scale: Scale) -> Iterator[Row]:
@@ -28,6 +33,7 @@ def rows(scale: Scale) -> Iterator[Row]:
         cluster.write(list(finished(cluster.workers, jobs)), lines=jobs)
         yield _replay(place / "state", scale)
         yield from _appends(place, cluster, scale)
+        yield _hand_over(place / "state", scale)
 
 
 def _replay(path: Path, scale: Scale) -> Row:
@@ -82,6 +88,37 @@ def _appends(place: Path, cluster: ClusterFiles, scale: Scale) -> Iterator[Row]:
     yield Row(target=7, name="one transaction, s wall", value=found["one"], reference=found["fsync"], limit=2)
     name = f"{len(many)} events in one, against as many raw bytes, s wall"
     yield Row(target=7, name=name, value=found["many"], reference=found["raw"], limit=4)
+
+
+def _hand_over(path: Path, scale: Scale) -> Row:
+    """From the moment one decides to let go of the lock to when the next has it, who waits for it."""
+    holder = Holder(pid=os.getpid(), actor="bench@here", command="bench", since="")
+
+    def once() -> float:
+        held, let_go = threading.Event(), []
+
+        def hold() -> None:
+            with hold_lock(path, holder, LONG_ENOUGH):
+                held.set()
+                time.sleep(0.02)
+                let_go.append(wall())
+
+        first = threading.Thread(target=hold)
+        first.start()
+        held.wait()
+        with hold_lock(path, holder, LONG_ENOUGH):
+            had = wall()
+        first.join()
+        return had - let_go[0]
+
+    found = in_turns({"hand-over": once}, scale.repeat)
+    return Row(
+        target=7,
+        name="contended hand-over of the lock, s wall",
+        value=found["hand-over"],
+        reference=5e-3,
+        limit=1,
+    )
 
 
 def _log(state: Path) -> Path:

@@ -135,11 +135,13 @@ def _kind_of_class(cls: Any) -> _Kind:
 
 def _encoder(cls: Any, kinds: Mapping[str, _Kind]) -> Callable[[Any], dict[str, Any]]:
     writers = {name: kind.encode for name, kind in kinds.items()}
-    take = taker(cls, writers, _same(kinds))
+    take: Callable[[Any], dict[str, Any]] | None = None
 
     def encode(value: Any) -> dict[str, Any]:
         if type(value) is not cls:
             raise BadEventError(f"{value!r} is not of type {cls.__name__}")
+        nonlocal take
+        take = take or taker(cls, writers, _same(kinds))  # not for whoever only reads
         try:
             return take(value)
         except (ValueError, TypeError) as error:
