@@ -22,6 +22,7 @@ from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.events import ClusterCreated, Event, LogCompacted, Transaction
 from iris_cli.journal.codec import BadEventError, UnknownTypeError, decode_event, encode_event
 from iris_cli.journal.timestamps import iso_time, parse_time
+from iris_cli.journal.upgrades import upgraded
 
 FORMAT = 1
 PROGRAM = f"iris {__version__}"
@@ -120,7 +121,7 @@ def end_of_line(after: Position, line: bytes, at: float) -> Position:
         crc=line[-11:-3].decode("ascii"),
         at=at,
         program=PROGRAM,
-        header=after.header or decode_line(line[:-1]).header,
+        header=after.header if after.line else decode_line(line[:-1]).header,
     )
 
 
@@ -129,26 +130,33 @@ def is_intact(line: bytes) -> bool:
     return line[-_TAIL:-10] == _MARK and line[-2:] == b'"}' and b"%08x" % crc32(line[:-_TAIL]) == line[-10:-2]
 
 
-def decode_line(line: bytes) -> Record:
-    """The record in a line without its newline. Raises BadLineError and NewerLogError."""
+def decode_line(line: bytes, number: int = FORMAT) -> Record:
+    """The record in a line without its newline, of a file with format `number`; a first line has its own.
+
+    Raises BadLineError and NewerLogError.
+    """
     if not is_intact(line):
         raise BadLineError("the checksum is wrong", intact=False)
     try:
         entry = _JSON.decode(line.decode("ascii"))
         if "format" in entry:
             return _first_record(entry)
-        return _record(entry)
+        return _record(entry if number == FORMAT else upgraded(entry, number, FORMAT))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
         raise BadLineError(what, intact=True) from error
 
 
 def _first_record(entry: dict[str, Any]) -> Record:
-    number, cluster_id, program = entry.pop("format"), entry.pop("cluster_id"), entry["program"]
-    if type(number) is not int or not _CLUSTER_ID.fullmatch(cluster_id):
+    number, program = entry["format"], entry["program"]
+    if type(number) is not int or type(program) is not str:
         raise ValueError("the header is malformed")
     if number > FORMAT:
         raise NewerLogError(f"the log has format {number}", program)
+    entry = upgraded(entry, number, FORMAT)
+    cluster_id = entry.pop("cluster_id")
+    if entry.pop("format") != number or not _CLUSTER_ID.fullmatch(cluster_id):
+        raise ValueError("the header is malformed")
     record = _record(entry)
     first = record.events[0] if record.events else None
     if isinstance(first, LogCompacted):

@@ -9,6 +9,7 @@ from typing import BinaryIO
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.record import (
+    FORMAT,
     PROGRAM,
     START,
     BadLineError,
@@ -61,6 +62,7 @@ class Scan:
         self._line, self._offset = start.line, start.offset
         self._seq, self._crc, self._at = start.seq, start.crc, start.at
         self._program, self._header = start.program, start.header
+        self._format = start.header.format if start.line and start.header else FORMAT
 
     def __iter__(self) -> Iterator[Record]:
         for raw in self._lines:
@@ -91,7 +93,7 @@ class Scan:
     def _next(self, raw: bytes) -> Record:
         if raw[-1] != _NEWLINE:
             raise BadLineError("the line is unfinished", intact=False)
-        record = decode_line(raw[:-1])
+        record = decode_line(raw[:-1], self._format)
         if record.seq != self._seq + 1:
             raise BadLineError(f"seq {record.seq} follows {self._seq}", intact=True)
         if record.prev != self._crc:
@@ -105,7 +107,8 @@ class Scan:
         self._offset += length
         self._seq, self._crc, self._at = record.seq, record.crc, record.at
         self._program = record.program or self._program
-        self._header = self._header or record.header
+        if record.header is not None:
+            self._header, self._format = record.header, record.header.format
 
     def _severity(self, error: BadLineError) -> FaultKind:
         if error.intact or any(is_intact(rest.rstrip(b"\n")) for rest in self._lines):

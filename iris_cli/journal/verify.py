@@ -13,7 +13,7 @@ from iris_cli.journal.archive import LOG_IS_MISSING, UNREADABLE, Segment, missin
 from iris_cli.journal.durable import not_readable, open_safely
 from iris_cli.journal.head import Head, head_at, read_head
 from iris_cli.journal.layout import LOG
-from iris_cli.journal.record import START, BadLineError, Header, NewerLogError, Position, decode_line
+from iris_cli.journal.record import FORMAT, START, BadLineError, Header, NewerLogError, Position, decode_line
 from iris_cli.journal.scan import Fault, FaultKind, Scan, bounded_lines, continued, fault_at, origin_of
 
 
@@ -191,7 +191,7 @@ def _next_good(
     for raw in bounded_lines(stream, size - offset):
         if line > end.line:
             try:
-                record = decode_line(raw.removesuffix(b"\n"))
+                record = decode_line(raw.removesuffix(b"\n"), end.header.format if end.header else FORMAT)
                 return replace(end, line=line, offset=offset, seq=record.seq - 1, crc=record.prev)
             except (BadLineError, NewerLogError) as error:
                 after = replace(end, line=line, offset=offset, seq=end.seq + line - end.line)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from iris_cli.core.events import Event, Transaction
 from iris_cli.errors import NotWritableError
 from iris_cli.journal.file_store import FileStore, Loaded
+from iris_cli.journal.record import FORMAT
 from iris_cli.journal.store import Conflict
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Writer:
             raise ValueError("the lock was let go before this append")
         self._lock.check()
         at = round(at, 3)
+        if self.header is not None and self.header.format < FORMAT:
+            self._begin_file(at)
         result = self._store.append(self.seq, events, at=at, actor=self._actor)
         if isinstance(result, Conflict):
             raise NotWritableError(
@@ -61,8 +64,11 @@ class Writer:
         self._lock.check()
         if self._store.lines <= 1:
             return None
-        done = self._store.compact(at=round(at, 3), actor=self._actor)
-        self.seq = done.end.seq
+        return self._begin_file(round(at, 3))
+
+    def _begin_file(self, at: float) -> Compacted:
+        done = self._store.compact(at=at, actor=self._actor)
+        self.seq, self.header = done.end.seq, done.end.header
         return done
 
     def close(self) -> None:

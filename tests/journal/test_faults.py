@@ -119,13 +119,14 @@ STEPS = range(40)
 FAULTS = [errno.ENOSPC, errno.EIO, "short"]
 
 
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_commit_that_fails_at_any_step_is_taken_back(tmp_path: Path, fault: int | str) -> None:
+def test_a_commit_that_fails_at_any_step_is_taken_back(tmp_path: Path, fault: int | str, after: bool) -> None:
     for step in range(4):
         path = fresh(tmp_path, sound)
         before, head = (path / "events.jsonl").read_bytes(), (path / "HEAD").read_bytes()
         with pytest.raises(NotWritableError) as caught:
-            commit(on(BadDisk(step, fault), path))
+            commit(on(BadDisk(step, fault, after=after), path))
         assert caught.value.exit_code == ExitCode.NOT_WRITABLE
         assert (path / "events.jsonl").read_bytes() == before
         assert (path / "HEAD").read_bytes() == head
