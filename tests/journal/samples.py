@@ -289,6 +289,31 @@ COMPACTED: tuple[tuple[Event, ...], ...] = (
 )
 """A log of which two parts are in the archive, beside it."""
 
+CHOSEN: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (WorkerRegistered(worker=SPOT, connection=HOST),),
+    (
+        WorkerUpdated(
+            worker=SPOT, connection=HOST, cpu=4.0, memory=1 << 33, boot_id="b0075", containment="cgroup"
+        ),
+    ),
+    (
+        JobSubmitted(
+            job=Job(
+                id=TRAIN,
+                command=("true",),
+                replicas=4,
+                slices=2,
+                resources=Resources(device=Device("tpu", "v4-16")),
+                coscheduling=CoschedulingConfig("tpu-name"),
+            )
+        ),
+        JobSubmitted(job=_SOLO),
+    ),
+    (TaskAssigned(task=LONE, attempt=0, worker=SPOT, token=Token("b" * 32), chosen="v4b: v4a busy"),),
+)
+"""Fields that were added to events and jobs: why this worker, what contains its processes, a gang on two slices."""
+
 
 def state_in(path: Path, *, now: float = NOON, cluster_name: str | None = None) -> StateDir:
     """A state directory that need not exist yet, at a time that stands still."""

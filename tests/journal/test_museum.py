@@ -8,16 +8,25 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.connection import Connection
+from iris_cli.core.dataclass import fields
 from iris_cli.core.events import AttemptEvent, Event, WorkerDrained
 from iris_cli.core.evolve import replay
+from iris_cli.core.job import Job
+from iris_cli.core.outcome import End
+from iris_cli.errors import LogDamagedError
 from iris_cli.journal.codec import encode_event
+from iris_cli.journal.record import PROGRAM
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import verify
-from tests.journal.samples import COMPACTED, HELD_UP, LOSSES, NOON, REAPING, STORY, state_in
+from tests.journal.samples import CHOSEN, COMPACTED, HELD_UP, LOSSES, NOON, REAPING, SPOT, STORY, state_in
 
 MUSEUM = Path(__file__).parent / "museum"
 LOGS = sorted(MUSEUM.glob("*.jsonl"))
@@ -64,6 +73,7 @@ STORIES = pytest.mark.parametrize(
         ("format-1-reaping.jsonl", REAPING),
         ("format-1-held-up.jsonl", HELD_UP),
         ("format-1-compacted.jsonl", COMPACTED),
+        ("format-1-chosen.jsonl", CHOSEN),
     ],
 )
 
@@ -87,7 +97,116 @@ def test_format_1_is_still_what_is_written(name: str, story: tuple[tuple[Event, 
         assert json.dumps([encode_event(event) for event in events], separators=(",", ":")) in line
 
 
-def test_every_type_of_event_stands_in_the_museum() -> None:
+def events_in_the_museum() -> list[dict[str, Any]]:
     entries = [json.loads(line) for path in LOGS for line in path.read_text(encoding="ascii").splitlines()]
-    seen = {event["type"] for entry in entries for event in entry["events"]}
+    return [event for entry in entries for event in entry["events"] if "ignorable" not in event]
+
+
+def test_every_type_of_event_stands_in_the_museum() -> None:
+    seen = {event["type"] for event in events_in_the_museum()}
     assert seen == Event.TYPES.keys() - {AttemptEvent.__name__}
+
+
+def test_every_field_that_is_written_stands_in_the_museum() -> None:
+    """With another value than its default, which is not written."""
+    seen: dict[str, set[str]] = {}
+    for event in events_in_the_museum():
+        seen.setdefault(event["type"], set()).update(event)
+        for name, part in (("Job", "job"), ("Connection", "connection"), ("End", "end")):
+            seen.setdefault(name, set()).update(event.get(part, ()))
+    known = {name: cls for name, cls in Event.TYPES.items() if cls is not AttemptEvent}
+    known |= {"Connection": Connection, "End": End, "Job": Job}  # type: ignore[dict-item]  # parts of events
+    missing = {
+        f"{name}.{field.name}"
+        for name, cls in known.items()
+        for field in fields(cls)
+        if field.name not in seen[name]
+    }
+    assert missing == KEPT_BY_REPLAY
+
+
+KEPT_BY_REPLAY = {
+    f"Job.{name}"
+    for name in (
+        *("submitted_at", "order", "cancelled", "rounds", "end"),
+        *("settled_rounds", "failed_rounds", "preempted_rounds", "refused_rounds"),
+    )
+}
+"""What a job only has in memory: its submission is written without."""
+
+
+# What else stands here
+
+
+def test_a_line_of_a_newer_program_that_may_be_ignored_is_passed_over_for_ever(tmp_path: Path) -> None:
+    state = hung("format-1-ignorable.jsonl", tmp_path / "state")
+    transactions = state.read().transactions
+    assert [len(each.events) for each in transactions] == [1, 1, 0, 1]
+    with state.locked("iris drain") as writer:
+        writer.append([WorkerDrained(worker=SPOT)], at=NOON)
+    programs = [json.loads(line).get("program") for line in (state.path / "events.jsonl").open()]
+    assert programs[:4] == ["iris 0.1.0", None, "iris 0.2.0", None]
+    assert programs[4] == PROGRAM
+
+
+def test_a_torn_log_is_read_to_its_last_whole_line_for_ever(tmp_path: Path) -> None:
+    state = hung("format-1-torn.log", tmp_path / "state")
+    whole, tail = (MUSEUM / "format-1-torn.log").read_bytes().rsplit(b"\n", 1)
+    view = state.read()
+    assert (view.damage, view.seq) == (None, whole.count(b"\n") + 1)
+    with state.locked("iris drain") as writer:
+        assert "unfinished" in writer.messages[0]
+        assert writer.append([WorkerDrained(worker=SPOT)], at=NOON).seq == view.seq + 1
+    assert [path.read_bytes() for path in state.path.glob("torn-*")] == [tail]
+
+
+def test_a_damaged_log_is_refused_at_the_same_place_for_ever(tmp_path: Path) -> None:
+    state = hung("format-1-damaged.log", tmp_path / "state")
+    assert [(fault.line, fault.seq) for fault in verify(state.path).findings] == [(3, 3)]
+    with pytest.raises(LogDamagedError, match="line 3"), state.locked("iris drain"):
+        pass
+    assert state.read().seq == 2
+
+
+# The meaning of a log
+
+
+def meaning(cluster: Cluster) -> dict[str, Any]:
+    """What an operator sees of a cluster, in plain words."""
+    return {
+        "jobs": {str(job): str(cluster.job_state(job)) for job in cluster.jobs},
+        "tasks": {
+            str(task.id): {
+                "state": str(task.state),
+                "attempts": [
+                    [str(each.worker), str(each.state), str(each.end.reason) if each.end else None]
+                    for each in task.attempts
+                ],
+            }
+            for task in cluster.tasks.values()
+        },
+        "workers": {
+            str(each.id): [str(each.condition), each.draining, sorted(each.taints)]
+            for each in cluster.workers.values()
+        },
+    }
+
+
+def test_an_old_log_means_what_it_meant(exhibit: StateDir, request: pytest.FixtureRequest) -> None:
+    name = request.node.callspec.id.replace(".jsonl", ".meaning.json")
+    assert meaning(replay(exhibit.read().transactions)) == json.loads((MUSEUM / name).read_text())
+
+
+def test_no_exhibit_is_ever_changed() -> None:
+    """A new one gets a line in MANIFEST, as `sha256sum` prints it; a line that stands there stays."""
+    listed = {}
+    for line in (MUSEUM / "MANIFEST").read_text(encoding="ascii").splitlines():
+        checksum, name = line.split("  ")
+        assert name not in listed
+        listed[name] = checksum
+    found = {
+        str(path.relative_to(MUSEUM)): sha256(path.read_bytes()).hexdigest()
+        for path in MUSEUM.rglob("*")
+        if path.is_file() and path.name != "MANIFEST"
+    }
+    assert found == listed
