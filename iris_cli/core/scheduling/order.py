@@ -81,7 +81,7 @@ def by_job(pending: Iterable[Task] | TasksByJob) -> TasksByJob:
     if isinstance(pending, dict):
         return pending
     found: TasksByJob = {}
-    disordered: list[JobId] = []
+    disordered: dict[JobId, None] = {}
     job, tasks, last = None, [], -1
     for task in pending:
         if task.state is _PENDING:
@@ -91,7 +91,7 @@ def by_job(pending: Iterable[Task] | TasksByJob) -> TasksByJob:
                 tasks = found.setdefault(job, [])
                 last = tasks[-1].id.index if tasks else -1
             if index <= last:  # they nearly always come in order
-                disordered.append(job)
+                disordered[job] = None
             tasks.append(task)
             last = index
     for job in disordered:

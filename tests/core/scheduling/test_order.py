@@ -8,6 +8,7 @@ import pytest
 
 from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
 from iris_cli.core.job import Job, Priority
+from iris_cli.core.scheduling import order
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 from tests.support.fleet import cycle, gang, host, job, kinds, pending, placed, tpu_slice, workers_of
 
@@ -148,3 +149,19 @@ def test_only_pending_tasks_are_placed_and_each_once() -> None:
     running = Task(id=second.id, state=TaskState.RUNNING)
     result = cycle([host("w")], two, tasks=[first, running, first])
     assert [each.task for each in result.assignments] == [first.id]
+
+
+def test_tasks_that_come_in_the_wrong_order_are_sorted_once_for_their_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sort, sorted_so_far = order._by_index, []
+
+    def counting(tasks: list[Task]) -> list[Task]:
+        sorted_so_far.append(tasks[0].id.job)
+        return sort(tasks)
+
+    monkeypatch.setattr(order, "_by_index", counting)
+    jobs = [job("a", replicas=50), job("b", replicas=50)]
+    result = cycle(ONE_CORE, *jobs, tasks=reversed(pending(jobs)))
+    assert sorted_so_far == ["b", "a"]
+    assert placed(result) == {"a/task-0": "w"}
