@@ -36,9 +36,9 @@ def size_of_log(directory: Path) -> int:
     return 0
 
 
-def when_large(session: Session, limit: int = LARGE) -> Compacted | None:
-    """Compact a log of more than `limit` bytes. Waits for nobody; what keeps it from that is told, and no error."""
-    if size_of_log(session.state.path) <= limit:
+def when_large(session: Session, limit: int | None = None) -> Compacted | None:
+    """Compact a log of more than `limit` (by default LARGE) bytes. What keeps it from that is told, and no error."""
+    if size_of_log(session.state.path) <= (LARGE if limit is None else limit):
         return None
     try:
         done, messages = session.state.compact(session.command, 0.0, after_seq=session.cluster.seq)

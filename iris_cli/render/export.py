@@ -13,5 +13,6 @@ from iris_cli.render.console import Output
 def show_rows(output: Output, rows: Iterable[Row]) -> None:
     """One object in one line for each event, as they come."""
     names = [each.name for each in fields(Row)]
+    encode = json.JSONEncoder(separators=(",", ":")).encode
     for row in rows:
-        output.text(json.dumps({name: getattr(row, name) for name in names}, separators=(",", ":")) + "\n")
+        output.line(encode({name: getattr(row, name) for name in names}))
