@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -45,6 +44,8 @@ class HostConfig:
     @property
     def fingerprint(self) -> str:
         """Changes whenever something is written otherwise that lies over what a probe finds."""
+        import hashlib  # slow to load, and seldom needed
+
         attributes = sorted((key, repr(value.value)) for key, value in self.attributes.items())
         said = repr((self.connection, attributes, self.cpu, self.memory, self.device))
         return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:16]
