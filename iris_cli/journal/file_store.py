@@ -93,9 +93,11 @@ class FileStore:
         return self._end
 
     def resume(self, position: Position) -> bool:
-        """Take the log for read up to there, if the line that ends there still is the one of `position`."""
+        """Take the log for read up to there, if it has that very line there, or begins behind it."""
         with suppress(OSError), open(self._path, "rb", opener=open_safely) as stream:
-            if _stands_at(stream, position):
+            origin = origin_of(stream)
+            begins_there = position.seq > 0 and (origin.seq, origin.crc) == (position.seq, position.crc)
+            if begins_there or _stands_at(stream, position):
                 self._end, self._file = position, None
                 return True
         return False

@@ -136,10 +136,13 @@ class StateDir:
             )
         return fold.cluster
 
-    def keep(self, cluster: Cluster) -> None:
-        """Write the snapshot anew if it is time: `cluster` is all that was read, or committed. Never raises OSError."""
+    def keep(self, cluster: Cluster, *, always: bool = False) -> None:
+        """Write the snapshot anew if it is time, or `always`: `cluster` is all that was read, or committed.
+
+        Never raises OSError.
+        """
         if cluster.seq == self._store.end.seq:
-            self._snapshots.keep(cluster, self._store.end)
+            self._snapshots.keep(cluster, self._store.end, always=always)
 
     def _view(self, after_seq: int, keep: Keep = tuple) -> LogView:
         try:

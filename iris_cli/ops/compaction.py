@@ -25,7 +25,9 @@ def compact(state: StateDir, command: str, timeout: float) -> tuple[Compacted | 
 
     Raises LockedError, LogDamagedError, NotWritableError and NotFoundError.
     """
-    seen = state.read()  # most of it is checked before anybody has to wait for us
+    seen = state.load()  # most of it is read before anybody has to wait for us
+    if seen.committed and seen.cluster is not None:
+        state.keep(seen.cluster, always=True)  # so that nobody needs to read the archive for it
     return state.compact(command, timeout, after_seq=seen.seq)
 
 
@@ -40,6 +42,7 @@ def when_large(session: Session, limit: int | None = None) -> Compacted | None:
     """Compact a log of more than `limit` (by default LARGE) bytes. What keeps it from that is told, and no error."""
     if size_of_log(session.state.path) <= (LARGE if limit is None else limit):
         return None
+    session.state.keep(session.cluster, always=True)  # so that nobody needs to read the archive for it
     try:
         done, messages = session.state.compact(session.command, 0.0, after_seq=session.cluster.seq)
     except LockedError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -13,63 +14,14 @@ from hypothesis import strategies as st
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import Transaction
-from iris_cli.core.evolve import replay
 from iris_cli.core.ids import JobId, TaskId, Token
-from iris_cli.journal.record import START, encode_line, end_of_line
-from iris_cli.journal.state_dir import StateDir
+from iris_cli.journal.snapshot import cache
 from tests.core.test_random_walk import Step, new_lab, steps
+from tests.journal.histories import NEVER, Log, busy_days, same, write
 
 HISTORIES = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
-NEVER = 10**9
 walks = st.lists(steps, min_size=20, max_size=50)
 dice = st.randoms(use_true_random=False)
-
-
-def state_in(path: Path, every: int = 1) -> StateDir:
-    return StateDir(path, now=lambda: 1_800_000_000.0, actor="me@laptop", snapshot_every=every)
-
-
-class Log:
-    """A history as lines, put into a state directory as far as it goes at the moment."""
-
-    def __init__(self, path: Path, transactions: list[Transaction]) -> None:
-        self.path = path
-        self.snapshot = path / "snapshot.json"
-        self._ends, self._lines = [START], [b""]
-        for each in transactions:
-            line = encode_line(self._ends[-1], each.events, at=each.at, actor="test")
-            self._lines.append(line)
-            self._ends.append(end_of_line(self._ends[-1], line, each.at))
-        path.mkdir(mode=0o700)
-
-    def __len__(self) -> int:
-        return len(self._lines) - 1
-
-    def grow(self, seq: int) -> None:
-        """From now on the log goes as far as this."""
-        write(self.path / "events.jsonl", b"".join(self._lines[: seq + 1]))
-        end = self._ends[seq]
-        assert end.header is not None
-        head = {"seq": end.seq, "crc": end.crc, "cluster_id": end.header.cluster_id}
-        write(self.path / "HEAD", json.dumps(head).encode())
-
-    def look(self, every: int = 1) -> Cluster:
-        """As an invocation does that reads."""
-        state = state_in(self.path, every)
-        view = state.load()
-        assert view.cluster is not None
-        assert view.committed
-        state.keep(view.cluster)
-        return view.cluster
-
-    def replayed(self) -> Cluster:
-        """What the log says, whatever stands beside it."""
-        return replay(state_in(self.path).read().transactions)
-
-
-def write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    path.chmod(0o600)
 
 
 def history(walk: list[Step]) -> list[Transaction]:
@@ -108,15 +60,6 @@ def glance(cluster: Cluster, whole: Cluster, dice: random.Random) -> None:
     assert list(cluster.pending_tasks()) == list(whole.pending_tasks())
 
 
-def same(cluster: Cluster, whole: Cluster) -> None:
-    """Entry for entry, and in the same order."""
-    assert (len(cluster.jobs), len(cluster.tasks)) == (len(whole.jobs), len(whole.tasks))
-    assert list(cluster.jobs) == list(whole.jobs)
-    assert list(cluster.tasks) == list(whole.tasks)
-    assert cluster == whole
-    assert whole == cluster
-
-
 @HISTORIES
 @given(walks, dice)
 def test_a_snapshot_and_what_came_after_it_are_the_whole_history(
@@ -133,3 +76,139 @@ def test_a_snapshot_and_what_came_after_it_are_the_whole_history(
         glance(second, whole, dice)
         same(second, whole)
         same(first, whole)
+
+
+# Whatever becomes of the file
+
+
+def spoilt(snapshot: Path, dice: random.Random) -> None:
+    """One thing of all that can happen to a file between two commands."""
+    content = snapshot.read_bytes() if snapshot.is_file() else b"?"
+    place = dice.randrange(len(content))
+    length = dice.randrange(1, 40)
+    other = bytes([content[place] ^ 1 << dice.randrange(8)])
+    snapshot.unlink(missing_ok=True)
+    kind = dice.randrange(9)
+    if kind == 0:
+        return
+    if kind == 1:
+        snapshot.symlink_to("events.jsonl")
+    elif kind == 2:
+        snapshot.mkdir()
+    elif kind == 3:
+        os.mkfifo(snapshot, 0o600)
+    else:
+        changed = {
+            4: content[:place],
+            5: content[:place] + other + content[place + 1 :],
+            6: content[:place] + bytes(length) + content[place + length :],
+            7: content + content[place:],
+            8: content[:place] + content[place + length :],
+        }
+        write(snapshot, changed[kind])
+
+
+def cleared(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        path.rmdir()
+
+
+@HISTORIES
+@given(walks, dice)
+def test_a_snapshot_that_is_deleted_damaged_or_replaced_changes_nothing(
+    tmp_path_factory: pytest.TempPathFactory, walk: list[Step], dice: random.Random
+) -> None:
+    log = Log(tmp_path_factory.mktemp("place") / "state", history(walk))
+    older = log.path.parent / "older"
+    for seq in sorted(dice.sample(range(1, len(log) + 1), 5)):
+        cleared(log.snapshot)
+        log.grow(seq)
+        whole = log.replayed()
+        log.look(every=1)
+        if dice.random() < 0.2 and older.exists():
+            write(log.snapshot, older.read_bytes())
+        elif log.snapshot.is_file():
+            write(older, log.snapshot.read_bytes())
+        spoilt(log.snapshot, dice)
+        seen = log.look(every=NEVER)
+        glance(seen, whole, dice)
+        same(seen, whole)
+
+
+@HISTORIES
+@given(walks, dice)
+def test_damage_that_shows_only_when_something_is_looked_up_changes_nothing(
+    tmp_path_factory: pytest.TempPathFactory, walk: list[Step], dice: random.Random
+) -> None:
+    log = Log(tmp_path_factory.mktemp("place") / "state", history(walk))
+    log.grow(len(log))
+    whole = log.replayed()
+    for _ in range(4):
+        log.snapshot.unlink(missing_ok=True)
+        log.look(every=1)
+        content = bytearray(log.snapshot.read_bytes())
+        start = content.index(b'\n,"outputs":')  # what is before is checked at once
+        for _ in range(dice.randrange(1, 4)):
+            content[dice.randrange(start, len(content))] ^= 1 << dice.randrange(8)
+        write(log.snapshot, bytes(content))
+        seen = log.look(every=NEVER)
+        assert seen.past is not None
+        glance(seen, whole, dice)
+        again = log.look(every=1)  # writes the next one, from what is left of this
+        same(again, whole)
+        same(seen, whole)
+
+
+def test_the_next_snapshot_copies_the_lines_of_the_last_and_is_as_if_written_from_nothing(
+    tmp_path: Path,
+) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    for seq in range(1, len(log) + 1, 7):
+        log.grow(seq)
+        log.look(every=1)
+    log.grow(len(log))
+    log.look(every=1)
+    grown = log.snapshot.read_bytes()
+    log.snapshot.unlink()
+    log.look(every=1)
+    assert json.loads(log.snapshot.read_bytes()) == json.loads(grown)
+    assert log.snapshot.read_bytes() == grown
+
+
+def test_a_snapshot_of_another_log_is_not_believed(tmp_path: Path) -> None:
+    ours, theirs = Log(tmp_path / "ours", busy_days()), Log(tmp_path / "theirs", busy_days()[:20])
+    theirs.grow(20)
+    theirs.look(every=1)
+    ours.grow(len(ours))
+    write(ours.snapshot, theirs.snapshot.read_bytes())
+    seen = ours.look(every=NEVER)
+    assert seen.past is None
+    same(seen, ours.replayed())
+
+
+def test_a_snapshot_that_is_ahead_of_a_restored_log_is_not_believed(tmp_path: Path) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    log.grow(len(log))
+    log.look(every=1)
+    log.grow(10)
+    seen = log.look(every=NEVER)
+    assert (seen.past, seen.seq) == (None, 10)
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o622])
+def test_a_snapshot_that_others_can_write_is_not_believed(tmp_path: Path, mode: int) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    log.grow(len(log))
+    log.look(every=1)
+    log.snapshot.chmod(mode)
+    assert log.look(every=NEVER).past is None
+    log.snapshot.chmod(0o600)
+    assert log.look(every=NEVER).past is not None
+
+
+def test_a_snapshot_of_other_rules_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    log.grow(len(log))
+    log.look(every=1)
+    monkeypatch.setattr(cache, "fingerprint", lambda: "iris 0.1.0 00000000")
+    assert log.look(every=NEVER).past is None

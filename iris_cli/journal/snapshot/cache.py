@@ -49,11 +49,11 @@ class SnapshotCache:
         """It is that of another log: the next one comes as if it were not there."""
         self._last = START
 
-    def keep(self, cluster: Cluster, position: Position) -> None:
-        """Write one if so much came since the last."""
-        lines, size = self._every
-        since = position.line - self._last.line, position.offset - self._last.offset
-        if position.header is None or not (since[0] >= lines or since[1] >= size):
+    def keep(self, cluster: Cluster, position: Position, *, always: bool = False) -> None:
+        """Write one if so much came since the last, or `always` if anything did."""
+        if position.header is None or not (
+            self._is_due(position) or (always and position.seq > self._last.seq)
+        ):
             return
         from iris_cli.journal.snapshot.form import DamagedSnapshotError
         from iris_cli.journal.snapshot.writing import write_snapshot
@@ -66,6 +66,13 @@ class SnapshotCache:
                 self._path.unlink()
         except OSError:
             pass
+
+    def _is_due(self, position: Position) -> bool:
+        lines, size = self._every
+        grown = position.offset - self._last.offset
+        if grown < 0:  # the log was compacted meanwhile
+            grown = position.offset
+        return position.seq - self._last.seq >= lines or grown >= size
 
 
 _RULES = (

@@ -33,7 +33,7 @@ def write_snapshot(disk: Disk, path: Path, cluster: Cluster, position: Position,
     Raises OSError; DamagedSnapshotError if what was to be copied is damaged.
     """
     draft = path.with_name(path.name + ".tmp")
-    with opened(draft, os.O_WRONLY | os.O_CREAT) as fd:
+    with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK) as fd:  # a pipe there must not hold us up
         if not _is_ours_alone(fd, draft):
             return
         try:

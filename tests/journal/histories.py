@@ -1,0 +1,82 @@
+"""Histories as logs, which go as far as a test wants them to, and a snapshot beside them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.events import Transaction
+from iris_cli.core.evolve import replay
+from iris_cli.journal.record import START, encode_line, end_of_line
+from iris_cli.journal.state_dir import StateDir
+from tests.support.lab import Lab
+
+NEVER = 10**9
+
+
+def state_in(path: Path, every: int = 1) -> StateDir:
+    return StateDir(path, now=lambda: 1_800_000_000.0, actor="me@laptop", snapshot_every=every)
+
+
+class Log:
+    """A history as lines, put into a state directory as far as it goes at the moment."""
+
+    def __init__(self, path: Path, transactions: list[Transaction]) -> None:
+        self.path = path
+        self.snapshot = path / "snapshot.json"
+        self._ends, self._lines = [START], [b""]
+        for each in transactions:
+            line = encode_line(self._ends[-1], each.events, at=each.at, actor="test")
+            self._lines.append(line)
+            self._ends.append(end_of_line(self._ends[-1], line, each.at))
+        path.mkdir(mode=0o700)
+
+    def __len__(self) -> int:
+        return len(self._lines) - 1
+
+    def grow(self, seq: int) -> None:
+        """From now on the log goes as far as this."""
+        write(self.path / "events.jsonl", b"".join(self._lines[: seq + 1]))
+        end = self._ends[seq]
+        assert end.header is not None
+        head = {"seq": end.seq, "crc": end.crc, "cluster_id": end.header.cluster_id}
+        write(self.path / "HEAD", json.dumps(head).encode())
+
+    def look(self, every: int = 1) -> Cluster:
+        """As an invocation does that reads."""
+        state = state_in(self.path, every)
+        view = state.load()
+        assert view.cluster is not None
+        assert view.committed
+        state.keep(view.cluster)
+        return view.cluster
+
+    def replayed(self) -> Cluster:
+        """What the log says, whatever stands beside it."""
+        return replay(state_in(self.path).read().transactions)
+
+
+def write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    path.chmod(0o600)
+
+
+def same(cluster: Cluster, whole: Cluster) -> None:
+    """Entry for entry, and in the same order."""
+    assert (len(cluster.jobs), len(cluster.tasks)) == (len(whole.jobs), len(whole.tasks))
+    assert list(cluster.jobs) == list(whole.jobs)
+    assert list(cluster.tasks) == list(whole.tasks)
+    assert cluster == whole
+    assert whole == cluster
+
+
+def busy_days() -> list[Transaction]:
+    """Jobs that end one after the other, some of them for want of a worker."""
+    lab = Lab().worker("w0", cpu=12).worker("w1", cpu=12)
+    for number in range(12):
+        name = f"job-{number * 7 % 12}"
+        lab.job(name, replicas=1 + number % 3).schedule().reports(f"{name}/* running")
+        lab.reports(f"{name}/* exited {number % 2}").advance(60)
+    lab.job("last").schedule()
+    return lab.log

@@ -1,0 +1,180 @@
+"""When the snapshot is written, and what keeps it from that: nobody notices."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.cluster_files import ClusterFiles
+from bench.long_log import write_past
+from iris_cli.journal.snapshot import EVERY_LINES
+from iris_cli.journal.state_dir import StateDir
+from tests.journal.histories import NEVER, Log, busy_days, same
+from tests.journal.test_faults import FAULTS, BadDisk, PowerCut
+
+
+def test_it_is_written_when_so_many_lines_came_since_the_last(tmp_path: Path) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    stands_at = []
+    for seq in range(1, len(log) + 1):
+        log.grow(seq)
+        log.look(every=20)
+        stands_at.append(
+            json.loads(log.snapshot.read_bytes())["header"]["seq"] if log.snapshot.exists() else 0
+        )
+    assert sorted(set(stands_at)) == list(range(0, len(log) + 1, 20))
+
+
+def test_it_is_private_and_one_json_document(tmp_path: Path) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    log.grow(len(log))
+    log.look(every=1)
+    assert log.snapshot.stat().st_mode & 0o777 == 0o600
+    document = json.loads(log.snapshot.read_bytes())
+    assert [each["id"] for each in document["over"][:-1]] == sorted(f"job-{number}" for number in range(12))
+    assert [each["id"] for each in document["now"]["jobs"]] == ["last"]
+    assert [path.name for path in log.path.iterdir() if path.suffix == ".tmp"] == []
+
+
+@pytest.mark.parametrize("worn", [False, True])
+@pytest.mark.parametrize("fault", [*FAULTS, errno.EROFS, PowerCut])
+def test_a_disk_that_fails_while_it_is_written_is_nobodys_trouble(
+    tmp_path: Path, fault: int | type[PowerCut] | str, worn: bool
+) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    log.grow(len(log))
+    whole = log.replayed()
+    for step in range(WRITING_STEPS):
+        log.grow(30)
+        log.snapshot.unlink(missing_ok=True)
+        log.look(every=1)
+        log.grow(len(log))
+        state = on_disk(log.path, disk := BadDisk(step, fault, worn))
+        view = state.load()
+        assert view.cluster is not None
+        with suppress(PowerCut):
+            state.keep(view.cluster)
+        assert len(disk.calls) > step
+        same(log.look(every=NEVER), whole)
+        same(log.look(every=1), whole)
+        assert log.look(every=NEVER).past is not None
+    assert len(disk.calls) == WRITING_STEPS
+
+
+WRITING_STEPS = 6
+"""Calls that can fail: cut the draft, write, write the header, sync, rename, sync the directory."""
+
+
+def on_disk(path: Path, disk: BadDisk) -> StateDir:
+    return StateDir(path, now=lambda: 1.8e9, actor="me@laptop", disk=disk, snapshot_every=1)
+
+
+@pytest.mark.parametrize("obstacle", ["directory", "link", "fifo"])
+def test_what_stands_in_the_way_of_its_draft_is_nobodys_trouble(tmp_path: Path, obstacle: str) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    log.grow(len(log))
+    draft = log.path / "snapshot.json.tmp"
+    if obstacle == "directory":
+        draft.mkdir()
+    elif obstacle == "link":
+        draft.symlink_to("events.jsonl")
+    else:
+        os.mkfifo(draft)
+    before = (log.path / "events.jsonl").read_bytes()
+    same(log.look(every=1), log.replayed())
+    assert (log.path / "events.jsonl").read_bytes() == before
+    assert not log.snapshot.exists()
+
+
+def test_two_at_a_time_do_not_spoil_each_others(tmp_path: Path) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    log.grow(len(log))
+    with (log.path / "snapshot.json.tmp").open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        other.write(b"half of it")
+        other.flush()
+        same(log.look(every=1), log.replayed())
+        assert (log.path / "snapshot.json.tmp").read_bytes() == b"half of it"
+    assert not log.snapshot.exists()
+    log.look(every=1)  # the other one is gone, and what it left is overwritten
+    assert log.look(every=NEVER).past is not None
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from iris_cli.core.evolve import replay
+from tests.journal.histories import state_in
+
+while True:
+    state = state_in(Path(sys.argv[1]))
+    state.keep(replay(state.read().transactions))
+    print("kept", flush=True)
+"""
+
+
+def test_a_kill_while_it_is_written_leaves_the_old_one_or_the_new_one(tmp_path: Path) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    log.grow(len(log))
+    whole = log.replayed()
+    for round_ in range(4):
+        command = [sys.executable, "-c", _WRITER, str(log.path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+            try:
+                assert writer.stdout is not None
+                for _ in range(1 + round_):
+                    assert writer.stdout.readline() == b"kept\n"
+                time.sleep(random.random() / 50)
+            finally:
+                writer.kill()
+        seen = log.look(every=NEVER)
+        assert seen.past is not None
+        same(seen, whole)
+    assert {each.name for each in log.path.iterdir()} <= {
+        "events.jsonl",
+        "HEAD",
+        "snapshot.json",
+        "snapshot.json.tmp",
+    }
+
+
+# With commands
+
+
+def test_a_long_history_is_shown_alike_with_and_without_its_snapshot(tmp_path: Path) -> None:
+    made = ClusterFiles.make(tmp_path, 8)
+    write_past(tmp_path / "state", made.workers, EVERY_LINES + 500)
+    snapshot = tmp_path / "state" / "snapshot.json"
+
+    def status(*words: str, **options: Any) -> Any:
+        command = made.iris("--json", *words)
+        done = subprocess.run(
+            command, env=made.environment, capture_output=True, text=True, check=True, timeout=120, **options
+        )
+        jobs = json.loads(done.stdout)["jobs"]
+        return [
+            {key: value for key, value in job.items() if key != "age_seconds"} for job in jobs
+        ], done.stderr
+
+    small_files = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (100_000, 100_000))
+    first = status("status", preexec_fn=small_files)
+    assert not snapshot.exists()
+    assert status("status") == first
+    assert json.loads(snapshot.read_bytes())["header"]["seq"] == EVERY_LINES + 500
+    assert status("status") == first
+    everything = status("status", "--all")
+    snapshot.unlink()
+    assert status("status", "--all") == everything
