@@ -18,6 +18,8 @@ Group = Callable[[Scale], Iterator[Row]]
 GROUPS: tuple[tuple[frozenset[int], Group], ...] = (
     (frozenset({1, 2, 3}), scheduler.rows),
     (frozenset({4}), commands.status_rows),
+    (frozenset({5}), commands.history_rows),
+    (frozenset({5}), journal.snapshot_rows),
     (frozenset({6, 7}), journal.rows),
     (frozenset({8}), commands.idle_rows),
     (frozenset({9, 10}), ssh_one_host.rows),

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 
 from bench.cluster_files import ClusterFiles, finished, running
+from bench.long_log import write_past
 from bench.result import Row
 from bench.scale import Scale
 from bench.ssh_hosts import directory, known_to, scripted_sshd
 from bench.stopwatch import cpu_of_command, in_turns
 
 MOST_MEMORY = 500e6
+MOST_MEMORY_OF_STATUS = 120e6
 _EVENTS_OF_A_JOB = 7
 _CONFESSION = """
 import atexit, pathlib, sys
@@ -37,6 +41,41 @@ def status_rows(scale: Scale) -> Iterator[Row]:
         name = f"status, {lines} lines, {len(cluster.hosts)} workers, s CPU"
         yield Row(target=4, name=name, value=found[0], reference=found[1], limit=7)
         yield _paramiko_row(4, cluster, ["status"])
+
+
+def history_rows(scale: Scale) -> Iterator[Row]:
+    """Target 5: jobs that have come and gone, up to a million lines of them. The first look leaves the snapshot."""
+    with directory() as place:
+        short, middle, long = (
+            _with_past(place / str(lines), scale, scale.of(lines)) for lines in (1000, 100_000, 1_000_000)
+        )
+        found = in_turns(
+            {
+                "bare": lambda: cpu_of_command([sys.executable, "-c", "pass"], short.environment),
+                **{
+                    name: partial(cpu_of_command, cluster.iris("status"), cluster.environment)
+                    for name, cluster in (("short", short), ("middle", middle), ("long", long))
+                },
+            },
+            scale.repeat,
+        )
+        name = f"status, {scale.of(1_000_000)} lines, s CPU"
+        yield Row(target=5, name=name, value=found["long"], reference=found["bare"], limit=10)
+        for lines, which in ((scale.of(100_000), "middle"), (scale.of(1_000_000), "long")):
+            name = f"status, {lines} lines against {scale.of(1000)}, s CPU"
+            yield Row(target=5, name=name, value=found[which], reference=found["short"], limit=1.5)
+        memory = 1024 * _confessed(long, ["status"])[1]
+        name = f"status, {scale.of(1_000_000)} lines, bytes"
+        yield Row(target=5, name=name, value=memory, reference=MOST_MEMORY_OF_STATUS, limit=1)
+
+
+def _with_past(place: Path, scale: Scale, lines: int) -> ClusterFiles:
+    place.mkdir()
+    cluster = ClusterFiles.make(place, scale.of(256))
+    cluster.write(list(running(cluster.workers, 20, of_a_job=4)))
+    write_past(place / "state", cluster.workers, lines)
+    cpu_of_command(cluster.iris("status"), cluster.environment)
+    return cluster
 
 
 def idle_rows(scale: Scale) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""Targets 6 and 7: reading the event log, and appending to it."""
+"""Targets 5 to 7: the state from a snapshot, reading the event log, and appending to it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.cluster_files import NOW, ClusterFiles, finished
+from bench.long_log import write_past
 from bench.result import Row
 from bench.scale import Scale
 from bench.ssh_hosts import directory
@@ -34,6 +35,26 @@ def rows(scale: Scale) -> Iterator[Row]:
         yield _replay(place / "state", scale)
         yield from _appends(place, cluster, scale)
         yield _hand_over(place / "state", scale)
+
+
+def snapshot_rows(scale: Scale) -> Iterator[Row]:
+    """The state of the same log with its snapshot and without."""
+    with directory() as place:
+        cluster = ClusterFiles.make(place, scale.of(256))
+        write_past(place / "state", cluster.workers, scale.of(100_000))
+        state = StateDir(place / "state", now=lambda: 0.0, actor="bench@here")
+        seen = state.load().cluster
+        assert seen is not None
+        state.keep(seen, always=True)
+        found = in_turns(
+            {
+                "snapshot": lambda: seconds(state.load, cpu),
+                "replay": lambda: seconds(lambda: replay(state.read().transactions), cpu),
+            },
+            scale.repeat,
+        )
+        name = f"state of {scale.of(100_000)} lines from the snapshot, against a replay, s CPU"
+        yield Row(target=5, name=name, value=found["snapshot"], reference=found["replay"], limit=0.1)
 
 
 def _replay(path: Path, scale: Scale) -> Row:
