@@ -131,12 +131,17 @@ def _cut(iris: Context, verdict: Verdict, *, yes: bool) -> int:
     directory = iris.state_path_in_use
     if not yes:
         show_verdict(iris.output, directory / LOG, verdict)
+        from iris_cli.ops.log_checks import only_history_is_lost
+
         kept = verdict.sound_until.seq
+        spared = only_history_is_lost(iris.state_of(None), verdict)
         lost = verdict.records - kept
         raise LogDamagedError(
             f"nothing was changed: salvage would keep {kept} transactions and give up "
             f"{lost} behind the damage",
-            hint="make a copy of the state directory if in doubt, then: iris log salvage --yes",
+            hint="better leave it: the snapshot has the state, commands go on, and only history is lost"
+            if spared
+            else "make a copy of the state directory if in doubt, then: iris log salvage --yes",
         )
     report = cut(directory, now=iris.clock.now(), actor=iris.actor)
     with iris.state_of(None).locked("iris log salvage") as writer:

@@ -6,12 +6,13 @@ import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from iris_cli.core.evolve import IllegalTransitionError
 from iris_cli.core.units import count, format_memory
 from iris_cli.errors import ExitCode, IrisError, NotFoundError
-from iris_cli.journal.layout import ARCHIVE, HEAD
+from iris_cli.journal.layout import ARCHIVE, HEAD, LOG
 from iris_cli.journal.scan import Fault, FaultKind
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.journal.verify import verify
+from iris_cli.journal.verify import Verdict, verify
 from iris_cli.ops.compaction import LARGE, size_of_log
 from iris_cli.ops.findings import Finding, failed_by, failure, fine, warning
 
@@ -26,9 +27,11 @@ def check_log(state: StateDir, large: int = LARGE) -> Iterator[Finding]:
     except IrisError as error:
         yield failed_by("log", error)
         return
+    spared = bool(verdict.findings) and only_history_is_lost(state, verdict)
     for fault in verdict.findings:
         place = f"{fault.file}, " if fault.file.startswith(ARCHIVE) else ""
-        yield failure("log", f"{place}{fault}", fix_of(fault, state.path), ExitCode.LOG_DAMAGED)
+        fix = _SPARED.format(_path(state.path, ARCHIVE)) if spared else fix_of(fault, state.path)
+        yield failure("log", f"{place}{fault}", fix, ExitCode.LOG_DAMAGED)
     if verdict.ok:
         archived = f", with {count(verdict.segments, 'segment')} of its archive" if verdict.segments else ""
         yield fine("log", f"{count(verdict.records, 'transaction')}{archived}, all sound")
@@ -38,6 +41,19 @@ def check_log(state: StateDir, large: int = LARGE) -> Iterator[Finding]:
         )
     if (size := size_of_log(state.path)) > large:
         yield warning("log", f"it has {format_memory(size)}", "iris log compact")
+
+
+def only_history_is_lost(state: StateDir, verdict: Verdict) -> bool:
+    """Whether all that is wrong is in the archive, and the snapshot has what that came to."""
+    if any(each.file == LOG and each.kind is not FaultKind.MISSING for each in verdict.findings):
+        return False
+    try:
+        return state.load().damage is None
+    except (IrisError, IllegalTransitionError):
+        return False
+
+
+_SPARED = "put it back into {} from a copy, or leave it: the snapshot has the state, and only history is lost"
 
 
 def fix_of(fault: Fault, directory: Path) -> str:

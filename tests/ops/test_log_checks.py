@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from iris_cli.cli import app
+from iris_cli.core.events import WorkerDrained, WorkerRegistered
 from iris_cli.errors import ExitCode
 from iris_cli.journal.scan import Fault, FaultKind
 from iris_cli.journal.verify import verify
+from iris_cli.ops import compaction
 from iris_cli.ops.findings import Level
 from iris_cli.ops.log_checks import check_log, fix_of
-from tests.journal.samples import filled, state_in
+from tests.journal.samples import A0, HOST, NOON, filled, state_in
 from tests.journal.test_record import sealed
 
 COUNT = 12
@@ -120,3 +123,29 @@ def test_every_kind_of_fault_has_a_fix(tmp_path: Path) -> None:
 
     for kind in FaultKind:
         assert fix_of(Fault(kind=kind, line=1, offset=0, seq=1, what=""), tmp_path)
+
+
+def test_where_the_snapshot_has_the_state_only_history_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = filled_with_workers(tmp_path / "state")
+    compaction.compact(state_in(path), "iris log compact", 0.0)
+    next((path / "archive").iterdir()).unlink()
+    (finding,) = check_log(state_in(path))
+    assert finding.level is Level.FAIL
+    assert finding.fix.startswith(f"put it back into {path}/archive")
+    assert app.run(["--state-dir", str(path), "log", "salvage"]) == ExitCode.LOG_DAMAGED
+    assert "better leave it" in capsys.readouterr().err
+    (path / "snapshot.json").unlink()
+    (finding,) = check_log(state_in(path))
+    assert "iris log salvage" in finding.fix
+
+
+def filled_with_workers(path: Path) -> Path:
+    """A log that can be replayed."""
+    state = state_in(path)
+    state.create("lab")
+    with state.locked("iris test") as writer:
+        writer.append([WorkerRegistered(worker=A0, connection=HOST)], at=NOON)
+        writer.append([WorkerDrained(worker=A0)], at=NOON)
+    return path
