@@ -228,10 +228,9 @@ class FileStore:
         except OSError as error:
             # BEFORE: the line may be on the disk, whole or in part, though nobody will act on it.
             with suppress(OSError):
+                # A rename may fail and yet have worked; HEAD goes back first, for it never leads.
                 if (head := read_head(self._directory)) is not None and head.seq == end.seq:
-                    write_head(
-                        self._disk, self._directory, self._end
-                    )  # a rename may fail and yet have worked
+                    write_head(self._disk, self._directory, self._end)
                 self._disk.truncate(fd, self._end.offset)
                 self._disk.fsync(fd)
             # AFTER: it is gone; or else the log reaches past HEAD, and the next writer recovers it.

@@ -95,6 +95,12 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return site
 
 
+def keep_snapshots(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
+    """Every so many lines, in all commands of this process."""
+    defaults = {**(StateDir.__init__.__kwdefaults__ or {}), "snapshot_every": every}
+    monkeypatch.setattr(StateDir.__init__, "__kwdefaults__", defaults)
+
+
 @contextmanager
 def bad(disk: BadDisk) -> Iterator[None]:
     """All that this process writes goes to that disk."""
@@ -168,7 +174,7 @@ def test_a_disk_that_refuses_at_any_step_ends_the_command_and_leaves_nothing_hal
     snapshot_every: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(StateDir.__init__.__kwdefaults__, "snapshot_every", snapshot_every)
+    keep_snapshots(monkeypatch, snapshot_every)
     assert site.iris("status") == ExitCode.OK
     assert (site.path / "state" / "snapshot.json").exists() is (snapshot_every == SNAPSHOT_EACH_TIME)
     history = site.state.read().transactions

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.errors import ExitCode
-from iris_cli.journal.state_dir import StateDir
-from tests.cli.test_disk_faults import CLOCK, CONFIG, JOB, PAST_ANY_BACK_OFF, Site
+from tests.cli.test_disk_faults import CLOCK, CONFIG, JOB, PAST_ANY_BACK_OFF, Site, keep_snapshots
 from tests.support.fake_runner import Host
 
 CANARY = "canary-7d41aa"
@@ -42,7 +41,7 @@ def test_everything_in_the_state_directory_is_private_and_free_of_secrets(
 ) -> None:
     monkeypatch.delenv("IRIS_STATE_DIR", raising=False)
     monkeypatch.setenv("TOKEN", CANARY)
-    monkeypatch.setitem(StateDir.__init__.__kwdefaults__, "snapshot_every", 1)
+    keep_snapshots(monkeypatch, every=1)
     (tmp_path / "cluster.yaml").write_text(CONFIG)
     site = Site(tmp_path, {name: Host(name, CLOCK.now) for name in ("w0", "w1")})
     state = tmp_path / "state"

@@ -16,11 +16,13 @@ import pytest
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.connection import Connection
-from iris_cli.core.dataclass import fields
+from iris_cli.core.constraints import Constraint
+from iris_cli.core.dataclass import MISSING, fields
 from iris_cli.core.events import AttemptEvent, Event, WorkerDrained
 from iris_cli.core.evolve import replay
-from iris_cli.core.job import Job
+from iris_cli.core.job import CoschedulingConfig, Job
 from iris_cli.core.outcome import End
+from iris_cli.core.resources import Device, Resources
 from iris_cli.errors import LogDamagedError
 from iris_cli.journal.codec import encode_event
 from iris_cli.journal.record import PROGRAM
@@ -133,6 +135,22 @@ KEPT_BY_REPLAY = {
     )
 }
 """What a job only has in memory: its submission is written without."""
+
+
+def test_no_default_ever_changes() -> None:
+    """A field that is equal to it is not written, so that a default says what old lines mean.
+
+    A new field gets a line in the table; a line that stands there stays.
+    """
+    parts: list[type] = [Job, Connection, End, Constraint, CoschedulingConfig, Device, Resources]
+    defaults = {}
+    for cls in [*Event.TYPES.values(), *parts]:
+        for each in fields(cls):
+            if each.default_factory is not MISSING:
+                defaults[f"{cls.__name__}.{each.name}"] = repr(each.default_factory())
+            elif each.default is not MISSING:
+                defaults[f"{cls.__name__}.{each.name}"] = repr(each.default)
+    assert defaults == json.loads((MUSEUM.parent / "defaults.json").read_text(encoding="ascii"))
 
 
 # What else stands here
