@@ -86,7 +86,7 @@ def maker(
     for a field that the class doesn't have, TypeError where one is missing.
     """
     every: dict[str, Field] = getattr(cls, _FIELDS)
-    scope: dict[str, Any] = {"_cls": cls, "_new": object.__new__}
+    scope: dict[str, Any] = {"_cls": cls}
     values = {}
     for name in names:
         scope[f"_read_{name}"] = readers[name]
@@ -98,14 +98,7 @@ def maker(
         lines = [f"return _cls({', '.join(f'{name}={value}' for name, value in values.items())})"]
     else:
         values = {name: values.get(name) or _default(each, scope) for name, each in every.items()}
-        slots = _slots(cls, every)
-        scope |= {f"_set_{name}": slots[name] for name in slots}
-        lines = [
-            "made = _new(_cls)",
-            *(f"_set_{name}(made, {values[name]})" for name in every),
-            *_finish(cls),
-            "return made",
-        ]
+        lines = [*_making(cls, values, scope), *_finish(cls), "return made"]
     return _compiled("make", ", ".join(names), lines, scope)
 
 
@@ -264,21 +257,41 @@ def _copy(cls: type, every: Mapping[str, Field]) -> Callable[[Any, Mapping[str, 
     """What makes a copy with some changes, many times faster than `__init__` would. Raises KeyError."""
 
     def copy(record: Any, changes: Mapping[str, Any]) -> Any:
-        slots = _slots(cls, every)
+        scope: dict[str, Any] = {"_slots": _slots(cls, every)}
         lines = [
-            "made = _new(_cls)",
-            *(f"_set_{name}(made, record.{name})" for name in every),
+            *_making(cls, {name: f"record.{name}" for name in every}, scope),
             "for name in changes: _slots[name](made, changes[name])",
             *_finish(cls),
             "return made",
         ]
-        scope = {"_new": object.__new__, "_cls": cls, "_slots": slots}
-        scope |= {f"_set_{name}": slots[name] for name in slots}
         compiled = _compiled("copy", "record, changes", lines, scope)
         setattr(cls, _COPY, compiled)
         return compiled(record, changes)
 
     return copy
+
+
+def _making(cls: Any, values: Mapping[str, str], scope: dict[str, Any]) -> list[str]:
+    """The lines that make an object `made` of the class, with these expressions as the contents of its slots."""
+    scope |= {"_cls": cls, "_new": object.__new__}
+    twin = _open_twin(cls)
+    if twin is None:
+        scope |= {f"_set_{name}": slot for name, slot in _slots(cls, values).items()}
+        return ["made = _new(_cls)", *(f"_set_{name}(made, {value})" for name, value in values.items())]
+    scope["_twin"] = twin
+    assigned = (f"made.{name} = {value}" for name, value in values.items())
+    return ["made = _new(_twin)", *assigned, "made.__class__ = _cls"]
+
+
+def _open_twin(cls: Any) -> type | None:
+    """A class with the same slots that may be assigned to: that is many times faster than to set a frozen object's.
+
+    An object is made as one of these, and then becomes what it is to be. None for a class that counts its subclasses.
+    """
+    if any("__init_subclass__" in base.__dict__ for base in cls.__mro__[:-1]):
+        return None
+    open_again = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
+    return type(cls.__name__, cls.__bases__, {"__slots__": cls.__slots__, **open_again})
 
 
 def _finish(cls: type) -> list[str]:
@@ -290,7 +303,7 @@ def _is_only_its_slots(cls: Any, every: Mapping[str, Field]) -> bool:
     return cls.__dictoffset__ == 0 and all(each.init for each in every.values())
 
 
-def _slots(cls: type, every: Mapping[str, Field]) -> dict[str, Any]:
+def _slots(cls: type, every: Iterable[str]) -> dict[str, Any]:
     """What sets each field that has a slot, past `__setattr__` and much faster than the one of `object`."""
     found = {name: getattr(cls, name, None) for name in every}
     return {name: slot.__set__ for name, slot in found.items() if isinstance(slot, MemberDescriptorType)}

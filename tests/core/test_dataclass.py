@@ -246,3 +246,18 @@ def test_nothing_is_compiled_for_a_class_without_objects() -> None:
     assert not hasattr(before, "__code__")
     assert Unused(3).number == 3
     assert Unused.__dict__["__init__"].__code__.co_filename == "<string>"
+
+
+def test_what_is_made_faster_is_of_its_class_and_frozen_like_any_other() -> None:
+    """It was made as an object of an open twin of the class, which nobody meets."""
+    cls = plain_points(lazy_dataclass, frozen=True, slots=True)
+    copied = lazy_dataclass.replace(cls(x=1), x=2)
+    made = lazy_dataclass.maker(cls, ("x",), {"x": float}, {})("3")
+    assert made == cls(x=3.0)
+    for point in (copied, made):
+        assert type(point) is cls
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            point.x = 5
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            del point.x
+        assert copy.deepcopy(point) == point
