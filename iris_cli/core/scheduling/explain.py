@@ -175,12 +175,13 @@ class Explainer:
             for refusal in refusals[len(unfit) :]:
                 yield self._unavailable(case.requirement, refusal, serving)
         elif unfit and unfit[-1].kind is not ReasonKind.GROUP_SHAPE:
-            yield self._unselected(case.requirement, unfit)
+            yield self._unselected(case.requirement, unfit, serving)
         elif serving:
             text = wording.too_few(shape, serving)
             yield Reason(kind=ReasonKind.GROUP_SHAPE, text=text, need=shape.groups, have=serving)
         else:
-            yield self._wrong_shape(shape, [verdict.group for verdict in verdicts.values()])
+            refused = [each for each in verdicts.values() if each.kind is ReasonKind.GROUP_SHAPE]
+            yield self._wrong_shape(shape, [verdict.group for verdict in refused])
 
     def _survey(self, requirement: Requirement, shape: Shape) -> Survey:
         """The verdicts on groups by number, where nothing is kept for whoever asks; counted once."""
@@ -192,28 +193,37 @@ class Explainer:
         return found
 
     def _wrong_shape(self, shape: Shape, groups: list[Group]) -> Reason:
-        largest = _largest(groups)
+        fleet, largest = self._context.fleet, _largest(groups)
+        all_serve = len(groups) == len(fleet.groups(shape.group_by).groups)
         return Reason(
             kind=ReasonKind.GROUP_SHAPE,
-            text=wording.wrong_shape(shape, self._context.fleet, largest),
+            text=wording.wrong_shape(shape, fleet, largest, all_serve=all_serve),
             need=shape.size,
             have=len(largest.members) if largest else 0,
             refused=len(groups),
         )
 
-    def _unselected(self, requirement: Requirement, refusals: list[Refusal]) -> Reason:
-        """The last of the refusals is the one that left nobody; there is none where there are no workers."""
-        fleet = self._context.fleet
+    def _unselected(self, requirement: Requirement, refusals: list[Refusal], serving: int = 0) -> Reason:
+        """The last of the refusals is the one that left nobody; there is none where there are no workers.
+
+        Of groups some may be `serving`, but not enough.
+        """
+        fleet, shape, device = self._context.fleet, requirement.shape, requirement.job.resources.device
         kind = refusals[-1].kind if refusals else ReasonKind.NO_SUCH_DEVICE
         refused = refusals[-1].units if refusals else 0
-        if kind is ReasonKind.NO_SUCH_DEVICE:
-            text = wording.no_device(fleet, requirement.job.resources.device)
-        elif kind is ReasonKind.CONSTRAINT:
-            text = wording.constraints_unmet(requirement, fleet, refusals[-1])
+        other = serving > 0
+        if kind is ReasonKind.CONSTRAINT:
+            text = wording.constraints_unmet(requirement, fleet, refusals[-1], other=other)
+        elif kind is ReasonKind.TAINT:
+            text = wording.tainted(requirement, fleet, refusals[-1], other=other)
+        elif shape is not None and device is not None and requirement.equipped:
+            text = wording.too_few_equipped(shape, device, other=other)
         else:
-            text = wording.tainted(requirement, fleet, refusals[-1])
-        need = requirement.shape.groups if requirement.shape else 1
-        return Reason(kind=kind, text=text, need=need, refused=refused)
+            text = wording.no_device(fleet, device)
+        if shape is not None and serving:
+            text = f"{wording.too_few(shape, serving)}: {text}"
+        need = shape.groups if shape else 1
+        return Reason(kind=kind, text=text, need=need, have=serving, refused=refused)
 
     def _unavailable(self, requirement: Requirement, refusal: Refusal, serving: int) -> Reason:
         """Told once: gangs that keep workers for themselves differ in little else."""

@@ -21,7 +21,7 @@ from iris_cli.core.scheduling.groups import Group, vm_count, worker_number
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.verdicts import Refusal, Verdict
 from iris_cli.core.scheduling.what_if import Change, ChangeKind
-from iris_cli.core.units import format_duration, format_memory
+from iris_cli.core.units import count, format_duration, format_memory
 from iris_cli.core.worker import Claim, Worker
 
 _FEW = 3
@@ -79,7 +79,7 @@ def no_device(fleet: Fleet, device: Device | None) -> str:
         return "there are no workers"
     if device is None:
         return "no worker serves CPU work"
-    wanted = f"a {device.kind}" if device.variant == AUTO else device.variant
+    wanted = _named(device)
     offered = [*fleet.holders(DEVICE_VARIANT_ATTRIBUTE_KEY), *fleet.holders(DEVICE_TYPE_ATTRIBUTE_KEY)]
     there = f" (there are: {few(map(str, offered))})" if offered else ""
     if fleet.may_get(device):
@@ -87,7 +87,17 @@ def no_device(fleet: Fleet, device: Device | None) -> str:
     return f"no worker or scale group has {wanted}: will never run{there}"
 
 
-def constraints_unmet(requirement: Requirement, fleet: Fleet, refusal: Refusal) -> str:
+def _named(device: Device) -> str:
+    return f"a {device.kind}" if device.variant == AUTO else device.variant
+
+
+def too_few_equipped(shape: Shape, device: Device, *, other: bool) -> str:
+    """Groups have workers with the device, but none has enough of them; `other`: none but those that serve."""
+    where = "all of its" if shape.whole else str(shape.size)
+    return f"no {'other ' * other}{unit(shape)} has {_named(device)} on {where} workers"
+
+
+def constraints_unmet(requirement: Requirement, fleet: Fleet, refusal: Refusal, *, other: bool) -> str:
     """Which constraints are to blame, and where types alone make a comparison impossible."""
     failing = [each for each in requirement.required if refusal.lacking & ~fleet.satisfying(each)]
     never = [each for each in failing if not refusal.lacking & fleet.satisfying(each)]
@@ -95,17 +105,25 @@ def constraints_unmet(requirement: Requirement, fleet: Fleet, refusal: Refusal) 
     attributes = fleet.workers[first_of(refusal.lacking)].attributes
     clash = next(filter(None, (each.type_clash(attributes) for each in failing)), "")
     together = "" if never or len(failing) == 1 else "all of "
-    return f"no {unit(requirement.shape)} satisfies {together}{names}" + (f" ({clash})" if clash else "")
+    who = "other " * other + unit(requirement.shape)
+    device = requirement.job.resources.device
+    without = fleet.everyone & ~requirement.equipped
+    if device is not None and any(without & fleet.satisfying(each) for each in never or failing):
+        who += f" with {_named(device)}"
+    return f"no {who} satisfies {together}{names}" + (f" ({clash})" if clash else "")
 
 
-def tainted(requirement: Requirement, fleet: Fleet, refusal: Refusal) -> str:
+def tainted(requirement: Requirement, fleet: Fleet, refusal: Refusal, *, other: bool) -> str:
     """Which taints keep it from all that it could use."""
     in_the_way = [
         taint
         for taint, those in fleet.taints.items()
         if those & refusal.lacking and taint not in requirement.job.tolerations
     ]
-    return f"every {unit(requirement.shape)} that serves otherwise is tainted: {few(in_the_way)}"
+    all_of_them = "all others that serve otherwise are"
+    if not other:
+        all_of_them = f"every {unit(requirement.shape)} that serves otherwise is"
+    return f"{all_of_them} tainted: {few(in_the_way)}"
 
 
 def too_few(shape: Shape, serving: int) -> str:
@@ -113,13 +131,14 @@ def too_few(shape: Shape, serving: int) -> str:
     return f"it needs {units(shape, shape.groups)}, and only {serving} could serve"
 
 
-def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None) -> str:
-    """No group has the shape of the gang."""
+def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None, *, all_serve: bool) -> str:
+    """No group has the shape of the gang; unless `all_serve` otherwise, some that do are refused for more."""
     if largest is None:
         return f"no worker that serves has the attribute {shape.group_by}"
     size = len(largest.members)
+    group = f"{shape.group_by} group" + ("" if all_serve else " that serves otherwise")
     if size < shape.size or not shape.whole:
-        return f"no {shape.group_by} group has {shape.size} workers (largest: {largest.key} with {size})"
+        return f"no {group} has {shape.size} workers (largest: {largest.key} with {size})"
     members = [fleet.workers[position] for position in largest.members]
     numbers = [worker_number(worker) for worker in members]
     if numbers == list(range(size)):
@@ -127,7 +146,7 @@ def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None) -> str:
     else:
         listed = ("none" if number is None else str(number) for number in numbers[: 2 * shape.size])
         there = f"workers numbered {', '.join(listed)}"
-    return f"no {shape.group_by} group is a whole slice of {shape.size} workers ({largest.key} has {there})"
+    return f"no {group} is a whole slice of {shape.size} workers ({largest.key} has {there})"
 
 
 def too_large(fleet: Fleet, device: Device | None, kind: ReasonKind, need: int, largest: int) -> str:
@@ -225,6 +244,8 @@ def lacks(context: SchedulingContext, requirement: Requirement, verdict: Verdict
         )
     if kind is ReasonKind.GROUP_SHAPE and requirement.shape is not None:
         return _shape_lacks(verdict.group, requirement.shape)
+    if kind is ReasonKind.NO_SUCH_DEVICE and requirement.job.resources.device is not None:
+        return f"{_named(requirement.job.resources.device)} is missing on {worker.id}"
     if kind in (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU):
         number = AMOUNT_KINDS.index(kind)
         have = max(0, WorkerCapacity.of(worker).left[number])
@@ -235,7 +256,7 @@ def lacks(context: SchedulingContext, requirement: Requirement, verdict: Verdict
 def _shape_lacks(group: Group, shape: Shape) -> str:
     if len(group.members) == shape.size:
         return "not a whole slice"
-    return f"{len(group.members)} workers, not {shape.size}"
+    return f"{count(len(group.members), 'worker')}, not {shape.size}"
 
 
 def hints(fleet: Fleet, requirement: Requirement) -> Iterator[str]:

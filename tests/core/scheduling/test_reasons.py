@@ -55,6 +55,11 @@ ONE_WORKER: list[tuple[list[Worker], Job, str]] = [
         "constraint: no worker satisfies pool, zone=a",
     ),
     (
+        [host("c", region="eu"), host("g", gpus=4, region="us")],
+        job("j", "region=eu", device=Device("gpu")),
+        "constraint: no worker with a gpu satisfies region=eu",
+    ),
+    (
         [host("w", rank="7")],
         job("j", "rank=7"),
         "constraint: no worker satisfies rank=7 (rank: the worker has text '7', the constraint integer 7)",
@@ -174,6 +179,37 @@ GROUPS: list[tuple[list[Worker], Job, str]] = [
         tpu_slice("a"),
         gang("g", "tpu-worker-id<3"),
         "constraint: no slice satisfies tpu-worker-id<3",
+    ),
+    (
+        [*tpu_slice("a", region="us"), *tpu_slice("b", region="eu")],
+        gang("g", "region=us", replicas=8, slices=2),
+        "constraint: it needs 2 slices, and only 1 could serve: no other slice satisfies region=us",
+    ),
+    (
+        [*tpu_slice("a"), *map(tainted, tpu_slice("b"))],
+        gang("g", replicas=8, slices=2),
+        "taint: it needs 2 slices, and only 1 could serve: "
+        "all others that serve otherwise are tainted: maintenance",
+    ),
+    (
+        [*(host(f"a{n}", rack="r", region="us") for n in range(8)), host("b", rack="s", region="eu")],
+        gang("g", "region=eu", tpu=None, by="rack"),
+        "group_shape: no rack group that serves otherwise has 4 workers (largest: s with 1)",
+    ),
+    (
+        [*(host(f"a{n}", rack="r") for n in range(4)), host("g", gpus=4, rack="s")],
+        gang("g", tpu=None, by="rack", device=Device("gpu")),
+        "group_shape: no rack group that serves otherwise has 4 workers (largest: s with 1)",
+    ),
+    (
+        [host("a", rack="r"), host("b", gpus=4, rack="r")],
+        gang("g", tpu=None, by="rack", device=Device("gpu"), replicas=2),
+        "no_such_device: no rack group has a gpu on 2 workers",
+    ),
+    (
+        change(tpu_slice("a"), 2, attributes=host("a-2", tpu_name="a").attributes),
+        gang("g"),
+        "no_such_device: no slice has v4-32 on all of its workers",
     ),
     (
         [*change(tpu_slice("a"), 2, draining=True), *change(tpu_slice("b"), 2, quarantined=True)],
