@@ -6,13 +6,15 @@ import json
 from pathlib import Path
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.events import Transaction
+from iris_cli.core.events import AttemptsReaped, Transaction
 from iris_cli.core.evolve import replay
+from iris_cli.core.ids import WorkerId
 from iris_cli.journal.record import START, encode_line, end_of_line
 from iris_cli.journal.state_dir import StateDir
 from tests.support.lab import Lab
 
 NEVER = 10**9
+W0 = WorkerId("w0")
 
 
 def state_in(path: Path, every: int = 1) -> StateDir:
@@ -72,11 +74,15 @@ def same(cluster: Cluster, whole: Cluster) -> None:
 
 
 def busy_days() -> list[Transaction]:
-    """Jobs that end one after the other, some of them for want of a worker."""
+    """Jobs that end one after the other; the oldest output goes when some of them are long over."""
     lab = Lab().worker("w0", cpu=12).worker("w1", cpu=12)
     for number in range(12):
         name = f"job-{number * 7 % 12}"
         lab.job(name, replicas=1 + number % 3).schedule().reports(f"{name}/* running")
         lab.reports(f"{name}/* exited {number % 2}").advance(60)
+        oldest = lab.cluster.outputs[W0].first[:1]
+        if number > 5 and oldest:
+            with lab.transaction() as draft:
+                draft.record(AttemptsReaped(worker=W0, attempts=oldest))
     lab.job("last").schedule()
     return lab.log

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -157,6 +158,54 @@ def test_damage_that_shows_only_when_something_is_looked_up_changes_nothing(
         again = log.look(every=1)  # writes the next one, from what is left of this
         same(again, whole)
         same(seen, whole)
+
+
+def test_a_job_whose_name_is_damaged_is_found_all_the_same_and_no_other_is_invented(tmp_path: Path) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    log.grow(len(log))
+    whole = log.replayed()
+    log.look(every=1)
+    sound = log.snapshot.read_bytes()
+    start = sound.index(b'"over":[')
+    for place in [
+        found.end() - 1 for found in re.finditer(rb'\n\{"id":"job-\d+|"\},\n', sound) if found.start() > start
+    ]:
+        write(log.snapshot, sound[:place] + bytes([sound[place] ^ 1]) + sound[place + 1 :])
+        for job in (*whole.jobs, JobId("job-00"), JobId("job-2"), JobId("job-31")):
+            seen = log.look(every=NEVER)
+            assert seen.past is not None
+            assert seen.jobs.get(job) == whole.jobs.get(job)
+
+
+def test_a_token_is_not_foreign_because_its_line_is_damaged(tmp_path: Path) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    log.grow(len(log))
+    whole = log.replayed()
+    log.look(every=1)
+    sound = log.snapshot.read_bytes()
+    tokens = [each.token for task in whole.tasks.values() for each in task.attempts]
+    start = sound.index(b'"over":[')
+    there = [each for each in tokens if each.encode() in sound[start:]]
+    assert len(there) > 10
+    for token in there:
+        write(log.snapshot, sound[:start] + sound[start:].replace(token.encode(), token.encode()[:-1] + b"X"))
+        seen = log.look(every=NEVER)
+        assert seen.past is not None
+        assert seen.foreign([token, Token("e" * 32)]) == (Token("e" * 32),)
+
+
+def test_a_damaged_line_is_not_copied_into_the_next_snapshot(tmp_path: Path) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    log.grow(len(log) - 1)
+    log.look(every=1)
+    log.grow(len(log))
+    sound = log.snapshot.read_bytes()
+    start = sound.index(b'"over":[')
+    write(log.snapshot, sound[:start] + sound[start:].replace(b'"number":0', b'"number":1'))
+    log.look(every=1)
+    log.look(every=1)  # the first look found that it can't be copied, and took it away
+    same(log.look(every=NEVER), log.replayed())
+    assert b'"number":1' not in log.snapshot.read_bytes()
 
 
 def test_the_next_snapshot_copies_the_lines_of_the_last_and_is_as_if_written_from_nothing(

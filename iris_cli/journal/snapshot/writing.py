@@ -18,6 +18,7 @@ from iris_cli.journal.durable import Disk, opened, sync_directory, write_all
 from iris_cli.journal.record import Position
 from iris_cli.journal.snapshot.entries import encode_fleet, encode_job, encode_outputs, id_of, job_line
 from iris_cli.journal.snapshot.form import END, HEADER_SIZE, PARTS, Header, as_json, encode_header
+from iris_cli.journal.snapshot.reading import FromFile
 from iris_cli.journal.snapshot.thawing import Snapshot
 
 LAST = 100
@@ -116,15 +117,15 @@ def _write(out: _Out, cluster: Cluster, position: Position, program: str) -> Non
     out.flush()
 
 
-def _old(cluster: Cluster) -> Snapshot | None:
+def _old(cluster: Cluster) -> FromFile | None:
     """The snapshot whose lines can be copied; else everything is taken into memory."""
-    if isinstance(cluster.past, Snapshot) and cluster.past.file is not None:
-        return cluster.past
-    return None
+    return cluster.past.file if isinstance(cluster.past, Snapshot) else None
 
 
-def _divided(cluster: Cluster, old: Snapshot | None) -> tuple[list[Job], list[Job]]:
+def _divided(cluster: Cluster, old: FromFile | None) -> tuple[list[Job], list[Job]]:
     """The jobs in memory that are open, and those that are over and not in the old snapshot as they are now."""
+    for job_id in {task.job for task in in_memory(cluster.tasks)}:
+        cluster.jobs[job_id]
     held = {job.id for job in cluster.open_jobs()}
     opened, over = [], []
     jobs = cluster.jobs.values() if old is None else in_memory(cluster.jobs)
@@ -136,7 +137,7 @@ def _divided(cluster: Cluster, old: Snapshot | None) -> tuple[list[Job], list[Jo
     return opened, over
 
 
-def _is_kept(cluster: Cluster, old: Snapshot, job: Job) -> bool:
+def _is_kept(cluster: Cluster, old: FromFile, job: Job) -> bool:
     """Whether it was over then already, and nothing has happened to it: its line is right."""
     try:
         then = old.over(job.id)
@@ -178,21 +179,21 @@ def _now(cluster: Cluster, position: Position, opened: list[Job], *, outputs: in
     }
 
 
-def _outputs(cluster: Cluster, old: Snapshot | None) -> dict[str, Any]:
+def _outputs(cluster: Cluster, old: FromFile | None) -> dict[str, Any]:
     """Those in memory, and the others as they stand in the old snapshot."""
-    if old is None or old.file is None:
+    if old is None:
         return {worker: encode_outputs(outputs) for worker, outputs in cluster.outputs.items()}
-    kept = old.file.outputs()
+    kept = old.outputs()
     held = dict(dict.items(cluster.outputs))
     return {
         worker: encode_outputs(held[worker]) if worker in held else kept[worker] for worker in cluster.outputs
     }
 
 
-def _merged(old: Snapshot | None, lines: _Lines) -> Iterator[bytes]:
+def _merged(old: FromFile | None, lines: _Lines) -> Iterator[bytes]:
     """The lines of the old snapshot with these among them and in their stead, by id; many at a time."""
     coming = sorted(lines)
-    for block in old.file.file.blocks() if old is not None and old.file is not None else ():
+    for block in old.file.blocks() if old is not None else ():
         count = bisect_right(coming, id_of(block[block.rfind(b"\n", 0, -1) + 1 :]))
         among, coming = coming[:count], coming[count:]
         yield _mixed(block, {job: lines[job] for job in among}) if among else block
