@@ -56,7 +56,7 @@ class Resources:
 
     def __post_init__(self) -> None:
         if not 0.001 <= self.cpu <= 1_000_000:  # NaN fails this too
-            raise ValueError(f"cpu is a number of cores, at least 0.001, not {self.cpu}")
+            raise ValueError(f"cpu is a number of cores from 0.001 to 1000000, not {self.cpu}")
         if type(self.memory) is not int or self.memory < 1:
             raise ValueError(f"memory is a positive number of bytes, not {self.memory!r}")
 

@@ -41,10 +41,11 @@ class Choices:
 
     def reason(self, task: TaskId) -> str:
         """`chose v4b: v4a busy`, or "" for a task that wasn't placed."""
-        requirement = self._asked(task.job)
         mates = [each for each in self._record.placed if each.task.job == task.job]
-        there = mates if requirement.shape else [each for each in mates if each.task == task]
-        return self._in_words(task.job, there) if any(each.task == task for each in there) else ""
+        there = [each for each in mates if each.task == task]
+        if not there:
+            return ""
+        return self._in_words(task.job, mates if self._asked(task.job).shape else there)
 
     def worth_telling(self) -> dict[TaskId, str]:
         """The same for the first task that was placed of each job, where somebody was passed over for it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, compress, count
 
 from iris_cli.core.constraints import (
@@ -12,7 +12,7 @@ from iris_cli.core.constraints import (
     AttributeValue,
     Constraint,
 )
-from iris_cli.core.ids import WorkerId
+from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.lifecycle.workers import cooling
 from iris_cli.core.limits import Limits
 from iris_cli.core.resources import AUTO, Device, device_compatible
@@ -33,7 +33,7 @@ class Fleet:
         workers: Iterable[Worker],
         now: float,
         limits: Limits,
-        unconfirmed_stops: Collection[WorkerId],
+        unconfirmed_stops: Mapping[WorkerId, Collection[JobId | None]] | Collection[WorkerId],
         offered: Collection[Device] = (),
     ) -> None:
         by_id = {worker.id: worker for worker in workers}
@@ -43,6 +43,7 @@ class Fleet:
         self.now = now
         self.limits = limits
         self._offered = offered
+        self._stops = unconfirmed_stops if isinstance(unconfirmed_stops, Mapping) else {}
         stopping = frozenset(unconfirmed_stops)
         self.healthy = self._all_but(not takes_new(worker) for worker in self.workers)
         self.rested = self._all_but(
@@ -118,6 +119,11 @@ class Fleet:
             for each in self._offered
         )
         return offered or any(map(_unknown, self.workers))
+
+    def stopping(self, positions: Iterable[int]) -> Iterator[JobId]:
+        """The jobs of which something is being stopped on these workers, as far as that is known."""
+        for position in positions:
+            yield from filter(None, self._stops.get(self.ids[position], ()))
 
     def groups(self, key: str) -> GroupIndex:
         """The groups of an attribute."""

@@ -204,6 +204,9 @@ def _detail(context: SchedulingContext, kind: ReasonKind, lacking: int) -> str:
             return few(context.reserved_by[position] for position in positions_of(lacking))
         case ReasonKind.BEHIND:
             return ""
+        case ReasonKind.STOPPING:
+            names = few(fleet.stopping(positions_of(lacking)))
+            return f"that of {names}" if names else ""
     names = few(holders(context, lacking, kind))
     return f"held by {names}" if names else ""
 
@@ -250,6 +253,9 @@ def lacks(context: SchedulingContext, requirement: Requirement, verdict: Verdict
         number = AMOUNT_KINDS.index(kind)
         have = max(0, WorkerCapacity.of(worker).left[number])
         return f"{amount(kind, have)} free, not {amount(kind, requirement.need[number])}"
+    if kind is ReasonKind.STOPPING:
+        names = few(fleet.stopping(positions_of(verdict.lacking)))
+        return f"the stop of {names} is not confirmed" if names else "a stop is not confirmed"
     return _detail(context, kind, verdict.lacking) if kind else ""
 
 

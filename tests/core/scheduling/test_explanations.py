@@ -130,6 +130,22 @@ def test_a_near_miss_of_a_gang_says_what_its_members_lack() -> None:
     assert lacks(tpu_slice("a", region="us"), gang("g", "region=eu")) == ["slice a: constraint: region is us"]
 
 
+def test_a_group_without_the_device_on_some_hosts_is_a_near_miss() -> None:
+    fleet = [host("a", rack="r"), host("b", rack="r", gpus=4)]
+    asked = gang("g", tpu=None, by="rack", device=Device("gpu"), replicas=2)
+    assert lacks(fleet, asked) == ["rack group r: no_such_device: a gpu is missing on a"]
+
+
+def test_a_near_miss_names_the_stop_that_is_not_confirmed() -> None:
+    worker = busy(host("w"), "healthy")
+    for jobs, text in (
+        (("stopped",), "the stop of stopped is not confirmed"),
+        ((None,), "a stop is not confirmed"),
+    ):
+        found = lacks([worker], job("j"), unconfirmed_stops={worker.id: jobs})
+        assert found == [f"worker w: stopping: {text}"]
+
+
 def test_who_came_before_is_named_with_the_workers_it_took() -> None:
     first = job("first", cpu=16, priority=Priority.HIGH)
     jobs = [
@@ -239,3 +255,5 @@ def test_other_tasks_of_the_same_job_are_no_reason() -> None:
 
 def test_what_was_not_placed_has_no_reason_for_a_placement() -> None:
     assert cycle([], job("j")).chosen(TaskId(JobId("j"), 0)) == ""
+    assert cycle([], job("j"), tasks=[]).chosen(TaskId(JobId("j"), 0)) == ""
+    assert cycle([]).chosen(TaskId(JobId("nobody"), 0)) == ""

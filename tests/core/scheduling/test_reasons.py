@@ -274,6 +274,16 @@ def test_a_gangs_refusal_has_the_workers_it_needs_and_those_of_the_nearest_group
     assert (reason.kind, reason.need, reason.have, reason.refused) == ("chips", 4, 2, 2)
 
 
+def test_whose_stop_is_not_confirmed_is_named_and_nobody_who_runs_there() -> None:
+    worker = busy(busy(host("w"), "healthy"), "stopped")
+    stops = {worker.id: [JobId("stopped"), None]}  # None: what was taken for dead
+    (reason,) = reasons([worker], job("j"), unconfirmed_stops=stops)
+    assert reason.text == "the only worker waits until a stop is confirmed (that of stopped)"
+    for unnamed in ({worker.id: [None]}, [worker.id]):
+        (reason,) = reasons([worker], job("j"), unconfirmed_stops=unnamed)
+        assert reason.text == "the only worker waits until a stop is confirmed"
+
+
 def test_what_went_to_others_in_this_cycle_is_behind() -> None:
     result = cycle([host("w")], job("a", cpu=16), job("b", cpu=16))
     assert text_of(result, "b", 0) == "behind: the only worker went to those ahead of it in this cycle: a"
