@@ -136,6 +136,11 @@ class StateDir:
             )
         return fold.cluster
 
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether there is one, be it of use or not."""
+        return os.path.lexists(self.path / layout.SNAPSHOT)
+
     def keep(self, cluster: Cluster, *, always: bool = False) -> None:
         """Write the snapshot anew if it is time, or `always`: `cluster` is all that was read, or committed.
 

@@ -50,6 +50,7 @@ def examine(
         cluster = Cluster()
         if not isinstance(error, NotFoundError):
             yield failed_by("log", error)
+    yield from check_snapshot(session.state, cluster)
     yield from check_cluster(cluster)
     workers = all_workers(session, cluster)
     yield from check_keys(session.target(worker).connection for worker in workers)
@@ -93,6 +94,16 @@ def check_state(state: StateDir) -> Iterator[Finding]:
             "state",
             f"{state.path} is on {kind}, where locks may not hold",
             "name a local directory with --state-dir",
+        )
+
+
+def check_snapshot(state: StateDir, cluster: Cluster) -> Iterator[Finding]:
+    """Whether the snapshot is of any use. One that isn't is made anew, so that there is nothing to do."""
+    if cluster.past is not None:
+        yield fine("snapshot", "in use")
+    elif state.has_snapshot:
+        yield fine(
+            "snapshot", "ignored: it isn't one of this log, made by this program; the log was replayed"
         )
 
 

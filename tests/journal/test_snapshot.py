@@ -17,8 +17,9 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import Transaction
 from iris_cli.core.ids import JobId, TaskId, Token
 from iris_cli.journal.snapshot import cache
+from iris_cli.ops.doctor import check_snapshot
 from tests.core.test_random_walk import Step, new_lab, steps
-from tests.journal.histories import NEVER, Log, busy_days, same, write
+from tests.journal.histories import NEVER, Log, busy_days, same, state_in, write
 
 HISTORIES = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 walks = st.lists(steps, min_size=20, max_size=50)
@@ -261,3 +262,18 @@ def test_a_snapshot_of_other_rules_is_not_believed(tmp_path: Path, monkeypatch: 
     log.look(every=1)
     monkeypatch.setattr(cache, "fingerprint", lambda: "iris 0.1.0 00000000")
     assert log.look(every=NEVER).past is None
+
+
+def test_doctor_says_in_a_word_whether_it_is_of_use(tmp_path: Path) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    log.grow(len(log))
+    state = state_in(log.path)
+
+    def said() -> list[str]:
+        return [each.text for each in check_snapshot(state, log.look(every=NEVER))]
+
+    assert said() == []
+    log.look(every=1)
+    assert said() == ["in use"]
+    write(log.snapshot, b"{}")
+    assert [each.partition(":")[0] for each in said()] == ["ignored"]
