@@ -14,7 +14,7 @@ from iris_cli.core.scheduling.feasibility import Requirement
 from iris_cli.core.scheduling.groups import Group
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.reasons import ReasonKind
-from iris_cli.core.scheduling.verdicts import Case, Verdict, group_on, refused_before
+from iris_cli.core.scheduling.verdicts import Case, Verdict, fits, group_on, refused_before
 from iris_cli.core.scheduling.what_if import Record
 
 _WORDS = {
@@ -38,6 +38,7 @@ class Choices:
         self._asked = asked
         self._record = record
         self._turns = Turns(record)
+        self._large_enough: dict[Requirement, int] = {}
 
     def reason(self, task: TaskId) -> str:
         """`chose v4b: v4a busy`, or "" for a task that wasn't placed."""
@@ -75,8 +76,16 @@ class Choices:
                 taker = self._turns.first_before(job, workers)
                 if taker is not None:
                     yield f"{verdict.group.key} went to {taker}"
-            elif _serves_otherwise(verdict):
+            elif verdict.kind is not None and self._could_serve(requirement, verdict.group):
                 yield f"{verdict.group.key} {_word(context, verdict)}"
+
+    def _could_serve(self, requirement: Requirement, group: Group) -> bool:
+        """Whether it could on another day: that it is too small is no news."""
+        large_enough = self._large_enough.get(requirement)
+        if large_enough is None:
+            large_enough = self._context.large_enough(requirement.need)
+            self._large_enough[requirement] = large_enough
+        return fits(group, requirement.shape, requirement.selected & large_enough)
 
 
 def _serves_no_worse(context: SchedulingContext, requirement: Requirement, one: Group, chosen: Group) -> bool:
@@ -94,11 +103,6 @@ def _preferences(requirement: Requirement, group: Group) -> int:
         wanted -= there
         found += met * there
     return found
-
-
-def _serves_otherwise(verdict: Verdict) -> bool:
-    kind = verdict.kind
-    return kind is not None and kind.rank > ReasonKind.GROUP_SHAPE.rank
 
 
 def _word(context: SchedulingContext, verdict: Verdict) -> str:
