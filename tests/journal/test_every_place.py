@@ -133,7 +133,7 @@ def test_cut_at_any_byte_all_whole_lines_are_there_and_head_tells_torn_from_lost
         assert (lost is None) == (number + 1 == COUNT)
 
 
-@pytest.mark.parametrize("cuts", [4, pytest.param(2000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("cuts", [4, pytest.param(200, marks=pytest.mark.soak)])
 def test_cut_anywhere_the_next_writer_goes_on_behind_the_last_whole_line(
     original: Original, tmp_path: Path, cuts: int
 ) -> None:
@@ -192,14 +192,15 @@ def test_a_flipped_bit_at_ten_thousand_places_is_seen_where_it_is(
         assert verdict.readable
 
 
-@pytest.mark.parametrize("flips", [10, pytest.param(10_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("flips", [10, pytest.param(2000, marks=pytest.mark.soak)])
 def test_a_flipped_bit_costs_the_line_that_it_is_in_and_verify_names_it(
     original: Original, state: StateDir, flips: int
 ) -> None:
     for line, bit in places(original, flips):
         (state.path / "events.jsonl").write_bytes(flip(original.content, 8 * original.starts[line] + bit))
         verdict = verify(state.path)
-        assert verdict.findings[0].line == line + 1
+        assert verdict.findings
+        assert (verdict.unfinished or verdict.findings[0]).line == line + 1
         assert verdict.sound_until.seq == line
         # A newline that is gone makes one bad line of two good ones.
         assert verdict.records in (COUNT - 1, COUNT - 2)
