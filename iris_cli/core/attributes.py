@@ -89,7 +89,7 @@ def _plain(value: object) -> str | int | float:
         raise ValueError(f"an attribute value is text or a number, not {type(value).__name__}")
     if not math.isfinite(value):
         raise ValueError(f"an attribute value must be finite, not {value}")
-    return float.__float__(value)
+    return float.__float__(value) + 0.0  # -0.0, which is equal to 0.0, would read differently
 
 
 def wrap(value: AttributeValue | RawValue) -> AttributeValue:

@@ -304,7 +304,7 @@ def occupations(view: View, worker: Worker) -> Iterable[str]:
         yield f"GPU work: its GPUs are held by {_holders(worker, lambda claim: bool(claim.gpus))}"
     gang = view.plan.result.kept.get(worker.id)
     if gang is not None:
-        yield f"work for others: it is kept free for the gang {gang}, which has waited long"
+        yield f"work of those behind the gang {gang}, which has waited long: it is kept free for that"
 
 
 def _holders(worker: Worker, holds: Callable[[Claim], object]) -> str:

@@ -48,6 +48,10 @@ def test_equal_values_have_equal_hashes_and_are_the_same_key() -> None:
     assert AttributeValue("a") != "a"
 
 
+def test_zero_has_no_sign() -> None:
+    assert str(AttributeValue(-0.0)) == "0.0"
+
+
 def test_a_boolean_becomes_text() -> None:
     assert AttributeValue(True) == AttributeValue("true")
     assert AttributeValue(False).value == "false"

@@ -68,4 +68,6 @@ def test_a_worker_that_is_kept_for_a_gang_takes_nothing_else(tmp_path: Path) -> 
     lab = Lab().slice("a", "v4-16").job("holder", cpu=200).schedule()
     lab.job("train", tpu="v4-16", cpu=100).advance("11m")
     found = why(session_of(lab, tmp_path / "state"), "a-1")
-    assert found.occupied == ("work for others: it is kept free for the gang train, which has waited long",)
+    assert found.occupied == (
+        "work of those behind the gang train, which has waited long: it is kept free for that",
+    )

@@ -21,6 +21,10 @@ UnconfirmedStops = Mapping[WorkerId, Collection[JobId | None]] | Collection[Work
 """The workers where a stop isn't confirmed, and of which jobs. None stands for what ends with none of them."""
 
 
+_LAST = 1 << 62
+"""The order of a job that is launched anew: behind all that have its priority by now."""
+
+
 class ChangeKind(StrEnum):
     """What would be otherwise."""
 
@@ -123,7 +127,7 @@ def _changed_job(job: Job, change: Change) -> Job:
         case ChangeKind.TOLERATE:
             return replace(job, tolerations=(*job.tolerations, change.subject))
         case ChangeKind.PRIORITY:
-            return replace(job, priority=Priority(change.subject))
+            return replace(job, priority=Priority(change.subject), order=_LAST)
         case ChangeKind.LESS_CPU:
             return replace(job, resources=Resources(amount / 1000, resources.memory, resources.device))
         case ChangeKind.LESS_MEMORY:
@@ -148,7 +152,7 @@ def _changed_worker(worker: Worker, change: Change) -> Worker:
         return worker
     match change.kind:
         case ChangeKind.UNCORDON:
-            return replace(worker, draining=False, quarantined=False)
+            return replace(worker, draining=False, quarantined=False, cooldown_until=0.0)
         case ChangeKind.RECOVERS:
             healthy = WorkerCondition.HEALTHY
             return replace(worker, condition=healthy, unschedulable=False, cooldown_until=0.0)

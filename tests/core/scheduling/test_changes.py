@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from iris_cli.core.ids import JobId, TaskId
-from iris_cli.core.job import Job
+from iris_cli.core.job import Job, Priority
 from iris_cli.core.resources import Device
 from iris_cli.core.scheduling import SchedulingResult
 from iris_cli.core.worker import Worker, WorkerCondition
@@ -73,7 +73,11 @@ CHANGES: list[tuple[str, list[Worker], Job]] = [
         gang("g"),
     ),
     ("", change(change(tpu_slice("a"), 2, draining=True), 3, draining=True), gang("g")),
-    ("", change(tpu_slice("a"), 2, draining=True, cooldown_until=1020.0), gang("g")),
+    (
+        "slice a fits after `iris worker uncordon a-2`",
+        change(tpu_slice("a"), 2, draining=True, cooldown_until=1020.0),
+        gang("g"),
+    ),
     ("", change(tpu_slice("a"), 2, draining=True, condition=WorkerCondition.SUSPECT), gang("g")),
     ("", change(tpu_slice("a"), 2, draining=True, unschedulable=True, reason="odd"), gang("g")),
     ("", [busy(replace(host("w"), draining=True), cpu=16)], job("j")),
@@ -204,13 +208,22 @@ def test_nothing_like_what_was_asked_for_is_no_change() -> None:
     "state",
     [
         {"draining": True, "condition": WorkerCondition.SUSPECT},
-        {"quarantined": True, "cooldown_until": 1020.0},
         {"unschedulable": True, "draining": True},
     ],
-    ids=["draining and suspect", "quarantined and cooling", "unusable and draining"],
+    ids=["draining and suspect", "unusable and draining"],
 )
 def test_a_worker_with_two_troubles_needs_more_than_one_change(state: dict[str, Any]) -> None:
     assert changed(cycle([replace(host("w"), **state)], job("j"), now=1000.0), "j", 0) is None
+
+
+def test_uncordoning_a_worker_ends_its_cool_down_too() -> None:
+    worker = replace(host("w"), quarantined=True, cooldown_until=1020.0)
+    assert changed(cycle([worker], job("j"), now=1000.0), "j", 0) == ("uncordon", "w", 0)
+
+
+def test_what_is_launched_anew_comes_behind_all_that_have_its_priority_by_now() -> None:
+    early, late = job("early", cpu=16), job("late", cpu=16, order=1, priority=Priority.HIGH)
+    assert changed(cycle([host("w")], early, late), "early", 0) is None
 
 
 def test_what_comes_behind_could_come_before() -> None:

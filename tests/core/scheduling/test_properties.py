@@ -226,7 +226,8 @@ def with_change(situation: Situation, change: Change, job_id: JobId) -> Situatio
         case "tolerate":
             asked = replace(asked, tolerations=(*asked.tolerations, subject))
         case "priority":
-            asked = replace(asked, priority=Priority(subject))
+            anew = 1 + max(each.order for each in situation.jobs)
+            asked = replace(asked, priority=Priority(subject), order=anew)
         case "less_cpu":
             asked = replace(asked, resources=replace(resources, cpu=amount / 1000))
         case "less_memory":
@@ -239,7 +240,7 @@ def with_change(situation: Situation, change: Change, job_id: JobId) -> Situatio
         case "task_ends":
             return with_end_of(situation, lambda task: str(task) == subject)
         case "uncordon":
-            return with_worker(situation, subject, draining=False, quarantined=False)
+            return with_worker(situation, subject, draining=False, quarantined=False, cooldown_until=0.0)
         case "recovers":
             well = WorkerCondition.HEALTHY
             return with_worker(situation, subject, condition=well, unschedulable=False, cooldown_until=0.0)
