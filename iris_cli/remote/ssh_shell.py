@@ -35,6 +35,10 @@ OF_CHANNELS = range(MSG_CHANNEL_OPEN_SUCCESS, MSG_CHANNEL_FAILURE + 1)
 """Numbers of the messages that are for one channel (RFC 4254, 9)."""
 FIRST_NUMBER = 1 << 24
 """Channels with lower numbers are the library's."""
+SMALLEST_PACKET = 1024
+"""Bytes, without the headers. RFC 4254 has no bound, and of a server that takes one byte at a time each would be a
+message of its own, all of them sent by the thread that reads, for which the other hosts wait.
+"""
 _STDERR = 1
 
 Send = Callable[[bytes], None]
@@ -156,6 +160,8 @@ class Shell:
         self._to = message.get_bytes(4)
         with self._lock:
             self._room, self._largest = message.get_int(), min(message.get_int(), DEFAULT_MAX_PACKET_SIZE)
+        if self._largest < SMALLEST_PACKET:
+            raise paramiko.SSHException(f"the server takes only {self._largest} bytes at a time")
         if self._is_closed:
             self._send(bytes([MSG_CHANNEL_CLOSE]) + self._to)
         else:

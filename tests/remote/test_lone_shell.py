@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -9,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import RemoteState, Silence
+from iris_cli.core.observations import RemoteState, Silence, WorkerReport
+from iris_cli.remote.task_runner import TaskRunner
+from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
 from tests.support import lone_shell
 from tests.support.lone_shell import alone
-from tests.support.worker_host import WorkerHost, marked
+from tests.support.worker_host import WorkerHost, kill, marked
 
 works = cache(lone_shell.works)
 
@@ -97,6 +100,53 @@ def test_nothing_is_said_while_something_carries_its_marker(
         stray.wait()
     with alone(host.tools):
         assert host.stop(token).state is RemoteState.STOPPED
+
+
+def test_what_lives_on_without_its_wrapper_keeps_nothing_else_from_being_fenced(
+    host: WorkerHost, tmp_path: Path
+) -> None:
+    """To find its processes takes others, at the first of which the shell would end."""
+    lives, waits = host.running("sleep", "1000"), prepared(host, tmp_path / "ran")
+    kill(host.wrapper(lives))
+    with alone(host.tools):
+        assert isinstance(host.runner.stop(host.target, [(lives, 5.0), (waits, 5.0)]), Silence)
+    assert host.state(waits) is RemoteState.STOPPED
+    assert host.state(lives) is RemoteState.ORPHANED
+    assert host.stopped(lives).state is RemoteState.STOPPED
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    """What a host tells of itself by name, and none of its processes."""
+    made = tmp_path / "proc"
+    made.mkdir()
+    for name in ("self", "stat", "sys", "uptime"):
+        (made / name).symlink_to(f"/proc/{name}")
+    return made
+
+
+def test_nothing_is_said_where_the_processes_cannot_be_listed(host: WorkerHost, proc: Path) -> None:
+    """As where no file can be opened any more."""
+    (proc / "1").mkdir()
+    (proc / "1/environ").touch()
+    runner = TaskRunner(host.transport, "c1", paths=HostPaths(proc=str(proc)))
+    token = host.request("true").token
+    with alone(host.tools):
+        assert isinstance(runner.stop(host.target, [(token, 5.0)]), Silence)
+    assert not host.attempt_dir(token).exists()
+
+
+def test_what_cannot_be_looked_into_keeps_nothing_from_being_fenced(host: WorkerHost, proc: Path) -> None:
+    """As the kernel's own, other users' and those that have just ended, whichever is listed last."""
+    (proc / "9999999999").mkdir()
+    (proc / "9999999999/environ").symlink_to("environ")  # to itself: nobody can open it
+    runner = TaskRunner(host.transport, "c1", paths=HostPaths(proc=str(proc)))
+    with alone(host.tools):
+        first, rest = (host.tools / "sh").read_text().split("\n", 1)
+        (host.tools / "sh").write_text(f"{first}\n{shutil.which('ln')} -s /proc/$$ {proc}\n{rest}")
+        answer = runner.stop(host.target, [(host.request("true").token, 5.0)])
+    assert isinstance(answer, WorkerReport), answer
+    assert answer.attempts[0].state is RemoteState.STOPPED
 
 
 @pytest.mark.parametrize("trace", ["launch.pending", "go"])

@@ -21,7 +21,7 @@ from paramiko.common import (
     MSG_CHANNEL_WINDOW_ADJUST,
 )
 
-from iris_cli.remote.ssh_shell import Shell
+from iris_cli.remote.ssh_shell import SMALLEST_PACKET, Shell
 from iris_cli.remote.transport import NoAnswer
 
 THEIRS = 7
@@ -75,7 +75,7 @@ def talk() -> Conversation:
 def test_the_script_waits_until_the_server_runs_the_shell(talk: Conversation) -> None:
     talk.feed(b"script")
     assert talk.kinds == [MSG_CHANNEL_OPEN]
-    talk.tell(MSG_CHANNEL_OPEN_SUCCESS, THEIRS, 1000, 1000)
+    talk.tell(MSG_CHANNEL_OPEN_SUCCESS, THEIRS, 1000, 1 << 15)
     assert talk.kinds[1:] == [MSG_CHANNEL_REQUEST]
     assert (talk.events, talk.shell.step) == ([], "channel")
     talk.tell(MSG_CHANNEL_SUCCESS)
@@ -86,16 +86,24 @@ def test_the_script_waits_until_the_server_runs_the_shell(talk: Conversation) ->
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["room first", "agreement first"])
 def test_no_more_is_sent_than_there_is_room_for(talk: Conversation, *, is_first: bool) -> None:
-    talk.feed(b"0123456789")
-    talk.tell(MSG_CHANNEL_OPEN_SUCCESS, THEIRS, 0, 4)
-    news = [(MSG_CHANNEL_WINDOW_ADJUST, 6), (MSG_CHANNEL_SUCCESS,)]
+    script = bytes(range(250)) * 10
+    talk.feed(script)
+    talk.tell(MSG_CHANNEL_OPEN_SUCCESS, THEIRS, 0, SMALLEST_PACKET)
+    news = [(MSG_CHANNEL_WINDOW_ADJUST, 1500), (MSG_CHANNEL_SUCCESS,)]
     for each in news if is_first else reversed(news):
         talk.tell(*each)
-    assert (talk.data(), talk.shell.step, talk.events) == (b"012345", "script", ["before"])
-    talk.tell(MSG_CHANNEL_WINDOW_ADJUST, 100)
-    assert talk.data() == b"0123456789"
-    assert max(len(message) for message in talk.said if message[0] == MSG_CHANNEL_DATA) == 9 + 4
+    assert (talk.data(), talk.shell.step, talk.events) == (script[:1500], "script", ["before"])
+    talk.tell(MSG_CHANNEL_WINDOW_ADJUST, 10_000)
+    assert talk.data() == script
+    assert max(len(message) for message in talk.said if message[0] == MSG_CHANNEL_DATA) == 9 + SMALLEST_PACKET
     assert talk.kinds.count(MSG_CHANNEL_EOF) == 1
+
+
+def test_a_server_that_would_have_each_byte_in_a_message_of_its_own_is_refused(talk: Conversation) -> None:
+    talk.feed(b"script")
+    with pytest.raises(paramiko.SSHException, match="1 bytes at a time"):
+        talk.tell(MSG_CHANNEL_OPEN_SUCCESS, THEIRS, 1 << 20, 1)
+    assert talk.data() == b""
 
 
 def test_it_is_over_when_the_server_closes_it(talk: Conversation) -> None:
@@ -131,7 +139,7 @@ def test_a_refusal_is_named(talk: Conversation) -> None:
 
 
 def test_a_server_that_runs_no_commands_has_failed(talk: Conversation) -> None:
-    talk.tell(MSG_CHANNEL_OPEN_SUCCESS, THEIRS, 1000, 1000)
+    talk.tell(MSG_CHANNEL_OPEN_SUCCESS, THEIRS, 1000, 1 << 15)
     talk.tell(MSG_CHANNEL_FAILURE)
     assert isinstance(talk.shell.failure, paramiko.SSHException)
     assert talk.kinds[-1] == MSG_CHANNEL_CLOSE
@@ -183,7 +191,7 @@ def test_more_output_is_asked_for_once_there_is_somebody_who_reads_it(talk: Conv
     "message",
     [
         (MSG_CHANNEL_DATA, text(bytes(DEFAULT_WINDOW_SIZE + 1))),
-        (MSG_CHANNEL_OPEN_SUCCESS, THEIRS, 1, 1),
+        (MSG_CHANNEL_OPEN_SUCCESS, THEIRS, 1, 1 << 15),
     ],
     ids=["more than was asked for", "opened twice"],
 )
@@ -209,7 +217,7 @@ def test_a_request_that_wants_an_answer_is_refused(talk: Conversation) -> None:
 def test_one_that_nobody_wants_any_more_is_closed_as_soon_as_it_has_a_number(talk: Conversation) -> None:
     talk.shell.close()
     assert talk.kinds == [MSG_CHANNEL_OPEN]
-    talk.tell(MSG_CHANNEL_OPEN_SUCCESS, THEIRS, 1000, 1000)
+    talk.tell(MSG_CHANNEL_OPEN_SUCCESS, THEIRS, 1000, 1 << 15)
     assert talk.kinds[1:] == [MSG_CHANNEL_CLOSE]
     talk.tell(MSG_CHANNEL_CLOSE)
     assert talk.kinds[1:] == [MSG_CHANNEL_CLOSE]

@@ -190,8 +190,9 @@ writer_of() {
 }
 
 # is_gone TOKEN [DIRECTORY]: whether no process of it is left, in two looks: what forks and ends while we look
-# can hide in one. Without a proof of that, something is left.
+# can hide in one. Without a proof of that, something is left. A lone shell can have none: it would end.
 is_gone() {
+    [ -z "$alone" ] || return
     self_pid
     group_of "${2:-$1}" "$1"
     look "$1" "" "" "$self" && [ -z "$found" ] || return

@@ -165,19 +165,23 @@ fence_alone() {
     printf '' 2>/dev/null >"$1/stop.done"
 }
 
-# is_unmarked TOKEN: whether no process carries its marker, and that can be told. `read` must pass over what
-# stands between two variables, and we ourselves have these two.
+# is_unmarked TOKEN: whether no process carries its marker, and that can be told: we must find us in the
+# table, which can't be listed when no file can be opened any more; and `read` must pass over what stands
+# between two variables, of which we have these two.
 is_unmarked() {
-    ours=
-    while IFS= read -r words || [ -n "$words" ]; do
-        ours=$ours$words
-    done 2>/dev/null <"$iris_proc/self/environ"
-    case $ours in *HOME=*PATH=* | *PATH=*HOME=*) ;; *) return 1 ;; esac
+    can_tell=
+    self_pid
     for environ in "$iris_proc"/[0-9]*/environ; do
-        while IFS= read -r words || [ -n "$words" ]; do
-            case $words in *"IRIS_ATTEMPT_TOKEN=$1"*) return 1 ;; esac
+        words=
+        while IFS= read -r word || [ -n "$word" ]; do
+            words=$words$word
         done 2>/dev/null <"$environ"
+        case $words in *"IRIS_ATTEMPT_TOKEN=$1"*) return 1 ;; esac
+        case $environ$words in
+        "$iris_proc/$self/"*HOME=*PATH=* | "$iris_proc/$self/"*PATH=*HOME=*) can_tell=1 ;;
+        esac
     done
+    [ -n "$can_tell" ]
 }
 
 # boot_clock -> $clock: the wall clock without a process, to the second.
