@@ -24,13 +24,20 @@ _LOCK_POLL = 0.25
 class Medium:
     """What the disk holds for sure. `trouble`: ENOSPC or EIO, if it refuses now."""
 
-    def __init__(self, state: Path, rng: Random, committed: Callable[[int, str], None]) -> None:
+    def __init__(
+        self,
+        state: Path,
+        rng: Random,
+        committed: Callable[[int, str], None],
+        snapshot_written: Callable[[], None],
+    ) -> None:
         self.state = state
         self.log = state / layout.LOG
         self.trouble = 0
         self._rng = rng
         self._synced: dict[int, int] = {}  # bytes by inode
         self._committed = committed
+        self._snapshot_written = snapshot_written
 
     def synced(self, fd: int) -> None:
         status = os.fstat(fd)
@@ -50,6 +57,8 @@ class Medium:
         if target.name == layout.HEAD:
             head = json.loads(target.read_bytes())
             self._committed(head["seq"], head["crc"])
+        elif target.name == layout.SNAPSHOT:
+            self._snapshot_written()
 
     def power_cut(self) -> int:
         """Lose a random part of what was not synced; returns how many bytes."""

@@ -23,6 +23,7 @@ from iris_cli.core.observations import AttemptReport, RemoteState, Silence, Work
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Attempt, AttemptState, TaskState
 from iris_cli.core.worker import Worker
+from iris_cli.journal.snapshot import writing
 from iris_cli.ops import dispatch, observe, readiness
 from tests.simulation import machines, wires
 from tests.simulation.planting import (
@@ -384,6 +385,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "how long a start hangs is counted from its assignment",
         late_since_assignment,
         ("slow_starts", "slow_starts", "partition"),
+    ),
+    Mutation(
+        "snapshots-forget",
+        "a snapshot leaves out whose files are still on the workers",
+        lambda: patch.object(writing, "_outputs", lambda cluster, old: {}),
     ),
     Mutation(
         "no-signs-of-life", "a wrapper on its way gives no sign of life", no_signs_of_life, ("slow_starts",)

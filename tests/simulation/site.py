@@ -13,6 +13,7 @@ from iris_cli.core.events import Transaction
 from iris_cli.core.evolve import replay
 from iris_cli.errors import IrisError, LogDamagedError
 from iris_cli.journal.record import Record
+from iris_cli.journal.snapshot import EVERY_LINES
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.session import Session
 from iris_cli.remote.task_runner import TaskRunner
@@ -90,6 +91,10 @@ class Strands(Generic[R]):
         self._arrived = []
 
 
+_SNAPSHOT_EVERY = (1, 7, EVERY_LINES, EVERY_LINES, EVERY_LINES)
+"""Lines after which invocations write a snapshot, by turns."""
+
+
 class Site:
     """Where the operator works. `processes` are the invocations that run now."""
 
@@ -102,7 +107,7 @@ class Site:
         self.config = config
         self.clock = SimClock(scheduler)
         self.truth = Truth(story, cut_off_for=network.cut_off_for)
-        self.medium = Medium(state, scheduler.rng, self._committed)
+        self.medium = Medium(state, scheduler.rng, self._committed, self._snapshot_written)
         self.processes: list[Process] = []
         self._state = state
         self._auditor = StateDir(state, now=self.clock.now, actor="auditor")
@@ -162,7 +167,13 @@ class Site:
     def _session(self, process: Process, patience: float) -> Session:
         disk = SimDisk(self.medium, self.scheduler)
         return Session(
-            state=StateDir(self._state, now=self.clock.now, actor=process.name, disk=disk),
+            state=StateDir(
+                self._state,
+                now=self.clock.now,
+                actor=process.name,
+                disk=disk,
+                snapshot_every=_SNAPSHOT_EVERY[self._number % len(_SNAPSHOT_EVERY)],
+            ),
             config=self.config,
             make_runner=lambda _: cast(
                 "TaskRunner", SimRunner(self.network, process, self.truth, self.medium)
@@ -184,6 +195,11 @@ class Site:
         strand = self.scheduler.current
         self._acknowledged[seq] = crc
         self.audit(strand.process.name if strand is not None else "nobody")
+
+    def _snapshot_written(self) -> None:
+        cluster = self.view().view()
+        if cluster.seq == self._seen.seq and cluster != self._seen:
+            self.story.breach("the snapshot, and the log behind it, give another cluster than the log")
 
     def audit(self, who: str) -> None:
         """Take in what is new in the log, transaction by transaction."""
