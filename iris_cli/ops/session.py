@@ -186,7 +186,7 @@ class Session:
                 self.cluster = draft.cluster
                 self._tell_news([committed])
         self._begun = True
-        self.state.keep(self.cluster)
+        self.state.keep(self.cluster, early=True)
 
     @contextmanager
     def _locked(self) -> Iterator[Writer]:

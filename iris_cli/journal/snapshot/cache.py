@@ -15,6 +15,10 @@ from iris_cli.journal.record import PROGRAM, START, Position
 
 EVERY_LINES = 10_000
 EVERY_BYTES = 2_000_000
+_WORTH_WRITING = (
+    200_000  # bytes of the log: reading these takes about as long as all else that `iris status` does
+)
+_DEAR = 16  # a snapshot so many times as long as what came since is not yet written anew by the way
 
 
 class SnapshotCache:
@@ -49,10 +53,15 @@ class SnapshotCache:
         """It is that of another log: the next one comes as if it were not there."""
         self._last = START
 
-    def keep(self, cluster: Cluster, position: Position, *, always: bool = False) -> None:
-        """Write one if so much came since the last, or `always` if anything did."""
+    def keep(
+        self, cluster: Cluster, position: Position, *, early: bool = False, always: bool = False
+    ) -> None:
+        """Write one if so much came since the last.
+
+        `early`: also if less came, and it costs little; `always`: if anything came.
+        """
         if position.header is None or not (
-            self._is_due(position) or (always and position.seq > self._last.seq)
+            self._is_due(position, early) or (always and position.seq > self._last.seq)
         ):
             return
         from iris_cli.journal.snapshot.form import DamagedSnapshotError
@@ -67,12 +76,21 @@ class SnapshotCache:
         except OSError:
             pass
 
-    def _is_due(self, position: Position) -> bool:
+    def _is_due(self, position: Position, early: bool) -> bool:
         lines, size = self._every
         grown = position.offset - self._last.offset
         if grown < 0:  # the log was compacted meanwhile
             grown = position.offset
-        return position.seq - self._last.seq >= lines or grown >= size
+        if position.seq - self._last.seq >= lines or grown >= size:
+            return True
+        return early and grown >= _WORTH_WRITING and self._length() <= _DEAR * grown
+
+    def _length(self) -> int:
+        """Bytes of the last snapshot, 0 if there is none."""
+        try:
+            return self._path.lstat().st_size
+        except OSError:
+            return 0
 
 
 _RULES = (
