@@ -121,7 +121,7 @@ class FileStore:
             return Loaded(records=(), end=START, size=0, fault=fault, head=head, head_fits=True)
 
     def _lost_log(self) -> Fault | None:
-        """Without a log there is none yet; but if there is an archive, it was lost, and none may be begun."""
+        """Where nothing is in a log there is none yet; but if there is an archive, it was lost: none may be begun."""
         from iris_cli.journal.archive import LOG_IS_MISSING, segments
 
         chain = segments(self._directory)
@@ -157,8 +157,13 @@ class FileStore:
                 end, fault = scan.position, scan.fault
 
         kept = keep(_behind(after_seq, records(), crcs))
-        if after_seq and fault is None and (end.seq < after_seq or crcs[self._end.seq] != self._end.crc):
-            raise self._replaced()
+        if fault is None or fault.kind is FaultKind.TORN:
+            is_cut = fault is not None and head is not None and head.seq > end.seq
+            is_other = end.seq < after_seq or crcs[self._end.seq] != self._end.crc
+            if after_seq and is_other and not is_cut:
+                raise self._replaced()
+            if end == START:
+                fault = self._lost_log() or fault
         self._end, self._file = end, (status.st_dev, status.st_ino)
         return Loaded(
             records=kept,

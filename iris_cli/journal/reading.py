@@ -15,7 +15,7 @@ from iris_cli.journal.head import Head, read_head
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.record import START, Position
 from iris_cli.journal.recovery import Damage, damage_of
-from iris_cli.journal.scan import Fault, Scan, continued, fault_at, origin_of
+from iris_cli.journal.scan import Fault, FaultKind, Scan, continued, fault_at, origin_of
 
 
 class Reading:
@@ -63,7 +63,11 @@ class Reading:
                 scan = Scan(stream, size, end)
                 yield from scan
                 end, fault = scan.position, scan.fault
-            self._judge(end, size, fault, head)
+            is_empty = end == START and (fault is None or fault.kind is FaultKind.TORN)
+            if is_empty and segments(self._directory):
+                yield from self._without_log(head)
+            else:
+                self._judge(end, size, fault, head)
 
     def _without_log(self, head: Head | None) -> Iterator[Transaction]:
         """What is left where the log itself was lost."""

@@ -63,7 +63,7 @@ def verify(directory: Path) -> Verdict:
 
 def _verify(directory: Path, stream: BinaryIO, head: Head | None) -> Verdict:
     size, origin = os.fstat(stream.fileno()).st_size, origin_of(stream)
-    unknown = origin == START and size > 0 and _heads_nothing(stream)
+    unknown = origin == START and _heads_nothing(stream)
     chain = segments(directory) if unknown else segments(directory, before=origin.seq + 1)
     check = _Check(head)
     for segment in chain:
@@ -71,6 +71,8 @@ def _verify(directory: Path, stream: BinaryIO, head: Head | None) -> Verdict:
     if not unknown:
         check.begin(LOG, origin)
     check.file(LOG, stream, size)
+    if chain and unknown:
+        check.nothing_in_log()
     return check.verdict(len(chain))
 
 
@@ -134,6 +136,12 @@ class _Check:
             self._findings.append(fault_at(self._end, segment.file, what))
         if len(self._findings) > known:
             self._end = replace(self._end, seq=segment.last, crc=_UNKNOWN)
+
+    def nothing_in_log(self) -> None:
+        """Whatever its first line was, it was there: no log is without one that has an archive."""
+        if not self._findings or self._findings[-1].file != LOG:
+            self._unfinished = None
+            self.log_is_missing()
 
     def log_is_missing(self) -> None:
         self._end = continued(self._end)

@@ -230,3 +230,26 @@ def test_a_log_that_is_missing_beside_its_archive_is_no_new_cluster(three: Path)
     assert (report.kept, report.lost, report.old_log) == (18, 0, None)
     assert transactions(three) == before[:18]
     assert commit(state_in(three)) == 19
+
+
+@pytest.mark.parametrize("head", ["with HEAD", "without"])
+@pytest.mark.parametrize("left", [b"", b'{"seq":20,"prev":"', b"\0" * 300])
+def test_a_log_of_which_nothing_is_left_beside_its_archive_is_no_new_cluster(
+    three: Path, left: bytes, head: str
+) -> None:
+    before = transactions(three)
+    (three / "events.jsonl").write_bytes(left)
+    if head == "without":
+        (three / "HEAD").unlink()
+    for accept in (False, True):
+        with pytest.raises(LogDamagedError, match="the log is missing"):
+            state_in(three).create("lab", accept_loss=accept)
+    verdict = verify(three)
+    assert ("events.jsonl", 19) in [(fault.file, fault.seq) for fault in verdict.findings]
+    assert verdict.unfinished is None
+    reading = state_in(three).past(archive=True)
+    assert tuple(reading) == before[:18]
+    assert reading.damage is not None
+    assert salvage(three, now=NOON, actor="me@laptop").kept == 18
+    assert transactions(three) == before[:18]
+    assert commit(state_in(three)) == 19

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from iris_cli.errors import LogReplacedError
 from iris_cli.journal import file_store
-from iris_cli.journal.head import Head, read_head
-from iris_cli.journal.record import encode_line
+from iris_cli.journal.durable import DISK
+from iris_cli.journal.head import Head, read_head, write_head
+from iris_cli.journal.record import encode_line, end_of_line
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import verify
 from tests.journal.samples import STORY, filled, state_in
@@ -77,3 +79,27 @@ def test_a_reader_during_recoveries_sees_no_damage(tmp_path: Path) -> None:
         with state.locked("iris drain"):
             assert reader.read(after_seq=seq).transactions == ()
         assert reader.read(after_seq=seq).seq == 20
+
+
+@pytest.mark.parametrize("behind", ["nothing", "a line", "half a line"])
+def test_who_saw_a_line_that_was_taken_back_learns_it_whatever_stands_behind(
+    tmp_path: Path, behind: str
+) -> None:
+    state = filled(tmp_path / "state", 5)
+    path, five = state.path / "events.jsonl", verify(state.path).sound_until
+    committed = path.read_bytes()
+    path.write_bytes(committed + encode_line(five, STORY[9], at=0.0, actor="whose disk is full"))
+    reader = state_in(state.path)
+    assert (reader.read().seq, reader.read(5).committed) == (6, False)
+
+    line = encode_line(five, STORY[8], at=0.0, actor="another")
+    six = end_of_line(five, line, 0.0)
+    next_one = encode_line(six, STORY[9], at=0.0, actor="a third")
+    more = {"nothing": b"", "a line": next_one, "half a line": next_one[: len(next_one) // 2]}[behind]
+    path.write_bytes(committed + line + more)
+    write_head(DISK, state.path, six)
+    for _ in range(2):
+        with pytest.raises(LogReplacedError):
+            reader.read(after_seq=6)
+    with pytest.raises(LogReplacedError), reader.locked("iris schedule", after_seq=6):
+        pass

@@ -264,6 +264,18 @@ def test_a_snapshot_of_other_rules_is_not_believed(tmp_path: Path, monkeypatch: 
     assert log.look(every=NEVER).past is None
 
 
+@pytest.mark.parametrize(
+    "name", ["core/cluster.py", "core/evolve/records.py", "journal/codec.py", "journal/snapshot/writing.py"]
+)
+def test_whatever_says_what_a_log_comes_to_is_part_of_the_rules(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    before, read = cache.fingerprint(), Path.read_bytes
+    changed = b"another rule"
+    monkeypatch.setattr(Path, "read_bytes", lambda path: changed if str(path).endswith(name) else read(path))
+    assert cache.fingerprint() != before
+
+
 def test_doctor_says_in_a_word_whether_it_is_of_use(tmp_path: Path) -> None:
     log = Log(tmp_path / "state", busy_days())
     log.grow(len(log))

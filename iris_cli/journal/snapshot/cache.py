@@ -94,6 +94,7 @@ class SnapshotCache:
 
 
 _RULES = (
+    "cluster",
     "ids",
     "job",
     "task",
@@ -105,16 +106,18 @@ _RULES = (
     "connection",
     "events",
 )
-_EVOLVE = ("attempts", "fleet", "jobs", "log")
+_EVOLVE = ("attempts", "fleet", "jobs", "log", "records")
+_FORMS = ("codec", "upgrades", "snapshot/entries", "snapshot/writing")
 
 
 def fingerprint() -> str:
     """Tells programs apart that make other things of the same log, also those of one version."""
-    core = Path(__file__).parents[2] / "core"
+    core, journal = Path(__file__).parents[2] / "core", Path(__file__).parents[1]
     crc = 0
     for path in (
         *(core / f"{name}.py" for name in _RULES),
         *(core / "evolve" / f"{name}.py" for name in _EVOLVE),
+        *(journal / f"{name}.py" for name in _FORMS),
     ):
         with suppress(OSError):  # there may be compiled files only
             crc = crc32(path.read_bytes(), crc)
