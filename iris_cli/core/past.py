@@ -131,6 +131,9 @@ class Table(dict[K, V]):
 
     __hash__ = None  # as of any dict
 
+    # Those of dict see only what is in memory, or don't count what they put there. Nobody needs them.
+    __or__ = __ior__ = __reversed__ = update = clear = popitem = None  # type: ignore[assignment]  # so that a call fails
+
 
 _NOTHING = object()
 

@@ -157,14 +157,15 @@ class FileStore:
                 end, fault = scan.position, scan.fault
 
         kept = keep(_behind(after_seq, records(), crcs))
+        is_other = after_seq > 0 and (end.seq < after_seq or crcs[self._end.seq] != self._end.crc)
         if fault is None or fault.kind is FaultKind.TORN:
             is_cut = fault is not None and head is not None and head.seq > end.seq
-            is_other = end.seq < after_seq or crcs[self._end.seq] != self._end.crc
-            if after_seq and is_other and not is_cut:
+            if is_other and not is_cut:
                 raise self._replaced()
             if end == START:
                 fault = self._lost_log() or fault
-        self._end, self._file = end, (status.st_dev, status.st_ino)
+        if not is_other:  # else the caller has what may come to be replaced
+            self._end, self._file = end, (status.st_dev, status.st_ino)
         return Loaded(
             records=kept,
             end=end,

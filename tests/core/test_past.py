@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -113,6 +113,23 @@ def test_it_keeps_the_order_of_the_whole(held: set[str], looked_up: list[str]) -
         table.get(name)
     table["f"] = 5
     assert list(table.items()) == [*WHOLE.items(), ("f", 5)]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda table: table | {"f": 5},
+        lambda table: table.update(a=1),
+        lambda table: table.popitem(),
+        lambda table: table.clear(),
+        reversed,
+    ],
+)
+def test_what_a_dict_would_do_with_what_is_in_memory_alone_is_refused(act: Callable[[Any], object]) -> None:
+    table, _ = split({"b"})
+    with pytest.raises(TypeError):
+        act(table)
+    assert table == WHOLE
 
 
 def test_what_is_nowhere_is_a_key_error() -> None:

@@ -103,3 +103,23 @@ def test_who_saw_a_line_that_was_taken_back_learns_it_whatever_stands_behind(
             reader.read(after_seq=6)
     with pytest.raises(LogReplacedError), reader.locked("iris schedule", after_seq=6):
         pass
+
+
+@pytest.mark.parametrize("damaged", [3, 6])
+def test_who_saw_damage_learns_that_other_lines_stand_there_since(tmp_path: Path, damaged: int) -> None:
+    state = filled(tmp_path / "state", 6)
+    path = state.path / "events.jsonl"
+    lines, reader = path.read_bytes().splitlines(keepends=True), state_in(state.path)
+    assert reader.read().seq == 6
+    sound = b"".join(lines[: damaged - 1])
+    path.write_bytes(sound.ljust(path.stat().st_size, b"\0"))
+    assert reader.read(after_seq=6).damage is not None
+
+    path.write_bytes(sound)
+    write_head(DISK, state.path, verify(state.path).sound_until)
+    for _ in range(5):
+        with state_in(state.path).locked("iris drain") as writer:
+            writer.append(STORY[9], at=0.0)
+    for _ in range(2):
+        with pytest.raises(LogReplacedError):
+            reader.read(after_seq=6)
