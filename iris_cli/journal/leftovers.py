@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
-import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from iris_cli.core.dataclass import dataclass, replace
@@ -67,12 +68,20 @@ def _entries(directory: Path, *, files: bool = True) -> list[Path]:
     except OSError:
         return []
     paths = [directory / name for name in names]
-    return [path for path in paths if stat.S_ISREG(os.lstat(path).st_mode)] if files else paths
+    return [path for path in paths if path.is_file() and not path.is_symlink()] if files else paths
 
 
 def _size(path: Path) -> tuple[int, float]:
-    """Bytes on the disk, and when anything of it was last written."""
-    statuses = [os.lstat(path)]
+    """Bytes on the disk, and when anything of it was last written: never yet, if somebody else has removed it."""
+    statuses = list(_statuses(path))
+    written = max((each.st_mtime for each in statuses), default=math.inf)
+    return sum(each.st_blocks * 512 for each in statuses), written
+
+
+def _statuses(path: Path) -> Iterator[os.stat_result]:
+    paths = [str(path)]
     for top, directories, names in () if path.is_symlink() else os.walk(path):
-        statuses += [os.lstat(os.path.join(top, name)) for name in (*directories, *names)]
-    return sum(each.st_blocks * 512 for each in statuses), max(each.st_mtime for each in statuses)
+        paths += [os.path.join(top, name) for name in (*directories, *names)]
+    for each in paths:
+        with suppress(FileNotFoundError):
+            yield os.lstat(each)

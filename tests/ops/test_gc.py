@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.observations import SilenceKind
+from iris_cli.journal.leftovers import leftovers
 from iris_cli.ops import gc
 from iris_cli.ops.cancel import cancel
 from tests.support.fake_runner import SIZE, Host, Site
@@ -172,3 +173,14 @@ def test_files_that_nobody_reads_go_from_the_state_directory_and_only_they(
     assert {path.name for path in state.iterdir()} <= keep
     assert list((state / "logs").iterdir()) == list((state / "archive").iterdir()) == []
     assert (precious / "file").read_text() == "mine"
+
+
+def test_what_somebody_else_removes_meanwhile_is_no_longer_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torn-1").write_text("x")
+    (tmp_path / "logs" / "there").mkdir(parents=True)
+    listed = os.listdir
+    names = {str(tmp_path): ["torn-1", "torn-gone"], str(tmp_path / "logs"): ["there", "gone"]}
+    monkeypatch.setattr(os, "listdir", lambda path: names.get(str(path)) or listed(path))
+    assert [each.path.name for each in leftovers(tmp_path, 1e12)] == ["torn-1", "there"]
