@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from iris_cli.core.capacity import WorkerCapacity
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.connection import Connection
 from iris_cli.core.constraints import (
@@ -21,7 +22,6 @@ from iris_cli.core.ids import AttemptId, JobId, WorkerId
 from iris_cli.core.lifecycle.clocks import is_wrong
 from iris_cli.core.lifecycle.ghosts import haunted_words
 from iris_cli.core.lifecycle.workers import cooling
-from iris_cli.core.scheduling.capacity import WorkerCapacity
 from iris_cli.core.task import AttemptState
 from iris_cli.core.topology import describe
 from iris_cli.core.units import format_duration

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 
+from iris_cli.core.capacity import Amounts, WorkerCapacity
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.job import Job, Priority
 from iris_cli.core.scheduling import wording
-from iris_cli.core.scheduling.capacity import (
-    Amounts,
-    WorkerCapacity,
-    first_of,
-    mask_of,
-    positions_of,
-)
+from iris_cli.core.scheduling.capacity import first_of, mask_of, positions_of
 from iris_cli.core.scheduling.feasibility import has_shape
 from iris_cli.core.scheduling.groups import Group
 from iris_cli.core.scheduling.reasons import ReasonKind

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from iris_cli.core import collector
+from iris_cli.core.capacity import Amounts
 from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
 from iris_cli.core.resources import Device
-from iris_cli.core.scheduling.capacity import Amounts
 from iris_cli.core.scheduling.choice import Choices
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.explain import Explainer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from iris_cli.core.capacity import Amounts
 from iris_cli.core.dataclass import dataclass
-from iris_cli.core.scheduling.capacity import Amounts
 
 
 @dataclass(frozen=True, slots=True)

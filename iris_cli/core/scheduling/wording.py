@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from iris_cli.core.capacity import Amounts, WorkerCapacity
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.constraints import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
@@ -13,7 +14,7 @@ from iris_cli.core.constraints import (
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.lifecycle.near_misses import near_misses
 from iris_cli.core.resources import AUTO, Device
-from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, Amounts, WorkerCapacity, first_of, positions_of
+from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, first_of, positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.feasibility import Requirement, Shape
 from iris_cli.core.scheduling.fleet import Fleet
