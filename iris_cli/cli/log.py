@@ -88,7 +88,7 @@ def salvage(
 
 
 def compact(context: typer.Context) -> int:
-    """Move the lines of the log to its archive, so that it stays short. Nothing is lost, nobody has to wait.
+    """Move the lines of the log to its archive, so that it stays short. Nothing is lost; who writes meanwhile waits.
 
     `iris schedule` does it by itself when the log has more than 64 MB.
     """
