@@ -31,6 +31,7 @@ from iris_cli.journal.durable import (
 from iris_cli.journal.file_store import FileStore, Keep, Loaded
 from iris_cli.journal.fold import Fold
 from iris_cli.journal.holder import Holder, read_holder
+from iris_cli.journal.pulled_logs import PulledLogs
 from iris_cli.journal.record import Header, Position
 from iris_cli.journal.recovery import Damage, damage_of, repair
 from iris_cli.journal.snapshot import EVERY_LINES, SnapshotCache
@@ -87,7 +88,7 @@ class StateDir:
     ) -> None:
         self.path = path
         self.known_hosts = path / layout.KNOWN_HOSTS
-        self.task_logs = path / layout.TASK_LOGS
+        self.task_logs = PulledLogs(path / layout.TASK_LOGS, disk)
         self.workspaces = path / layout.WORKSPACES
         self._log = path / layout.LOG
         self._now = now
