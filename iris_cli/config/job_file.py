@@ -47,7 +47,7 @@ def load_job_file(path: Path) -> JobRequest:
     """Read a job file. Raises ConfigError with all its problems."""
     report = Report(path)
     root = read_yaml(path, report)
-    request = Place(root, "", report).read(_request) if root else None
+    request = Place(root, "", report).read(job_request) if root else None
     report.raise_if_any()
     return request or JobRequest()
 
@@ -165,7 +165,8 @@ def job_fields(found: Section, keys: Iterable[str] = tuple(_READERS)) -> JobRequ
     return JobRequest(**said)
 
 
-def _request(place: Place) -> JobRequest:
+def job_request(place: Place) -> JobRequest:
+    """What a whole job file says, at its top."""
     with section(place) as job:
         request = job_fields(job)
         command = job.get("command", argv)

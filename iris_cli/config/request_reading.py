@@ -1,0 +1,235 @@
+"""Requests from inside a task, read where the log is. Whoever wrote one may mean harm, or not know better.
+
+What a task may say of a job is what a job file may say, less what would reach into the operator's machine: no file
+there is read for it, and no variable of the operator's environment is looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from iris_cli.config.job_file import job_request
+from iris_cli.config.problems import Report
+from iris_cli.config.reading import Place, Section, integer, mapping_of, matching, section, word_of, written
+from iris_cli.config.yaml_source import Node
+from iris_cli.core.dataclass import replace
+from iris_cli.core.ids import JobId, TaskId, clip, parse_job_id, parse_task_id
+from iris_cli.core.job import JobRequest
+from iris_cli.core.nearest import did_you_mean
+from iris_cli.core.requests import (
+    FORMAT,
+    LONGEST_LOG_PIECE,
+    MOST_BYTES,
+    OPS,
+    Cancel,
+    Endpoints,
+    Logs,
+    RegisterEndpoint,
+    RemoveEndpoint,
+    Request,
+    Status,
+    Submit,
+    Tasks,
+    Wait,
+)
+from iris_cli.errors import UsageError
+
+DEEPEST = 8
+MOST_NODES = 20_000
+LONGEST_REASON = 200
+MOST_METADATA = 32
+LONGEST_METADATA = 256
+
+FIELDS = frozenset(
+    (
+        *("name", "command", "script", "tpu", "gpu", "cpu", "memory", "replicas", "slices", "constraints"),
+        *("prefer", "tolerate", "coscheduling", "env", "secrets", "setup", "env_preset", "priority"),
+        *("max_retries_failure", "max_retries_preemption", "max_task_failures", "scheduling_timeout"),
+        *("timeout", "setup_timeout", "grace", "lease", "replace_lost", "labels", "after", "ports"),
+        *("signal", "array", "force"),
+    )
+)
+"""The fields of a job file that a task may name. The others would read files of the operator's machine."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def read_request(raw: bytes) -> Request:
+    """What a task asks for. Raises UsageError for what can't be read or can't be meant, with the first problems."""
+    if len(raw) > MOST_BYTES:
+        raise UsageError(f"a request takes at most {MOST_BYTES} bytes", hint="put the data into a file")
+    report = Report(Path("request"))
+    try:
+        root = _Nodes().node(_parsed(raw), 1)
+        request = Place(root, "", report).read(_request)
+    except RecursionError:
+        raise UsageError(f"the request is nested deeper than {DEEPEST} levels") from None
+    if report.problems or request is None:
+        raise _refusal(report)
+    return request
+
+
+def _refusal(report: Report) -> UsageError:
+    first = report.problems[0]
+    more = f" (and {len(report.problems) - 1} more problems)" if len(report.problems) > 1 else ""
+    where = f"{first.path}: " if first.path else ""
+    return UsageError(f"{where}{first.message}{more}", hint=first.hint)
+
+
+# From text to nodes
+
+
+def _parsed(raw: bytes) -> Any:
+    try:
+        return json.loads(raw.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant)
+    except UsageError:
+        raise
+    except UnicodeDecodeError:
+        raise UsageError("the request is not UTF-8 text") from None
+    except ValueError:  # also of a number with thousands of digits
+        raise UsageError("the request is not JSON") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise UsageError("the request has the same key twice")
+    return found
+
+
+def _no_constant(word: str) -> Any:
+    raise UsageError(f"{word} is not JSON")
+
+
+class _Nodes:
+    """Makes nodes of JSON values, counting."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def node(self, value: Any, depth: int) -> Node:
+        self._count += 1
+        if depth > DEEPEST:
+            raise UsageError(f"the request is nested deeper than {DEEPEST} levels")
+        if self._count > MOST_NODES:
+            raise UsageError(f"the request has more than {MOST_NODES} values")
+        if isinstance(value, dict):
+            return Node(1, {_checked(key): self.node(each, depth + 1) for key, each in value.items()})
+        if isinstance(value, list):
+            return Node(1, tuple(self.node(each, depth + 1) for each in value))
+        if isinstance(value, str):
+            return Node(1, _checked(value), value)
+        if isinstance(value, bool) or value is None:
+            return Node(1, value, "" if value is None else str(value).lower())
+        return Node(1, value, repr(value))
+
+
+def _checked(text: str) -> str:
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        raise UsageError("the request holds half a character (a lone surrogate)")
+    return text
+
+
+# From nodes to requests
+
+
+def _request(place: Place) -> Request:
+    if not isinstance(place.node.value, dict):
+        raise UsageError('a request is a JSON object, such as {"v": 1, "op": "status"}')
+    with section(place) as entry:
+        entry.need("v", integer(FORMAT, FORMAT), FORMAT)
+        op = entry.need("op", word_of(list(OPS)), "")
+        if not op:
+            raise UsageError("it doesn't say what is asked for")
+        return _OF[op](entry)
+
+
+def _job_id(place: Place) -> JobId:
+    return parse_job_id(written(place))
+
+
+def _task_id(place: Place) -> TaskId:
+    return parse_task_id(written(place))
+
+
+def _short(place: Place) -> str:
+    found = written(place)
+    if len(found) > LONGEST_REASON:
+        raise UsageError(f"takes at most {LONGEST_REASON} characters")
+    return found
+
+
+def _metadata(place: Place) -> Mapping[str, str]:
+    found = mapping_of(written)(place)
+    if len(found) > MOST_METADATA or any(len(text) > LONGEST_METADATA for text in (*found, *found.values())):
+        raise UsageError(
+            f"takes at most {MOST_METADATA} entries, each of at most {LONGEST_METADATA} characters"
+        )
+    return found
+
+
+def _submit(entry: Section) -> Submit:
+    return Submit(job=entry.need("job", _job, JobRequest()))
+
+
+def _job(place: Place) -> JobRequest:
+    """As in a job file, with `setup: ""` for a child that wants none."""
+    known = {}
+    for key, found in place.entries().items():
+        if key in FIELDS:
+            known[key] = found.node
+        elif key in _ELSEWHERE:
+            found.problem("can't be asked for from inside a task", _ELSEWHERE[key])
+        else:
+            found.problem("unknown key", did_you_mean(clip(key), FIELDS))
+    no_setup = "setup" in known and known["setup"].value == ""
+    if no_setup:
+        del known["setup"]
+    request = job_request(replace(place, node=replace(place.node, value=known)))
+    return replace(request, setup="") if no_setup else request
+
+
+_ELSEWHERE = {
+    "env_file": "say env",
+    "workdir": "a child job has the working directory of its parent",
+    "each_line": "submit a job for each line, or say array",
+}
+
+
+def _logs(entry: Section) -> Logs:
+    return Logs(
+        task=entry.need("task", _task_id, TaskId(JobId(""), 0)),
+        stream=entry.get("stream", word_of(("out", "err")), "out"),
+        offset=entry.get("offset", integer(-(1 << 50), 1 << 50), 0),
+        limit=entry.get("limit", integer(0, LONGEST_LOG_PIECE), LONGEST_LOG_PIECE),
+        attempt=entry.get("attempt", integer(0)),
+    )
+
+
+def _register(entry: Section) -> RegisterEndpoint:
+    return RegisterEndpoint(
+        name=entry.need("name", _endpoint_name, ""),
+        port=entry.need("port", integer(1, 65535), 0),
+        metadata=entry.get("metadata", _metadata, {}),
+    )
+
+
+_endpoint_name = matching(_NAME, "the name of an endpoint", "use letters, digits, '.', '_' and '-'")
+
+_OF: Mapping[str, Callable[[Section], Request]] = {
+    "submit": _submit,
+    "cancel": lambda entry: Cancel(
+        job=entry.need("job", _job_id, JobId("")), reason=entry.get("reason", _short, "")
+    ),
+    "status": lambda entry: Status(job=entry.get("job", _job_id)),
+    "tasks": lambda entry: Tasks(job=entry.get("job", _job_id)),
+    "wait": lambda entry: Wait(job=entry.need("job", _job_id, JobId(""))),
+    "logs": _logs,
+    "endpoints": lambda entry: Endpoints(job=entry.get("job", _job_id)),
+    "register_endpoint": _register,
+    "remove_endpoint": lambda entry: RemoveEndpoint(name=entry.need("name", _endpoint_name, "")),
+}

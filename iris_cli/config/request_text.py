@@ -1,0 +1,86 @@
+"""Requests and answers as text, for whoever asks: one JSON object each. Cheap to import, also inside a task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from iris_cli.core.constraint_syntax import format_constraint
+from iris_cli.core.dataclass import fields
+from iris_cli.core.job import JobRequest
+from iris_cli.core.requests import FORMAT, MOST_BYTES, OPS, Answer, Refusal, Request, Submit
+from iris_cli.errors import ExitCode, IrisError, UsageError
+
+
+def write_request(request: Request) -> bytes:
+    """The text of a request: what goes into a file of the outbox. Raises UsageError for one that is too large."""
+    op = next(word for word, kind in OPS.items() if kind is type(request))
+    document: dict[str, Any] = {"v": FORMAT, "op": op}
+    if isinstance(request, Submit):
+        document["job"] = _job(request.job)
+    else:
+        said = {item.name: getattr(request, item.name) for item in fields(request)}
+        document |= {name: _plain(value) for name, value in said.items() if value is not None}
+    raw = _text(document)
+    if len(raw) > MOST_BYTES:
+        raise UsageError(
+            f"the request takes {len(raw)} bytes, more than {MOST_BYTES}", hint="put the data into a file"
+        )
+    return raw
+
+
+def _job(request: JobRequest) -> dict[str, Any]:
+    """The fields of a job file that say the same."""
+    said = {item.name: getattr(request, item.name) for item in fields(request)}
+    job = {name: _plain(value) for name, value in said.items() if value is not None}
+    if request.constraints is not None:
+        job["constraints"] = [format_constraint(each) for each in request.constraints]
+    if request.memory is not None:
+        job["memory"] = f"{request.memory}B"
+    if request.group_by is not None:
+        job["coscheduling"] = {"group_by": job.pop("group_by")}
+    return job
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list) or type(value) is tuple:
+        return [_plain(each) for each in value]
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def write_answer(answer: Answer) -> bytes:
+    """The text of an answer, in one line."""
+    if isinstance(answer, Refusal):
+        error = {"kind": answer.kind, "message": answer.message, "hint": answer.hint}
+        return _text({"v": FORMAT, "ok": False, "error": {**error, "exit_code": int(answer.exit_code)}})
+    return _text({"v": FORMAT, "ok": True, "result": answer})
+
+
+def read_answer(raw: bytes) -> Answer:
+    """What an answer says. Raises IrisError for what is none, or is of a newer format."""
+    try:
+        document = json.loads(raw)
+        if document["v"] != FORMAT:
+            raise IrisError(f"the answer has format {document['v']!r}, not {FORMAT}")
+        if document["ok"]:
+            return {**document["result"]}
+        error = document["error"]
+        return Refusal(
+            kind=str(error["kind"]),
+            message=str(error["message"]),
+            hint=str(error["hint"]),
+            exit_code=ExitCode(error["exit_code"]),
+        )
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise IrisError("the answer to a request can't be read") from error
+
+
+def _text(document: Mapping[str, Any]) -> bytes:
+    """ASCII, in one line that ends."""
+    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"

@@ -1,0 +1,163 @@
+"""What a task may ask for from inside, and what it is answered: values; `config/request_text.py` has them as JSON.
+
+A request is a file in the attempt's `outbox`, named by its id, its answer one of that name in its `inbox`. Ids count
+for ever: what changes something is done once for each attempt and id, however often it is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NewType
+
+from iris_cli.core.dataclass import dataclass, field
+from iris_cli.core.ids import JobId, TaskId
+from iris_cli.core.job import JobRequest
+from iris_cli.errors import (
+    ConfigError,
+    ExitCode,
+    IrisError,
+    NotFoundError,
+    UnreachableError,
+    UnschedulableError,
+    UsageError,
+)
+
+RequestId = NewType("RequestId", str)
+
+FORMAT = 1
+MOST_BYTES = 64 << 10
+"""The size of a request; what is larger is refused without being read."""
+LONGEST_LOG_PIECE = 64 << 10
+"""The most bytes of a log in one answer."""
+
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+
+
+def is_request_id(text: str) -> bool:
+    """Whether a file of that name in an outbox is a request. Those that are being written begin with a dot."""
+    return _ID.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submit:
+    """Run a child job. `job.name` is the last part of its id; constraints None inherit the parent's, () none."""
+
+    job: JobRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """End a child job. Result: `{"job": ID, "cancelled": BOOL}`, false where it was over already."""
+
+    job: JobId
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """How a job stands: `{"job": {...}, "tasks": [...]}`; None is the job of the task that asks."""
+
+    job: JobId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tasks:
+    """The tasks of a job: `{"tasks": [...]}`."""
+
+    job: JobId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """As `Status`, answered when the job is over."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logs:
+    """A piece of the output of a task: `{"offset": N, "size": N, "data": BASE64}`.
+
+    A negative offset counts from the end; `attempt` is its number, None the last one.
+    """
+
+    task: TaskId
+    stream: str = "out"
+    offset: int = 0
+    limit: int = LONGEST_LOG_PIECE
+    attempt: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoints:
+    """The endpoints of a job's tasks: `{"endpoints": [{"task", "name", "address", "port", "metadata"}]}`."""
+
+    job: JobId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterEndpoint:
+    """Make a port of this task known under a name, until its attempt ends. A name that it has is overwritten."""
+
+    name: str
+    port: int
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveEndpoint:
+    """Take one back. Result: `{"removed": BOOL}`."""
+
+    name: str
+
+
+Request = Submit | Cancel | Status | Tasks | Wait | Logs | Endpoints | RegisterEndpoint | RemoveEndpoint
+
+OPS: Mapping[str, type[Request]] = {
+    "submit": Submit,
+    "cancel": Cancel,
+    "status": Status,
+    "tasks": Tasks,
+    "wait": Wait,
+    "logs": Logs,
+    "endpoints": Endpoints,
+    "register_endpoint": RegisterEndpoint,
+    "remove_endpoint": RemoveEndpoint,
+}
+"""The words of the requests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why something was not done: an error as `iris` would show it. `kind` is one of `KINDS`."""
+
+    kind: str
+    message: str
+    hint: str = ""
+    exit_code: ExitCode = ExitCode.FAILED
+
+    def error(self) -> IrisError:
+        """The same as an exception, of the class that the operator's commands raise."""
+        return KINDS.get(self.kind, IrisError)(self.message, hint=self.hint)
+
+
+Answer = Mapping[str, Any] | Refusal
+"""What a request is answered: a result of plain JSON values, or a refusal."""
+
+KINDS: Mapping[str, type[IrisError]] = {
+    "usage": UsageError,
+    "config": ConfigError,
+    "not_found": NotFoundError,
+    "unreachable": UnreachableError,
+    "unschedulable": UnschedulableError,
+    "refused": IrisError,  # everything else: limits, attempts that are over
+}
+
+
+def refusal_of(error: IrisError) -> Refusal:
+    """An error as an answer."""
+    kinds = (kind for kind, each in KINDS.items() if each is type(error))
+    return Refusal(
+        kind=next(kinds, "refused"), message=error.message, hint=error.hint, exit_code=error.exit_code
+    )
