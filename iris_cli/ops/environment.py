@@ -1,4 +1,8 @@
-"""The environment of a task: what `iris` tells a program about its place in the world."""
+"""The environment of a task: what `iris` tells a program about its place in the world.
+
+A task that is no rank of a gang is a group of one: it finds its own host where a rank finds all of them. Every
+`IRIS_*` variable is always there, empty where there is nothing to say, so that `set -u` hurts nobody.
+"""
 
 from __future__ import annotations
 
@@ -12,30 +16,39 @@ from iris_cli.core.constraints import (
     TPU_NAME_ATTRIBUTE_KEY,
     constraints_to_json,
 )
-from iris_cli.core.dataclass import dataclass, field
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId
 from iris_cli.core.job import EnvPreset, Job
 from iris_cli.core.task import Attempt
 from iris_cli.core.worker import Worker
 
 JAX_PORT = 8476  # open in the default TPU firewall; JAX's own default moved to a port that isn't
+MEGASCALE_PORT = 8081  # that of Ray and of those who start several slices by hand
 _FIRST_PORT = 20_000
 _PORTS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a task stands: its attempt, its worker, and all ranks of its round in order."""
+    """Where a task stands: its attempt, its worker, and all ranks of its round in order (itself, if it has none)."""
 
     attempt_id: AttemptId
     attempt: Attempt
     job: Job
     worker: Worker
-    ranks: tuple[Worker, ...] = field(default_factory=tuple)
+    ranks: tuple[Worker, ...]
 
     @property
     def index(self) -> int:
         return self.attempt_id.task.index
+
+    @property
+    def rank(self) -> int:
+        return self.index if self.job.is_gang else 0
+
+    @property
+    def slice_index(self) -> int:
+        return self.rank // max(1, self.job.replicas // self.job.slices)
 
     @property
     def on_tpu(self) -> bool:
@@ -48,26 +61,28 @@ def place_of(cluster: Cluster, attempt_id: AttemptId) -> Place:
     attempt = cluster.attempt(attempt_id)
     job = cluster.jobs[attempt_id.task.job]
     worker = cluster.workers[attempt.worker]
-    ranks: tuple[Worker, ...] = ()
+    ranks: tuple[Worker, ...] = (worker,)
     if job.is_gang:
         ranks = tuple(cluster.workers[task.attempts[-1].worker] for task in cluster.tasks_of(job.id))
     return Place(attempt_id=attempt_id, attempt=attempt, job=job, worker=worker, ranks=ranks)
 
 
 def environment(place: Place, default_env: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
-    """All variables of a task, lowest precedence first: defaults, the job's own, then what iris says."""
-    job = place.job
-    env = {**default_env, **job.env, **secrets, **_identity(place)}
+    """All variables of a task, lowest precedence first: defaults, a preset, the job's own, then what iris says.
+
+    Nobody overwrites the last part: neither where the task stands nor which devices are its own.
+    """
+    job, env = place.job, dict(default_env)
+    if job.env_preset is not None:
+        env |= _PRESETS[job.env_preset](place, [_in_url(worker) for worker in place.ranks])
+    env |= {**job.env, **secrets}
     env["IRIS_TASK_DEFAULT_ENV_JSON"] = json.dumps(dict(default_env))
-    if job.is_gang:
-        env |= _gang(place)
-    return env | _device(place)
+    return env | _identity(place) | _group(place) | _device(place)
 
 
 def _identity(place: Place) -> dict[str, str]:
     worker = place.worker
-    group = worker.attributes.get(SCALE_GROUP_ATTRIBUTE_KEY)
-    env = {
+    return {
         "IRIS_JOB_ID": place.job.id,
         "IRIS_TASK_ID": str(place.attempt_id.task),
         "IRIS_TASK_INDEX": str(place.index),
@@ -76,75 +91,104 @@ def _identity(place: Place) -> dict[str, str]:
         "IRIS_WORKER_ID": worker.id,
         "IRIS_WORKER_ATTRIBUTES": json.dumps({key: each.value for key, each in worker.attributes.items()}),
         "IRIS_JOB_CONSTRAINTS": constraints_to_json(place.job.constraints),
+        "IRIS_SCALE_GROUP": _attribute(worker, SCALE_GROUP_ATTRIBUTE_KEY),
+        "IRIS_SLICE": _attribute(worker, TPU_NAME_ATTRIBUTE_KEY),
     }
-    if group is not None:
-        env["IRIS_SCALE_GROUP"] = str(group.value)
-    return env
 
 
-def _gang(place: Place) -> dict[str, str]:
-    job = place.job
-    hosts = [worker.connection.host for worker in place.ranks]
-    port = coordinator_port(place)
-    per_slice = job.replicas // job.slices
-    slice_name = place.worker.attributes.get(TPU_NAME_ATTRIBUTE_KEY)
+def _attribute(worker: Worker, key: str) -> str:
+    value = worker.attributes.get(key)
+    return "" if value is None else str(value.value)
+
+
+def _group(place: Place) -> dict[str, str]:
+    """Who the others are, and where to meet them."""
+    job, first = place.job, _in_url(place.ranks[0])
+    slices, index = str(job.slices), str(place.slice_index)
     env = {
-        "IRIS_HOSTS": ",".join(hosts),
-        "IRIS_COORDINATOR_ADDRESS": f"{hosts[0]}:{port}",
-        "IRIS_NUM_SLICES": str(job.slices),
-        "IRIS_SLICE_INDEX": str(place.index // per_slice),
+        "IRIS_HOSTS": ",".join(worker.connection.host for worker in place.ranks),
+        "IRIS_COORDINATOR_ADDRESS": f"{first}:{coordinator_port(place)}",
+        "IRIS_NUM_SLICES": slices,
+        "IRIS_SLICE_INDEX": index,
     }
-    if slice_name is not None:
-        env["IRIS_SLICE"] = str(slice_name.value)
-    if place.on_tpu:
+    if place.on_tpu and job.is_gang:
+        # Who the peers of a slice are is told by the metadata server: nothing here may compete with that.
         env["JAX_COORDINATOR_PORT"] = str(JAX_PORT)
         if job.slices > 1:
             env |= {
-                "MEGASCALE_COORDINATOR_ADDRESS": hosts[0],
-                "MEGASCALE_NUM_SLICES": str(job.slices),
-                "MEGASCALE_SLICE_ID": str(place.index // per_slice),
+                "MEGASCALE_COORDINATOR_ADDRESS": f"{first}:{MEGASCALE_PORT}",
+                "MEGASCALE_PORT": str(MEGASCALE_PORT),
+                "MEGASCALE_NUM_SLICES": slices,
+                "MEGASCALE_SLICE_ID": index,
             }
-    if job.env_preset is not None:
-        env |= _PRESETS[job.env_preset](place, hosts, port)
     return env
 
 
+def _in_url(worker: Worker) -> str:
+    """A host as it stands before `:port`: an IPv6 address has colons of its own."""
+    host = worker.connection.host
+    return f"[{host}]" if ":" in host else host
+
+
 def coordinator_port(place: Place) -> int:
-    """Where the first rank of a gang listens. Off TPUs another one for each round, for the old one may linger."""
+    """Where the first rank listens. Off TPUs another one for each try, for the old one may linger."""
     if place.on_tpu:
         return JAX_PORT
-    return _FIRST_PORT + (place.job.order * 97 + place.attempt.round * 7) % _PORTS
+    turn = place.attempt.round if place.job.is_gang else place.attempt_id.number
+    alone = 0 if place.job.is_gang else place.index  # its siblings may be on the same host
+    return _FIRST_PORT + (place.job.order * 97 + turn * 7 + alone) % _PORTS
 
 
-def _slurm(place: Place, hosts: list[str], port: int) -> dict[str, str]:
-    # JAX reads these for a plain initialize(), and derives its port from the job id: keep that one apart too.
+def listens(place: Place) -> bool:
+    """Whether somebody will listen on the coordinator's port on this host."""
+    return place.rank == 0 and (place.job.is_gang or place.job.env_preset is not None)
+
+
+def _jax(place: Place, hosts: list[str]) -> dict[str, str]:
+    # JAX reads its number and index of processes from SLURM_* alone, and derives its port from the job id where
+    # no address is given: keep that one apart too.
+    port, count = str(coordinator_port(place)), str(len(hosts))
     return {
-        "SLURM_JOB_ID": str(port),
+        "SLURM_JOB_ID": port,
         "SLURM_STEP_NODELIST": ",".join(hosts),
-        "SLURM_STEP_NUM_NODES": str(len(hosts)),
-        "SLURM_NTASKS": str(len(hosts)),
-        "SLURM_PROCID": str(place.index),
+        "SLURM_STEP_NUM_NODES": count,
+        "SLURM_NTASKS": count,
+        "SLURM_PROCID": str(place.rank),
         "SLURM_LOCALID": "0",
+        "JAX_COORDINATOR_ADDRESS": f"{hosts[0]}:{port}",
     }
 
 
-def _jax(place: Place, hosts: list[str], port: int) -> dict[str, str]:
-    # Number and index of processes are not read from JAX_*: the SLURM_* variables carry them.
-    return {**_slurm(place, hosts, port), "JAX_COORDINATOR_ADDRESS": f"{hosts[0]}:{port}"}
-
-
-def _torchrun(place: Place, hosts: list[str], port: int) -> dict[str, str]:
+def _slurm(place: Place, hosts: list[str]) -> dict[str, str]:
+    env = _jax(place, hosts)
+    del env["JAX_COORDINATOR_ADDRESS"]
+    nodes = dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_NODELIST"), ",".join(hosts))
+    counts = dict.fromkeys(("SLURM_JOB_NUM_NODES", "SLURM_NNODES"), str(len(hosts)))
     return {
-        "MASTER_ADDR": hosts[0],
-        "MASTER_PORT": str(port),
-        "RANK": str(place.index),
+        **env,
+        **nodes,
+        **counts,
+        "SLURM_JOB_NAME": place.job.id,
+        "SLURM_NODEID": str(place.rank),
+        "SLURM_NTASKS_PER_NODE": "1",
+    }
+
+
+def _torchrun(place: Place, hosts: list[str]) -> dict[str, str]:
+    rank, count = str(place.rank), str(len(hosts))
+    ranks = dict.fromkeys(("RANK", "GROUP_RANK", "ROLE_RANK"), rank)
+    sizes = dict.fromkeys(("WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"), count)
+    return {
+        **ranks,
+        **sizes,
+        "MASTER_ADDR": place.ranks[0].connection.host,
+        "MASTER_PORT": str(coordinator_port(place)),
         "LOCAL_RANK": "0",
-        "WORLD_SIZE": str(len(hosts)),
         "LOCAL_WORLD_SIZE": "1",
     }
 
 
-_PRESETS: dict[EnvPreset, Callable[[Place, list[str], int], dict[str, str]]] = {
+_PRESETS: dict[EnvPreset, Callable[[Place, list[str]], dict[str, str]]] = {
     EnvPreset.JAX: _jax,
     EnvPreset.SLURM: _slurm,
     EnvPreset.TORCHRUN: _torchrun,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, JobId
 from iris_cli.core.job import Job
-from iris_cli.ops.environment import coordinator_port, environment, place_of
+from iris_cli.ops.environment import coordinator_port, environment, listens, place_of
 from iris_cli.ops.session import Session
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) ->
     if missing:
         raise MissingSecretError(", ".join(missing))
     host = session.hosts.get(place.worker.id)
-    default_env = host.env if host is not None else {}
+    default_env = host.env if host is not None else session.config.defaults.env
     request = LaunchRequest(
         token=place.attempt.token,
         argv=place.job.command,
@@ -39,7 +39,7 @@ def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) ->
         lease=place.job.lease,
         grace=place.job.grace,
         exclusive=place.on_tpu,
-        port=coordinator_port(place) if place.job.is_gang and place.index == 0 else 0,
+        port=coordinator_port(place) if listens(place) else 0,
         device_wait=session.limits.device_wait,
     )
     command_text(request), environment_text(request)

@@ -293,6 +293,11 @@ def _check(job: Job) -> None:
             "a gang can't tolerate failed tasks: one rank that ends for good ends them all",
             hint="leave out --max-task-failures; --max-retries-failure restarts the whole gang",
         )
+    if job.env_preset is not None and job.replicas > 1 and not job.is_gang:
+        raise UsageError(
+            f"--env-preset {job.env_preset}: the {job.replicas} tasks are each on their own",
+            hint="make them a gang: --group-by ATTRIBUTE",
+        )
     try:
         normalize_constraints(job.constraints)
     except ValueError as error:
