@@ -89,5 +89,9 @@ class NotWritableError(IrisError):
     exit_code = ExitCode.NOT_WRITABLE
 
 
+class WorkspaceGoneError(IrisError):
+    """A packed directory that a job was submitted with can't be read any more: nothing starts without it."""
+
+
 class OutputError(IrisError):
     """What was to be printed could not be: a full disk, say. What the command did before is done."""

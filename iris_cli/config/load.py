@@ -48,6 +48,7 @@ _URL = re.compile(r"https?://[^\s/]+\S*")
 _MAY_BE_ZERO = frozenset(  # zero: don't wait; off
     {"device_wait", "settle_seconds", "gang_reserve_after", "reap_after"}
 )
+_SIZES = frozenset({"workspace_size"})
 _DEFAULTS_OF_JOBS = (
     "cpu",
     "memory",
@@ -246,7 +247,9 @@ def _limits(place: Place) -> Limits:
     with section(place) as entry:
         for item in fields(Limits):
             default = getattr(Limits(), item.name)
-            if isinstance(default, int):
+            if item.name in _SIZES:
+                said[item.name] = entry.get(item.name, size, default)
+            elif isinstance(default, int):
                 said[item.name] = entry.get(item.name, integer(1, 10_000), default)
             else:
                 reader = duration if item.name in _MAY_BE_ZERO else _positive_duration

@@ -3,7 +3,7 @@
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintOp, build_worker_attributes
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
-from iris_cli.core.job import CoschedulingConfig, Job, JobState, Priority
+from iris_cli.core.job import CoschedulingConfig, Job, JobState, Priority, Workspace
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.resources import Device, Resources
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
@@ -34,5 +34,6 @@ __all__ = [
     "Worker",
     "WorkerCondition",
     "WorkerId",
+    "Workspace",
     "build_worker_attributes",
 ]

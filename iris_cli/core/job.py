@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
@@ -69,6 +70,29 @@ class CoschedulingConfig:
             raise ValueError("coscheduling.group_by is empty")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """A directory that was packed when the job was submitted, and goes with its tasks.
+
+    `hash` is the SHA-256 of the tar file in hexadecimal digits, `size` the bytes of that (not compressed), `files`
+    how many files and links are in it; `name` is what people call the directory. Raises ValueError.
+    """
+
+    hash: str
+    size: int
+    files: int = 0
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if _SHA256.fullmatch(self.hash) is None:
+            raise ValueError("a workspace has the SHA-256 of its tar file, 64 hexadecimal digits")
+        if self.size < 0 or self.files < 0:
+            raise ValueError("a workspace holds no less than nothing")
+
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
 class _Signed:
     """A slot for what is worked out once, and is no field of the record.
 
@@ -97,6 +121,7 @@ class Job(_Signed):
     coscheduling: CoschedulingConfig | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
+    workspace: Workspace | None = None
     setup: str = ""
     env_preset: EnvPreset | None = None
     priority: Priority = Priority.NORMAL
@@ -162,7 +187,10 @@ def _task_ids(job: JobId, replicas: int) -> tuple[TaskId, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """What a job file, the command line or the Python client asks for. None means: not said."""
+    """What a job file, the command line or the Python client asks for. None means: not said.
+
+    `workdir` is a directory here; `workspace` is what it was packed to, before the request is accepted.
+    """
 
     name: str | None = None
     command: tuple[str, ...] | None = None
@@ -177,6 +205,8 @@ class JobRequest:
     group_by: str | None = None
     env: Mapping[str, str] | None = None
     secrets: tuple[str, ...] | None = None
+    workdir: str | None = None
+    workspace: Workspace | None = None
     setup: str | None = None
     env_preset: EnvPreset | None = None
     priority: Priority | None = None

@@ -38,6 +38,7 @@ class Limits:
     reap_after: float = (
         14 * 86400.0
     )  # how long a worker keeps the output of an attempt that ended; 0: for ever
+    workspace_size: int = 1 << 30  # bytes of a packed directory, not compressed
 
     def backoff(self, failures: int) -> float:
         """How long to leave a worker alone after that many failures in a row (1 or more)."""

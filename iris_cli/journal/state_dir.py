@@ -36,6 +36,7 @@ from iris_cli.journal.record import Header, Position
 from iris_cli.journal.recovery import Damage, damage_of, repair
 from iris_cli.journal.snapshot import EVERY_LINES, SnapshotCache
 from iris_cli.journal.timestamps import iso_time
+from iris_cli.journal.workspaces import Workspaces
 from iris_cli.journal.writer import Writer
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class StateDir:
         self.path = path
         self.known_hosts = path / layout.KNOWN_HOSTS
         self.task_logs = PulledLogs(path / layout.TASK_LOGS, disk)
-        self.workspaces = path / layout.WORKSPACES
+        self.workspaces = Workspaces(path / layout.WORKSPACES, disk)
         self._log = path / layout.LOG
         self._now = now
         self._actor = actor

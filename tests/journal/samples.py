@@ -43,7 +43,7 @@ from iris_cli.core.events import (
     WorkerUpdated,
 )
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
-from iris_cli.core.job import CoschedulingConfig, EnvPreset, Job, Priority, ReplaceLost
+from iris_cli.core.job import CoschedulingConfig, EnvPreset, Job, Priority, ReplaceLost, Workspace
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.resources import Device, Resources
 from iris_cli.core.task import TaskState
@@ -313,6 +313,21 @@ CHOSEN: tuple[tuple[Event, ...], ...] = (
     (TaskAssigned(task=LONE, attempt=0, worker=SPOT, token=Token("b" * 32), chosen="v4b: v4a busy"),),
 )
 """Fields that were added to events and jobs: why this worker, what contains its processes, a gang on two slices."""
+
+SHIPPED: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (WorkerRegistered(worker=SPOT, connection=HOST),),
+    (
+        JobSubmitted(
+            job=Job(
+                id=TRAIN,
+                command=("python", "train.py"),
+                workspace=Workspace(hash="0f1e2d3c" * 8, size=123_456_789, files=42, name="vision"),
+            )
+        ),
+    ),
+)
+"""A job with a directory that goes with it."""
 
 
 def state_in(path: Path, *, now: float = NOON, cluster_name: str | None = None) -> StateDir:

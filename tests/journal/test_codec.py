@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintMode, ConstraintOp
 from iris_cli.core.events import AttemptEvent, ClusterCreated, Event, TaskAssigned, WorkerUpdated
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
-from iris_cli.core.job import CoschedulingConfig
+from iris_cli.core.job import CoschedulingConfig, Workspace
 from iris_cli.core.resources import Device, Resources
 from iris_cli.journal.codec import BadEventError, UnknownTypeError, decode_event, encode_event
 from tests.journal.samples import A0, HOST, RANK0, STORY
@@ -61,6 +61,13 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     AttributeValue: _VALUES,
     Constraint: _CONSTRAINTS,
     Resources: st.builds(Resources, st.floats(0.001, 1000), st.integers(1, 1 << 60), st.none() | _DEVICES),
+    Workspace: st.builds(
+        Workspace,
+        hash=st.text("0123456789abcdef", min_size=64, max_size=64),
+        size=st.integers(0, 1 << 40),
+        files=st.integers(0, 1 << 20),
+        name=st.text(max_size=20),
+    ),
     CoschedulingConfig: st.just(CoschedulingConfig("tpu-name")),
 }
 
@@ -185,6 +192,9 @@ def test_a_constraint_is_written_with_raw_values() -> None:
         ("JobSubmitted", {"job": {"id": "x", "env": {"A": 1}}}),
         ("JobSubmitted", {"job": {"id": "x", "resources": {"cpu": 0}}}),
         ("JobSubmitted", {"job": {"id": "x", "coscheduling": {"group_by": " "}}}),
+        ("JobSubmitted", {"job": {"id": "x", "workspace": {"hash": "../../x", "size": 1}}}),
+        ("JobSubmitted", {"job": {"id": "x", "workspace": {"hash": "0" * 64, "size": -1}}}),
+        ("JobSubmitted", {"job": {"id": "x", "workspace": {"hash": "0" * 64}}}),
     ],
 )
 def test_what_would_never_have_been_written_is_refused(name: str, changes: dict[str, Any]) -> None:

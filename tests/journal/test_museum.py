@@ -20,7 +20,7 @@ from iris_cli.core.constraints import Constraint
 from iris_cli.core.dataclass import MISSING, fields
 from iris_cli.core.events import AttemptEvent, Event, WorkerDrained
 from iris_cli.core.evolve import replay
-from iris_cli.core.job import CoschedulingConfig, Job
+from iris_cli.core.job import CoschedulingConfig, Job, Workspace
 from iris_cli.core.outcome import End
 from iris_cli.core.resources import Device, Resources
 from iris_cli.errors import LogDamagedError
@@ -28,7 +28,18 @@ from iris_cli.journal.codec import encode_event
 from iris_cli.journal.record import PROGRAM
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import verify
-from tests.journal.samples import CHOSEN, COMPACTED, HELD_UP, LOSSES, NOON, REAPING, SPOT, STORY, state_in
+from tests.journal.samples import (
+    CHOSEN,
+    COMPACTED,
+    HELD_UP,
+    LOSSES,
+    NOON,
+    REAPING,
+    SHIPPED,
+    SPOT,
+    STORY,
+    state_in,
+)
 
 MUSEUM = Path(__file__).parent / "museum"
 LOGS = sorted(MUSEUM.glob("*.jsonl"))
@@ -76,6 +87,7 @@ STORIES = pytest.mark.parametrize(
         ("format-1-held-up.jsonl", HELD_UP),
         ("format-1-compacted.jsonl", COMPACTED),
         ("format-1-chosen.jsonl", CHOSEN),
+        ("format-1-shipped.jsonl", SHIPPED),
     ],
 )
 
@@ -142,7 +154,7 @@ def test_no_default_ever_changes() -> None:
 
     A new field gets a line in the table; a line that stands there stays.
     """
-    parts: list[type] = [Job, Connection, End, Constraint, CoschedulingConfig, Device, Resources]
+    parts: list[type] = [Job, Workspace, Connection, End, Constraint, CoschedulingConfig, Device, Resources]
     defaults = {}
     for cls in [*Event.TYPES.values(), *parts]:
         for each in fields(cls):

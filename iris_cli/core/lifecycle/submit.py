@@ -99,6 +99,7 @@ _AS_THEY_ARE = frozenset(
         "constraints",
         "env",
         "secrets",
+        "workspace",
         "setup",
         "env_preset",
         "priority",
