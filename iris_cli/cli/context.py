@@ -1,106 +1,18 @@
-"""The composition root: from global options to a session with real files, a real clock and real SSH."""
+"""The global options of a command, and what follows from them."""
 
 from __future__ import annotations
 
-import getpass
-import os
-from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from iris_cli.clock import Clock, SystemClock
 from iris_cli.core.dataclass import dataclass, field
+from iris_cli.ops.workplace import Workplace
 from iris_cli.render.console import Output
-
-if TYPE_CHECKING:
-    from iris_cli.config.schema import ClusterConfig
-    from iris_cli.journal.state_dir import StateDir
-    from iris_cli.ops.session import Session
-    from iris_cli.remote.ssh import SshTransport
-    from iris_cli.remote.task_runner import TaskRunner
 
 
 @dataclass
-class Context:
-    """The global options, and what follows from them."""
+class Context(Workplace):
+    """Where the operator works, and how this command speaks."""
 
-    config_path: Path | None = None
-    state_path: Path | None = None
-    lock_timeout: float | None = None
     verbose: bool = False
     output: Output = field(default_factory=Output)
 
-    @cached_property
-    def config_file(self) -> Path:
-        from iris_cli.config.locate import find_config
-
-        return find_config(self.config_path, os.environ, Path.cwd())
-
-    @cached_property
-    def config(self) -> ClusterConfig:
-        from iris_cli.config.load import load_cluster_config
-
-        return load_cluster_config(self.config_file)
-
-    @property
-    def state_path_in_use(self) -> Path:
-        named = self.state_path or os.environ.get("IRIS_STATE_DIR")
-        return Path(named) if named else self.config_file.parent / "state"
-
-    @property
-    def actor(self) -> str:
-        """Who we are, for the log and the lock."""
-        return f"{getpass.getuser()}@{os.uname().nodename}"
-
-    @cached_property
-    def clock(self) -> Clock:
-        return SystemClock()
-
-    @cached_property
-    def state(self) -> StateDir:
-        """The state directory of this cluster: a log of another one is refused."""
-        return self.state_of(self.config.name)
-
-    def state_of(self, cluster_name: str | None) -> StateDir:
-        """The state directory, without the configuration if there is none to be had."""
-        from iris_cli.journal.state_dir import StateDir
-
-        return StateDir(
-            self.state_path_in_use, now=self.clock.now, actor=self.actor, cluster_name=cluster_name
-        )
-
-    @cached_property
-    def transport(self) -> SshTransport:
-        """Real SSH, with the host keys of this state directory."""
-        from iris_cli.remote.ssh import SshTransport
-
-        return SshTransport(self.state.known_hosts)
-
-    def session(self, command: str, transport: SshTransport | None = None) -> Session:
-        """A session for one command. Writes nothing and asks nobody yet.
-
-        `transport` is another one than that with the host keys of the state directory.
-        """
-        from iris_cli.journal.state_dir import LOCK_TIMEOUT
-        from iris_cli.ops.session import Session
-
-        return Session(
-            state=self.state,
-            config=self.config,
-            make_runner=lambda cluster_id: self._runner(cluster_id, transport or self.transport),
-            clock=self.clock,
-            command=command,
-            lock_timeout=LOCK_TIMEOUT if self.lock_timeout is None else self.lock_timeout,
-            tell=self.output.message,
-        )
-
-    def _runner(self, cluster_id: str, transport: SshTransport) -> TaskRunner:
-        from iris_cli.remote.task_runner import TaskRunner
-
-        limits = self.config.limits
-        return TaskRunner(
-            transport,
-            cluster_id,
-            connect_timeout=limits.connect_timeout,
-            timeout=limits.dispatch_timeout,
-        )
+    def tell(self, message: str) -> None:
+        self.output.message(message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from iris_cli.core.cluster import Cluster
@@ -41,11 +42,20 @@ class Follower:
     """Follows tasks from attempt to attempt, or if one attempt was asked for just that.
 
     Lines come whole, none twice and none left out; a worker that does not answer is asked again later.
-    `cut_short`: the end of some output could not be read.
+    `cut_short`: the end of some output could not be read. It stops by itself at `until`, a monotonic time.
     """
 
-    def __init__(self, session: Session, what: str, query: Query, *, schedule: bool = False) -> None:
+    def __init__(
+        self,
+        session: Session,
+        what: str,
+        query: Query,
+        *,
+        schedule: bool = False,
+        until: float = math.inf,
+    ) -> None:
         self.cut_short = False
+        self._until = until
         self._session = session
         self._query = query
         self._caretaker = Caretaker(session, schedule=schedule)
@@ -82,7 +92,10 @@ class Follower:
                         yield step
             if all(self._is_over(cluster.tasks[task]) for task in self._followed):
                 return
-            self._caretaker.pause(POLL_EVERY)
+            left = self._until - self._session.clock.monotonic()
+            if left <= 0:
+                return
+            self._caretaker.pause(min(POLL_EVERY, left))
 
     def _begin(self, task: Task, attempt: Attempt, tail: int | None) -> _Followed:
         attempt_id = AttemptId(task.id, attempt.number)

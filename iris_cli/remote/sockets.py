@@ -131,3 +131,9 @@ def allow_many_connections() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
     return wanted if soft == resource.RLIM_INFINITY else soft
+
+
+def most_connections() -> int:
+    """How many open files there may be as it is."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 8192 if soft == resource.RLIM_INFINITY else soft

@@ -17,7 +17,7 @@ from iris_cli.remote import sockets
 from iris_cli.remote.host_keys import HostKeys, PresentedKey
 from iris_cli.remote.spare_threads import SpareThreads
 from iris_cli.remote.ssh_call import Call
-from iris_cli.remote.transport import Output, Payload, Target
+from iris_cli.remote.transport import Output, Target
 
 if TYPE_CHECKING:
     from iris_cli.remote.ssh_dial import Dialer
@@ -28,7 +28,8 @@ class SshTransport:
     there are too many.
 
     Host keys are always verified: against `known_hosts` (our own file, keyed by worker id) and the user's
-    files. `ssh_config` is honoured where the Connection is silent.
+    files. `ssh_config` is honoured where the Connection is silent. Where the process is `shared` with a program
+    of somebody else, its garbage collection and its limits stay as they are.
     """
 
     def __init__(
@@ -37,7 +38,9 @@ class SshTransport:
         *,
         ssh_config: Path | None = Path("~/.ssh/config"),
         user_known_hosts: Path | None = Path("~/.ssh/known_hosts"),
+        shared: bool = False,
     ) -> None:
+        self._shared = shared
         self._known_hosts = known_hosts
         self._host_keys = HostKeys(known_hosts)
         self._ssh_config = ssh_config.expanduser() if ssh_config else None
@@ -55,16 +58,12 @@ class SshTransport:
         timeout: float,
         limit: int = 1 << 20,
         first_contact: bool = False,
-        payload: Payload | None = None,
     ) -> Output:
         """As Transport says. A kept connection that is found dead with nothing sent is replaced once."""
         dialer = self._loaded()
-        from iris_cli.remote.ssh_link import Errand
-
         call = Call[Output](connect_timeout, timeout, self._threads.do)
-        errand = Errand(script=script, limit=limit, payload=payload)
         return call.perform(
-            lambda: dialer.answer(call, dialer.journey(target, first_contact=first_contact), errand)
+            lambda: dialer.answer(call, dialer.journey(target, first_contact=first_contact), script, limit)
         )
 
     def presented_key(self, target: Target, connect_timeout: float) -> PresentedKey:
@@ -125,8 +124,10 @@ class SshTransport:
                 from iris_cli.remote.ssh_config import Routes
                 from iris_cli.remote.ssh_dial import MOST_KEPT, Dialer
 
-                _settle()
-                most_kept = min(MOST_KEPT, sockets.allow_many_connections() // 2)
+                if not self._shared:
+                    _settle()
+                files = sockets.most_connections() if self._shared else sockets.allow_many_connections()
+                most_kept = min(MOST_KEPT, files // 2)
                 self._dialer = Dialer(
                     Routes(self._ssh_config), self._host_keys, self._user_known_hosts, most_kept
                 )

@@ -44,6 +44,9 @@ class Hosts:
     def poll(self, target: Target, tokens: Sequence[Token], *, renew: bool = True) -> WorkerReport | Silence:
         return self.polls.get(target.worker) or silence(target.worker)
 
+    def stop(self, target: Target, stops: Sequence[tuple[Token, float]]) -> WorkerReport | Silence:
+        return silence(target.worker)
+
     def probe(self, target: Target, *, first_contact: bool = False) -> ProbeReport | Silence:
         return self.probes.get(target.worker) or silence(target.worker)
 

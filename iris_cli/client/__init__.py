@@ -1,0 +1,26 @@
+"""The Python client: what a program asks of iris, beside an operator's state directory or inside a task."""
+
+from iris_cli.client.iris_client import IrisClient, Job, WaitTimeoutError
+from iris_cli.client.job_info import JobInfo, get_job_info
+from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
+from iris_cli.core.constraints import Constraint, ConstraintOp
+from iris_cli.core.job import JobState
+from iris_cli.core.task import TaskState
+from iris_cli.errors import IrisError
+
+__all__ = [
+    "Constraint",
+    "ConstraintOp",
+    "Endpoint",
+    "IrisClient",
+    "IrisError",
+    "Job",
+    "JobInfo",
+    "JobState",
+    "JobStatus",
+    "LogLine",
+    "TaskState",
+    "TaskStatus",
+    "WaitTimeoutError",
+    "get_job_info",
+]

@@ -1,0 +1,138 @@
+"""What a program may say of a job, and the way from there to a request."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
+
+from iris_cli.core.constraint_syntax import parse_constraint
+from iris_cli.core.constraints import Constraint
+from iris_cli.core.dataclass import replace
+from iris_cli.core.job import EnvPreset, JobRequest, Priority, ReplaceLost
+from iris_cli.core.units import parse_duration, parse_memory
+from iris_cli.errors import UsageError
+
+Constraints = Sequence[Constraint | str]
+"""Constraints as values, or as they are typed: `"region=us-west4"`, `"~pool"`."""
+
+
+class JobFields(TypedDict, total=False):
+    """The fields of a job; what is left out is as in a job file that leaves it out.
+
+    Sizes are bytes or text (`"8GiB"`), durations seconds or text (`"2h"`). `prefer` are constraints that rank and
+    never exclude; `group_by` makes a gang. `secrets` are names of variables of the operator's environment.
+    """
+
+    name: str | None
+    tpu: str | None
+    gpu: str | int | None
+    cpu: float | None
+    memory: int | str | None
+    replicas: int | None
+    slices: int | None
+    prefer: Constraints | None
+    tolerate: Sequence[str] | None
+    group_by: str | None
+    env: Mapping[str, str] | None
+    secrets: Sequence[str] | None
+    setup: str | None
+    env_preset: str | None
+    priority: str | None
+    max_retries_failure: int | None
+    max_retries_preemption: int | None
+    max_task_failures: int | None
+    scheduling_timeout: float | str | None
+    timeout: float | str | None
+    setup_timeout: float | str | None
+    grace: float | str | None
+    lease: float | str | None
+    replace_lost: str | None
+    labels: Mapping[str, str] | None
+    after: Sequence[str] | None
+    force: bool | None
+
+
+def job_request(
+    command: Sequence[str] | str, constraints: Constraints | None, said: Mapping[str, Any]
+) -> JobRequest:
+    """The request that is meant. Raises UsageError for what can't be."""
+    unknown = said.keys() - JobFields.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"submit() got an unexpected keyword argument {min(unknown)!r}")
+    read = {name: _read(name, value) for name, value in said.items() if value is not None}
+    preferred = read.pop("prefer", None)
+    asked = None if constraints is None else tuple(map(_constraint, _list("constraints", constraints)))
+    if preferred:
+        asked = (*(asked or ()), *preferred)
+    return JobRequest(command=_command(command), constraints=asked, **read)
+
+
+def _command(command: Sequence[str] | str) -> tuple[str, ...]:
+    if isinstance(command, str):
+        try:
+            return tuple(shlex.split(command))
+        except ValueError as error:
+            raise UsageError(f"the command can't be split into words: {error}") from None
+    words = (os.fspath(each) if isinstance(each, os.PathLike) else each for each in command)
+    return tuple(_text("a word of the command", each) for each in words)
+
+
+def _read(name: str, value: Any) -> Any:
+    reader = _READERS.get(name)
+    try:
+        return value if reader is None else reader(value)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error.message}", hint=error.hint) from None
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name}: {error}") from None
+
+
+def _constraint(constraint: Constraint | str) -> Constraint:
+    return parse_constraint(constraint) if isinstance(constraint, str) else constraint
+
+
+def _preferred(constraints: Constraints) -> tuple[Constraint, ...]:
+    preferred = parse_constraint("~any").mode
+    return tuple(replace(_constraint(each), mode=preferred) for each in _list("prefer", constraints))
+
+
+def _list(name: str, values: Any) -> Sequence[Any]:
+    if isinstance(values, str | bytes | Mapping):
+        raise UsageError(f"{name} is a list, not {type(values).__name__}", hint=f"write {name}=[...]")
+    return tuple(values)
+
+
+def _texts(values: Sequence[str]) -> tuple[str, ...]:
+    return tuple(_text("an item", each) for each in _list("it", values))
+
+
+def _pairs(values: Mapping[str, str]) -> dict[str, str]:
+    return {_text("a name", key): _text(f"{key}", each) for key, each in dict(values).items()}
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"{name} is {value!r:.80}, not text", hint="write str(...) around it")
+    return value
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "gpu": lambda value: f"auto:{value}" if isinstance(value, int) else value,
+    "memory": parse_memory,
+    "prefer": _preferred,
+    "tolerate": _texts,
+    "env": _pairs,
+    "secrets": _texts,
+    "env_preset": EnvPreset,
+    "priority": Priority,
+    "scheduling_timeout": parse_duration,
+    "timeout": parse_duration,
+    "setup_timeout": parse_duration,
+    "grace": parse_duration,
+    "lease": parse_duration,
+    "replace_lost": ReplaceLost,
+    "labels": _pairs,
+    "after": _texts,
+}

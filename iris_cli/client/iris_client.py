@@ -1,0 +1,266 @@
+"""`IrisClient` and the jobs that it hands out."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Unpack
+
+from iris_cli.client.fields import Constraints, JobFields, job_request
+from iris_cli.client.port import BOTH, Backend, LogQuery, Sink, is_inside
+from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
+from iris_cli.core.ids import JobId, parse_job_id, parse_task_id
+from iris_cli.core.job import JobState
+from iris_cli.errors import ExitCode, IrisError, NotFoundError, UsageError
+
+ANSWER_TIMEOUT = 300.0
+"""Seconds that a request from inside a task waits for its answer: cron runs a cycle each minute."""
+
+
+class WaitTimeoutError(IrisError, TimeoutError):
+    """The time of a `wait` is over, and its job goes on."""
+
+    exit_code = ExitCode.FAILED
+
+
+class IrisClient:
+    """Submits jobs and looks after them. May be used by several threads at once; there may be several clients.
+
+    On the operator's machine it works on a state directory, found as the `iris` command finds it: `state_dir`, else
+    `$IRIS_STATE_DIR`, else `state` beside the `cluster.yaml` in use (`config`, `$IRIS_CONFIG`, `./cluster.yaml`).
+    Inside a task that names neither, it hands requests to whoever polls the cluster, and `answer_timeout` is how
+    many seconds it waits for an answer (None: for ever). `lock_timeout` is how many seconds it waits for other
+    commands to let the state directory go. Nothing is read or asked before the first call. All methods raise
+    IrisError, whose `message`, `hint` and `exit_code` are those of the `iris` command.
+    """
+
+    def __init__(
+        self,
+        state_dir: str | os.PathLike[str] | None = None,
+        config: str | os.PathLike[str] | None = None,
+        *,
+        answer_timeout: float | None = ANSWER_TIMEOUT,
+        lock_timeout: float | None = None,
+    ) -> None:
+        self._backend = _backend(state_dir, config, answer_timeout, lock_timeout)
+
+    @classmethod
+    def on(cls, backend: Backend) -> IrisClient:
+        """A client of another backend than those that it finds by itself."""
+        client = cls.__new__(cls)
+        client._backend = backend
+        return client
+
+    def submit(
+        self,
+        command: Sequence[str] | str,
+        *,
+        constraints: Constraints | None = None,
+        request_id: str | None = None,
+        schedule: bool = True,
+        **fields: Unpack[JobFields],
+    ) -> Job:
+        """Run a command as a job. It is in the log when this returns.
+
+        `command` is the argument vector; one text is split into words as a shell would, and no more. The other
+        fields are those of a job file (see JobFields). Inside a task the job is a child of the one that submits it:
+        `constraints=None` inherits the parent's, `[]` inherits none, others are merged with them.
+
+        `request_id` makes a submission from inside a task repeatable: the same id is answered the same, also after
+        this program was ended and started again (letters, digits, '.', '_' and '-', at most 64). On the operator's
+        machine a cycle is run to start it, unless `schedule` is false.
+
+        Raises UsageError, NotFoundError (`after`), UnschedulableError; see also the class.
+        """
+        request = job_request(command, constraints, fields)
+        return Job(self, self._backend.submit(request, request_id=request_id, schedule=schedule))
+
+    def job(self, job_id: str) -> Job:
+        """A job by its id; whether it is there shows when something is asked of it. Raises UsageError."""
+        return Job(self, parse_job_id(job_id))
+
+    def status(self, job: str | Job) -> JobStatus:
+        """How a job and its tasks stand. Raises NotFoundError."""
+        return self._backend.status(_id(job))
+
+    def wait(
+        self,
+        job: str | Job,
+        timeout: float | None = None,
+        stream_logs_from: int | str | Sequence[int] | None = None,
+        on_line: Sink | None = None,
+    ) -> JobState:
+        """Wait until a job is over: see `Job.wait`."""
+        job_id = _id(job)
+        ranks = _ranks(job_id, stream_logs_from)
+        state = self._backend.wait(job_id, timeout, ranks, on_line or _write)
+        if state is None:
+            raise WaitTimeoutError(f"{job_id} goes on after {timeout:g} s", hint="wait longer, or cancel it")
+        return state
+
+    def list_tasks(self, job: str | Job) -> list[TaskStatus]:
+        """The tasks of a job, by index. Raises NotFoundError."""
+        return list(self.status(job).tasks)
+
+    def task_status(self, task: str) -> TaskStatus:
+        """One task by its id, `JOB/task-INDEX`. Raises NotFoundError, UsageError."""
+        wanted = parse_task_id(str(task))
+        for found in self.status(wanted.job).tasks:
+            if found.id == str(wanted):
+                return found
+        raise NotFoundError(f"no task {str(wanted)!r}", hint=f"list_tasks({wanted.job!r}) has them all")
+
+    def task_logs(
+        self,
+        task: str,
+        *,
+        tail: int | None = None,
+        attempt: int | None = None,
+        streams: Sequence[str] = BOTH,
+    ) -> list[LogLine]:
+        """What a task has written so far, one stream after the other.
+
+        `tail` lines of each of the `streams` (`"out"`, `"err"`), None for all; `attempt` is its number, None the
+        last one. Raises NotFoundError, UnreachableError, UsageError.
+        """
+        wanted = parse_task_id(str(task))
+        chosen = (streams,) if isinstance(streams, str) else tuple(streams)
+        if not chosen or not set(chosen) <= set(BOTH):
+            raise UsageError(f"streams are of {', '.join(BOTH)}, not {streams!r:.80}")
+        return self._backend.logs(str(wanted), LogQuery(tail=tail, attempt=attempt, streams=chosen))
+
+    def cancel(self, job: str | Job, reason: str = "") -> bool:
+        """End a job and its children. False if it was over already. Raises NotFoundError."""
+        return self._backend.cancel(_id(job), reason)
+
+    def endpoints(self, job: str | Job | None = None) -> list[Endpoint]:
+        """Where the tasks of a job listen; inside a task None is its own job. Raises NotFoundError."""
+        return list(self._backend.endpoints(None if job is None else _id(job)))
+
+    def register_endpoint(self, name: str, port: int, metadata: Mapping[str, str] | None = None) -> None:
+        """Make a port of this task known under a name, until its attempt ends. Only inside a task.
+
+        The same name again replaces it. Raises UsageError.
+        """
+        self._backend.register_endpoint(name, port, dict(metadata or {}))
+
+    def remove_endpoint(self, name: str) -> bool:
+        """Take an endpoint of this task back. False if there was none. Only inside a task."""
+        return self._backend.remove_endpoint(name)
+
+    def close(self) -> None:
+        """Let connections go. Idempotent; whatever comes later opens new ones."""
+        self._backend.close()
+
+    def __enter__(self) -> IrisClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Job:
+    """A job that was submitted or looked up: its id, and the client that asks for it."""
+
+    __slots__ = ("_client", "id")
+
+    def __init__(self, client: IrisClient, job_id: JobId) -> None:
+        self._client = client
+        self.id = job_id
+
+    def status(self) -> JobStatus:
+        """How it and its tasks stand."""
+        return self._client.status(self.id)
+
+    def wait(
+        self,
+        timeout: float | None = None,
+        stream_logs_from: int | str | Sequence[int] | None = None,
+        on_line: Sink | None = None,
+    ) -> JobState:
+        """Wait until it is over; its state then.
+
+        `stream_logs_from` names whose output is handed on meanwhile: the index of a task or several, the id of one,
+        or `"all"`. Each line goes to `on_line`; without one it is written to standard output, made harmless.
+        On the operator's machine scheduling cycles run meanwhile. Inside a task it waits however long nobody polls.
+
+        Raises WaitTimeoutError (a TimeoutError) after `timeout` seconds; the job goes on.
+        """
+        return self._client.wait(self.id, timeout, stream_logs_from, on_line)
+
+    def tasks(self) -> list[TaskStatus]:
+        """Its tasks, by index."""
+        return self._client.list_tasks(self.id)
+
+    def cancel(self, reason: str = "") -> bool:
+        """End it and its children. False if it was over already."""
+        return self._client.cancel(self.id, reason)
+
+    def endpoints(self) -> list[Endpoint]:
+        """Where its tasks listen."""
+        return self._client.endpoints(self.id)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id}>"
+
+    def __str__(self) -> str:
+        return self.id
+
+
+def _backend(
+    state_dir: str | os.PathLike[str] | None,
+    config: str | os.PathLike[str] | None,
+    answer_timeout: float | None,
+    lock_timeout: float | None,
+) -> Backend:
+    if state_dir is None and config is None and is_inside():
+        from iris_cli.client.outbox import Outbox
+
+        return Outbox(Path(os.environ["IRIS_TASK_DIR"]), answer_timeout)
+    from iris_cli.client.state_directory import open_directory
+    from iris_cli.ops.workplace import Workplace
+
+    return open_directory(
+        Workplace(
+            config_path=None if config is None else Path(config),
+            state_path=None if state_dir is None else Path(state_dir),
+            lock_timeout=lock_timeout,
+            shared=True,
+        )
+    )
+
+
+def _id(job: str | Job) -> JobId:
+    return job.id if isinstance(job, Job) else parse_job_id(job)
+
+
+def _ranks(job: JobId, chosen: int | str | Sequence[int] | None) -> tuple[int, ...] | None:
+    """The indices of the tasks that are meant: an empty tuple for all. Raises UsageError."""
+    if chosen is None:
+        return None
+    if isinstance(chosen, str):
+        if chosen == "all":
+            return ()
+        task = parse_task_id(chosen)
+        if task.job != job:
+            raise UsageError(f"{chosen[:80]} is no task of {job}")
+        return (task.index,)
+    ranks = (chosen,) if isinstance(chosen, int) else tuple(chosen)
+    if not ranks or not all(type(rank) is int and rank >= 0 for rank in ranks):
+        raise UsageError(
+            f"stream_logs_from={chosen!r:.80} names no task",
+            hint='write the index of a task, a list of them, the id of one, or "all"',
+        )
+    return ranks
+
+
+def _write(line: LogLine) -> None:
+    """One line for a person: whatever a program wrote is text, and no instruction to a terminal."""
+    shown = "".join(each if each.isprintable() else "�" for each in line.text.replace("\t", " "))
+    sys.stdout.write(f"[{line.task.rpartition('-')[2]}] {shown}\n")
+    sys.stdout.flush()

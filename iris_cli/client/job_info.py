@@ -1,0 +1,151 @@
+"""What a task knows about itself, from its environment."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from iris_cli.core.constraints import Constraint, constraints_from_json
+from iris_cli.core.dataclass import dataclass, field
+from iris_cli.core.ids import JobId, WorkerId, clip, parent_of, parse_job_id, parse_task_id, parse_worker_id
+from iris_cli.errors import UsageError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobInfo:
+    """The place of a task in the world. `task_index` counts from 0, `attempt` too; `task_id` is `JOB/task-INDEX`.
+
+    `constraints` are those of the job, `worker_attributes` what its worker is. `hosts`, in the order of the ranks,
+    and `coordinator_address`, a `host:port` of the first one, are there in gangs only; of a gang on several slices
+    `slice_index` says on which one this task is. `default_env` came from the configuration of the cluster. The
+    directories are None where iris did not start the process itself.
+    """
+
+    job_id: JobId
+    task_id: str
+    task_index: int
+    num_tasks: int
+    attempt: int
+    worker_id: WorkerId
+    constraints: tuple[Constraint, ...] = ()
+    worker_attributes: Mapping[str, str | int | float] = field(default_factory=dict)
+    scale_group: str | None = None
+    default_env: Mapping[str, str] = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
+    coordinator_address: str | None = None
+    slice: str | None = None
+    num_slices: int = 1
+    slice_index: int = 0
+    workdir: Path | None = None
+    output_dir: Path | None = None
+    task_dir: Path | None = None
+
+    @property
+    def parent_id(self) -> JobId | None:
+        """The job that submitted this one, if one did."""
+        return parent_of(self.job_id)
+
+
+def get_job_info() -> JobInfo | None:
+    """Where this process stands, or None if it is no task of iris (`IRIS_JOB_ID` is not set).
+
+    Raises UsageError, naming the variable, if the environment is that of a task in part only, or was changed to
+    what can't be: whoever took 0 for an index that is missing would do the work of another rank.
+    """
+    if not os.environ.get("IRIS_JOB_ID"):
+        return None
+    return read_job_info(os.environ)
+
+
+def read_job_info(environ: Mapping[str, str]) -> JobInfo:
+    """The same from any environment. Raises UsageError."""
+    read = _Reader(environ)
+    info = JobInfo(
+        job_id=read("IRIS_JOB_ID", parse_job_id),
+        task_id=str(read("IRIS_TASK_ID", parse_task_id)),
+        task_index=read("IRIS_TASK_INDEX", _count),
+        num_tasks=read("IRIS_NUM_TASKS", _count),
+        attempt=read("IRIS_ATTEMPT", _count),
+        worker_id=read("IRIS_WORKER_ID", parse_worker_id),
+        constraints=read("IRIS_JOB_CONSTRAINTS", lambda text: tuple(constraints_from_json(text)), ()),
+        worker_attributes=read("IRIS_WORKER_ATTRIBUTES", _attributes, {}),
+        scale_group=read("IRIS_SCALE_GROUP", str, None),
+        default_env=read("IRIS_TASK_DEFAULT_ENV_JSON", _texts, {}),
+        hosts=read("IRIS_HOSTS", lambda text: tuple(text.split(",")), ()),
+        coordinator_address=read("IRIS_COORDINATOR_ADDRESS", str, None),
+        slice=read("IRIS_SLICE", str, None),
+        num_slices=read("IRIS_NUM_SLICES", _count, 1),
+        slice_index=read("IRIS_SLICE_INDEX", _count, 0),
+        workdir=read("IRIS_WORKDIR", Path, None),
+        output_dir=read("IRIS_OUTPUT_DIR", Path, None),
+        task_dir=read("IRIS_TASK_DIR", Path, None),
+    )
+    if info.task_id != f"{info.job_id}/task-{info.task_index}":
+        _refuse("IRIS_TASK_ID", info.task_id, f"it is not task {info.task_index} of job {info.job_id}")
+    if info.task_index >= info.num_tasks:
+        _refuse("IRIS_TASK_INDEX", str(info.task_index), f"the job has {info.num_tasks} tasks")
+    return info
+
+
+_NEEDED = object()
+
+
+class _Reader:
+    """Reads variables; an empty one is as good as none."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+
+    def __call__(self, name: str, parse: Callable[[str], T], otherwise: object = _NEEDED) -> T:
+        text = self._environ.get(name)
+        if not text:
+            if otherwise is _NEEDED:
+                raise UsageError(
+                    f"{name} is not set, though IRIS_JOB_ID is: this is the environment of a task in part only",
+                    hint="hand all IRIS_* variables on to the programs that a task starts",
+                )
+            return otherwise  # type: ignore[return-value]  # of the type that the field has
+        try:
+            return parse(text)
+        except (ValueError, UsageError, RecursionError) as error:
+            _refuse(name, text, str(error))
+
+
+def _refuse(name: str, text: str, why: str) -> NoReturn:
+    raise UsageError(f"{name}={clip(text)!r} can't be: {why}", hint="iris sets it; leave it as it is")
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9):
+        raise ValueError("it is no number of tasks or tries")
+    return int(text)
+
+
+def _attributes(text: str) -> Mapping[str, str | int | float]:
+    found = _object(text)
+    if not all(type(value) in (str, int, float) for value in found.values()):
+        raise ValueError("an attribute is text or a number")
+    return found
+
+
+def _texts(text: str) -> dict[str, str]:
+    found = _object(text)
+    if not all(isinstance(value, str) for value in found.values()):
+        raise ValueError("the value of a variable is text")
+    return found
+
+
+def _object(text: str) -> dict[str, Any]:
+    found = json.loads(text, parse_constant=_no_number)
+    if not isinstance(found, dict):
+        raise ValueError("it is no JSON object")
+    return found
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number")

@@ -1,0 +1,181 @@
+"""The two directories through which a task talks to whoever polls it: requests go out, answers come in.
+
+A request is a file of `outbox/`, complete as soon as it has its name, and on the disk. Its answer is the file of the
+same name in `inbox/`. Whoever polls takes a request as often as he finds it, and does it once; so a program that is
+killed anywhere loses nothing, and does nothing twice if it asks again under the same name.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from iris_cli.config.request_text import read_answer, write_request
+from iris_cli.core.ids import clip
+from iris_cli.core.requests import Answer, Refusal, Request, RequestId, is_request_id
+from iris_cli.core.units import format_duration
+from iris_cli.errors import IrisError, NotWritableError, UnreachableError, UsageError
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5  # seconds between two looks for an answer
+_MOST_ANSWER = 1 << 20  # bytes
+
+_ids = threading.Lock()
+_last = 0
+
+
+class UnansweredError(UnreachableError):
+    """Nobody has answered. What was asked for may still happen: the request `request_id` lies in the outbox."""
+
+    def __init__(self, message: str, *, hint: str = "", request_id: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.request_id = request_id
+
+
+class Mailbox:
+    """The mail of one attempt, in its directory. Safe to use by many threads and processes at once."""
+
+    def __init__(self, task_dir: Path) -> None:
+        self._out = task_dir / "outbox"
+        self._in = task_dir / "inbox"
+
+    def ask(
+        self, request: Request, timeout: float | None, request_id: str | None = None
+    ) -> Mapping[str, Any]:
+        """Put a request, and wait for what it comes to.
+
+        Raises the error that is the answer; UnansweredError after `timeout` seconds (None: never), NotWritableError.
+        """
+        name = self.put(request, request_id)
+        answer = self.wait(name, timeout)
+        if answer is None:
+            raise _unanswered(name, timeout)
+        self.drop(name, keep_answer=request_id is not None)
+        return result_of(answer)
+
+    def put(self, request: Request, request_id: str | None = None) -> RequestId:
+        """Write a request, durably. One that is there already, or was answered, is not written again.
+
+        Raises UsageError for an id that is none or means another request, NotWritableError.
+        """
+        raw = write_request(request)
+        name = new_request_id() if request_id is None else _checked(request_id)
+        if request_id is not None and self._is_there(name, raw):
+            return name
+        # BEFORE it has its name it must be whole: what begins with a dot is not read.
+        beside = self._out / f".{name}.{os.getpid()}.{threading.get_ident()}"
+        try:
+            _write(beside, raw)
+            beside.rename(self._out / name)
+            _sync(self._out)
+        except OSError as error:
+            with suppress(OSError):
+                beside.unlink()
+            raise _unwritable(self._out, error) from error
+        return name
+
+    def _is_there(self, name: RequestId, raw: bytes) -> bool:
+        if (self._in / name).exists():
+            return True
+        try:
+            waiting = (self._out / name).read_bytes()
+        except OSError:
+            return False
+        if waiting != raw:
+            raise UsageError(
+                f"request id {name} is that of another request", hint="choose an id for each request"
+            )
+        return True
+
+    def wait(self, name: RequestId, timeout: float | None) -> Answer | None:
+        """The answer, or None after so many seconds. Raises IrisError for one that can't be read."""
+        until = None if timeout is None else time.monotonic() + timeout
+        pause = _FIRST_PAUSE
+        while (answer := self.look(name)) is None:
+            left = pause if until is None else until - time.monotonic()
+            if left <= 0:
+                return self.look(name)
+            time.sleep(min(pause, left))
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+        return answer
+
+    def look(self, name: RequestId) -> Answer | None:
+        """The answer if there is one."""
+        try:
+            with (self._in / name).open("rb") as file:
+                return read_answer(file.read(_MOST_ANSWER))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise IrisError(f"{self._in / name} can't be read: {error.strerror}") from error
+
+    def drop(self, name: RequestId, *, keep_answer: bool = False) -> None:
+        """Clear away what has been read, or a question that nobody wants to know the answer of any more."""
+        with suppress(OSError):
+            (self._out / name).unlink()
+        if not keep_answer:
+            with suppress(OSError):
+                (self._in / name).unlink()
+
+
+def new_request_id() -> RequestId:
+    """An id that no other request has. Those of one process are in order; those of several nearly so."""
+    global _last
+    with _ids:
+        _last = max(_last + 1, time.time_ns())
+        return RequestId(f"{_last:020d}-{os.urandom(8).hex()}")
+
+
+def result_of(answer: Answer) -> Mapping[str, Any]:
+    """What was asked for. Raises the error that was answered instead."""
+    if isinstance(answer, Refusal):
+        raise answer.error()
+    return answer
+
+
+def _checked(text: str) -> RequestId:
+    if not is_request_id(text):
+        raise UsageError(
+            f"{clip(text)!r} can't be a request id", hint="use 1 to 64 letters, digits, '.', '_' and '-'"
+        )
+    return RequestId(text)
+
+
+def _unanswered(name: RequestId, timeout: float | None) -> UnansweredError:
+    return UnansweredError(
+        f"no answer for {format_duration(timeout or 0)}: does nobody poll this cluster?",
+        hint="start `iris watch`, or cron, on the operator's machine; the request waits for it",
+        request_id=name,
+    )
+
+
+def _unwritable(directory: Path, error: OSError) -> IrisError:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return UsageError(
+            f"{directory} is no outbox of a task", hint="iris sets IRIS_TASK_DIR; leave it as it is"
+        )
+    return NotWritableError(f"can't write to {directory}: {error.strerror}", hint=f"df -h {directory}")
+
+
+def _write(path: Path, raw: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,81 @@
+"""What the client needs of the world: one port, and two that serve it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from iris_cli.client.records import Endpoint, JobStatus, LogLine
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.ids import JobId
+from iris_cli.core.job import JobRequest, JobState
+
+BOTH = ("out", "err")
+"""The streams of a task."""
+
+Sink = Callable[[LogLine], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogQuery:
+    """Which lines of a task or job: `tail` of each stream, None for all; no `ranks` means every one."""
+
+    tail: int | None = None
+    ranks: Sequence[int] = ()
+    attempt: int | None = None
+    streams: Sequence[str] = BOTH
+
+
+class Backend(Protocol):
+    """Does what the client is asked for. Jobs and tasks by their ids; all raise IrisError.
+
+    Safe to use from many threads, each call by itself.
+    """
+
+    def submit(self, request: JobRequest, *, request_id: str | None, schedule: bool) -> JobId:
+        """Run a job; it is known when this returns."""
+        ...
+
+    def status(self, job: str) -> JobStatus:
+        """How it stands now."""
+        ...
+
+    def wait(
+        self, job: str, timeout: float | None, follow: Sequence[int] | None, sink: Sink
+    ) -> JobState | None:
+        """Until it is over; None if `timeout` seconds were first. What the ranks in `follow` write goes to the sink.
+
+        No ranks at all are every one; None follows nobody.
+        """
+        ...
+
+    def logs(self, what: str, query: LogQuery) -> list[LogLine]:
+        """What a job or a task has written so far."""
+        ...
+
+    def cancel(self, job: str, reason: str) -> bool:
+        """End a job and its children. False if it was over."""
+        ...
+
+    def endpoints(self, job: str | None) -> tuple[Endpoint, ...]:
+        """Where the tasks of a job listen; None is the job of this task."""
+        ...
+
+    def register_endpoint(self, name: str, port: int, metadata: Mapping[str, str]) -> None:
+        """Make a port of this task known."""
+        ...
+
+    def remove_endpoint(self, name: str) -> bool:
+        """Take one back. False if there was none."""
+        ...
+
+    def close(self) -> None:
+        """Let connections go."""
+        ...
+
+
+def is_inside(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process is a task that has no state directory of its own: whoever names one means that."""
+    named = environ.get("IRIS_STATE_DIR")
+    return bool(environ.get("IRIS_TASK_DIR") and environ.get("IRIS_JOB_ID") and not named)

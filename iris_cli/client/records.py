@@ -1,0 +1,65 @@
+"""What the client answers with: plain records, the same beside a state directory and inside a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from iris_cli.core.dataclass import dataclass, field
+from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.job import JobState
+from iris_cli.core.task import TaskState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStatus:
+    """One task. `id` is `JOB/task-INDEX`; `attempt`, `worker` and `exit_code` are those of its last attempt.
+
+    None where it was never placed, or has not ended. `why` says what it waits for, or why it ended.
+    """
+
+    id: str
+    state: TaskState
+    attempt: int | None = None
+    worker: WorkerId | None = None
+    exit_code: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """One job with its tasks, by index. `why` says what it waits for, or the cause of its end."""
+
+    id: JobId
+    state: JobState
+    why: str = ""
+    tasks: tuple[TaskStatus, ...] = ()
+    children: tuple[JobId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where a task of a job listens: it told so itself. It is gone when that attempt has ended."""
+
+    name: str
+    task: str
+    host: str
+    port: int
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """One line that a task wrote, without its line feed: data from a program, whatever it holds.
+
+    `stream` is `out` or `err`; `task` is `JOB/task-INDEX`.
+    """
+
+    task: str
+    attempt: int
+    stream: str
+    text: str

@@ -1,0 +1,167 @@
+"""The client beside a state directory: the same operations as the commands of `iris`."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
+
+from iris_cli.client.port import LogQuery, Sink
+from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
+from iris_cli.core.ids import JobId
+from iris_cli.core.job import JobRequest, JobState
+from iris_cli.errors import UnreachableError, UsageError
+from iris_cli.ops.workplace import Workplace
+
+if TYPE_CHECKING:
+    from iris_cli.ops.log_reading import LogLine as OpsLine
+    from iris_cli.ops.logs import Query
+    from iris_cli.ops.session import Session
+    from iris_cli.ops.task_rows import TaskRow
+
+
+OpenSession = Callable[[str], "Session"]
+"""Opens a session for one call, by the name of that: sessions are for one thread."""
+
+
+def open_directory(place: Workplace) -> StateDirectory:
+    """The backend for a state directory. Connections are shared by all its sessions."""
+    lock = threading.Lock()
+
+    def open_session(command: str) -> Session:
+        with lock:
+            own = Workplace(place.config_path, place.state_path, place.lock_timeout)
+            own.config_file, own.config = place.config_file, place.config
+            own.clock, own.transport = place.clock, place.transport
+        return own.session(f"iris client {command}")
+
+    def close() -> None:
+        with lock:
+            transport = place.__dict__.pop("transport", None)
+        if transport is not None:
+            transport.close()
+
+    return StateDirectory(open_session, close)
+
+
+class StateDirectory:
+    """One cluster, from its operator's machine. Each call is an invocation of its own, as a command would be."""
+
+    def __init__(self, open_session: OpenSession, close: Callable[[], None] = lambda: None) -> None:
+        self._session = open_session
+        self._close = close
+
+    def submit(self, request: JobRequest, *, request_id: str | None, schedule: bool) -> JobId:
+        from iris_cli.ops import cycle
+        from iris_cli.ops.launch import launch
+        from iris_cli.ops.watch import PASSING
+
+        if request_id is not None:
+            raise UsageError(
+                "request_id is for programs inside a task",
+                hint="give the job a name: that can't be taken twice",
+            )
+        session = self._session("submit")
+        job = launch(session, request)
+        if schedule:
+            # It is submitted: who can't run a cycle now leaves that to whoever runs the next one.
+            with suppress(*PASSING):
+                cycle.run(session)
+        return job
+
+    def status(self, job: str) -> JobStatus:
+        from iris_cli.ops.status import job_status
+
+        found = job_status(self._session("status"), job)
+        return JobStatus(
+            id=found.job.id,
+            state=found.job.state,
+            why=found.job.why,
+            tasks=tuple(map(_task, found.tasks)),
+            children=found.children,
+        )
+
+    def wait(
+        self, job: str, timeout: float | None, follow: Sequence[int] | None, sink: Sink
+    ) -> JobState | None:
+        from iris_cli.ops.names import find_job
+        from iris_cli.ops.wait import wait_for
+
+        session = self._session("wait")
+        job_id = find_job(session.view(), job)
+        clock = session.clock
+        until = math.inf if timeout is None else clock.monotonic() + timeout
+        if follow is not None:
+            self._follow(session, job_id, LogQuery(ranks=follow), until, sink)
+        left = None if timeout is None else max(0.0, until - clock.monotonic())
+        waited = wait_for(session, [job_id], timeout=left)
+        return None if waited.open else waited.states[job_id]
+
+    def _follow(self, session: Session, job: JobId, query: LogQuery, until: float, sink: Sink) -> None:
+        from iris_cli.ops.follow import Follower
+
+        for step in Follower(session, job, _query(query), schedule=True, until=until).steps():
+            for line in step.lines:
+                sink(_line(line))
+
+    def logs(self, what: str, query: LogQuery) -> list[LogLine]:
+        from iris_cli.ops.logs import fetch
+
+        found = fetch(self._session("logs"), what, _query(query))
+        for log in found:
+            if log.silence is not None and not log.lines:
+                raise UnreachableError(
+                    f"{log.task}: {log.note}", hint=f"iris worker probe {log.silence.worker}"
+                )
+        return [_line(line) for log in found for line in log.lines]
+
+    def cancel(self, job: str, reason: str) -> bool:
+        from iris_cli.ops.cancel import cancel
+
+        return bool(cancel(self._session("cancel"), [job], reason=reason).cancelled)
+
+    def endpoints(self, job: str | None) -> tuple[Endpoint, ...]:
+        raise NotImplementedError(job)
+
+    def register_endpoint(self, name: str, port: int, metadata: Mapping[str, str]) -> None:  # noqa: ARG002 - the interface
+        _only_inside()
+
+    def remove_endpoint(self, name: str) -> bool:  # noqa: ARG002 - the interface
+        _only_inside()
+
+    def close(self) -> None:
+        self._close()
+
+
+def _only_inside() -> NoReturn:
+    raise UsageError(
+        "only a task can register an endpoint, and this is none",
+        hint="call it from the program that iris runs: there it needs no state directory",
+    )
+
+
+def _query(query: LogQuery) -> Query:
+    from iris_cli.ops.logs import Query
+
+    return Query(
+        tail=query.tail, ranks=tuple(query.ranks), attempt=query.attempt, streams=tuple(query.streams)
+    )
+
+
+def _task(row: TaskRow) -> TaskStatus:
+    last = row.attempts[-1] if row.attempts else None
+    return TaskStatus(
+        id=str(row.id),
+        state=row.state,
+        attempt=last.id.number if last is not None else None,
+        worker=row.worker,
+        exit_code=last.exit_code if last is not None else None,
+        why=row.why,
+    )
+
+
+def _line(line: OpsLine) -> LogLine:
+    attempt = line.attempt
+    return LogLine(task=str(attempt.task), attempt=attempt.number, stream=line.stream, text=line.text)
