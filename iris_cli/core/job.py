@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.dataclass import dataclass, field
-from iris_cli.core.ids import JobId, TaskId
+from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId
 from iris_cli.core.outcome import End
 from iris_cli.core.resources import Resources
 
@@ -93,6 +93,18 @@ class Workspace:
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who submitted a job from inside a task: the attempt, and the id of its request.
+
+    `digest` tells apart what was asked for, but for the name: the same again is the same job.
+    """
+
+    attempt: AttemptId
+    request: RequestId
+    digest: str = ""
+
+
 class _Signed:
     """A slot for what is worked out once, and is no field of the record.
 
@@ -139,6 +151,8 @@ class Job(_Signed):
     after: tuple[JobId, ...] = ()
     submitted_at: float = 0.0
 
+    origin: Origin | None = None  # None: the operator submitted it
+    adopted: Origin | None = None  # the last later attempt of its parent that submitted the same again
     order: int = 0  # position in the log among all jobs: breaks ties of `submitted_at`
     cancelled: bool = False
     rounds: int = 0  # placements of the gang so far; the present round is `rounds - 1`

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintMode, ConstraintOp
 from iris_cli.core.events import AttemptEvent, ClusterCreated, Event, TaskAssigned, WorkerUpdated
-from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
+from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId
 from iris_cli.core.job import CoschedulingConfig, Workspace
 from iris_cli.core.resources import Device, Resources
 from iris_cli.journal.codec import BadEventError, UnknownTypeError, decode_event, encode_event
@@ -58,6 +58,7 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     TaskId: st.builds(TaskId, _JOBS, st.integers(0, 999_999_999)),
     AttemptId: st.builds(AttemptId, st.builds(TaskId, _JOBS, st.integers(0, 99)), st.integers(0, 999_999)),
     Token: st.text("0123456789abcdef", min_size=32, max_size=32).map(Token),
+    RequestId: st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", fullmatch=True).map(RequestId),
     AttributeValue: _VALUES,
     Constraint: _CONSTRAINTS,
     Resources: st.builds(Resources, st.floats(0.001, 1000), st.integers(1, 1 << 60), st.none() | _DEVICES),

@@ -231,12 +231,12 @@ def _resources(request: JobRequest, device: Device | None) -> Resources:
 
 def _name(cluster: Cluster, request: JobRequest, command: Sequence[str]) -> JobId:
     if request.name is None:
-        return _free_name(cluster, _stem(command))
+        return free_name(cluster, stem_of(command))
     job = parse_job_id(request.name)
     if job in cluster.jobs:
         raise UsageError(
             f"there is a job {job} already ({cluster.job_state(job)})",
-            hint=f"choose another --name, such as {_free_name(cluster, job.rpartition('/')[2][:55])}",
+            hint=f"choose another --name, such as {free_name(cluster, job.rpartition('/')[2][:55])}",
         )
     parent = parent_of(job)
     if parent is not None and (parent not in cluster.jobs or cluster.job_state(parent).terminal):
@@ -244,16 +244,16 @@ def _name(cluster: Cluster, request: JobRequest, command: Sequence[str]) -> JobI
     return job
 
 
-def _stem(command: Sequence[str]) -> str:
-    """A name from the command: `python train.py` -> `train`."""
+def stem_of(command: Sequence[str]) -> str:
+    """The stem of a name from the command: `python train.py` -> `train`."""
     words = [word.rpartition("/")[2] for word in command[:3] if not word.startswith("-")]
     scripts = [word.rpartition(".")[0] for word in words if word.endswith((".py", ".sh"))]
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", (scripts or words or ["job"])[0]).strip("-._")[:50]
     return stem if is_name(stem) and not re.fullmatch(r"(task|attempt)(-\d+)?", stem) else "job"
 
 
-def _free_name(cluster: Cluster, stem: str) -> JobId:
-    """Mostly the first one: numbers are given one after the other, so that few names need to be looked up."""
+def free_name(cluster: Cluster, stem: str) -> JobId:
+    """The stem with the first number that is free, so that few names need to be looked up: they mostly follow on."""
     taken, free = 0, 1
     while f"{stem}-{free}" in cluster.jobs:
         taken, free = free, 2 * free
