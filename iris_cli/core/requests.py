@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from iris_cli.core.dataclass import dataclass, field
-from iris_cli.core.ids import JobId, TaskId
+from iris_cli.core.ids import JobId, RequestId, TaskId, is_request_id
 from iris_cli.core.job import JobRequest
 from iris_cli.errors import (
     ConfigError,
@@ -21,6 +21,29 @@ from iris_cli.errors import (
     UnschedulableError,
     UsageError,
 )
+
+__all__ = [
+    "FORMAT",
+    "KINDS",
+    "LONGEST_LOG_PIECE",
+    "MOST_BYTES",
+    "OPS",
+    "Answer",
+    "Cancel",
+    "Endpoints",
+    "Logs",
+    "Refusal",
+    "RegisterEndpoint",
+    "RemoveEndpoint",
+    "Request",
+    "RequestId",
+    "Status",
+    "Submit",
+    "Tasks",
+    "Wait",
+    "is_request_id",
+    "refusal_of",
+]
 
 FORMAT = 1
 MOST_BYTES = 64 << 10

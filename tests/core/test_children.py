@@ -160,15 +160,9 @@ def test_the_same_request_is_one_job_however_often_it_is_read() -> None:
     assert inside.submit(request="r1", command=("other",)) == first, (
         "the id counts, not what is in the file by now"
     )
+    inside.cancel("train/eval-1")
+    assert inside.submit(request="r1") == first, "also when it is over"
     assert len(lab.cluster.jobs) == 2
-
-
-def test_the_same_request_is_still_that_job_when_it_is_over() -> None:
-    lab = parent()
-    inside = Inside(lab)
-    inside.submit(name="eval", request="r1")
-    inside.cancel("train/eval")
-    assert inside.submit(name="eval", request="r1") == ("train/eval", True)
 
 
 def retried(lab: Lab) -> Lab:

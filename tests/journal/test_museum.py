@@ -29,7 +29,6 @@ from iris_cli.journal.record import PROGRAM
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import verify
 from tests.journal.samples import (
-    CHILDREN,
     CHOSEN,
     COMPACTED,
     HELD_UP,
@@ -41,6 +40,7 @@ from tests.journal.samples import (
     STORY,
     state_in,
 )
+from tests.journal.samples_of_families import CHILDREN
 
 MUSEUM = Path(__file__).parent / "museum"
 LOGS = sorted(MUSEUM.glob("*.jsonl"))
