@@ -24,6 +24,10 @@ _EXAMPLES = """Examples:
   iris launch --cpu 4 --memory 8GiB --replicas 10 -- ./shard.sh
 
   iris launch job.yaml --name second-try
+
+  iris launch --each-line inputs.txt -- sh -c './convert.sh "$IRIS_EACH_LINE"'
+
+  iris launch --array 0-99%8 --timeout 2h --signal USR1@120 -- ./simulate
 """
 _COMMAND = "iris.command"
 
@@ -78,6 +82,10 @@ def launch(
     replace_lost: job.ReplaceLost = None,
     label: job.Label = None,
     after: job.After = None,
+    ports: job.Ports = None,
+    signal: job.Signal = None,
+    array: job.Array = None,
+    each_line: job.EachLine = None,
     force: job.Force = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be placed where.")] = False,
     no_schedule: Annotated[bool, typer.Option("--no-schedule", help="Submit only.")] = False,

@@ -240,6 +240,7 @@ class TaskAssigned(AttemptEvent):
     token: Token
     gpus: tuple[int, ...] = ()
     chosen: str = ""
+    ports: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

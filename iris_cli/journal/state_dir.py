@@ -91,6 +91,7 @@ class StateDir:
         self.known_hosts = path / layout.KNOWN_HOSTS
         self.task_logs = PulledLogs(path / layout.TASK_LOGS, disk)
         self.workspaces = Workspaces(path / layout.WORKSPACES, disk)
+        self.lines = Workspaces(path / layout.LINES, disk)  # of `--each-line`, kept in the same way
         self._log = path / layout.LOG
         self._now = now
         self._actor = actor

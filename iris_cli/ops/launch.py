@@ -14,13 +14,20 @@ from iris_cli.core.lifecycle.near_misses import near_misses
 from iris_cli.core.lifecycle.submit import over, submit
 from iris_cli.core.scheduling import Plan
 from iris_cli.ops import cycle
+from iris_cli.ops.each_line import text_of, with_lines
 from iris_cli.ops.session import Session
 
 
 def launch(session: Session, request: JobRequest) -> JobId:
-    """Commit the job. It is in the log when this returns, and nothing has been sent anywhere."""
+    """Commit the job. It is in the log when this returns, and nothing has been sent anywhere.
+
+    BEFORE that the lines that it has a task for each of are kept: the log holds no more than their hash.
+    """
+    request = with_lines(request)
     with session.transaction() as draft:
         job, slips = _submit(session, draft, request)
+        if request.each_line is not None:
+            session.state.lines.put([text_of(request.each_line)])
     _warn(session, slips)
     return job
 
@@ -28,6 +35,7 @@ def launch(session: Session, request: JobRequest) -> JobId:
 def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, Cluster, JobId | None]:
     """The plan of a cycle that began now, with the job if there is one; nothing is written or sent."""
     draft = Draft(session.view(), session.clock.now())
+    request = request and with_lines(request)
     job, slips = _submit(session, draft, request) if request is not None else (None, [])
     made, _ = cycle.assign(session, draft)
     _warn(session, slips)

@@ -20,15 +20,17 @@ from iris_cli.core.constraints import Constraint
 from iris_cli.core.dataclass import MISSING, fields
 from iris_cli.core.events import AttemptEvent, Event, WorkerDrained
 from iris_cli.core.evolve import replay
-from iris_cli.core.job import CoschedulingConfig, Job, Origin, Workspace
+from iris_cli.core.job import CoschedulingConfig, Job, Lines, Origin, Workspace
 from iris_cli.core.outcome import End
 from iris_cli.core.resources import Device, Resources
+from iris_cli.core.signals import EarlySignal
 from iris_cli.errors import LogDamagedError
 from iris_cli.journal.codec import encode_event
 from iris_cli.journal.record import PROGRAM
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import verify
 from tests.journal.samples import (
+    ARRAYS,
     CHOSEN,
     COMPACTED,
     HELD_UP,
@@ -90,6 +92,7 @@ STORIES = pytest.mark.parametrize(
         ("format-1-chosen.jsonl", CHOSEN),
         ("format-1-shipped.jsonl", SHIPPED),
         ("format-1-children.jsonl", CHILDREN),
+        ("format-1-arrays.jsonl", ARRAYS),
     ],
 )
 
@@ -160,6 +163,8 @@ def test_no_default_ever_changes() -> None:
         Job,
         Workspace,
         Origin,
+        Lines,
+        EarlySignal,
         Connection,
         End,
         Constraint,

@@ -33,6 +33,7 @@ def _task_assigned(cluster: Cluster, event: ev.TaskAssigned, at: float, records:
             token=event.token,
             round=max(0, job.rounds - 1),
             gpus=event.gpus,
+            ports=event.ports,
             chosen=event.chosen,
             assigned_at=at,
         )
