@@ -53,7 +53,7 @@ class Mailbox:
         name = self.put(request, request_id)
         answer = self.wait(name, timeout)
         if answer is None:
-            raise unanswered(timeout, name)
+            raise _unanswered(name, timeout)
         self.drop(name, keep_answer=request_id is not None)
         return result_of(answer)
 
@@ -145,12 +145,10 @@ def _checked(text: str) -> RequestId:
     return RequestId(text)
 
 
-def unanswered(timeout: float | None, name: str = "") -> UnansweredError:
-    """After so many seconds in which nobody polled."""
+def _unanswered(name: RequestId, timeout: float | None) -> UnansweredError:
     return UnansweredError(
         f"no answer for {format_duration(timeout or 0)}: does nobody poll this cluster?",
-        hint="start `iris watch`, or cron, on the operator's machine"
-        + ("; the request waits for it" if name else ""),
+        hint="start `iris watch`, or cron, on the operator's machine; the request waits for it",
         request_id=name,
     )
 

@@ -20,13 +20,11 @@ from iris_cli.core.events import AttemptEvent, Event
 from iris_cli.core.ids import (
     AttemptId,
     JobId,
-    RequestId,
     TaskId,
     Token,
     WorkerId,
     parse_attempt_id,
     parse_job_id,
-    parse_request_id,
     parse_task_id,
     parse_token,
     parse_worker_id,
@@ -295,10 +293,6 @@ def _token(value: Any) -> Token:
     return parse_token(_expect(str, value))
 
 
-def _request(value: Any) -> RequestId:
-    return parse_request_id(_expect(str, value))
-
-
 def _attribute(content: Any) -> AttributeValue:
     if type(content) is str:
         known: AttributeValue = _ATTRIBUTES[content]
@@ -319,6 +313,5 @@ _SCALARS: dict[Any, _Kind] = {
     TaskId: _id(parse_task_id),
     AttemptId: _id(parse_attempt_id),
     Token: _Kind(_token, _token),
-    RequestId: _Kind(_request, _request),
     AttributeValue: _Kind(lambda value: _expect(AttributeValue, value).value, _attribute),
 }

@@ -7,7 +7,6 @@ from typing import Any
 
 from iris_cli.core import events as ev
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.endpoints import Announced, Endpoint
 from iris_cli.core.events import Event
 from iris_cli.core.evolve.illegal import IllegalTransitionError, illegal
 from iris_cli.core.evolve.records import Records
@@ -33,7 +32,6 @@ def _task_assigned(cluster: Cluster, event: ev.TaskAssigned, at: float, records:
             token=event.token,
             round=max(0, job.rounds - 1),
             gpus=event.gpus,
-            ports=event.ports,
             chosen=event.chosen,
             assigned_at=at,
         )
@@ -203,23 +201,6 @@ def _task_ended(cluster: Cluster, event: ev.TaskEnded, _at: float, records: Reco
     cluster.tasks[task.id] = records.change(task, state=event.state, end=event.end)
 
 
-def _endpoint_registered(
-    cluster: Cluster, event: ev.EndpointRegistered, _at: float, _records: Records
-) -> None:
-    if not cluster.attempt(event.attempt_id).live:
-        raise illegal(event, cluster.tasks[event.task])
-    announced = cluster.endpoints.get(event.attempt_id, Announced())
-    endpoint = Endpoint(name=event.name, port=event.port, metadata=event.metadata)
-    cluster.endpoints[event.attempt_id] = announced.plus(endpoint, event.request)
-
-
-def _endpoint_removed(cluster: Cluster, event: ev.EndpointRemoved, _at: float, _records: Records) -> None:
-    announced = cluster.endpoints[event.attempt_id]
-    if event.name not in announced.names:
-        raise illegal(event, cluster.tasks[event.task])
-    cluster.endpoints[event.attempt_id] = announced.minus(event.name, event.request)
-
-
 def _change_attempt(cluster: Cluster, event: ev.AttemptEvent, records: Records, **changes: Any) -> Task:
     task = cluster.tasks[event.task]
     number = event.attempt
@@ -247,7 +228,6 @@ def _end_attempt(
     )
     claims = {attempt: claim for attempt, claim in worker.claims.items() if attempt != over}
     cluster.workers[worker.id] = records.change(worker, claims=claims)
-    cluster.endpoints.pop(over, None)
     if not task.attempts[event.attempt].presumed:  # else it may still run
         _keep_output(cluster, worker.id, over)
     return task
@@ -271,8 +251,6 @@ APPLY: dict[type[Event], Callable[[Cluster, Any, float, Records], None]] = {
     ev.AttemptEnded: _attempt_ended,
     ev.AttemptStopRequested: _attempt_stop_requested,
     ev.AttemptStopped: _attempt_stopped,
-    ev.EndpointRegistered: _endpoint_registered,
-    ev.EndpointRemoved: _endpoint_removed,
     ev.AttemptsReaped: _attempts_reaped,
     ev.TaskRequeued: _task_requeued,
     ev.TaskEnded: _task_ended,

@@ -20,19 +20,12 @@ def _job_submitted(cluster: Cluster, event: ev.JobSubmitted, at: float, records:
     job = event.job
     if job.id in cluster.jobs:
         raise IllegalTransitionError(f"job {job.id} exists already")
-    cluster.jobs[job.id] = records.change(job, submitted_at=at, order=len(cluster.jobs), origin=event.origin)
+    cluster.jobs[job.id] = records.change(job, submitted_at=at, order=len(cluster.jobs))
     for task in job.task_ids:
         cluster.tasks[task] = records.made(Task(id=task))
     parent = parent_of(job.id)
     if parent is not None:
         cluster.children[parent] = (*cluster.children.get(parent, ()), job.id)
-
-
-def _job_adopted(cluster: Cluster, event: ev.JobAdopted, _at: float, records: Records) -> None:
-    job = cluster.jobs[event.job]
-    if job.origin is None or job.origin.attempt.task != event.origin.attempt.task:
-        raise IllegalTransitionError(f"{event}: {job.id} was not submitted by that task")
-    cluster.jobs[job.id] = records.change(job, adopted=event.origin)
 
 
 def _job_cancelled(cluster: Cluster, event: ev.JobCancelled, _at: float, records: Records) -> None:
@@ -67,7 +60,6 @@ def _open_job(cluster: Cluster, event: Event, job_id: JobId) -> Job:
 
 APPLY: dict[type[Event], Callable[[Cluster, Any, float, Records], None]] = {
     ev.JobSubmitted: _job_submitted,
-    ev.JobAdopted: _job_adopted,
     ev.JobCancelled: _job_cancelled,
     ev.JobEnded: _job_ended,
     ev.GangRoundEnded: _gang_round_ended,
