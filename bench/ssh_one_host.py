@@ -15,7 +15,7 @@ from bench.stopwatch import in_turns, seconds, wall
 from iris_cli.core.ids import Token
 from iris_cli.core.observations import ProbeReport, SilenceKind
 from iris_cli.remote.task_runner import TaskRunner
-from iris_cli.remote.transport import NoAnswer, Output, Target
+from iris_cli.remote.transport import NoAnswer, Output, Payload, Target
 from tests.support.sshd import SshHost
 
 Identity = tuple[str, str]
@@ -117,6 +117,7 @@ class _Recorder:
         timeout: float,
         limit: int = 1 << 20,
         first_contact: bool = False,
+        payload: Payload | None = None,
     ) -> Output:
         self.script = script
         raise NoAnswer(SilenceKind.LOCAL, "configuration", "nothing is sent")

@@ -17,7 +17,7 @@ from iris_cli.remote import sockets
 from iris_cli.remote.host_keys import HostKeys, PresentedKey
 from iris_cli.remote.spare_threads import SpareThreads
 from iris_cli.remote.ssh_call import Call
-from iris_cli.remote.transport import Output, Target
+from iris_cli.remote.transport import Output, Payload, Target
 
 if TYPE_CHECKING:
     from iris_cli.remote.ssh_dial import Dialer
@@ -58,12 +58,16 @@ class SshTransport:
         timeout: float,
         limit: int = 1 << 20,
         first_contact: bool = False,
+        payload: Payload | None = None,
     ) -> Output:
         """As Transport says. A kept connection that is found dead with nothing sent is replaced once."""
         dialer = self._loaded()
+        from iris_cli.remote.ssh_link import Errand
+
         call = Call[Output](connect_timeout, timeout, self._threads.do)
+        errand = Errand(script=script, limit=limit, payload=payload)
         return call.perform(
-            lambda: dialer.answer(call, dialer.journey(target, first_contact=first_contact), script, limit)
+            lambda: dialer.answer(call, dialer.journey(target, first_contact=first_contact), errand)
         )
 
     def presented_key(self, target: Target, connect_timeout: float) -> PresentedKey:

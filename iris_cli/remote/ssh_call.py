@@ -94,6 +94,10 @@ class Call(Generic[R]):
         """The second time-out begins."""
         self._turn_to(time.monotonic() + self._timeout, is_connected=True)
 
+    def progressed(self, latest: float) -> None:
+        """Something was achieved: the second time-out begins anew, but ends at that monotonic time."""
+        self._turn_to(min(time.monotonic() + self._timeout, latest), is_connected=True)
+
     def sending(self) -> None:
         """From now on it is not certain that nothing was sent."""
         with self._condition:

@@ -22,7 +22,7 @@ from iris_cli.remote.journey import Journey
 from iris_cli.remote.ssh_call import Call
 from iris_cli.remote.ssh_config import Hop, Routes
 from iris_cli.remote.ssh_keys import KeyRing
-from iris_cli.remote.ssh_link import BannerMissing, Link, LinkLost, readable
+from iris_cli.remote.ssh_link import BannerMissing, Errand, Link, LinkLost, readable
 from iris_cli.remote.ssh_reader import Reader
 from iris_cli.remote.ssh_wire import Proof
 from iris_cli.remote.transport import NoAnswer, Output, Target
@@ -74,14 +74,14 @@ class Dialer:
         """Raises NoAnswer (LOCAL)."""
         return Journey(target, self._routes.to(target.connection), first_contact)
 
-    def answer(self, call: Call[Any], journey: Journey, script: bytes, limit: int) -> Output:
+    def answer(self, call: Call[Any], journey: Journey, errand: Errand) -> Output:
         """Run a script on the worker. A kept link that is found dead is replaced once. Raises NoAnswer."""
         with self._in_use(journey.endpoint(journey.end)):
             while True:
                 link = self._linked(call, journey, journey.end)
                 try:
                     call.connected()
-                    return link.execute(call, script, limit, ahead=len(self._slots) <= FEW)
+                    return link.execute(call, errand, ahead=len(self._slots) <= FEW)
                 except LinkLost as lost:
                     link.close()
                     if lost.was_new:

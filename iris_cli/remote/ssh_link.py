@@ -12,6 +12,7 @@ from typing import Any
 
 import paramiko
 
+from iris_cli.core.dataclass import dataclass
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.host_keys import PresentedKey
 from iris_cli.remote.sockets import TunedSocket
@@ -19,7 +20,7 @@ from iris_cli.remote.ssh_call import Abandoned, Call
 from iris_cli.remote.ssh_reader import Reader
 from iris_cli.remote.ssh_shell import Shell
 from iris_cli.remote.ssh_wire import Proof, Wire
-from iris_cli.remote.transport import NoAnswer, Output
+from iris_cli.remote.transport import NoAnswer, Output, Payload, time_for
 
 COMMAND = "exec /bin/sh -s"
 MOST_SESSIONS = 4
@@ -45,6 +46,15 @@ class LinkLost(Exception):  # noqa: N818 - says what is the matter
         super().__init__(no_answer.detail)
         self.no_answer = no_answer
         self.was_new = was_new
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errand:
+    """What is to be run: a script, how much it may say on each stream in bytes, and what it may ask for."""
+
+    script: bytes
+    limit: int
+    payload: Payload | None = None
 
 
 class Link:
@@ -128,7 +138,7 @@ class Link:
             detail = f"{call.place} at {host}:{port}, from the jump host: {readable(error)}"
             raise NoAnswer(kind, call.step, detail, hint=hint, sent=False) from error
 
-    def execute(self, call: Call[Any], script: bytes, limit: int, *, ahead: bool) -> Output:
+    def execute(self, call: Call[Any], errand: Errand, *, ahead: bool) -> Output:
         """Run the script; `ahead` begins the next call meanwhile.
 
         Raises LinkLost if the connection was dead with nothing sent, else NoAnswer.
@@ -137,7 +147,7 @@ class Link:
         try:
             with call.turn(self._sessions, step="session"):
                 call.guard(self.abort)  # not before: whoever waits in vain must not cut those who are at it
-                return self._converse(call, script, limit, ahead=ahead)
+                return self._converse(call, errand, ahead=ahead)
         except paramiko.ChannelException as error:  # refused; the connection serves others
             raise self._lost(call, error) from error
         except Abandoned:  # cut by the guard, or not used at all
@@ -152,24 +162,24 @@ class Link:
             self.close()
             raise lost from error
 
-    def _converse(self, call: Call[Any], script: bytes, limit: int, *, ahead: bool) -> Output:
+    def _converse(self, call: Call[Any], errand: Errand, *, ahead: bool) -> Output:
         call.enter("channel")
         shell = self._spare_shell()
         while shell is not None:
             self._make_sure()
-            self._feed(call, shell, script, limit, ahead=ahead)
+            self._feed(call, shell, errand, ahead=ahead)
             if shell.was_fed or not self.is_alive() or isinstance(shell.failure, Abandoned):
                 break
             shell = self._spare_shell()  # that one was gone, or refused
         else:
             shell = self._wire.shell(COMMAND)
-            self._feed(call, shell, script, limit, ahead=ahead)
+            self._feed(call, shell, errand, ahead=ahead)
         if shell.failure is not None:
             raise shell.failure
         return Output(stdout=bytes(shell.out), stderr=bytes(shell.err), status=shell.status)
 
-    def _feed(self, call: Call[Any], shell: Shell, script: bytes, limit: int, *, ahead: bool) -> None:
-        """Give the script to the shell and wait for its end."""
+    def _feed(self, call: Call[Any], shell: Shell, errand: Errand, *, ahead: bool) -> None:
+        """Give the script to the shell, and what it asks for, and wait for its end."""
 
         def begin() -> None:
             if isinstance(self._sock, TunedSocket) and self._sock.has_ended():
@@ -177,8 +187,26 @@ class Link:
             call.sending()
 
         call.enter(lambda: shell.step)
-        shell.feed(script, limit, before=begin, after=self._start_ahead if ahead else None)
+        payload = errand.payload
+        shell.feed(
+            errand.script,
+            errand.limit,
+            before=begin,
+            after=self._start_ahead if ahead else None,
+            mark=payload.mark if payload is not None else b"",
+        )
+        if payload is not None:
+            self._send_payload(call, shell, payload)
         self._wire.await_shell(shell)
+
+    def _send_payload(self, call: Call[Any], shell: Shell, payload: Payload) -> None:
+        latest = time.monotonic() + max(call.remaining(), 0) + time_for(payload.size)
+        try:
+            self._wire.send_payload(shell, payload.chunks, lambda: call.progressed(latest))
+        except OSError as error:  # of the file it comes from: what the network does is told by the shell
+            shell.close()
+            detail = f"what is to be sent can't be read: {readable(error)}"
+            raise NoAnswer(SilenceKind.LOCAL, "payload", detail) from error
 
     def _spare_shell(self) -> Shell | None:
         """One that was started ahead. What is on its way is for us: a server may allow no second one."""

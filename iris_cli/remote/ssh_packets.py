@@ -40,6 +40,9 @@ class Packets(Packetizer):
         self._out_lock = threading.Lock()
         self._wants_room = False
         self._held = 0
+        self.drained = threading.Event()
+        """Whether all that was written is on its way."""
+        self.drained.set()
 
     def fill(self) -> bool:
         """Read what has come; False if nothing has. Raises EOFError, OSError."""
@@ -86,6 +89,7 @@ class Packets(Packetizer):
                 raise EOFError from error
             if self._wants_room != bool(self._out):
                 self._wants_room = bool(self._out)
+                self.drained.clear() if self._wants_room else self.drained.set()
                 self.want_room(self._wants_room)
 
     # What the library calls

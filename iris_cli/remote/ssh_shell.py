@@ -63,19 +63,24 @@ class Shell:
         self.status = -1
         self.failure: BaseException | None = None
         self.over = threading.Event()
+        self.news: threading.Event | None = None
+        """Set when more of a payload may be sent, or nothing any more; None where there is none."""
         self.was_fed = False
         self.is_ready = False
         """The server has agreed to run the command."""
         self._number = number
         self._command = command.encode()
         self._send = send
-        self._lock = threading.Lock()  # the script comes from another thread
+        self._lock = threading.RLock()  # the script comes from another thread
         self._to = b""
         self._room = 0  # bytes that the server takes
         self._largest = 0
         self._window = DEFAULT_WINDOW_SIZE  # bytes that the server may send
         self._script: memoryview | None = None
-        self._is_last = False  # all of the script and its end are sent
+        self._mark = b""  # on which the payload begins
+        self._marked = 0  # bytes of `out` in which it isn't
+        self._is_asked = False  # for the payload
+        self._is_last = False  # all that we have to say and its end are sent
         self._has_ended = False  # the server has said that nothing more will come
         self._is_closed = False  # by us
         self._limit = 0  # bytes of each stream, once there is a script
@@ -88,7 +93,9 @@ class Shell:
         if not self.was_fed:
             return "channel"
         if not self._is_last:
-            return "script"
+            if self._is_asked:
+                return "payload"
+            return "output" if self._script is None else "script"
         return "exit status" if self._has_ended else "output"
 
     def open(self) -> None:
@@ -102,15 +109,58 @@ class Shell:
         *,
         before: Callable[[], None],
         after: Callable[[], None] | None,
+        mark: bytes = b"",
     ) -> None:
         """Send the script when the shell is there; at most `limit` bytes are taken of each of its streams.
 
-        `before` is called when all is ready, and if it raises nothing is sent; `after` when all was sent.
+        `before` is called when all is ready, and if it raises nothing is sent; `after` when all was sent. With a
+        `mark` a payload follows (`send`, `finish`), as soon as that is a line of what the shell says.
         """
         with self._lock:
             self._limit, self._before, self._after = limit, before, after
+            if mark:
+                self._mark, self.news = mark + b"\n", threading.Event()
             self._script = memoryview(script)
         self._go_on()
+
+    def is_asked(self) -> bool:
+        """Whether the payload may begin, or never will; if not `news` comes then."""
+        with self._lock:
+            if self.news is not None and not (self._is_asked or self.over.is_set()):
+                self.news.clear()
+                return False
+            return True
+
+    def send(self, payload: memoryview) -> int:
+        """Send as much of it as the server takes now, at most a packet; returns how many bytes. Never waits.
+
+        If there is no room `news` comes when there is.
+        """
+        with self._lock:
+            size = min(self._room, self._largest, len(payload)) if self._is_asked and self._may_speak() else 0
+            if size:
+                self._room -= size
+                self._send(bytes([MSG_CHANNEL_DATA]) + self._to + _string(payload[:size]))
+            elif self.news is not None and not self.over.is_set():
+                self.news.clear()
+            return size
+
+    def finish(self) -> None:
+        """The payload is at its end."""
+        with self._lock:
+            if self._may_speak():
+                self._say_last()
+
+    def _may_speak(self) -> bool:
+        return self.is_ready and not (self._is_last or self._is_closed or self.over.is_set())
+
+    def _say_last(self) -> None:
+        self._is_last = True
+        self._send(bytes([MSG_CHANNEL_EOF]) + self._to)
+
+    def _tell(self) -> None:
+        if self.news is not None:
+            self.news.set()
 
     def close(self) -> None:
         """Tell the server that nothing more is wanted. Idempotent."""
@@ -123,7 +173,12 @@ class Shell:
         """Nothing more will come."""
         if not self.over.is_set():
             self.failure = error
+            self._end()
+
+    def _end(self) -> None:
+        with self._lock:  # whoever is about to wait for news has not looked yet, or will get them
             self.over.set()
+            self._tell()
 
     def take(self, kind: int, message: paramiko.Message) -> bool:
         """What the server says; False if that was its last word. Raises SSHException if it must not say so."""
@@ -138,6 +193,7 @@ class Shell:
         elif kind == MSG_CHANNEL_WINDOW_ADJUST:
             with self._lock:
                 self._room += message.get_int()
+                self._tell()
             self._go_on()
         elif kind in (MSG_CHANNEL_DATA, MSG_CHANNEL_EXTENDED_DATA):
             self._hear(kind, message)
@@ -172,13 +228,7 @@ class Shell:
         """Send what there is room for."""
         after = None
         with self._lock:
-            if (
-                self._script is None
-                or not self.is_ready
-                or self._is_last
-                or self._is_closed
-                or self.over.is_set()
-            ):
+            if self._script is None or not self._may_speak():
                 return
             if not self.was_fed:
                 before, self._before = self._before, _nothing
@@ -193,8 +243,9 @@ class Shell:
                 self._room -= size
                 self._send(bytes([MSG_CHANNEL_DATA]) + self._to + _string(piece))
             if not self._script:
-                self._is_last = True
-                self._send(bytes([MSG_CHANNEL_EOF]) + self._to)
+                self._script = None
+                if self.news is None:
+                    self._say_last()
                 after, self._after = self._after, None
         if after is not None:
             after()
@@ -212,11 +263,22 @@ class Shell:
         stream += data
         if self.was_fed and self._is_too_long():
             return
+        if self._mark:
+            self._listen_for_mark()
         if self.was_fed and self._window < DEFAULT_WINDOW_SIZE // 2:
             # Not for one that waits for its script: nobody reads what it says.
             more = DEFAULT_WINDOW_SIZE - self._window
             self._window += more
             self._send(bytes([MSG_CHANNEL_WINDOW_ADJUST]) + self._to + struct.pack(">I", more))
+
+    def _listen_for_mark(self) -> None:
+        """It is a line: what is in another one doesn't count."""
+        found = self.out.find(self._mark, self._marked)
+        self._marked = max(0, len(self.out) - len(self._mark))
+        if found == 0 or (found > 0 and self.out[found - 1 : found] == b"\n"):
+            with self._lock:
+                self._mark, self._is_asked = b"", True
+                self._tell()
 
     def _is_too_long(self) -> bool:
         for name, stream in (("stdout", self.out), ("stderr", self.err)):
@@ -239,7 +301,7 @@ class Shell:
         if not self.was_fed:
             self.fail(paramiko.SSHException("the channel was closed"))
         elif not self._is_too_long():  # what was said before the script came counts, too
-            self.over.set()
+            self._end()
 
 
 def _string(data: bytes | memoryview) -> bytes:

@@ -10,8 +10,8 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable
+from contextlib import nullcontext, suppress
 from itertools import count
 from typing import Any
 
@@ -35,6 +35,10 @@ from iris_cli.remote.ssh_packets import Packets
 from iris_cli.remote.ssh_reader import Reader
 from iris_cli.remote.ssh_shell import FIRST_NUMBER, OF_CHANNELS, Shell
 
+_SENDERS = threading.BoundedSemaphore(2)
+"""Threads that send payloads at the same time. With as many as there are hosts the one that reads would have its turn
+at the interpreter too seldom; none of them waits for the network meanwhile.
+"""
 FOREVER = 1e9
 """For the library's own time-outs, in seconds: the call's deadline is the only one."""
 
@@ -149,6 +153,31 @@ class Wire(Exchange):
         """Wait until it is over."""
         self.await_event(shell.over)
         shell.fail(EOFError())  # if it is not, that is why
+
+    def send_payload(
+        self, shell: Shell, chunks: Callable[[], Iterable[bytes]], sent: Callable[[], object]
+    ) -> None:
+        """Once it is asked for send it as it is taken there, in the caller's thread; `sent` is told of each piece.
+
+        Returns early if the shell is over. No more is kept than one chunk, and what the socket has no room for.
+        """
+        while shell.news is not None and not shell.is_asked() and self.active:
+            self.await_event(shell.news)
+        for chunk in () if shell.over.is_set() else chunks():
+            rest = memoryview(chunk)
+            while rest:
+                if shell.over.is_set() or not self.active:
+                    return
+                self.await_event(self.clear_to_send)
+                self.await_event(self.packetizer.drained)
+                with _SENDERS if self.is_watched else nullcontext():
+                    size = shell.send(rest)
+                if size:
+                    rest = rest[size:]
+                    sent()
+                elif shell.news is not None:
+                    self.await_event(shell.news)
+        shell.finish()
 
     def hang_up(self) -> None:
         """Wake everybody who reads, writes or waits. Waits for nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from iris_cli.core.connection import Connection
@@ -27,6 +28,19 @@ class Output:
     status: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payload:
+    """Bytes that a script takes from its stdin once it has printed `mark` as a line on its stdout; not before.
+
+    A shell reads ahead: what comes with its script it may take for more of that. `chunks` begins anew whenever it is
+    called; an OSError of it is a LOCAL NoAnswer. `size` in bytes is for the deadline: nothing is lost if it is wrong.
+    """
+
+    mark: bytes
+    size: int
+    chunks: Callable[[], Iterable[bytes]]
+
+
 class NoAnswer(Exception):  # noqa: N818 - the protocol's own word; not every "no answer" is an error
     """The call ended without an answer. Whether the script ran is unknown, unless `sent` is False."""
 
@@ -47,6 +61,15 @@ class NoAnswer(Exception):  # noqa: N818 - the protocol's own word; not every "n
         )
 
 
+SLOWEST = 32 << 10
+"""Bytes per second: a payload that is sent more slowly than that is given up."""
+
+
+def time_for(size: int) -> float:
+    """Seconds that a payload of so many bytes may take at most."""
+    return 60.0 + size / SLOWEST
+
+
 class Transport(Protocol):
     """Runs scripts on hosts. Safe to call from many threads; connections are kept until `close`."""
 
@@ -59,13 +82,15 @@ class Transport(Protocol):
         timeout: float,
         limit: int = 1 << 20,
         first_contact: bool = False,
+        payload: Payload | None = None,
     ) -> Output:
         """Feed `script` to `exec /bin/sh -s` on the target and wait for its end.
 
         `connect_timeout` bounds everything up to an authenticated connection, `timeout` the rest, both in
         seconds and both by closing the socket. More than `limit` bytes on either stream is a PROTOCOL
         NoAnswer. With `first_contact` an unknown host key is taken and recorded where the connection says
-        `accept-new`. Raises NoAnswer.
+        `accept-new`. With a `payload` the clock begins anew with each piece of it, for as long as `time_for`
+        says at most. Raises NoAnswer.
         """
         ...
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.observations import SilenceKind
-from iris_cli.remote.transport import NoAnswer, Output, Target
+from iris_cli.remote.transport import NoAnswer, Output, Payload, Target
 
 SHELLS = ("dash", "busybox", "bash")
 """`busybox` is its ash with busybox's own commands in place of the GNU ones."""
@@ -24,6 +24,8 @@ class LocalTransport:
         self.home = home
         self.env = {"PATH": f"{tools}:{os.environ['PATH']}", "HOME": str(home), **(env or {})}
         self.scripts: list[bytes] = []
+        self.payload_bytes = 0
+        self.cut_after: int | None = None
         home.mkdir(parents=True, exist_ok=True)
 
     def run(
@@ -35,8 +37,11 @@ class LocalTransport:
         timeout: float,
         limit: int = 1 << 20,
         first_contact: bool = False,
+        payload: Payload | None = None,
     ) -> Output:
         self.scripts.append(script)
+        if payload is not None:
+            return self._run_with(payload, script)
         command = ["sh", "-s"]
         try:
             done = subprocess.run(
@@ -56,6 +61,41 @@ class LocalTransport:
         if max(len(done.stdout), len(done.stderr)) > limit:
             raise NoAnswer(SilenceKind.PROTOCOL, "script", "too much output")
         return Output(stdout=done.stdout, stderr=done.stderr, status=done.returncode)
+
+    def _run_with(self, payload: Payload, script: bytes) -> Output:
+        """The payload follows when it is asked for; `cut_after` so many bytes of it the connection breaks."""
+        process = subprocess.Popen(
+            ["sh", "-s"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=self.env,
+            cwd=self.home,
+            start_new_session=True,
+            umask=0o022,
+            executable=shutil.which("sh", path=self.env["PATH"]),
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process:
+            said = b""
+            try:
+                process.stdin.write(script)
+                process.stdin.flush()
+                while line := process.stdout.readline():
+                    said += line
+                    if line == payload.mark + b"\n":
+                        data = b"".join(payload.chunks())
+                        self.payload_bytes += len(data)
+                        process.stdin.write(data if self.cut_after is None else data[: self.cut_after])
+                        break
+                process.stdin.close()
+            except BrokenPipeError:
+                process.stdin = None
+            said += process.stdout.read()
+        if self.cut_after is not None:
+            raise NoAnswer(SilenceKind.PROTOCOL, "payload", "the connection was closed")
+        return Output(stdout=said, stderr=b"", status=process.returncode)
 
     def close(self) -> None:
         """Nothing is kept open."""

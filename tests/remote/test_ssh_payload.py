@@ -1,0 +1,212 @@
+"""What a script asks for once it runs: sent then and not before, as fast as it is taken, and cut anywhere."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+
+import pytest
+from paramiko.common import (
+    MSG_CHANNEL_CLOSE,
+    MSG_CHANNEL_DATA,
+    MSG_CHANNEL_EOF,
+    MSG_CHANNEL_WINDOW_ADJUST,
+)
+
+from iris_cli.core.observations import SilenceKind
+from iris_cli.remote.fan_out import fan_out
+from iris_cli.remote.ssh import SshTransport
+from iris_cli.remote.transport import NoAnswer, Output, Payload, Target
+from tests.remote.test_ssh_shell import LIMIT, Conversation, text
+from tests.support.relay import Fault, relay
+from tests.support.sshd import PATIENCE, SshHost, SshLab
+
+MARK = b"READY 0123456789abcdef"
+SUM = f"{{ printf '%s\\n' '{MARK.decode()}'; sha256sum; exit 0; }}\n"
+MIB = 1 << 20
+
+
+def asked(mark: bytes = MARK) -> Conversation:
+    talk = Conversation()
+    talk.start(room=10)
+    talk.shell.feed(
+        b"script", LIMIT, before=lambda: None, after=lambda: talk.events.append("after"), mark=mark
+    )
+    return talk
+
+
+def test_nothing_is_sent_before_it_is_asked_for() -> None:
+    talk = asked()
+    assert talk.shell.send(memoryview(b"payload")) == 0
+    assert (talk.data(), talk.shell.step, talk.events) == (b"script", "output", ["after"])
+    assert MSG_CHANNEL_EOF not in talk.kinds
+    talk.tell(MSG_CHANNEL_DATA, text(b"hello\n" + MARK[:5]))
+    assert talk.shell.send(memoryview(b"payload")) == 0
+    talk.tell(MSG_CHANNEL_DATA, text(MARK[5:] + b"\n"))
+    assert talk.shell.step == "payload"
+    assert talk.shell.send(memoryview(b"payload")) == 4  # all that there is room for
+    assert talk.data() == b"scriptpayl"
+
+
+@pytest.mark.parametrize("said", [b"x" + MARK + b"\n", MARK, b"\n" + MARK + b"x\n"])
+def test_only_the_whole_line_asks_for_it(said: bytes) -> None:
+    talk = asked()
+    talk.tell(MSG_CHANNEL_DATA, text(said))
+    assert talk.shell.send(memoryview(b"payload")) == 0
+
+
+def test_news_come_with_room_and_with_the_end() -> None:
+    talk = asked()
+    talk.tell(MSG_CHANNEL_DATA, text(MARK + b"\n"))
+    assert talk.shell.news is not None
+    talk.shell.send(memoryview(b"1234"))
+    talk.shell.send(memoryview(b"56"))
+    assert not talk.shell.news.is_set()
+    talk.tell(MSG_CHANNEL_WINDOW_ADJUST, 1)
+    assert talk.shell.news.is_set()
+    assert talk.shell.send(memoryview(b"56")) == 1
+    assert talk.shell.send(memoryview(b"6")) == 0
+    talk.tell(MSG_CHANNEL_CLOSE)
+    assert talk.shell.news.is_set()
+    assert talk.shell.send(memoryview(b"6")) == 0
+    assert talk.shell.news.is_set()
+
+
+def test_its_end_is_said_once() -> None:
+    talk = asked()
+    talk.tell(MSG_CHANNEL_DATA, text(MARK + b"\n"))
+    talk.shell.finish()
+    talk.shell.finish()
+    assert talk.kinds.count(MSG_CHANNEL_EOF) == 1
+    assert talk.shell.step == "output"
+
+
+def blocks(count: int, size: int = MIB) -> Iterator[bytes]:
+    for number in range(count):
+        yield number.to_bytes(4) * (size // 4)
+
+
+def sha256(count: int) -> str:
+    digest = hashlib.sha256()
+    for block in blocks(count):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def mebibytes(count: int) -> Payload:
+    return Payload(mark=MARK, size=count * MIB, chunks=lambda: blocks(count))
+
+
+def run(
+    ssh: SshTransport, target: Target, script: str, payload: Payload, timeout: float = PATIENCE
+) -> Output:
+    return ssh.run(target, script.encode(), connect_timeout=PATIENCE, timeout=timeout, payload=payload)
+
+
+@pytest.mark.ssh
+def test_a_payload_arrives_whole(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    for count in (0, 1, 9):  # a window is 2 MiB
+        output = run(ssh, host.target(), SUM, mebibytes(count))
+        assert output.stdout.decode().split() == [*MARK.decode().split(), sha256(count), "-"]
+        assert output.status == 0
+
+
+@pytest.mark.ssh
+def test_a_script_that_asks_for_nothing_gets_nothing(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+
+    def chunks() -> Iterator[bytes]:
+        raise AssertionError("nobody has asked")
+
+    payload = Payload(mark=MARK, size=1, chunks=chunks)
+    output = run(ssh, host.target(), "{ echo there already; exit 0; }\n", payload)
+    assert (output.stdout, output.status) == (b"there already\n", 0)
+
+
+@pytest.mark.ssh
+def test_a_script_may_end_before_it_has_taken_everything(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    enough = f"{{ printf '%s\\n' '{MARK.decode()}'; head -c 10 | wc -c; exit 0; }}\n"
+    output = run(ssh, host.target(), enough, mebibytes(8))
+    assert output.stdout.split()[-1] == b"10"
+    assert run(ssh, host.target(), SUM, mebibytes(1)).status == 0  # the connection serves others as before
+
+
+@pytest.mark.ssh
+def test_what_can_not_be_read_here_is_our_own_fault(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+
+    def chunks() -> Iterator[bytes]:
+        yield bytes(MIB)
+        raise OSError(5, "Input/output error")
+
+    with pytest.raises(NoAnswer, match="Input/output error") as caught:
+        run(ssh, host.target(), SUM, Payload(mark=MARK, size=2 * MIB, chunks=chunks))
+    assert caught.value.kind is SilenceKind.LOCAL
+
+
+@pytest.mark.ssh
+def test_a_host_that_takes_nothing_any_more_is_given_up(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    never = f"{{ printf '%s\\n' '{MARK.decode()}'; exec sleep 1000; }}\n"
+    with pytest.raises(NoAnswer) as caught:
+        run(ssh, host.target(), never, mebibytes(64), timeout=1.0)
+    assert (caught.value.kind, caught.value.step) == (SilenceKind.TIMEOUT, "payload")
+
+
+@pytest.mark.ssh
+def test_a_transfer_takes_longer_than_the_time_out_as_long_as_it_goes_on(
+    ssh_lab: SshLab, ssh: SshTransport
+) -> None:
+    (host,) = ssh_lab()
+    gate = threading.Event()
+
+    def chunks() -> Iterator[bytes]:
+        for block in blocks(4):
+            gate.wait(1.5)
+            yield block
+
+    payload = Payload(mark=MARK, size=4 * MIB, chunks=chunks)
+    output = run(ssh, host.target(), SUM, payload, timeout=4.0)
+    assert output.stdout.split()[-2].decode() == sha256(4)
+
+
+@pytest.mark.ssh
+@pytest.mark.parametrize("sent", [2_000, 200_000, 3_000_000])
+def test_a_cut_in_a_payload_is_no_answer(ssh_lab: SshLab, ssh: SshTransport, sent: int) -> None:
+    (host,) = ssh_lab()
+    with relay(host.port, Fault(cut_up=sent)) as cut, pytest.raises(NoAnswer):
+        run(ssh, host.target(port=cut.port), SUM, mebibytes(8))
+
+
+@pytest.mark.ssh
+def test_other_calls_are_answered_while_many_hosts_get_theirs(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    hosts = ssh_lab(4)
+    sending, answered = threading.Event(), threading.Event()
+
+    def chunks() -> Iterator[bytes]:
+        for number, block in enumerate(blocks(24)):
+            if number == 8:
+                sending.set()
+            if number == 16:
+                assert answered.wait(PATIENCE)  # with all of them in the middle of it
+            yield block
+
+    def upload(host: SshHost) -> bytes:
+        return run(ssh, host.target(), SUM, Payload(mark=MARK, size=24 * MIB, chunks=chunks)).stdout.split()[
+            -2
+        ]
+
+    def ask(host: SshHost) -> bytes:
+        assert sending.wait(PATIENCE)
+        output = ssh.run(host.target(), b"echo well", connect_timeout=PATIENCE, timeout=PATIENCE)
+        answered.set()
+        return output.stdout
+
+    acts = [(upload, host) for host in hosts] + [(ask, hosts[0])]
+    said = {
+        index: out for (index, _), out in fan_out([*enumerate(acts)], lambda each: each[1][0](each[1][1]))
+    }
+    assert [said[index].decode() for index in range(5)] == [*[sha256(24)] * 4, "well\n"]
