@@ -17,7 +17,7 @@ from bench.ssh_hosts import directory
 from iris_cli.cli.context import Context
 from iris_cli.core.ids import WorkerId
 from iris_cli.ops import cycle
-from iris_cli.remote.transport import Output, Target
+from iris_cli.remote.transport import Output, Payload, Target
 
 LATENCY = 0.5
 """Seconds that each call takes: long, so that what this machine needs beside it hardly counts."""
@@ -74,6 +74,7 @@ class RecordingTransport:
         timeout: float,
         limit: int = 1 << 20,
         first_contact: bool = False,
+        payload: Payload | None = None,
     ) -> Output:
         """As Transport says."""
         with self._lock:

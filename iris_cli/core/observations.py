@@ -75,7 +75,10 @@ class AttemptReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """A complete answer of one worker. `clock` and `uptime` are its own, in seconds."""
+    """A complete answer of one worker. `clock` and `uptime` are its own, in seconds.
+
+    `lacking` are the workspaces, by their hashes, that attempts in this call need and that aren't there.
+    """
 
     worker: WorkerId
     boot_id: str
@@ -83,6 +86,7 @@ class WorkerReport:
     clock: float = 0.0
     uptime: float = 0.0
     attempts: tuple[AttemptReport, ...] = ()
+    lacking: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ _CLOCK = re.compile(rf"H ({_NUMBER}) ({_NUMBER})")
 _ATTEMPT = re.compile(
     rf"A ([0-9a-f]{{32}}) ([A-Z]+) (-|{_NUMBER}) (-|[a-z]+) (-|{_NUMBER}) (-|{_NUMBER}) ({_NUMBER})"
 )
+_LACKING = re.compile(r"W ([0-9a-f]{64})")
 _LOG = re.compile(rf"L ({_NUMBER}) ({_NUMBER}) ({_NUMBER})")
 _FIGURE = re.compile(rf"P (cpus|memory|disk_free) ({_NUMBER})")
 _COUNT = re.compile(r"P (chips|gpus) (0|[1-9][0-9]{0,3})")  # they are listed one by one
@@ -73,16 +74,21 @@ class _Record:
 
 
 def worker_report(
-    frame: Frame, worker: WorkerId, tokens: Sequence[Token], expected: tuple[str, str] | None = None
+    frame: Frame,
+    worker: WorkerId,
+    tokens: Sequence[Token],
+    expected: tuple[str, str] | None = None,
+    workspaces: Sequence[str] = (),
 ) -> WorkerReport:
     """The answer about exactly these tokens. Raises NoAnswer.
 
     With an expected boot id and incarnation it was only for that host since that boot: another one says
-    nothing else.
+    nothing else. Of the `workspaces` it says at the end which it lacks.
     """
     clock, uptime, records = _records(frame, LONGEST_TAIL)
     refused = expected is not None and (frame.boot_id, frame.incarnation) != expected
-    attempts = tuple(_attempt(record, uptime) for record in records)
+    lacking = _lacking(records, workspaces) if workspaces and not refused else []
+    attempts = tuple(_attempt(record, uptime) for record in records[: len(records) - len(lacking)])
     if sorted(attempt.token for attempt in attempts) != ([] if refused else sorted(tokens)):
         raise broken("the answer is not about the attempts that were asked for")
     return WorkerReport(
@@ -92,7 +98,16 @@ def worker_report(
         clock=clock,
         uptime=uptime / 100,
         attempts=attempts,
+        lacking=tuple(lacking),
     )
+
+
+def _lacking(records: Sequence[_Record], workspaces: Sequence[str]) -> list[str]:
+    matches = [_LACKING.fullmatch(record.line) for record in records if not record.data]
+    said = [match[1] for match in matches if match is not None]
+    if len(set(said)) != len(said) or not set(said) <= set(workspaces):
+        raise broken("the answer is not about the workspaces that were asked for")
+    return said
 
 
 def unwedge_report(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import Token
@@ -14,6 +14,7 @@ MARKER = "IRIS_ATTEMPT_TOKEN"
 """The variable in the environment of every process of an attempt, by which its strays are found."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SHA256 = re.compile("[0-9a-f]{64}")
 _KEPT_BY_SHELLS = frozenset(
     {"_", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "EUID", "FUNCNAME", "GROUPS", "HISTCMD", "LINENO"}
     | {"OPTIND", "PPID", "RANDOM", "SECONDS", "SHELLOPTS", "SHLVL", "SRANDOM", "UID"}
@@ -42,6 +43,25 @@ class LaunchRequest:
     exclusive: bool = False
     port: int = 0
     device_wait: float = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shipment:
+    """A workspace on its way: a gzip'd tar file of `packed_size` bytes, which `chunks` reads from its start.
+
+    `hash` is the SHA-256 of the tar file in hexadecimal digits, `size` its bytes, of which no more than `limit` are
+    taken. Raises ValueError.
+    """
+
+    hash: str
+    size: int
+    packed_size: int
+    chunks: Callable[[], Iterable[bytes]]
+    limit: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        if _SHA256.fullmatch(self.hash) is None or min(self.size, self.packed_size, self.limit) < 0:
+            raise ValueError(f"{self.hash[:80]!r} is no workspace")
 
 
 def command_text(request: LaunchRequest) -> str:

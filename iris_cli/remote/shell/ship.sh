@@ -1,0 +1,241 @@
+# The call `ship`: a packed workspace comes over stdin, here file descriptor 3, and becomes w/<hash>/. The
+# working directory is <root>/a.
+#
+# w/<hash>/     what was packed: whole, checked, and never written to again
+# w/<hash>.part.<pid>.<start>.<boot>/     of the call that receives it, named after the process of that.
+#               Nobody else takes anything from there; whoever comes later removes what a dead one has left.
+#
+# The last step is `mv <part>/<hash> .`: as the directory to move it to is named, that is one rename, and one
+# that fails if the name is there already. So any number of calls may do this at once, and end anywhere.
+
+# ship HASH BYTES LIMIT PACKED MARK TOKENS: receive what has that SHA-256, and so many bytes when it is
+# unpacked, if that is no more than LIMIT; PACKED bytes come after MARK was said. The tokens wait for it: if
+# this worker can't have it they never start, and their `err` says why. A transfer that was cut off says
+# nothing about anybody.
+ship() {
+    hash=$1 bytes=$2 limit=$3 packed=$4 mark=$5
+    shift 5
+    cause= why=
+    unset TAR_OPTIONS GZIP POSIXLY_CORRECT
+    make_root && { [ -d "$root/w" ] || mkdir "$root/w" 2>/dev/null || [ -d "$root/w" ]; }
+    if ! cd -P "$root/w" 2>/dev/null; then
+        not_here disk "no directory can be made in $root"
+    elif ! is_being_shipped && [ ! -d "$hash" ]; then
+        take_in
+    fi
+    cd "$root/a" || exit 1
+    [ -z "$cause" ] || for each; do deny "$each"; done
+}
+
+# not_here CAUSE WORDS: why it can't be had. False.
+not_here() {
+    cause=$1 why=$2
+    return 1
+}
+
+# deny TOKEN: it will never start.
+deny() {
+    if mkdir "$1" 2>/dev/null; then
+        printf 'the workspace can not be had here: %s\n' "$why" 2>/dev/null >>"$1/err"
+        refuse "$1" "nostart.$cause"
+    elif [ ! -e "$1" ]; then
+        no_room "$1"
+    fi
+}
+
+# tell_lacking HASHES: W <hash> for each that isn't here.
+tell_lacking() {
+    for each; do [ -d "$root/w/$each" ] || line "W $each"; done
+}
+
+# is_being_shipped: whether somebody else is at it, and has got on with it lately. What the dead have left
+# goes.
+is_being_shipped() {
+    busy=
+    for each in *.part.*; do
+        [ -d "$each" ] || continue
+        part_owner=${each#*.part.}
+        part_pid=${part_owner%%.*}
+        part_owner=${part_owner#*.}
+        if [ "${part_owner#*.}" != "$boot" ] || ! is_alive "$part_pid" "${part_owner%%.*}"; then
+            remove_tree "$each"
+        elif [ "${each%%.*}" = "$hash" ] && is_fresh "$each"; then
+            busy=1
+        fi
+    done
+    [ -n "$busy" ]
+}
+
+# is_fresh PART: whether its call has written lately: one whose client has vanished may wait for hours.
+is_fresh() { [ -n "$(find "$1" "$1/gz" "$1/tar" -prune -mmin -2 2>/dev/null)" ]; }
+
+# remove_tree NAME: of the working directory. `find` follows no link.
+remove_tree() {
+    [ -d "$1" ] && [ ! -L "$1" ] || return 0
+    find "./$1" -xdev -type d ! -perm -700 -exec chmod u+rwx {} +
+    find "./$1" -xdev ! -type d -exec rm -f {} +
+    find "./$1" -xdev -depth -type d -exec rmdir {} +
+} 2>/dev/null
+
+take_in() {
+    [ "$bytes" -le "$limit" ] ||
+        { not_here workspace "$bytes bytes are more than the $limit that are allowed" || return; }
+    has_room || return
+    start_of $$
+    part=$hash.part.$$.$start.$boot
+    if mkdir "$part" "$part/$hash" 2>/dev/null; then
+        receive && unpack && check && extract && put_in_place
+    else
+        not_here disk "no directory can be made in $root/w"
+    fi
+    remove_tree "$part"
+}
+
+# has_room: for what is packed, the tar file, and what is in that, of which two are there at a time.
+has_room() {
+    # shellcheck disable=SC2046
+    set -- $(LC_ALL=C df -Pk . 2>/dev/null | tail -n 1)
+    is_number "$4" || return 0
+    needed=$((bytes / 512 + 1024))
+    [ "$4" -ge "$needed" ] || not_here disk "$4 KiB are free in $root, $needed KiB are needed"
+}
+
+# gave_up STATUS SAID WORDS: why a step failed. Whether that was for want of room only its words say.
+gave_up() {
+    case $1:$2 in
+    *'No space left'* | *'uota exceeded'*) not_here disk "$2" ;;
+    *) not_here workspace "$3" ;;
+    esac
+}
+
+# receive: what is missing at the end was cut off; then nobody waits for an answer.
+receive() {
+    printf '%s\n' "$mark"
+    said=$(LC_ALL=C head -c "$packed" <&3 2>&1 >"$part/gz")
+    status=$?
+    length "$part/gz"
+    [ "$length" != "$packed" ] || return 0
+    case $said in
+    '')
+        remove_tree "$part"
+        exit 1
+        ;;
+    *) gave_up $status "$said" "it can't be received: $said" ;;
+    esac
+}
+
+# length FILE -> $length
+length() {
+    # shellcheck disable=SC2046
+    set -- $(wc -c 2>/dev/null <"$1")
+    length=$1
+}
+
+# unpack: no more than it should be, and exactly that.
+unpack() {
+    said=$(bounded gzip -dc 2>&1 <"$part/gz" >"$part/tar")
+    status=$?
+    rm -f "$part/gz"
+    length "$part/tar"
+    [ "$status" = 0 ] && [ "$length" = "$bytes" ] ||
+        { gave_up $status "$said" "it doesn't unpack to $bytes bytes" || return; }
+    if command -v sha256sum >/dev/null 2>&1; then
+        sum=$(sha256sum <"$part/tar")
+    elif command -v shasum >/dev/null 2>&1; then
+        sum=$(shasum -a 256 <"$part/tar")
+    elif command -v openssl >/dev/null 2>&1; then
+        sum=$(openssl dgst -sha256 -r <"$part/tar")
+    else
+        not_here workspace "there is no sha256sum, shasum or openssl here: install coreutils" || return
+    fi
+    [ "${sum%% *}" = "$hash" ] || not_here workspace "what came has another SHA-256 than $hash"
+}
+
+# bounded COMMAND...: no file that it writes gets longer than the whole archive.
+bounded() {
+    ulimit -f $((bytes / 512 + 2)) 2>/dev/null
+    LC_ALL=C "$@"
+}
+
+# check: what would be extracted, by two lists of the same archive: one has the names alone, so that the other
+# can be taken apart whatever is in its columns. A name or a target with a newline in it only adds lines to
+# either, which have to pass, too.
+#
+# That a link stays inside is judged by its words: `..` only at their beginning, and no more of them than
+# directories above it, none of which is a link. So by way of other such links it stays inside, too.
+check() {
+    said=$( (LC_ALL=C tar -tf "$part/tar" >"$part/names" && LC_ALL=C tar -tvf "$part/tar" >"$part/list") 2>&1)
+    status=$?
+    # What is said although nothing failed is that a name was made harmless.
+    [ "$status" = 0 ] && [ -z "$said" ] ||
+        { gave_up $status "$said" "it is no good tar file: $said" || return; }
+    # shellcheck disable=SC2016
+    fault=$(LC_ALL=C awk '
+function no(words) { print words; done = 1; exit }
+function ends_with(text, end) { return substr(text, length(text) - length(end)) == " " end }
+function is_inside(target, depth, parts, count, at, inner) {
+    count = split(target, parts, "/")
+    if (target ~ /^\//) return 0
+    for (at = 1; at <= count; at++) {
+        if (parts[at] != "..") { if (parts[at] != "" && parts[at] != ".") inner = 1 }
+        else if (inner || --depth < 0) return 0
+    }
+    return count > 0
+}
+FILENAME ~ /names$/ { names[++known] = $0; next }
+{
+    name = names[++seen]
+    arrow = index($0, " -> ")
+    kind = substr($0, 1, 1)
+    if (kind !~ /[-dl]/) no("a member is no file, directory or symbolic link: " $0)
+    if (substr($0, 2, 9) !~ /^[-rwx]+$/) no("a member has permissions that none may have: " $0)
+    if (kind == "l") {
+        target = substr($0, arrow + 4)
+        if (!arrow || index(target, " -> ")) no("a link is ambiguous: " $0)
+        if (!ends_with(substr($0, 1, arrow - 1), name)) no("a link is ambiguous: " $0)
+    } else if (arrow || !ends_with($0, name)) no("a member is a hard link, or ambiguous: " $0)
+    sub(/\/$/, "", name)
+    if (name == "" || ("/" name "/") ~ /\/\.?\.?\//) no("a member is outside: " $0)
+    if (kind == "l" && !is_inside(target, split(name, unused, "/") - 1)) no("a link leads outside: " $0)
+    if (kind == "l") links[name] = 1
+    times[name]++
+    all[seen] = name
+}
+END {
+    if (done) exit
+    if (seen != known) no("its lists contradict each other")
+    for (at = 1; at <= seen; at++) {
+        name = all[at]
+        if (name in links && times[name] > 1) no("a link and something else have the same name: " name)
+        while (match(name, /\/[^\/]*$/)) {
+            name = substr(name, 1, RSTART - 1)
+            if (name in links) no("a member is behind a link: " all[at])
+        }
+    }
+}' "$part/names" "$part/list" 2>&1) || fault="it can't be checked: $fault"
+    rm -f "$part/names" "$part/list"
+    [ -z "$fault" ] || not_here workspace "$fault"
+}
+
+# extract: beside, and see what has become of it: a file with holes is larger than what it comes from.
+extract() {
+    said=$(cd "$part/$hash" && bounded tar -xof ../tar 2>&1)
+    status=$?
+    rm -f "$part/tar"
+    [ "$status" = 0 ] || { gave_up $status "$said" "it can't be extracted: $said" || return; }
+    fault=$(find "$part/$hash" ! -type f ! -type d ! -type l 2>&1)
+    total=$(find "$part/$hash" -type f -exec ls -ldn {} + |
+        LC_ALL=C awk '/^-/ { total += $5 } END { printf "%.0f", total }')
+    [ -z "$fault" ] && [ "$total" -le "$bytes" ] || not_here workspace "it is more than its archive: $fault"
+}
+
+# put_in_place: BEFORE the name is there: all of it is on disk, for the name outlives a power cut.
+put_in_place() {
+    chmod -R u=rX,go= "$part/$hash" && chmod u+w "$part/$hash" ||
+        { not_here workspace "its permissions can't be set" || return; }
+    { sync -f "$part" || sync; } 2>/dev/null
+    mv "$part/$hash" . 2>/dev/null
+    [ -d "$hash" ] || { not_here disk "it can't be moved to its place" || return; }
+    chmod u-w "$hash" 2>/dev/null
+    return 0
+}

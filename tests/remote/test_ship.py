@@ -1,0 +1,322 @@
+"""A packed workspace comes to a worker: whole, harmless, and once; or it doesn't come at all."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import stat
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris_cli.core.observations import RemoteState, Silence, WorkerReport
+from iris_cli.remote.task_runner import Shipment
+from tests.remote.conftest import MakeHost
+from tests.support.archives import Archive, archive, ordinary, shipment
+from tests.support.local_transport import only_tools
+from tests.support.worker_host import WorkerHost, at_once, until
+
+S = RemoteState
+TAR = archive(ordinary)
+
+
+def tree(path: Path) -> dict[str, str]:
+    """What is in a directory: contents of files, `x ` before those that may be executed, and targets of links."""
+    found = {}
+    for each in path.rglob("*"):
+        if each.is_symlink():
+            found[str(each.relative_to(path))] = f"-> {each.readlink()}"
+        elif each.is_file():
+            executable = "x " if each.stat().st_mode & stat.S_IXUSR else ""
+            found[str(each.relative_to(path))] = executable + each.read_text()
+    return found
+
+
+def as_packed(tar: bytes, directory: Path) -> dict[str, str]:
+    """The same by another program than those of the worker."""
+    directory.mkdir()
+    with tarfile.open(fileobj=io.BytesIO(tar)) as opened:
+        opened.extractall(directory, filter="tar")
+    return tree(directory)
+
+
+def report(answer: WorkerReport | Silence) -> WorkerReport:
+    assert isinstance(answer, WorkerReport), answer
+    return answer
+
+
+def left_over(host: WorkerHost) -> list[str]:
+    return sorted(path.name for path in (host.root / "w").glob("*") if ".part." in path.name)
+
+
+def test_a_workspace_arrives_as_it_was_packed_and_read_only(host: WorkerHost, tmp_path: Path) -> None:
+    sent = shipment(TAR)
+    token = host.request("true").token
+    answer = report(host.ship(sent, token))
+    assert (answer.lacking, [each.state for each in answer.attempts]) == ((), [S.ABSENT])
+    there = host.root / "w" / sent.hash
+    assert tree(there) == as_packed(TAR, tmp_path / "expected")
+    for path in (there, *there.rglob("*")):
+        if not path.is_symlink():
+            assert path.stat().st_mode & 0o7277 == 0, path
+            assert path.stat().st_mode & stat.S_IRUSR
+            assert path.stat().st_uid == os.getuid()
+    assert left_over(host) == []
+
+
+def test_the_second_time_nothing_is_sent(host: WorkerHost) -> None:
+    report(host.ship(shipment(TAR)))
+    once = host.transport.payload_bytes
+    assert once > 0
+    assert report(host.ship(shipment(TAR))).lacking == ()
+    assert host.transport.payload_bytes == once
+
+
+def test_an_empty_workspace_is_one(host: WorkerHost) -> None:
+    sent = shipment(archive(lambda a: a))
+    for _ in range(2):
+        assert report(host.ship(sent)).lacking == ()
+    assert tree(host.root / "w" / sent.hash) == {}
+
+
+HOSTILE: dict[str, Callable[[Archive], object]] = {
+    "absolute name": lambda a: a.file("/tmp/iris-escaped"),
+    "name above": lambda a: a.file("../escaped"),
+    "name above, inside": lambda a: a.file("a/../../escaped"),
+    "name with dots at its end": lambda a: a.directory("a").directory("a/.."),
+    "link to an absolute path": lambda a: a.link("out", "/etc/passwd"),
+    "link above": lambda a: a.link("out", "../../escaped"),
+    "link above from a directory": lambda a: a.link("a/b/out", "../../../escaped"),
+    "link above by way of another": lambda a: a.link("a/up", "..").link("out", "a/up/../../escaped"),
+    "link that seems to lead to two places": lambda a: a.link("out", "x out -> y"),
+    "file behind a link": lambda a: a.link("out", ".").file("out/file"),
+    "file behind a link that leads outside": lambda a: a.link("out", "/tmp").file("out/iris-escaped"),
+    "link and file of one name": lambda a: a.link("a", "b").file("a"),
+    "hard link outside": lambda a: a.hard_link("out", "/etc/passwd"),
+    "hard link above": lambda a: a.hard_link("out", "../../incarnation"),
+    "hard link inside": lambda a: a.file("a").hard_link("b", "a"),
+    "hard link with a misleading target": lambda a: a.hard_link("a", "x a"),
+    "device": lambda a: a.member("null", tarfile.CHRTYPE, devmajor=1, devminor=3),
+    "disk": lambda a: a.member("sda", tarfile.BLKTYPE, devmajor=8),
+    "pipe": lambda a: a.member("pipe", tarfile.FIFOTYPE),
+    "setuid": lambda a: a.file("root", mode=0o4755),
+    "setgid": lambda a: a.file("root", mode=0o2755),
+    "owner who looks like a link": lambda a: a.member(
+        "out", tarfile.SYMTYPE, linkname="/etc", uname="out -> a"
+    ),
+}
+LIES: dict[str, Callable[[bytes], Shipment]] = {
+    "another hash": lambda tar: shipment(tar, hash="0" * 64),
+    "larger than it says": lambda tar: shipment(tar, size=len(tar) - 512),
+    "smaller than it says": lambda tar: shipment(tar, size=len(tar) + 512),
+    "larger than the limit": lambda tar: shipment(tar, limit=len(tar) - 1),
+    "bomb": lambda tar: shipment(bytes(50 << 20), hash="0" * 64, size=1 << 20),
+    "no gzip": lambda tar: shipment(tar, packed=b"plain text"),
+    "gzip that ends too early": lambda tar: shipment(tar, packed=bytes(shipment(tar).chunks()[0][:-9])),  # type: ignore[index]  # a list
+    "no tar": lambda _: shipment(b"plain text" * 1000),
+    "tar that ends too early": lambda tar: shipment(archive(lambda a: a.file("a", bytes(9000)))[:4000]),
+}
+
+
+def is_refused(host: WorkerHost, sent: Shipment) -> str:
+    """By the worker alone; why. Nothing of it is left but the attempt that can't have it."""
+    before = outside(host)
+    token = host.request("true").token
+    answer = report(host.ship(sent, token))
+    (attempt,) = answer.attempts
+    assert (attempt.state, attempt.cause, answer.lacking) == (S.NOSTART, "workspace", (sent.hash,))
+    assert os.listdir(host.root / "w") == []
+    assert outside(host) == before
+    assert not Path("/tmp/iris-escaped").exists()
+    return attempt.log_tail
+
+
+def outside(host: WorkerHost) -> set[str]:
+    """What is on the worker beside attempts."""
+    return {
+        str(path) for path in host.directory.rglob("*") if "/a/" not in f"{path}/" and "/w/" not in f"{path}/"
+    }
+
+
+@pytest.fixture(params=["dash", "busybox", pytest.param("bash", marks=pytest.mark.soak)])
+def unpacker(request: pytest.FixtureRequest, make_host: MakeHost) -> WorkerHost:
+    """A worker with the usual `tar`, or that of busybox."""
+    made = make_host(request.param)
+    made.probe()
+    return made
+
+
+def test_what_could_do_harm_is_refused(unpacker: WorkerHost) -> None:
+    for what, fill in HOSTILE.items():
+        words = is_refused(unpacker, shipment(archive(lambda a: fill(a.file("harmless")))))  # noqa: B023 - called at once
+        assert words.startswith("the workspace can not be had here: "), what
+
+
+def test_what_is_not_what_it_says_is_refused(unpacker: WorkerHost) -> None:
+    for what, lie in LIES.items():
+        assert is_refused(unpacker, lie(TAR)), what
+
+
+def test_a_file_of_holes_is_refused(unpacker: WorkerHost, tmp_path: Path) -> None:
+    """A few KiB that say they are a TiB."""
+    with (tmp_path / "holes").open("wb") as file:
+        file.truncate(1 << 40)
+    packing = ["tar", "--format=gnu", "-Scf", "-", "-C", str(tmp_path), "holes"]
+    made = subprocess.run(packing, capture_output=True, check=False)
+    if made.returncode != 0:
+        pytest.skip("no GNU tar on this machine")
+    assert is_refused(unpacker, shipment(made.stdout))
+
+
+FEW_TOOLS = (
+    *(
+        "awk",
+        "base64",
+        "cat",
+        "chmod",
+        "date",
+        "df",
+        "env",
+        "find",
+        "grep",
+        "gzip",
+        "head",
+        "link",
+        "ln",
+        "ls",
+    ),
+    *("mkdir", "mv", "od", "rm", "rmdir", "setsid", "sleep", "sync", "tail", "tar", "tr", "wc", "xargs"),
+)
+
+
+def test_a_host_that_can_check_no_sum_takes_nothing(make_host: MakeHost, tmp_path: Path) -> None:
+    host = make_host(tools=only_tools("dash", tmp_path / "few", FEW_TOOLS))
+    host.transport.env["PATH"] = str(tmp_path / "few")
+    host.probe()
+    assert "sha256sum" in is_refused(host, shipment(TAR))
+
+
+def test_a_transfer_that_is_cut_off_says_nothing_and_leaves_nothing(host: WorkerHost) -> None:
+    sent, token = shipment(TAR), host.request("true").token
+    for cut in (0, 1, 100, sent.packed_size - 1):
+        host.transport.cut_after = cut
+        assert isinstance(host.ship(sent, token), Silence)
+        assert host.state(token) is S.ABSENT
+        assert os.listdir(host.root / "w") == []
+    host.transport.cut_after = None
+    assert report(host.ship(sent, token)).lacking == ()
+
+
+def test_any_number_of_calls_may_bring_it_at_the_same_time(host: WorkerHost) -> None:
+    sent = shipment(TAR)
+    answers: list[Any] = []
+    assert not at_once([lambda: answers.append(host.ship(sent))] * 6)
+    assert all(isinstance(answer, WorkerReport) for answer in answers)
+    assert os.listdir(host.root / "w") == [sent.hash]
+    assert report(host.ship(sent)).lacking == ()
+
+
+def test_while_another_call_is_at_it_nobody_begins_anew(dash_host: WorkerHost) -> None:
+    sent = shipment(TAR)
+    arrived = dash_host.directory / "arrived"
+    os.mkfifo(arrived)
+
+    def chunks() -> list[bytes]:
+        arrived.read_bytes()  # until the test says so
+        return list(sent.chunks())
+
+    slow = Shipment(hash=sent.hash, size=sent.size, packed_size=sent.packed_size, chunks=chunks)
+    answers: list[Any] = []
+
+    def meanwhile() -> None:
+        until(lambda: left_over(dash_host))
+        token = dash_host.request("true").token
+        answers.append(dash_host.ship(sent, token))
+        answers.append(dash_host.state(token))
+        arrived.write_bytes(b"")
+
+    assert not at_once([lambda: dash_host.ship(slow), meanwhile])
+    assert (answers[0].lacking, answers[1]) == ((sent.hash,), S.ABSENT)
+    assert os.listdir(dash_host.root / "w") == [sent.hash]
+
+
+STEPS = ["head", "tar", "mv"]
+MORE_STEPS = ["gzip", "sha256sum", "find", "chmod", "sync", "rm", "awk"]
+
+
+def fatal(step: str, directory: Path, *, number: int, after: bool) -> Path:
+    """A directory for PATH, in which this program kills everybody at its so many-th call: before its work, or after."""
+    real = subprocess.run(["sh", "-c", f"command -v {step}"], capture_output=True, text=True, check=True)
+    directory.mkdir()
+    (directory / step).write_text(
+        f"""#!/bin/sh
+echo >>{directory}/calls
+[ "$(wc -l <{directory}/calls)" -eq {number} ] || exec {real.stdout.strip()} "$@"
+{f'{real.stdout.strip()} "$@"' if after else ""}
+kill -9 0
+"""
+    )
+    (directory / step).chmod(0o755)
+    return directory
+
+
+@pytest.mark.parametrize("step", [*STEPS, *(pytest.param(s, marks=pytest.mark.soak) for s in MORE_STEPS)])
+def test_a_call_killed_at_any_step_leaves_what_the_next_one_removes(
+    make_host: MakeHost, tmp_path: Path, step: str
+) -> None:
+    host = make_host("dash")
+    host.probe()
+    path, killed = host.transport.env["PATH"], 0
+    for number in (1, 2):
+        for after in (False, True):
+            sent = shipment(archive(lambda a: ordinary(a.file(f"{number}{after}"))))  # noqa: B023 - called at once
+            tools = fatal(step, tmp_path / f"{number}{after}", number=number, after=after)
+            host.transport.env["PATH"] = f"{tools}:{path}"
+            killed += isinstance(host.ship(sent), Silence)
+            host.transport.env["PATH"] = path
+            assert report(host.ship(sent)).lacking == (), (number, after)
+            assert left_over(host) == [], (number, after)
+            assert f"{number}{after}" in tree(host.root / "w" / sent.hash)
+    assert killed >= 2
+
+
+def test_what_is_older_than_its_boot_is_removed(host: WorkerHost) -> None:
+    sent = shipment(TAR)
+    (host.root / "w").mkdir()
+    old = host.root / "w" / f"{sent.hash}.part.1.1.another-boot"
+    (old / "deep").mkdir(parents=True)
+    (old / "deep/file").write_text("")
+    (old / "deep").chmod(0o500)
+    report(host.ship(sent))
+    assert os.listdir(host.root / "w") == [sent.hash]
+
+
+def test_a_receiver_that_hears_nothing_for_long_holds_nobody_up(dash_host: WorkerHost) -> None:
+    sent = shipment(TAR)
+    sleeper = subprocess.Popen(["sleep", "1000"])
+    try:
+        ticks = Path(f"/proc/{sleeper.pid}/stat").read_text().rpartition(") ")[2].split()[19]
+        part = dash_host.root / "w" / f"{sent.hash}.part.{sleeper.pid}.{ticks}.{dash_host.boot_id}"
+        part.mkdir(parents=True)
+        (part / "gz").write_text("")
+        assert report(dash_host.ship(sent)).lacking == (sent.hash,)
+        for path in (part / "gz", part):
+            os.utime(path, (1e9, 1e9))
+        assert report(dash_host.ship(sent)).lacking == ()
+        assert part.exists()
+    finally:
+        sleeper.send_signal(signal.SIGKILL)
+        sleeper.wait()
+
+
+def test_another_host_than_the_one_that_is_meant_takes_nothing(dash_host: WorkerHost) -> None:
+    answer = dash_host.runner.ship(
+        dash_host.target, shipment(TAR), [], boot_id="another", incarnation=dash_host.incarnation
+    )
+    assert report(answer).attempts == ()
+    assert not (dash_host.root / "w").exists()
