@@ -94,13 +94,10 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class _Signed:
-    """A slot for what is worked out once, and is no field of the record.
+    """A slot for what is worked out when it is first asked for, and is no field of the record."""
 
-    `signature` says what is asked of workers: equal for jobs that ask for the same, and no others.
-    """
-
-    __slots__ = ("signature",)
-    signature: str
+    __slots__ = ("_signature",)
+    _signature: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,13 +145,22 @@ class Job(_Signed):
     refused_rounds: int = 0  # refusals by workers in a row
     end: End | None = None
 
-    def __post_init__(self) -> None:
+    @property
+    def signature(self) -> str:
+        """What is asked of workers: equal for jobs that ask for the same, and no others."""
+        try:
+            return self._signature
+        except AttributeError:
+            object.__setattr__(self, "_signature", self._signed())
+        return self._signature
+
+    def _signed(self) -> str:
         resources, device, gang = self.resources, self.resources.device, self.coscheduling
         constraints: list[object] = []
         for each in self.constraints:
             constraints += each.key, each.op, each.mode
             constraints += [operand.value for operand in each.operands]
-        signature = _signature(
+        return _signature(
             float(resources.cpu),
             resources.memory,
             device and (device.kind, device.variant, device.count),
@@ -162,7 +168,6 @@ class Job(_Signed):
             tuple(self.tolerations),
             *constraints,
         )
-        object.__setattr__(self, "signature", signature)
 
     @property
     def is_gang(self) -> bool:

@@ -20,6 +20,7 @@ T = TypeVar("T")
 MISSING: Any = object()
 _FIELDS = "__lazy_fields__"
 _COPY = "__lazy_copy__"
+CLOSED = "__lazy_closed__"  # of a class that may be assigned to: the frozen one
 
 
 class Field:
@@ -69,9 +70,30 @@ def replace(record: T, /, **changes: Any) -> T:
 
 
 @cache
-def setters(cls: type) -> Mapping[str, Callable[[Any, Any], None]]:
-    """What sets fields that have slots, frozen or not: for whoever made an object that nobody else has seen."""
-    return _slots(cls, getattr(cls, _FIELDS))
+def opener(cls: Any) -> Callable[[Any], Any]:
+    """What copies an object of the class as one that may be assigned to, for whoever holds the only reference to it.
+
+    Assigning `getattr(copy, CLOSED)` to the copy's `__class__` makes it what others are. For classes whose objects are
+    no more than their slots, and which check nothing when an object is made.
+    """
+    values = {name: f"record.{name}" for name in getattr(cls, _FIELDS)}
+    return _compiled("opened", "record", *_left_open(cls, values, {}))
+
+
+@cache
+def beginner(cls: Any) -> Callable[[], Any]:
+    """As `opener`, for a new object: nothing is in its fields that have no default."""
+    scope: dict[str, Any] = {}
+    every: dict[str, Field] = getattr(cls, _FIELDS)
+    values = {name: _default(each, scope) for name, each in every.items() if has_default(each)}
+    return _compiled("begun", "", *_left_open(cls, values, scope))
+
+
+def _left_open(cls: Any, values: Mapping[str, str], scope: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    lines = _making(cls, values, scope)
+    if "_twin" not in scope or not _is_only_its_slots(cls, getattr(cls, _FIELDS)) or _finish(cls):
+        raise TypeError(f"objects of {cls.__name__} are more than what is assigned to their fields")
+    return [*lines[:-1], "return made"], scope
 
 
 def maker(
@@ -104,13 +126,25 @@ def maker(
 
 def _default(each: Field, scope: dict[str, Any]) -> str:
     """The expression for the value of a field that isn't given. Raises TypeError if it has none."""
-    if each.default_factory is not MISSING:
+    if not has_default(each):
+        raise TypeError(f"the field {each.name!r} is missing")
+    if each.default is not MISSING:
+        scope[f"_default_{each.name}"] = each.default
+    elif _is_frozen(each.default_factory):
+        scope[f"_default_{each.name}"] = each.default_factory()  # one for all
+    else:
         scope[f"_make_{each.name}"] = each.default_factory
         return f"_make_{each.name}()"
-    if each.default is MISSING:
-        raise TypeError(f"the field {each.name!r} is missing")
-    scope[f"_default_{each.name}"] = each.default
     return f"_default_{each.name}"
+
+
+def has_default(each: Field) -> bool:
+    """Whether the field may be left out when an object is made."""
+    return each.default is not MISSING or each.default_factory is not MISSING
+
+
+def _is_frozen(factory: Any) -> bool:
+    return is_dataclass(factory) and factory.__setattr__ is _refuse
 
 
 def taker(
@@ -127,7 +161,7 @@ def taker(
             scope[f"_type_{name}"] = as_they_are[name]
             take = f"taken[{name!r}] = value if type(value) is _type_{name} else _write_{name}(value)"
         lines.append(f"value = record.{name}")
-        if each.default is not MISSING or each.default_factory is not MISSING:
+        if has_default(each):
             scope[f"_default_{name}"] = (
                 each.default if each.default is not MISSING else each.default_factory()
             )
@@ -280,9 +314,10 @@ def _making(cls: Any, values: Mapping[str, str], scope: dict[str, Any]) -> list[
         return ["made = _new(_cls)", *(f"_set_{name}(made, {value})" for name, value in values.items())]
     scope["_twin"] = twin
     assigned = (f"made.{name} = {value}" for name, value in values.items())
-    return ["made = _new(_twin)", *assigned, "made.__class__ = _cls"]
+    return ["made = _new(_twin)", *assigned, "made.__class__ = _cls"]  # which `_left_open` leaves out
 
 
+@cache
 def _open_twin(cls: Any) -> type | None:
     """A class with the same slots that may be assigned to: that is many times faster than to set a frozen object's.
 
@@ -290,8 +325,9 @@ def _open_twin(cls: Any) -> type | None:
     """
     if any("__init_subclass__" in base.__dict__ for base in cls.__mro__[:-1]):
         return None
-    open_again = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
-    return type(cls.__name__, cls.__bases__, {"__slots__": cls.__slots__, **open_again})
+    body = {name: value for name, value in cls.__dict__.items() if not isinstance(value, MemberDescriptorType)}
+    body |= {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__, CLOSED: cls}
+    return type(cls)(cls.__name__, cls.__bases__, body)
 
 
 def _finish(cls: type) -> list[str]:

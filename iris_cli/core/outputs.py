@@ -42,3 +42,6 @@ class Outputs:
         if not self.full:
             return replace(self, last=rest)
         return replace(self, full=(*((rest,) if rest else ()), *self.full[1:]))
+
+
+NO_OUTPUTS = Outputs()

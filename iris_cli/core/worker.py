@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 
 from iris_cli.core.connection import NOWHERE, Connection
 from iris_cli.core.constraints import AttributeValue, taint_key
-from iris_cli.core.dataclass import dataclass, field, replace
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.resources import Resources
 
@@ -32,15 +33,16 @@ class Claim:
     gpus: tuple[int, ...] = ()
     chips: bool = False  # all chips of the worker: they have one tenant
 
-    @classmethod
-    def of(cls, resources: Resources, gpus: tuple[int, ...] = ()) -> Claim:
+    @staticmethod
+    def of(resources: Resources, gpus: tuple[int, ...] = ()) -> Claim:
         device = resources.device
-        return cls(
-            cpu_millis=resources.cpu_millis,
-            memory=resources.memory,
-            gpus=gpus,
-            chips=device is not None and device.kind == "tpu",
-        )
+        return _claim(resources.cpu_millis, resources.memory, gpus, device is not None and device.kind == "tpu")
+
+
+@lru_cache(maxsize=1024)
+def _claim(cpu_millis: int, memory: int, gpus: tuple[int, ...], chips: bool) -> Claim:
+    """The tasks of a job hold the same of their workers, and so do those of many jobs."""
+    return Claim(cpu_millis=cpu_millis, memory=memory, gpus=gpus, chips=chips)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +128,9 @@ class Worker:
         by_hand = {taint_key(taint) for taint in self.taints}
         return {key: value for key, value in self.attributes.items() if key not in by_hand}
 
-    def with_taints(self, taints: tuple[str, ...]) -> Worker:
-        """The worker with exactly these taints set by hand; taints are attributes too."""
-        by_hand = {taint_key(taint): AttributeValue("true") for taint in taints}
-        return replace(self, attributes={**self.own_attributes, **by_hand}, taints=taints)
+
+def with_taints(
+    attributes: Mapping[str, AttributeValue], taints: tuple[str, ...]
+) -> dict[str, AttributeValue]:
+    """A worker's own attributes, and these taints, which were set by hand: taints are attributes too."""
+    return {**attributes, **{taint_key(taint): AttributeValue("true") for taint in taints}}

@@ -7,49 +7,45 @@ from typing import Any
 
 from iris_cli.core import events as ev
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import replace
 from iris_cli.core.events import Event
 from iris_cli.core.evolve.illegal import IllegalTransitionError, illegal
-from iris_cli.core.evolve.records import Records
+from iris_cli.core.evolve.records import Records, is_open
 from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
-from iris_cli.core.outputs import Outputs
-from iris_cli.core.task import Attempt, AttemptState, StopOrder, Task, TaskState
+from iris_cli.core.outputs import NO_OUTPUTS
+from iris_cli.core.task import Attempt, AttemptState, StopOrder, TaskState
 from iris_cli.core.worker import Claim, Ghost
 
 
 def _task_assigned(cluster: Cluster, event: ev.TaskAssigned, at: float, records: Records) -> None:
-    task = cluster.tasks[event.task]
-    lives = any(attempt.live for attempt in task.attempts)
-    if task.state is not TaskState.PENDING or lives or event.attempt != len(task.attempts):
+    task = records.of(cluster.tasks, event.task)
+    if (
+        task.state is not TaskState.PENDING
+        or event.attempt != len(task.attempts)
+        or any([attempt.live for attempt in task.attempts])
+    ):
         raise illegal(event, task)
-    job = cluster.jobs[task.job]
-    if job.is_gang and job.rounds == job.settled_rounds:
-        job = cluster.jobs[task.job] = records.change(job, rounds=job.rounds + 1)
-    attempt = records.made(
-        Attempt(
-            number=event.attempt,
-            worker=event.worker,
-            token=event.token,
-            round=max(0, job.rounds - 1),
-            gpus=event.gpus,
-            chosen=event.chosen,
-            assigned_at=at,
-        )
-    )
-    worker = cluster.workers[event.worker]
-    claims = {**worker.claims, event.attempt_id: Claim.of(job.resources, event.gpus)}
-    cluster.workers[worker.id] = records.change(worker, claims=claims)
-    cluster.tasks[task.id] = records.change(
-        task, state=TaskState.ASSIGNED, attempts=(*task.attempts, attempt)
-    )
+    job = cluster.jobs[task.id.job]
+    if job.coscheduling is not None and job.rounds == job.settled_rounds:
+        job = records.of(cluster.jobs, job.id)
+        job.rounds += 1
+    attempt = records.new(Attempt)
+    attempt.number, attempt.worker, attempt.token = event.attempt, event.worker, event.token
+    attempt.gpus, attempt.chosen = event.gpus, event.chosen
+    attempt.round, attempt.assigned_at = max(0, job.rounds - 1), at
+    claims = records.worker(cluster, event.worker).claims
+    claims[event.attempt_id] = Claim.of(job.resources, event.gpus)
+    task.state = TaskState.ASSIGNED
+    task.attempts = (*task.attempts, attempt)
 
 
 def _dispatch_taken_over(cluster: Cluster, event: ev.DispatchTakenOver, _at: float, records: Records) -> None:
-    _change_attempt(cluster, event, records, taken_over=True)
+    _live(cluster, event, records).taken_over = True
 
 
 def _task_dispatched(cluster: Cluster, event: ev.TaskDispatched, _at: float, records: Records) -> None:
-    _change_attempt(cluster, event, records, acknowledged=True)
+    _live(cluster, event, records).acknowledged = True
 
 
 def _task_dispatch_failed(
@@ -58,57 +54,53 @@ def _task_dispatch_failed(
     if cluster.attempt(event.attempt_id).started_at is not None:
         raise illegal(event, cluster.tasks[event.task])
     end = End(reason=EndReason.DISPATCH_FAILED, at=at, error=event.error)
-    task = _end_attempt(cluster, event, records, end, at, refused=event.refused)
-    worker = cluster.workers[task.attempts[event.attempt].worker]
+    task, worker = _end_attempt(cluster, event, records, end, at, refused=event.refused)
     if event.refused:
-        cluster.workers[worker.id] = records.change(worker, refusals=worker.refusals + 1)
+        worker.refusals += 1
     if not task.state.terminal:
-        charged = event.refused and not cluster.jobs[task.job].is_gang
-        cluster.tasks[task.id] = records.change(
-            task, state=TaskState.PENDING, refusals=task.refusals + charged
-        )
+        task.state = TaskState.PENDING
+        task.refusals += event.refused and not cluster.jobs[task.job].is_gang
 
 
 def _task_running(cluster: Cluster, event: ev.TaskRunning, _at: float, records: Records) -> None:
-    attempt = cluster.attempt(event.attempt_id)
+    task = records.of(cluster.tasks, event.task)
+    attempt = _live(cluster, event, records)
     if attempt.started_at is not None:
-        raise illegal(event, cluster.tasks[event.task])
-    stays = attempt.state is AttemptState.STOPPING  # a stopped attempt goes on stopping, but did start
-    state = attempt.state if stays else AttemptState.RUNNING
-    task = _change_attempt(
-        cluster, event, records, state=state, acknowledged=True, started_at=event.started_at
-    )
-    running = TaskState.RUNNING if task.state is TaskState.ASSIGNED else task.state
-    cluster.tasks[task.id] = records.change(task, state=running, refusals=0)
-    worker = cluster.workers[attempt.worker]
-    if worker.refusals:
-        cluster.workers[worker.id] = records.change(worker, refusals=0)
+        raise illegal(event, task)
+    if attempt.state is not AttemptState.STOPPING:  # a stopped attempt goes on stopping, but did start
+        attempt.state = AttemptState.RUNNING
+    attempt.acknowledged = True
+    attempt.started_at = event.started_at
+    if task.state is TaskState.ASSIGNED:
+        task.state = TaskState.RUNNING
+    task.refusals = 0
+    if cluster.workers[attempt.worker].refusals:
+        records.worker(cluster, attempt.worker).refusals = 0
 
 
 def _attempt_held_up(cluster: Cluster, event: ev.AttemptHeldUp, _at: float, records: Records) -> None:
     if cluster.attempt(event.attempt_id).started_at is not None:
         raise illegal(event, cluster.tasks[event.task])
-    worker = cluster.workers[cluster.attempt(event.attempt_id).worker]
-    first = not any(cluster.attempt(other).held_up for other in worker.claims)
-    _change_attempt(cluster, event, records, held_up=event.error)
-    cluster.workers[worker.id] = records.change(worker, refusals=worker.refusals + first)
+    worker = records.worker(cluster, cluster.attempt(event.attempt_id).worker)
+    worker.refusals += not any(cluster.attempt(other).held_up for other in worker.claims)
+    _live(cluster, event, records).held_up = event.error
 
 
 def _attempt_orphaned(cluster: Cluster, event: ev.AttemptOrphaned, _at: float, records: Records) -> None:
-    _change_attempt(cluster, event, records, orphaned=True)
+    _live(cluster, event, records).orphaned = True
 
 
 def _attempt_unkillable(cluster: Cluster, event: ev.AttemptUnkillable, _at: float, records: Records) -> None:
     if cluster.attempt(event.attempt_id).stop is None:
         raise illegal(event, cluster.tasks[event.task])
-    _change_attempt(cluster, event, records, unkillable=True)
+    _live(cluster, event, records).unkillable = True
 
 
 def _attempt_presumed_gone(
     cluster: Cluster, event: ev.AttemptPresumedGone, _at: float, records: Records
 ) -> None:
-    task = _change_attempt(cluster, event, records, presumed=True)
-    attempt = task.attempts[event.attempt]
+    attempt = _live(cluster, event, records)
+    attempt.presumed = True
     host = cluster.workers[attempt.worker]
     ghost = Ghost(
         attempt=event.attempt_id, token=attempt.token, boot_id=host.boot_id, incarnation=host.incarnation
@@ -137,12 +129,12 @@ def _attempt_ended(cluster: Cluster, event: ev.AttemptEnded, at: float, records:
 def _attempt_stop_requested(
     cluster: Cluster, event: ev.AttemptStopRequested, at: float, records: Records
 ) -> None:
-    attempt = cluster.attempt(event.attempt_id)
+    attempt = _live(cluster, event, records)
     if attempt.stop is not None:
         raise illegal(event, cluster.tasks[event.task])
     skew = cluster.workers[attempt.worker].skew
-    stop = StopOrder(reason=event.reason, at=at, trigger=event.trigger, skew=skew)
-    _change_attempt(cluster, event, records, state=AttemptState.STOPPING, stop=stop)
+    attempt.state = AttemptState.STOPPING
+    attempt.stop = StopOrder(reason=event.reason, at=at, trigger=event.trigger, skew=skew)
 
 
 def _attempt_stopped(cluster: Cluster, event: ev.AttemptStopped, at: float, records: Records) -> None:
@@ -159,9 +151,9 @@ def _attempt_stopped(cluster: Cluster, event: ev.AttemptStopped, at: float, reco
         error=held_up,
         log_tail=event.log_tail,
     )
-    task = _end_attempt(cluster, event, records, end, at, refused=bool(held_up))
+    task, _ = _end_attempt(cluster, event, records, end, at, refused=bool(held_up))
     if held_up and not (task.state.terminal or cluster.jobs[task.job].is_gang):
-        cluster.tasks[task.id] = records.change(task, refusals=task.refusals + 1)
+        task.refusals += 1
 
 
 def _attempts_reaped(cluster: Cluster, event: ev.AttemptsReaped, at: float, records: Records) -> None:
@@ -169,47 +161,49 @@ def _attempts_reaped(cluster: Cluster, event: ev.AttemptsReaped, at: float, reco
     asked = (*event.attempts, *event.left)
     if not asked or sorted(asked) != sorted(outputs.first[: len(asked)]):
         raise IllegalTransitionError(f"{event}: these are not the oldest whose output is left there")
-    outputs = records.change(outputs.minus(len(asked)), asked_at=at)
+    outputs = replace(outputs.minus(len(asked)), asked_at=at)
     for attempt_id in event.left:
         outputs = outputs.plus(attempt_id)
     cluster.outputs[event.worker] = outputs
     for attempt_id in event.attempts:
-        task = cluster.tasks[attempt_id.task]
-        reaped = records.change(task.attempts[attempt_id.number], reaped_at=at)
-        number = attempt_id.number
-        attempts = (*task.attempts[:number], reaped, *task.attempts[number + 1 :])
-        cluster.tasks[task.id] = records.change(task, attempts=attempts)
+        task = records.of(cluster.tasks, attempt_id.task)
+        _opened(task, attempt_id.number, records).reaped_at = at
 
 
 def _task_requeued(cluster: Cluster, event: ev.TaskRequeued, _at: float, records: Records) -> None:
-    task = cluster.tasks[event.task]
+    task = records.of(cluster.tasks, event.task)
     if task.state.terminal or any(attempt.live and attempt.stop is None for attempt in task.attempts):
         raise illegal(event, task)
-    single = not cluster.jobs[task.job].is_gang
-    cluster.tasks[task.id] = records.change(
-        task,
-        state=TaskState.PENDING,
-        failures=task.failures + (single and event.reason in PROGRAM_FAILURES),
-        preemptions=task.preemptions + (single and event.reason in INFRASTRUCTURE),
-    )
+    task.state = TaskState.PENDING
+    if not cluster.jobs[task.job].is_gang:
+        task.failures += event.reason in PROGRAM_FAILURES
+        task.preemptions += event.reason in INFRASTRUCTURE
 
 
 def _task_ended(cluster: Cluster, event: ev.TaskEnded, _at: float, records: Records) -> None:
-    task = cluster.tasks[event.task]
+    task = records.of(cluster.tasks, event.task)
     if task.state.terminal or not event.state.terminal:
         raise illegal(event, task)
-    cluster.tasks[task.id] = records.change(task, state=event.state, end=event.end)
+    task.state, task.end = event.state, event.end
 
 
-def _change_attempt(cluster: Cluster, event: ev.AttemptEvent, records: Records, **changes: Any) -> Task:
-    task = cluster.tasks[event.task]
+def _live(cluster: Cluster, event: ev.AttemptEvent, records: Records) -> Any:
+    """The attempt that the event is about, which must not have ended, to assign to."""
+    task = records.of(cluster.tasks, event.task)
     number = event.attempt
-    if not 0 <= number < len(task.attempts) or not (attempt := task.attempts[number]).live:
+    if not 0 <= number < len(task.attempts) or task.attempts[number].state is AttemptState.ENDED:
         raise illegal(event, task)
-    if (changed := records.change(attempt, **changes)) is not attempt:
-        attempts = (*task.attempts[:number], changed, *task.attempts[number + 1 :])
-        task = cluster.tasks[task.id] = records.change(task, attempts=attempts)
-    return task
+    return _opened(task, number, records)
+
+
+def _opened(task: Any, number: int, records: Records) -> Any:
+    """An attempt of a task that is open, to assign to."""
+    attempt = task.attempts[number]
+    if is_open(attempt):
+        return attempt
+    copied = records.copy(attempt)
+    task.attempts = (*task.attempts[:number], copied, *task.attempts[number + 1 :])
+    return copied
 
 
 def _end_attempt(
@@ -220,21 +214,21 @@ def _end_attempt(
     at: float,
     *,
     refused: bool = False,
-) -> Task:
+) -> tuple[Any, Any]:
+    """The task and the worker of the attempt, to assign to."""
+    attempt = _live(cluster, event, records)
+    worker = records.worker(cluster, attempt.worker)
+    attempt.state, attempt.end, attempt.ended_at = AttemptState.ENDED, end, at
+    attempt.refused = refused
     over = event.attempt_id
-    worker = cluster.workers[cluster.attempt(over).worker]
-    task = _change_attempt(
-        cluster, event, records, state=AttemptState.ENDED, end=end, ended_at=at, refused=refused
-    )
-    claims = {attempt: claim for attempt, claim in worker.claims.items() if attempt != over}
-    cluster.workers[worker.id] = records.change(worker, claims=claims)
-    if not task.attempts[event.attempt].presumed:  # else it may still run
-        _keep_output(cluster, worker.id, over)
-    return task
+    worker.claims.pop(over, None)
+    if not attempt.presumed:  # else it may still run
+        _keep_output(cluster, attempt.worker, over)
+    return cluster.tasks[event.task], worker
 
 
 def _keep_output(cluster: Cluster, worker: WorkerId, attempt: AttemptId) -> None:
-    cluster.outputs[worker] = cluster.outputs.get(worker, Outputs()).plus(attempt)
+    cluster.outputs[worker] = cluster.outputs.get(worker, NO_OUTPUTS).plus(attempt)
 
 
 APPLY: dict[type[Event], Callable[[Cluster, Any, float, Records], None]] = {

@@ -10,7 +10,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import Event
 from iris_cli.core.evolve.illegal import IllegalTransitionError
 from iris_cli.core.evolve.records import Records
-from iris_cli.core.worker import Span, Worker, WorkerCondition
+from iris_cli.core.worker import Span, Worker, WorkerCondition, with_taints
 
 
 def _cluster_created(cluster: Cluster, event: ev.ClusterCreated, _at: float, _records: Records) -> None:
@@ -24,100 +24,78 @@ def _log_compacted(cluster: Cluster, event: ev.LogCompacted, _at: float, _record
 def _worker_registered(cluster: Cluster, event: ev.WorkerRegistered, _at: float, records: Records) -> None:
     if event.worker in cluster.workers:
         raise IllegalTransitionError(f"{event}: the worker is registered already")
-    cluster.workers[event.worker] = records.made(
-        Worker(id=event.worker, connection=event.connection, condition=WorkerCondition.UNPROBED)
-    )
+    cluster.workers[event.worker] = worker = records.new(Worker)
+    worker.id, worker.connection, worker.condition = event.worker, event.connection, WorkerCondition.UNPROBED
 
 
 def _worker_updated(cluster: Cluster, event: ev.WorkerUpdated, _at: float, records: Records) -> None:
-    worker = cluster.workers[event.worker]
-    taints = worker.taints
+    worker = records.worker(cluster, event.worker)
     if event.incarnation != worker.incarnation:
         cluster.outputs.pop(worker.id, None)  # whatever was there
-    shrank = event.cpu < worker.cpu or event.memory < worker.memory or event.gpus < worker.gpus
-    cluster.workers[event.worker] = records.change(
-        worker,
-        connection=event.connection,
-        attributes=event.attributes,
-        taints=(),
-        cpu=event.cpu,
-        memory=event.memory,
-        chips=event.chips,
-        gpus=event.gpus,
-        outgrown=frozenset(worker.claims) if shrank else worker.outgrown,
-        boot_id=event.boot_id,
-        incarnation=event.incarnation,
-        declared=event.declared,
-        vm=event.vm,
-        containment=event.containment,
-        unschedulable=bool(event.refusal),
-        reason=event.refusal,
-    ).with_taints(taints)
+    if event.cpu < worker.cpu or event.memory < worker.memory or event.gpus < worker.gpus:
+        worker.outgrown = frozenset(worker.claims)
+    worker.connection, worker.declared = event.connection, event.declared
+    worker.attributes = with_taints(event.attributes, worker.taints)
+    worker.cpu, worker.memory, worker.chips, worker.gpus = event.cpu, event.memory, event.chips, event.gpus
+    worker.boot_id, worker.incarnation, worker.vm = event.boot_id, event.incarnation, event.vm
+    worker.containment = event.containment
+    worker.unschedulable, worker.reason = bool(event.refusal), event.refusal
 
 
 def _worker_condition_changed(
     cluster: Cluster, event: ev.WorkerConditionChanged, at: float, records: Records
 ) -> None:
-    worker = cluster.workers[event.worker]
-    healthy = event.condition is WorkerCondition.HEALTHY
-    since = at if worker.silent_since is None else worker.silent_since
-    unwell = Span(last=at) if worker.unwell is None else worker.unwell.until(at)
-    cluster.workers[event.worker] = records.change(
-        worker,
-        condition=event.condition,
-        reason=worker.reason if worker.unschedulable else event.reason,
-        failed_polls=event.failed_polls,
-        cooldown_until=event.cooldown_until,
-        silent_since=None if healthy else since,
-        unwell=None if healthy else unwell,
-        silence=None if healthy else worker.silence,
-    )
+    worker = records.worker(cluster, event.worker)
+    worker.condition = event.condition
+    if not worker.unschedulable:
+        worker.reason = event.reason
+    worker.failed_polls, worker.cooldown_until = event.failed_polls, event.cooldown_until
+    if event.condition is WorkerCondition.HEALTHY:
+        worker.silent_since = worker.unwell = worker.silence = None
+        return
+    if worker.silent_since is None:
+        worker.silent_since = at
+    worker.unwell = Span(last=at) if worker.unwell is None else worker.unwell.until(at)
 
 
 def _worker_silence_counted(
     cluster: Cluster, event: ev.WorkerSilenceCounted, at: float, records: Records
 ) -> None:
-    worker = cluster.workers[event.worker]
+    worker = records.worker(cluster, event.worker)
     counted = Span(last=at) if worker.silence is None else worker.silence.until(at)
-    cluster.workers[worker.id] = records.change(worker, silence=None if event.anew else counted)
+    worker.silence = None if event.anew else counted
 
 
 def _worker_skew_changed(cluster: Cluster, event: ev.WorkerSkewChanged, _at: float, records: Records) -> None:
-    cluster.workers[event.worker] = records.change(cluster.workers[event.worker], skew=event.skew)
+    records.worker(cluster, event.worker).skew = event.skew
 
 
 def _worker_quarantined(cluster: Cluster, event: ev.WorkerQuarantined, at: float, records: Records) -> None:
-    worker = cluster.workers[event.worker]
-    cluster.workers[event.worker] = records.change(
-        worker,
-        quarantined=not event.lifted,
-        quarantine_reason=event.reason,
-        quarantined_at=at,
-        refusals=0 if event.lifted else worker.refusals,
-    )
+    worker = records.worker(cluster, event.worker)
+    worker.quarantined, worker.quarantine_reason = not event.lifted, event.reason
+    worker.quarantined_at = at
+    if event.lifted:
+        worker.refusals = 0
 
 
-def _worker_tainted(cluster: Cluster, event: ev.WorkerTainted, _at: float, _records: Records) -> None:
-    worker = cluster.workers[event.worker]
+def _worker_tainted(cluster: Cluster, event: ev.WorkerTainted, _at: float, records: Records) -> None:
+    worker = records.worker(cluster, event.worker)
+    own = worker.own_attributes
     others = tuple(taint for taint in worker.taints if taint != event.taint)
-    cluster.workers[event.worker] = worker.with_taints(others if event.removed else (*others, event.taint))
+    worker.taints = others if event.removed else (*others, event.taint)
+    worker.attributes = with_taints(own, worker.taints)
 
 
 def _worker_drained(cluster: Cluster, event: ev.WorkerDrained, _at: float, records: Records) -> None:
-    worker = cluster.workers[event.worker]
-    cluster.workers[event.worker] = records.change(worker, draining=True, drain_reason=event.reason)
+    worker = records.worker(cluster, event.worker)
+    worker.draining, worker.drain_reason = True, event.reason
 
 
 def _worker_uncordoned(cluster: Cluster, event: ev.WorkerUncordoned, _at: float, records: Records) -> None:
-    cluster.workers[event.worker] = records.change(
-        cluster.workers[event.worker],
-        draining=False,
-        drain_reason="",
-        quarantined=False,
-        quarantine_reason="",
-        refusals=0,
-        cooldown_until=0.0,
-    )
+    worker = records.worker(cluster, event.worker)
+    worker.draining, worker.drain_reason = False, ""
+    worker.quarantined, worker.quarantine_reason = False, ""
+    worker.refusals, worker.cooldown_until = 0, 0.0
 
 
 def _worker_unwedged(cluster: Cluster, event: ev.WorkerUnwedged, _at: float, _records: Records) -> None:

@@ -11,7 +11,6 @@ from iris_cli.core.events import Event
 from iris_cli.core.evolve.illegal import IllegalTransitionError
 from iris_cli.core.evolve.records import Records
 from iris_cli.core.ids import JobId, parent_of
-from iris_cli.core.job import Job
 from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason
 from iris_cli.core.task import Task
 
@@ -20,39 +19,42 @@ def _job_submitted(cluster: Cluster, event: ev.JobSubmitted, at: float, records:
     job = event.job
     if job.id in cluster.jobs:
         raise IllegalTransitionError(f"job {job.id} exists already")
-    cluster.jobs[job.id] = records.change(job, submitted_at=at, order=len(cluster.jobs))
-    for task in job.task_ids:
-        cluster.tasks[task] = records.made(Task(id=task))
+    cluster.jobs[job.id] = submitted = records.copy(job)
+    submitted.submitted_at, submitted.order = at, len(cluster.jobs) - 1
+    for task_id in job.task_ids:
+        cluster.tasks[task_id] = task = records.new(Task)
+        task.id = task_id
     parent = parent_of(job.id)
     if parent is not None:
         cluster.children[parent] = (*cluster.children.get(parent, ()), job.id)
 
 
 def _job_cancelled(cluster: Cluster, event: ev.JobCancelled, _at: float, records: Records) -> None:
-    cluster.jobs[event.job] = records.change(_open_job(cluster, event, event.job), cancelled=True)
+    _open_job(cluster, event, event.job, records).cancelled = True
 
 
 def _job_ended(cluster: Cluster, event: ev.JobEnded, _at: float, records: Records) -> None:
-    cluster.jobs[event.job] = records.change(_open_job(cluster, event, event.job), end=event.end)
+    _open_job(cluster, event, event.job, records).end = event.end
 
 
 def _gang_round_ended(cluster: Cluster, event: ev.GangRoundEnded, _at: float, records: Records) -> None:
-    job = _open_job(cluster, event, event.job)
+    job = _open_job(cluster, event, event.job, records)
     if not job.settled_rounds == event.round < job.rounds:
         raise IllegalTransitionError(
             f"{event}: of {job.rounds} rounds of {job.id}, {job.settled_rounds} are settled"
         )
-    cluster.jobs[event.job] = records.change(
-        job,
-        settled_rounds=event.round + 1,
-        failed_rounds=job.failed_rounds + (event.reason in PROGRAM_FAILURES),
-        preempted_rounds=job.preempted_rounds + (event.reason in INFRASTRUCTURE),
-        refused_rounds=job.refused_rounds + event.refused if event.reason is EndReason.DISPATCH_FAILED else 0,
-    )
+    job.settled_rounds = event.round + 1
+    job.failed_rounds += event.reason in PROGRAM_FAILURES
+    job.preempted_rounds += event.reason in INFRASTRUCTURE
+    if event.reason is EndReason.DISPATCH_FAILED:
+        job.refused_rounds += event.refused
+    else:
+        job.refused_rounds = 0
 
 
-def _open_job(cluster: Cluster, event: Event, job_id: JobId) -> Job:
-    job = cluster.jobs[job_id]
+def _open_job(cluster: Cluster, event: Event, job_id: JobId, records: Records) -> Any:
+    """A job that has not ended, to assign to."""
+    job = records.of(cluster.jobs, job_id)
     if job.end is not None:
         raise IllegalTransitionError(f"{event}: the job has ended already ({job.end.reason})")
     return job

@@ -10,7 +10,7 @@ from iris_cli.core.collector import at_rest
 from iris_cli.core.events import Event, Transaction
 from iris_cli.core.evolve import attempts, fleet, jobs
 from iris_cli.core.evolve.illegal import IllegalTransitionError
-from iris_cli.core.evolve.records import COPIES, OwnRecords, Records
+from iris_cli.core.evolve.records import Records
 from iris_cli.core.ids import TaskId
 
 _APPLY = {**fleet.APPLY, **jobs.APPLY, **attempts.APPLY}
@@ -28,7 +28,7 @@ class Draft:
     def record(self, *events: Event) -> None:
         """Apply events in order. Raises IllegalTransitionError."""
         for event in events:
-            _apply(self.cluster, event, self.at, COPIES)
+            _apply(self.cluster, event, self.at)
             self.events.append(event)
 
     def take_back(self, kept: int) -> None:
@@ -46,7 +46,7 @@ def evolve(cluster: Cluster, events: Iterable[Event], at: float) -> Cluster:
     """The cluster after `events`, all of time `at`; the given one is untouched. Raises IllegalTransitionError."""
     draft = cluster.copy()
     for event in events:
-        _apply(draft, event, at, COPIES)
+        _apply(draft, event, at)
     return draft
 
 
@@ -54,17 +54,28 @@ def evolve(cluster: Cluster, events: Iterable[Event], at: float) -> Cluster:
 def replay(transactions: Iterable[Transaction], start: Cluster | None = None) -> Cluster:
     """The cluster after the given transactions, from nothing or from `start`. Raises IllegalTransitionError."""
     draft = start.copy() if start is not None else Cluster()
-    records = OwnRecords()
+    records = Records()
     for transaction in transactions:
         at = transaction.at
         for event in transaction.events:
-            _apply(draft, event, at, records)
+            try:
+                _APPLY[type(event)](draft, event, at, records)
+            except KeyError as error:
+                raise _unknown(event, error) from error
         draft.seq, draft.at = transaction.seq, at
+    records.close()
     return draft
 
 
-def _apply(cluster: Cluster, event: Event, at: float, records: Records) -> None:
+def _apply(cluster: Cluster, event: Event, at: float) -> None:
+    records = Records()
     try:
         _APPLY[type(event)](cluster, event, at, records)
     except KeyError as error:
-        raise IllegalTransitionError(f"{event} refers to what does not exist: {error}") from error
+        raise _unknown(event, error) from error
+    finally:
+        records.close()
+
+
+def _unknown(event: Event, error: KeyError) -> IllegalTransitionError:
+    return IllegalTransitionError(f"{event} refers to what does not exist: {error}")

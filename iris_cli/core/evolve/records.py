@@ -1,48 +1,69 @@
-"""How records are made and changed: copied, because others may hold them; in their place where nobody else can.
+"""How records are changed: opened, assigned to, and closed again before anybody else sees them.
 
-Decisions compare what was with what is, so that a draft copies. A replay shows nobody anything before its end: what
-it has made or copied itself it may overwrite.
+Records are frozen, because others may hold them: decisions compare what was with what is. So an event changes copies,
+which stand in the tables from then on. They are closed when the event is over; but a replay shows nobody anything
+before its end, and opens each record that it changes once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from iris_cli.core.lazy_dataclass import replace, setters
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.lazy_dataclass import CLOSED, beginner, opener
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
 class Records:
-    """Changes records by copying them."""
+    """The records that are open.
 
-    def made(self, record: T) -> T:
-        """The record, which was made just now and is in nobody else's hands."""
-        return record
-
-    def change(self, record: T, /, **changes: Any) -> T:
-        """The record with other contents in some fields: it has to stand in the tables from now on."""
-        return replace(record, **changes)
-
-
-class OwnRecords(Records):
-    """Changes records in their place once they are its own: for as long as nobody else sees them."""
+    They have the fields of their classes, and no others; what they are assigned is what the log says, or follows from
+    it, so that nothing of it is checked anew.
+    """
 
     def __init__(self) -> None:
-        self._own: dict[int, Any] = {}  # by identity, which is theirs alone while they are kept here
+        self._open: list[Any] = []
 
-    def made(self, record: T) -> T:
-        self._own[id(record)] = record
-        return record
+    def new(self, cls: type) -> Any:
+        """A new record, with defaults in its fields. Those that have none must be assigned to."""
+        begun = beginner(cls)()
+        self._open.append(begun)
+        return begun
 
-    def change(self, record: T, /, **changes: Any) -> T:
-        if id(record) not in self._own:
-            return self.made(replace(record, **changes))
-        kind: type = type(record)
-        set_field = setters(kind)
-        for name, value in changes.items():
-            set_field[name](record, value)
-        return record
+    def copy(self, record: object) -> Any:
+        """A copy to assign to, for the tables."""
+        copied = opener(type(record))(record)
+        self._open.append(copied)
+        return copied
+
+    def of(self, table: dict[K, T], key: K) -> Any:
+        """The record of a table, to assign to. Raises KeyError."""
+        record = table[key]
+        if is_open(record):
+            return record
+        table[key] = copied = self.copy(record)
+        return copied
+
+    def worker(self, cluster: Cluster, worker_id: WorkerId) -> Any:
+        """A worker, to assign to, and to change its claims. Raises KeyError."""
+        worker = cluster.workers[worker_id]
+        if is_open(worker):
+            return worker
+        cluster.workers[worker_id] = copied = self.copy(worker)
+        copied.claims = dict(worker.claims)
+        return copied
+
+    def close(self) -> None:
+        """The records are as frozen as any from now on."""
+        for record in self._open:
+            record.__class__ = getattr(record, CLOSED)
+        self._open.clear()
 
 
-COPIES = Records()
+def is_open(record: object) -> bool:
+    """Whether the record may be assigned to."""
+    return hasattr(record, CLOSED)
