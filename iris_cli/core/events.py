@@ -15,6 +15,7 @@ from iris_cli.core.constraints import AttributeValue
 from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.job import Job
+from iris_cli.core.making import CLOSED
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.task import TaskState
 from iris_cli.core.worker import WorkerCondition
@@ -27,8 +28,9 @@ class Event:
     TYPES: ClassVar[dict[str, type[Event]]] = {}
 
     def __init_subclass__(cls, **kwargs: object) -> None:
-        # A slotted dataclass is made twice, the second time as the class that stays.
-        Event.TYPES[cls.__name__] = cls
+        # A slotted dataclass is made twice, the second time as the class that stays; its open twin doesn't count.
+        if not hasattr(cls, CLOSED):
+            Event.TYPES[cls.__name__] = cls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,8 @@ def is_name(text: str) -> bool:
 
 def parse_job_id(text: str) -> JobId:
     """Check a job id, `name` or `parent/child`. Raises UsageError."""
+    if _NAME.fullmatch(text) and not text.startswith(("task-", "attempt-")):
+        return JobId(text)  # as nearly all are
     for part in text.split("/"):
         if not is_name(part):
             raise UsageError(

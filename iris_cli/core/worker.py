@@ -36,7 +36,9 @@ class Claim:
     @staticmethod
     def of(resources: Resources, gpus: tuple[int, ...] = ()) -> Claim:
         device = resources.device
-        return _claim(resources.cpu_millis, resources.memory, gpus, device is not None and device.kind == "tpu")
+        return _claim(
+            resources.cpu_millis, resources.memory, gpus, device is not None and device.kind == "tpu"
+        )
 
 
 @lru_cache(maxsize=1024)

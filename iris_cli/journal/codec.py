@@ -29,7 +29,7 @@ from iris_cli.core.ids import (
     parse_token,
     parse_worker_id,
 )
-from iris_cli.core.lazy_dataclass import maker, taker
+from iris_cli.core.making import maker, taker
 from iris_cli.errors import IrisError
 
 R = TypeVar("R")
@@ -54,27 +54,40 @@ def encode_event(event: Event) -> dict[str, Any]:
 
 
 def decode_event(entry: Any) -> Event | None:
-    """The event in a JSON object, which is used up; None for an unknown one that may be ignored.
+    """The event in a JSON object; None for an unknown one that may be ignored.
 
     Raises BadEventError and UnknownTypeError.
     """
-    if type(entry) is not dict or type(name := entry.pop("type", None)) is not str:
+    try:
+        event: Event = _MAKERS[entry["type"]][tuple(entry)](*entry.values())
+    except (KeyError, ValueError, TypeError, OverflowError):
+        return _new_kind_of_event(entry)
+    return event
+
+
+_MAKERS: dict[str, dict[tuple[str, ...], Callable[..., Any]]] = {}
+"""What makes an event of its contents, by its type and the names that stand there: these are always the same few."""
+
+
+def _new_kind_of_event(entry: Any) -> Event | None:
+    """As `decode_event`, for what was not met before, or is wrong."""
+    if type(entry) is not dict or type(name := entry.get("type")) is not str:
         raise BadEventError("an event is an object with a type")
     ignorable = "ignorable" in entry
-    if ignorable and entry.pop("ignorable") is not True:
+    if ignorable and entry["ignorable"] is not True:
         raise BadEventError(f"{name}: ignorable is true or absent")
-    decode = _DECODERS.get(name)
-    if decode is None and name in _TYPES:
-        decode = _DECODERS[name] = _kind_of_class(_TYPES[name]).decode
-    if decode is not None:
+    if name in _TYPES:
+        decode = _decoder(_TYPES[name], _kinds_of(_TYPES[name]), _MAKERS.setdefault(name, {}), _NO_FIELDS)
         event: Event = decode(entry)
+        if ignorable:
+            del _MAKERS[name][tuple(entry)]  # else the word would pass unread
         return event
     if ignorable:
         return None
     raise UnknownTypeError(name)
 
 
-_DECODERS: dict[str, Callable[[Any], Any]] = {}  # of the types that were met
+_NO_FIELDS = frozenset({"type", "ignorable"})
 
 
 def encode_record(record: Any) -> dict[str, Any]:
@@ -98,12 +111,12 @@ _TYPES: dict[str, Any] = {name: cls for name, cls in Event.TYPES.items() if cls 
 class _Kind:
     """One type of value: the way into JSON and the strict way back. Both raise ValueError or TypeError.
 
-    What is exactly of type `same` is the same in JSON.
+    What is exactly of one of the types in `same` is the same in JSON; but no float that isn't finite is.
     """
 
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
-    same: type | None = None
+    same: tuple[type, ...] = ()
 
 
 def _kind_of(hint: Any) -> _Kind:
@@ -128,9 +141,14 @@ def _kind_of(hint: Any) -> _Kind:
 
 @cache
 def _kind_of_class(cls: Any) -> _Kind:
+    kinds = _kinds_of(cls)
+    return _Kind(_encoder(cls, kinds), _decoder(cls, kinds, {}))
+
+
+def _kinds_of(cls: Any) -> dict[str, _Kind]:
+    """The kinds of the fields."""
     hints = get_type_hints(cls)
-    kinds = {field.name: _kind_of(hints[field.name]) for field in fields(cls)}
-    return _Kind(_encoder(cls, kinds), _decoder(cls, kinds))
+    return {field.name: _kind_of(hints[field.name]) for field in fields(cls)}
 
 
 def _encoder(cls: Any, kinds: Mapping[str, _Kind]) -> Callable[[Any], dict[str, Any]]:
@@ -151,29 +169,36 @@ def _encoder(cls: Any, kinds: Mapping[str, _Kind]) -> Callable[[Any], dict[str, 
     return encode
 
 
-def _same(kinds: Mapping[str, _Kind]) -> dict[str, type]:
-    return {name: kind.same for name, kind in kinds.items() if kind.same is not None}
+def _same(kinds: Mapping[str, _Kind]) -> dict[str, tuple[type, ...]]:
+    return {name: kind.same for name, kind in kinds.items() if kind.same}
 
 
-def _decoder(cls: Any, kinds: Mapping[str, _Kind]) -> Callable[[Any], Any]:
+def _decoder(
+    cls: Any,
+    kinds: Mapping[str, _Kind],
+    makers: dict[tuple[str, ...], Callable[..., Any]],
+    skipped: frozenset[str] = frozenset(),
+) -> Callable[[Any], Any]:
     """What reads objects of the class. The same few fields stand there again and again, in the same order.
 
     For each such row of fields one function is compiled that reads them and leaves the others at their defaults.
     """
     readers = {name: kind.decode for name, kind in kinds.items()}
-    makers: dict[tuple[str, ...], Callable[..., Any]] = {}
 
     def decode(entry: Any) -> Any:
         if type(entry) is not dict:
             raise BadEventError(f"{cls.__name__} is an object")
         names = tuple(entry)
         try:
-            make = makers.get(names) or makers.setdefault(names, maker(cls, names, readers, _same(kinds)))
+            make = makers.get(names)
+            if make is None:
+                make = makers[names] = maker(cls, names, readers, _same(kinds), skipped)
             return make(*entry.values())
         except KeyError as error:
             raise BadEventError(f"{cls.__name__} has no field {error}") from None
         except (ValueError, TypeError, OverflowError) as error:
-            raise _explained(cls, readers, entry, error) from error
+            said = {name: content for name, content in entry.items() if name not in skipped}
+            raise _explained(cls, readers, said, error) from error
 
     return decode
 
@@ -194,6 +219,7 @@ def _optional(inner: _Kind) -> _Kind:
     return _Kind(
         lambda value: None if value is None else inner.encode(value),
         lambda content: None if content is None else inner.decode(content),
+        same=(*inner.same, NoneType),
     )
 
 
@@ -232,9 +258,9 @@ class _Table(dict[str, Any]):
         super().__init__()
         self._parse = parse
 
-    def __missing__(self, text: object) -> Any:
+    def __missing__(self, text: str) -> Any:
         try:
-            self[_expect(str, text)] = value = self._parse(_expect(str, text))
+            value = self[text] = self._parse(_expect(str, text))
         except IrisError as error:
             raise ValueError(error.message) from error
         return value
@@ -289,10 +315,6 @@ def _number(value: Any) -> float:
     return number
 
 
-def _token(value: Any) -> Token:
-    return parse_token(_expect(str, value))
-
-
 def _attribute(content: Any) -> AttributeValue:
     if type(content) is str:
         known: AttributeValue = _ATTRIBUTES[content]
@@ -304,14 +326,14 @@ def _attribute(content: Any) -> AttributeValue:
 
 _ATTRIBUTES = _Table(AttributeValue)  # of text: those of one worker are those of many
 _SCALARS: dict[Any, _Kind] = {
-    str: _Kind(_text, _only(str), same=str),
-    int: _Kind(_only(int), _only(int), same=int),
-    bool: _Kind(_only(bool), _only(bool), same=bool),
-    float: _Kind(_number, _number),
+    str: _Kind(_text, _only(str), same=(str,)),
+    int: _Kind(_only(int), _only(int), same=(int,)),
+    bool: _Kind(_only(bool), _only(bool), same=(bool,)),
+    float: _Kind(_number, _number, same=(float,)),
     JobId: _id(parse_job_id),
     WorkerId: _id(parse_worker_id),
     TaskId: _id(parse_task_id),
     AttemptId: _id(parse_attempt_id),
-    Token: _Kind(_token, _token),
+    Token: _Kind(parse_token, parse_token),
     AttributeValue: _Kind(lambda value: _expect(AttributeValue, value).value, _attribute),
 }

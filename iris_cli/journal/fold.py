@@ -27,14 +27,17 @@ class Fold:
         kept: list[Record] = []
         if self._until is not None:
             records = takewhile(self._is_wanted, records)
-        self.cluster = replay(self._passing(records, kept), self._start)
+        if self._told is not None:
+            records = _passing(records, kept, self._told)
+        self.cluster = replay(records, self._start)
         return tuple(kept)
 
     def _is_wanted(self, record: Record) -> bool:
         return self._until is None or record.seq <= self._until
 
-    def _passing(self, records: Iterable[Record], kept: list[Record]) -> Iterator[Record]:
-        for record in records:
-            if self._told is not None and record.seq > self._told:
-                kept.append(record)
-            yield record
+
+def _passing(records: Iterable[Record], kept: list[Record], told: int) -> Iterator[Record]:
+    for record in records:
+        if record.seq > told:
+            kept.append(record)
+        yield record

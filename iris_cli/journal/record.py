@@ -13,13 +13,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 from zlib import crc32
 
 from iris_cli import __version__
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.events import ClusterCreated, Event, LogCompacted, Transaction
+from iris_cli.core.making import maker
 from iris_cli.journal.codec import BadEventError, UnknownTypeError, decode_event, encode_event
 from iris_cli.journal.timestamps import iso_time, parse_time
 from iris_cli.journal.upgrades import upgraded
@@ -138,11 +140,14 @@ def decode_line(line: bytes, number: int = FORMAT) -> Record:
     if not is_intact(line):
         raise BadLineError("the checksum is wrong", intact=False)
     try:
-        entry = _JSON.decode(line.decode("ascii"))
+        text = line.decode("ascii")
+        entry, end = _SCAN(text, 0)
+        if end != len(text):
+            raise ValueError("there is more than one object")
         if "format" in entry:
             return _first_record(entry)
         return _record(entry if number == FORMAT else upgraded(entry, number, FORMAT))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, StopIteration) as error:
         what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
         raise BadLineError(what, intact=True) from error
 
@@ -168,11 +173,18 @@ def _first_record(entry: dict[str, Any]) -> Record:
     return replace(record, header=header)
 
 
+_USUAL = ("seq", "prev", "at", "actor", "events", "crc")
+_OWN = (*_USUAL, "program")
+
+
 def _record(entry: dict[str, Any]) -> Record:
-    seq, prev, at, actor, crc = [entry.pop(name) for name in ("seq", "prev", "at", "actor", "crc")]
-    events, program = entry.pop("events"), entry.pop("program", "")
-    if entry:
-        raise ValueError(f"unknown field {min(entry)!r:.80}")
+    program = ""
+    if tuple(entry) != _USUAL:
+        program = entry.pop("program", "")
+        entry = {name: entry.pop(name) for name in _USUAL} | entry
+        if len(entry) > len(_USUAL):
+            raise ValueError(f"unknown field {min(entry.keys() - set(_USUAL))!r:.80}")
+    seq, prev, at, actor, events, crc = entry.values()
     if type(seq) is not int or type(actor) is not str or type(program) is not str or type(events) is not list:
         raise TypeError("a field has the wrong type")
     if not _CRC.fullmatch(prev):
@@ -183,7 +195,13 @@ def _record(entry: dict[str, Any]) -> Record:
         known = tuple([event for each in events if (event := decode_event(each)) is not None])
     except UnknownTypeError as error:
         raise NewerLogError(f"the event type {error.name!r:.80} is unknown", program) from error
-    return Record(seq=seq, prev=prev, at=parse_time(at), actor=actor, events=known, crc=crc, program=program)
+    made: Record = _maker()(seq, prev, parse_time(at), actor, known, crc, program)
+    return made
+
+
+@cache
+def _maker() -> Callable[..., Any]:
+    return maker(Record, _OWN, {}, {})
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -197,4 +215,6 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not a number")
 
 
-_JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)
+_SCAN: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_refuse
+).scan_once  # type: ignore[attr-defined]  # not told of, and there in every version: `decode` without the blanks around

@@ -14,6 +14,7 @@ import pytest
 
 from iris_cli.core import lazy_dataclass
 from iris_cli.core.dataclass import dataclass
+from iris_cli.core.making import maker
 
 LIBRARIES: Any = (dataclasses, lazy_dataclass)
 OPTIONS = [
@@ -252,7 +253,7 @@ def test_what_is_made_faster_is_of_its_class_and_frozen_like_any_other() -> None
     """It was made as an object of an open twin of the class, which nobody meets."""
     cls = plain_points(lazy_dataclass, frozen=True, slots=True)
     copied = lazy_dataclass.replace(cls(x=1), x=2)
-    made = lazy_dataclass.maker(cls, ("x",), {"x": float}, {})("3")
+    made = maker(cls, ("x",), {"x": float}, {})("3")
     assert made == cls(x=3.0)
     for point in (copied, made):
         assert type(point) is cls

@@ -23,7 +23,7 @@ def _task_assigned(cluster: Cluster, event: ev.TaskAssigned, at: float, records:
     if (
         task.state is not TaskState.PENDING
         or event.attempt != len(task.attempts)
-        or any([attempt.live for attempt in task.attempts])
+        or (task.attempts and any(attempt.live for attempt in task.attempts))
     ):
         raise illegal(event, task)
     job = cluster.jobs[task.id.job]

@@ -7,12 +7,11 @@ before its end, and opens each record that it changes once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.lazy_dataclass import CLOSED, beginner, opener
+from iris_cli.core.making import CLOSED, beginner, opener
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -34,9 +33,10 @@ class Records:
         self._open.append(begun)
         return begun
 
-    def copy(self, record: object) -> Any:
+    def copy(self, record: Any) -> Any:
         """A copy to assign to, for the tables."""
-        copied = opener(type(record))(record)
+        kind: type = type(record)
+        copied = opener(kind)(record)
         self._open.append(copied)
         return copied
 
