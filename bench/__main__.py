@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import commands, gang_failure, journal, result, scheduler, ssh_fan_out, ssh_one_host
+from bench import autoscaling, commands, gang_failure, journal, result, scheduler, ssh_fan_out, ssh_one_host
 from bench.result import Row
 from bench.scale import FULL, TINY, Scale
 
 Group = Callable[[Scale], Iterator[Row]]
 
 GROUPS: tuple[tuple[frozenset[int], Group], ...] = (
+    (frozenset({0}), autoscaling.rows),
     (frozenset({1, 2, 3}), scheduler.rows),
     (frozenset({4}), commands.status_rows),
     (frozenset({5}), commands.history_rows),

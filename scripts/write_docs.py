@@ -16,11 +16,24 @@ from typer.main import get_command
 from iris_cli.cli.app import COMMANDS, SETUP_COMMANDS
 from iris_cli.cli.tree import build
 from iris_cli.core import constraints, events, job, outcome, resources, task, topology, worker
+from iris_cli.core.autoscaling import (
+    DemandEntry,
+    GroupState,
+    RoutingDecision,
+    UnmetDemand,
+    UnmetKind,
+    UnmetReason,
+    compute_demand_entries,
+    route_demand,
+)
+from iris_cli.core.capacity import Amounts
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import evolve, replay
 from iris_cli.core.invariants import breaches
 from iris_cli.core.resources import device_compatible
+from iris_cli.core.scale_group import Provider, ScaleGroup, SliceTemplate
 from iris_cli.core.scheduling import Assignment, Reason, ReasonKind, SchedulingResult, find_assignments
+from iris_cli.core.scheduling.feasibility import Shape
 from iris_cli.errors import ExitCode
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -55,9 +68,22 @@ TYPES: tuple[type, ...] = (
     Assignment,
     Reason,
     ReasonKind,
+    ScaleGroup,
+    SliceTemplate,
+    Provider,
+    GroupState,
+    DemandEntry,
+    Shape,
+    Amounts,
+    RoutingDecision,
+    UnmetDemand,
+    UnmetReason,
+    UnmetKind,
 )
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     find_assignments,
+    compute_demand_entries,
+    route_demand,
     evolve,
     replay,
     breaches,

@@ -7,20 +7,15 @@ import re
 from iris_cli.config.hosts import Inherited, free_attributes, inherit
 from iris_cli.config.job_file import duration, tpu_type
 from iris_cli.config.reading import Place, boolean, integer, matching, one_of, section, text
-from iris_cli.config.schema import Provider, ScaleGroup, SliceTemplate
 from iris_cli.config.validate import preemptible_as_template, region_and_zone
 from iris_cli.core.attributes import (
-    DEVICE_TYPE_ATTRIBUTE_KEY,
-    DEVICE_VARIANT_ATTRIBUTE_KEY,
     PREEMPTIBLE_ATTRIBUTE_KEY,
     REGION_ATTRIBUTE_KEY,
-    SCALE_GROUP_ATTRIBUTE_KEY,
-    TPU_TOPOLOGY_ATTRIBUTE_KEY,
-    TPU_VM_COUNT_ATTRIBUTE_KEY,
     ZONE_ATTRIBUTE_KEY,
     AttributeValue,
 )
 from iris_cli.core.dataclass import replace
+from iris_cli.core.scale_group import Provider, ScaleGroup, SliceTemplate, slice_attributes
 from iris_cli.core.topology import lookup
 
 # The names of slices are made of it, and Google's resource names are the strictest.
@@ -52,7 +47,8 @@ def read_scale_group(place: Place, above: Inherited) -> ScaleGroup:
         _check_place(attributes, template, entry.at("worker"))
         if template.type and lookup(template.type) is None:
             entry.at("slice_template").warn(f"TPU type {template.type} is not known")
-    return replace(group, attributes={**attributes, **_made_by(group)})
+    group = replace(group, attributes=attributes)
+    return replace(group, attributes=slice_attributes(group))
 
 
 def _template(place: Place) -> SliceTemplate:
@@ -89,15 +85,3 @@ def _check_place(attributes: dict[str, AttributeValue], template: SliceTemplate,
     region_and_zone(attributes, place.down("attributes", REGION_ATTRIBUTE_KEY))
     there = place.down("attributes", PREEMPTIBLE_ATTRIBUTE_KEY)
     preemptible_as_template(attributes, there, template_preemptible=template.preemptible)
-
-
-def _made_by(group: ScaleGroup) -> dict[str, AttributeValue]:
-    """What every worker of the group will be, for routing before there is one."""
-    known = lookup(group.template.type)
-    made = {
-        SCALE_GROUP_ATTRIBUTE_KEY: AttributeValue(group.name),
-        DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue("tpu"),
-        DEVICE_VARIANT_ATTRIBUTE_KEY: AttributeValue(group.template.type),
-        TPU_TOPOLOGY_ATTRIBUTE_KEY: AttributeValue(group.template.type),
-    }
-    return {**made, TPU_VM_COUNT_ATTRIBUTE_KEY: AttributeValue(known.vms)} if known else made

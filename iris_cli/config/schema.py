@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
 
 from iris_cli.core.attributes import AttributeValue
@@ -13,14 +12,7 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.core.job import JobRequest, ReplaceLost
 from iris_cli.core.limits import Limits
 from iris_cli.core.resources import Device
-
-
-class Provider(StrEnum):
-    """Who makes the slices of a scale group."""
-
-    GCP = "gcp"
-    LOCAL = "local"
-    MANUAL = "manual"
+from iris_cli.core.scale_group import ScaleGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,38 +41,6 @@ class HostConfig:
         attributes = sorted((key, repr(value.value)) for key, value in self.attributes.items())
         said = repr((self.connection, attributes, self.cpu, self.memory, self.device))
         return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceTemplate:
-    """The kind of slice that a scale group makes. `type` is a canonical TPU type."""
-
-    provider: Provider
-    type: str
-    project: str = ""
-    zone: str = ""
-    runtime: str = ""
-    preemptible: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleGroup:
-    """Slices that can be made on demand. A lower `priority` is tried first; `idle_timeout` in seconds.
-
-    `attributes` are those that every worker of the group will have, `env` the default environment there,
-    `setup` a command that each new VM runs once.
-    """
-
-    name: str
-    template: SliceTemplate
-    min_slices: int = 0
-    max_slices: int = 1
-    priority: int = 0
-    idle_timeout: float = 600.0
-    setup: str = ""
-    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)
-    connection: Connection = NOWHERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

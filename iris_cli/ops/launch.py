@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from iris_cli.config.schema import ScaleGroup
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, DEVICE_VARIANT_ATTRIBUTE_KEY, AttributeValue
+from iris_cli.core.constraints import AttributeValue
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobRequest, Workspace
 from iris_cli.core.lifecycle.near_misses import near_misses
 from iris_cli.core.lifecycle.submit import over, submit
+from iris_cli.core.scale_group import slice_attributes
 from iris_cli.core.scheduling import Plan
 from iris_cli.errors import WorkspaceGoneError
 from iris_cli.ops import cycle
@@ -92,12 +92,4 @@ def fleet(session: Session, cluster: Cluster) -> list[Mapping[str, AttributeValu
         for worker_id, host in session.hosts.items()
         if worker_id not in cluster.workers or not cluster.workers[worker_id].incarnation
     ]
-    return [*known, *(_of_group(group) for group in session.config.scale_groups if group.max_slices)]
-
-
-def _of_group(group: ScaleGroup) -> Mapping[str, AttributeValue]:
-    device = {
-        DEVICE_TYPE_ATTRIBUTE_KEY: AttributeValue("tpu"),
-        DEVICE_VARIANT_ATTRIBUTE_KEY: AttributeValue(group.template.type),
-    }
-    return {**device, **group.attributes}
+    return [*known, *(slice_attributes(group) for group in session.config.scale_groups if group.max_slices)]

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from iris_cli.config.load import load_cluster_config
-from iris_cli.config.schema import ClusterConfig, HostConfig, Notify, Provider, SliceTemplate
+from iris_cli.config.schema import ClusterConfig, HostConfig, Notify
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.connection import Connection
 from iris_cli.core.job import JobRequest, Priority, ReplaceLost
 from iris_cli.core.limits import Limits
 from iris_cli.core.resources import Device
+from iris_cli.core.scale_group import Provider, SliceTemplate
 from iris_cli.errors import ConfigError
 
 VALID = Path(__file__).parent / "valid" / "cluster"

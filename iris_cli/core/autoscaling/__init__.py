@@ -1,0 +1,17 @@
+"""From what waits to slices that are made or given back: demand, routing, decisions."""
+
+from iris_cli.core.autoscaling.demand import DemandEntry, compute_demand_entries
+from iris_cli.core.autoscaling.groups import GroupState
+from iris_cli.core.autoscaling.routing import RoutingDecision, UnmetDemand, route_demand
+from iris_cli.core.autoscaling.unmet import UnmetKind, UnmetReason
+
+__all__ = [
+    "DemandEntry",
+    "GroupState",
+    "RoutingDecision",
+    "UnmetDemand",
+    "UnmetKind",
+    "UnmetReason",
+    "compute_demand_entries",
+    "route_demand",
+]

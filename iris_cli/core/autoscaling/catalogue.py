@@ -1,0 +1,148 @@
+"""What scale groups offer, and which of them could serve an entry: looked up with the scheduler's own eyes.
+
+Each group stands there as one worker that it could make, in the order of the waterfall, so that a set of groups is a
+set of workers (an integer, one bit for each), and constraints mean here exactly what they mean in a cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from iris_cli.core.attributes import (
+    PREEMPTIBLE_ATTRIBUTE_KEY,
+    REGION_ATTRIBUTE_KEY,
+    TPU_NAME_ATTRIBUTE_KEY,
+    TPU_WORKER_ID_ATTRIBUTE_KEY,
+    AttributeValue,
+)
+from iris_cli.core.autoscaling.demand import DemandEntry
+from iris_cli.core.autoscaling.groups import GroupState, by_waterfall, phantom
+from iris_cli.core.autoscaling.unmet import UnmetKind
+from iris_cli.core.canonical import preemptible_constraint, region_constraint
+from iris_cli.core.capacity import Amounts
+from iris_cli.core.constraints import Constraint
+from iris_cli.core.limits import Limits
+from iris_cli.core.scheduling.capacity import mask_of
+from iris_cli.core.scheduling.feasibility import Shape
+from iris_cli.core.scheduling.fleet import Fleet
+
+
+class Criterion(NamedTuple):
+    """One thing that an entry asks for, and the groups that have it. `subject`: the key or the taint it is about."""
+
+    kind: UnmetKind
+    groups: int
+    subject: str = ""
+    constraint: Constraint | None = None
+
+
+class Catalogue:
+    """Scale groups by what they offer; a group is known by its place in the waterfall."""
+
+    def __init__(self, groups: Iterable[GroupState]) -> None:
+        self.states = by_waterfall(tuple(groups))
+        workers = [
+            phantom(state, f"~{rank:06d}", 0, state.vm_count) for rank, state in enumerate(self.states)
+        ]
+        self.fleet = Fleet(workers, 0.0, Limits(), ())
+        self.everyone = self.fleet.everyone
+        self.tiers = self._tiers()
+        self._shaped: dict[Shape, int] = {}
+        self._large_enough: dict[Amounts, int] = {}
+
+    def criteria(self, entry: DemandEntry) -> Iterator[Criterion]:
+        """What an entry asks for, one thing after the other, in the order in which a reason is looked for."""
+        device = entry.resources.device
+        yield Criterion(UnmetKind.DEVICE, self.fleet.equipped(device))
+        if entry.shape is not None:
+            yield Criterion(UnmetKind.SHAPE, self._of_shape(entry.shape))
+        if entry.required_regions is not None:
+            constraint = region_constraint(sorted(entry.required_regions))
+            groups = self.fleet.satisfying(constraint)
+            yield Criterion(UnmetKind.REGION, groups, REGION_ATTRIBUTE_KEY, constraint)
+        if entry.preemptible is not None:
+            constraint = preemptible_constraint(entry.preemptible)
+            groups = self.fleet.satisfying(constraint)
+            yield Criterion(UnmetKind.PREEMPTIBLE, groups, PREEMPTIBLE_ATTRIBUTE_KEY, constraint)
+        for constraint in entry.constraints:
+            if constraint.required:
+                kind = _KINDS.get(constraint.key, UnmetKind.CONSTRAINT)
+                about_numbers = constraint.key == TPU_WORKER_ID_ATTRIBUTE_KEY
+                groups = self._with_seats(entry) if about_numbers else self.fleet.satisfying(constraint)
+                yield Criterion(kind, groups, constraint.key, constraint)
+        yield Criterion(UnmetKind.TAINT, self.fleet.tolerating(entry.tolerations))
+        yield Criterion(UnmetKind.SIZE, self._covering(Amounts.needed(entry.resources)))
+
+    def serving(self, entry: DemandEntry) -> int:
+        """The groups whose slices would serve an entry, whether or not they may make any."""
+        found = self.everyone
+        for criterion in self.criteria(entry):
+            found &= criterion.groups
+        return found
+
+    def preferred(self, entry: DemandEntry) -> list[int]:
+        """For each preference of an entry the groups that meet it."""
+        return [self.fleet.satisfying(each) for each in entry.constraints if not each.required]
+
+    def seats(self, entry: DemandEntry, rank: int) -> tuple[int, ...]:
+        """The VMs of a slice of a group that may take a task of an entry, by their numbers there."""
+        vms = range(self.vms(entry, rank))
+        numbered = [
+            each for each in entry.constraints if each.required and each.key == TPU_WORKER_ID_ATTRIBUTE_KEY
+        ]
+        if not numbered:
+            return tuple(vms)
+        found = [{TPU_WORKER_ID_ATTRIBUTE_KEY: AttributeValue(index)} for index in vms]
+        return tuple(vm for vm in vms if all(each.matches(found[vm]) for each in numbered))
+
+    def vms(self, entry: DemandEntry, rank: int) -> int:
+        """How many VMs a slice of a group has; where nobody knows, as many as the entry asks for."""
+        return self.states[rank].vm_count or (entry.shape.size if entry.shape is not None else 1)
+
+    def values(self, key: str, groups: int) -> list[str]:
+        """What these groups have for an attribute, each value once, in the order of the waterfall."""
+        first = {
+            (those & groups) & -(those & groups): str(value)
+            for value, those in self.fleet.holders(key).items()
+            if those & groups
+        }
+        return [first[rank] for rank in sorted(first)]
+
+    def _of_shape(self, shape: Shape) -> int:
+        found = self._shaped.get(shape)
+        if found is None:
+            ranks = [rank for rank in range(len(self.states)) if self._has_shape(rank, shape)]
+            found = self._shaped[shape] = mask_of(ranks)
+        return found
+
+    def _has_shape(self, rank: int, shape: Shape) -> bool:
+        """Whether slices of a group can be the groups of a gang: a slice each, or all of them one together."""
+        vms = self.states[rank].vm_count
+        if shape.group_by != TPU_NAME_ATTRIBUTE_KEY:  # what the group declares, all of its slices share
+            there = shape.group_by in self.fleet.workers[rank].attributes
+            return there and not shape.whole and shape.groups == 1
+        return vms is None or (vms == shape.size if shape.whole else vms >= shape.size)
+
+    def _with_seats(self, entry: DemandEntry) -> int:
+        """The groups of whose slices enough VMs have a number that the entry allows."""
+        shape = entry.shape
+        least = shape.size if shape is not None and shape.group_by == TPU_NAME_ATTRIBUTE_KEY else 1
+        return mask_of([rank for rank in range(len(self.states)) if len(self.seats(entry, rank)) >= least])
+
+    def _covering(self, need: Amounts) -> int:
+        found = self._large_enough.get(need)
+        if found is None:
+            ranks = [rank for rank, state in enumerate(self.states) if state.vm_size.covers(need)]
+            found = self._large_enough[need] = mask_of(ranks)
+        return found
+
+    def _tiers(self) -> list[int]:
+        """The groups of equal priority, the lowest one first."""
+        found: dict[int, list[int]] = {}
+        for rank, state in enumerate(self.states):
+            found.setdefault(state.group.priority, []).append(rank)
+        return [mask_of(ranks) for ranks in found.values()]
+
+
+_KINDS = {REGION_ATTRIBUTE_KEY: UnmetKind.REGION, PREEMPTIBLE_ATTRIBUTE_KEY: UnmetKind.PREEMPTIBLE}

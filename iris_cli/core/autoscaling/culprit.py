@@ -1,0 +1,156 @@
+"""Who is to blame that an entry gets no slice, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from iris_cli.core.attributes import DEVICE_VARIANT_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, TAINT_KEY_PREFIX
+from iris_cli.core.autoscaling.catalogue import Catalogue, Criterion
+from iris_cli.core.autoscaling.demand import DemandEntry
+from iris_cli.core.autoscaling.groups import GroupState
+from iris_cli.core.autoscaling.unmet import UnmetKind, UnmetReason
+from iris_cli.core.capacity import Amounts
+from iris_cli.core.constraint_syntax import format_constraint
+from iris_cli.core.constraints import ConstraintOp
+from iris_cli.core.ids import clip
+from iris_cli.core.nearest import nearest
+from iris_cli.core.resources import AUTO
+from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, positions_of
+from iris_cli.core.scheduling.reasons import ReasonKind
+from iris_cli.core.scheduling.wording import amount
+from iris_cli.core.units import count
+
+_FEW = 3
+_TPU_REGIONS = (  # Google's regions with TPUs ("TPU regions and zones"), for slips of the pen
+    *("asia-east1", "asia-northeast1", "asia-south1", "asia-southeast1", "europe-west4", "us-central1"),
+    *("us-central2", "us-east1", "us-east4", "us-east5", "us-south1", "us-west1", "us-west4", "us-west8"),
+)
+_WANTED = (ConstraintOp.EQ, ConstraintOp.IN)
+
+
+def why_nobody_serves(catalogue: Catalogue, entry: DemandEntry) -> UnmetReason:
+    """The first thing that none of the groups has that have all before it."""
+    if not catalogue.states:
+        return UnmetReason(kind=UnmetKind.NO_GROUPS, text="there are no scale groups")
+    left = catalogue.everyone
+    for criterion in catalogue.criteria(entry):
+        if not left & criterion.groups:
+            words = _words(catalogue, entry, criterion, left)
+            return UnmetReason(kind=criterion.kind, text=f"{criterion.subject or criterion.kind}: {words}")
+        left &= criterion.groups
+    raise AssertionError(f"somebody serves {entry.key}")
+
+
+def capacity_reason(entry: DemandEntry, states: Sequence[GroupState]) -> UnmetReason:
+    """Groups would serve, and none of them may make as many slices now. `states` are those groups."""
+    kind = UnmetKind.BACK_OFF if any(each.backing_off for each in states) else UnmetKind.MAX_SLICES
+    return UnmetReason(kind=kind, text=f"{kind}: {few(_why_not_now(entry, each) for each in states)}")
+
+
+def _why_not_now(entry: DemandEntry, state: GroupState) -> str:
+    if state.backing_off:
+        return f"{state.name} backs off ({state.backing_off})"
+    if state.vm_count is None and state.slices:
+        return f"{state.name} waits for its first slice, to see how many VMs that has"
+    most = state.group.max_slices
+    if entry.slices > most:
+        return f"{state.name} has {count(most, 'slice')} at most, not {entry.slices}"
+    return (
+        f"{state.name} has all of its {count(most, 'slice')}"
+        if not state.room
+        else f"{state.name} may make {count(state.room, 'slice')} more"
+    )
+
+
+def _words(catalogue: Catalogue, entry: DemandEntry, criterion: Criterion, left: int) -> str:
+    match criterion.kind:
+        case UnmetKind.DEVICE:
+            return _device_words(catalogue, entry)
+        case UnmetKind.SHAPE:
+            return _shape_words(catalogue, entry, left)
+        case UnmetKind.TAINT:
+            return _taint_words(catalogue, entry, left)
+        case UnmetKind.SIZE:
+            return _size_words(catalogue, entry, left)
+    return _constraint_words(catalogue, criterion, left)
+
+
+def _device_words(catalogue: Catalogue, entry: DemandEntry) -> str:
+    device = entry.resources.device
+    made = catalogue.values(DEVICE_VARIANT_ATTRIBUTE_KEY, catalogue.everyone)
+    if device is None or device.variant == AUTO:
+        return f"wants a {device.kind if device else 'cpu'}, groups make {few(made)}"
+    return f"wants {device.variant}, groups make {few(made)}{_meant([device.variant], made)}"
+
+
+def _shape_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
+    assert entry.shape is not None
+    states = [catalogue.states[rank] for rank in positions_of(left)]
+    made = dict.fromkeys(state.vm_count for state in states)
+    sizes = few(count(vms, "VM") for vms in made if vms is not None)
+    wanted = count(entry.shape.size, "VM")
+    if entry.shape.whole:
+        return f"wants slices of {wanted}, groups make slices of {sizes}"
+    return f"wants {wanted} of one {entry.shape.group_by}, groups make slices of {sizes}"
+
+
+def _taint_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
+    taints = (
+        key.removeprefix(TAINT_KEY_PREFIX)
+        for rank in positions_of(left)
+        for key in catalogue.fleet.workers[rank].attributes
+        if key.startswith(TAINT_KEY_PREFIX) and key.removeprefix(TAINT_KEY_PREFIX) not in entry.tolerations
+    )
+    return f"does not tolerate {few(taints)}, which all groups have that serve otherwise"
+
+
+def _size_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
+    need = Amounts.needed(entry.resources)
+    sizes = [catalogue.states[rank].vm_size for rank in positions_of(left)]
+    for number, kind in enumerate(AMOUNT_KINDS):
+        most = max(size[number] for size in sizes)
+        if need[number] > most and kind is not ReasonKind.CHIPS:
+            return f"wants {amount(kind, need[number])}, the largest VM has {amount(kind, most)}"
+    wanted = " and ".join(amount(AMOUNT_KINDS[number], need[number]) for number in (0, 1))
+    return f"wants {wanted}, no VM has both"
+
+
+def _constraint_words(catalogue: Catalogue, criterion: Criterion, left: int) -> str:
+    constraint, key = criterion.constraint, criterion.subject
+    assert constraint is not None
+    have = catalogue.values(key, left)
+    there = f"groups have {few(have)}" if have else "no group has it"
+    if left != catalogue.everyone:
+        names = few(catalogue.states[rank].name for rank in positions_of(left))
+        there = (
+            f"of those that serve otherwise ({names}) {'all have ' + few(have) if len(have) == 1 else there}"
+        )
+    if constraint.op not in _WANTED:
+        return f"wants {clip(format_constraint(constraint))}, {there}"
+    wanted = [str(each) for each in constraint.operands]
+    known = catalogue.values(key, catalogue.everyone)
+    if key == REGION_ATTRIBUTE_KEY:
+        known += _TPU_REGIONS
+    return f"wants {' or '.join(clip(each) for each in wanted[:_FEW])}, {there}{_meant(wanted, known)}"
+
+
+def _meant(wanted: Iterable[str], known: Sequence[str]) -> str:
+    """`; did you mean x?`; what begins alike is meant before what is as like as that elsewhere."""
+    for word in wanted:
+        if word in known:
+            continue
+        alike = [each for each in known if each[:2].casefold() == word[:2].casefold()]
+        meant = nearest(word, alike) or nearest(word, known)
+        if meant is not None:
+            return f"; did you mean {meant}?"
+    return ""
+
+
+def few(words: Iterable[str]) -> str:
+    """The first few different ones."""
+    listed: dict[str, None] = {}
+    for word in words:
+        if len(listed) == _FEW and word not in listed:
+            return ", ".join(listed) + " and others"
+        listed[word] = None
+    return ", ".join(listed)

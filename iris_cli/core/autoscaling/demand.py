@@ -1,0 +1,155 @@
+"""Demand: what waits that no worker will ever have room for unless a slice is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from iris_cli.core.autoscaling.groups import GroupState, by_waterfall, phantoms
+from iris_cli.core.autoscaling.leftovers import Leftovers
+from iris_cli.core.canonical import contradiction_in, normalize_constraints
+from iris_cli.core.constraints import Constraint
+from iris_cli.core.dataclass import dataclass, replace
+from iris_cli.core.ids import JobId, TaskId, WorkerId
+from iris_cli.core.job import Job
+from iris_cli.core.resources import Resources
+from iris_cli.core.scheduling import SchedulingResult, find_assignments
+from iris_cli.core.scheduling.feasibility import Shape, shape_of
+from iris_cli.core.scheduling.gangs import why_malformed
+from iris_cli.core.scheduling.order import TasksByJob, by_job
+from iris_cli.core.scheduling.reasons import ReasonKind
+from iris_cli.core.scheduling.what_if import UnconfirmedStops
+from iris_cli.core.task import Task
+from iris_cli.core.worker import Worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemandEntry:
+    """Room that is missing: for one task, or for all tasks of a gang together.
+
+    `constraints` are those of the job as they are, `preemptible` and `required_regions` what they say of placement
+    (None: nothing). A gang has a `shape`, and needs `slices` that are not there yet: fewer than its shape has groups
+    where some stand idle or are coming. An entry with an `invalid_reason` can never be served.
+    """
+
+    task_ids: tuple[TaskId, ...]
+    resources: Resources = Resources()
+    shape: Shape | None = None
+    slices: int = 1
+    constraints: tuple[Constraint, ...] = ()
+    tolerations: tuple[str, ...] = ()
+    preemptible: bool | None = None
+    required_regions: frozenset[str] | None = None
+    invalid_reason: str = ""
+
+    @property
+    def key(self) -> TaskId | JobId:
+        """What the scheduler calls it: a single task by its id, a gang by that of its job."""
+        return self.task_ids[0].job if self.shape is not None else self.task_ids[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """The demand, and the workers that must stay: something goes there, or waits for more of their kind."""
+
+    entries: tuple[DemandEntry, ...]
+    needed: frozenset[WorkerId]
+
+
+def compute_demand_entries(
+    pending_tasks: Iterable[Task] | TasksByJob,
+    workers: Iterable[Worker],
+    get_job: Callable[[JobId], Job | None],
+    now: float,
+    *,
+    groups: Sequence[GroupState] = (),
+    backoff_max: float = 600.0,
+    unconfirmed_stops: UnconfirmedStops = (),
+) -> list[DemandEntry]:
+    """What a dry run of the scheduler could not place, in the order of its queue.
+
+    The booting slices of `groups` are taken for workers that are there: what merely waits for one is no demand. A
+    gang is one entry, every other task one of its own. The other arguments are those of `find_assignments`.
+    """
+    tasks = by_job(pending_tasks)
+    present = [*workers, *coming(groups)]
+    result = find_assignments(
+        tasks,
+        present,
+        without_preferences(get_job),
+        now,
+        gang_reserve_after=0.0,
+        backoff_max=backoff_max,
+        unconfirmed_stops=unconfirmed_stops,
+    )
+    return list(survey(result, present, tasks, get_job, now).entries)
+
+
+def coming(groups: Sequence[GroupState]) -> Iterator[Worker]:
+    """The workers of all booting slices, as they will be."""
+    for rank, state in enumerate(by_waterfall(groups)):
+        yield from phantoms(state, state.booting, rank=rank)
+
+
+def without_preferences(get_job: Callable[[JobId], Job | None]) -> Callable[[JobId], Job | None]:
+    """The jobs as a dry run looks at them: a preference must not send one to the slice that another one asked for."""
+
+    def plain(job_id: JobId) -> Job | None:
+        job = get_job(job_id)
+        if job is None or all(each.required for each in job.constraints):
+            return job
+        if job_id not in known:
+            known[job_id] = replace(job, constraints=tuple(each for each in job.constraints if each.required))
+        return known[job_id]
+
+    known: dict[JobId, Job] = {}
+    return plain
+
+
+def survey(
+    result: SchedulingResult,
+    workers: Sequence[Worker],
+    tasks: Mapping[JobId, list[Task]],
+    get_job: Callable[[JobId], Job | None],
+    now: float,
+) -> Survey:
+    """The demand that a dry run over these workers leaves. `tasks` are those that competed in it."""
+    leftovers = Leftovers(result, workers, now)
+    entries = []
+    for key in result.waiting:
+        job_id = key.job if isinstance(key, TaskId) else key
+        job = get_job(job_id)
+        if job is None:
+            continue
+        those = tasks[job_id] if job.is_gang else []
+        malformed = why_malformed(job, those) if job.is_gang else None
+        if malformed is not None and malformed.kind is not ReasonKind.INVALID:
+            continue  # it goes again as a whole, later
+        ids = (key,) if isinstance(key, TaskId) else tuple(task.id for task in those)
+        entry = entry_of(job, ids, malformed.text if malformed is not None else "")
+        if entry.slices > 1 and not entry.invalid_reason:
+            entry = replace(entry, slices=entry.slices - leftovers.keep_for(job, entry.slices - 1))
+        entries.append(entry)
+    return Survey(entries=tuple(entries), needed=leftovers.needed)
+
+
+def entry_of(job: Job, tasks: tuple[TaskId, ...], invalid: str = "") -> DemandEntry:
+    """What tasks of a job ask for, whether or not anybody could serve it."""
+    preemptible, regions = None, None
+    try:
+        intent = normalize_constraints(job.constraints)
+        preemptible, regions = intent.preemptible, intent.required_regions
+        invalid = invalid or contradiction_in(job.constraints)
+    except ValueError as error:
+        invalid = invalid or str(error)
+    shape = shape_of(job)
+    return DemandEntry(
+        task_ids=tasks,
+        resources=job.resources,
+        shape=shape,
+        slices=shape.groups if shape is not None else 1,
+        constraints=job.constraints,
+        tolerations=job.tolerations,
+        preemptible=preemptible,
+        required_regions=regions,
+        invalid_reason=invalid,
+    )

@@ -1,0 +1,99 @@
+"""Scale groups as they stand: what one of their slices will be, and how many more there may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from iris_cli.core.attributes import (
+    TPU_NAME_ATTRIBUTE_KEY,
+    TPU_VM_COUNT_ATTRIBUTE_KEY,
+    TPU_WORKER_ID_ATTRIBUTE_KEY,
+    AttributeValue,
+)
+from iris_cli.core.autoscaling.machines import vm_amounts
+from iris_cli.core.capacity import Amounts
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.scale_group import ScaleGroup, slice_attributes
+from iris_cli.core.topology import lookup
+from iris_cli.core.worker import Worker
+
+_PLENTY = Amounts(cpu_millis=1 << 40, memory=1 << 60, gpus=0, chips=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupState:
+    """A scale group as it stands.
+
+    `slices` counts all that there are or that are being made; of these `booting` are no workers yet. While it backs
+    off it makes none; `backing_off` says why, "" if it doesn't. `vms` and `vm` are how many VMs its slices were seen
+    to have and what each was seen to offer; None: as the type says.
+    """
+
+    group: ScaleGroup
+    slices: int = 0
+    booting: int = 0
+    backing_off: str = ""
+    vms: int | None = None
+    vm: Amounts | None = None
+
+    @property
+    def name(self) -> str:
+        return self.group.name
+
+    @property
+    def room(self) -> int:
+        """How many slices it may make now. Of a type that nobody knows there is one at first, to look at."""
+        if self.backing_off:
+            return 0
+        if self.vm_count is None:
+            return min(1, self.group.max_slices) if self.slices == 0 else 0
+        return max(0, self.group.max_slices - self.slices)
+
+    @property
+    def vm_count(self) -> int | None:
+        """How many VMs one of its slices has, as far as that is known."""
+        known = lookup(self.group.template.type)
+        return self.vms if self.vms is not None else known.vms if known else None
+
+    @property
+    def vm_size(self) -> Amounts:
+        """What a new VM has. Where nobody knows it has plenty: the first one will show."""
+        return self.vm or vm_amounts(self.group.template.type) or _PLENTY
+
+
+def by_waterfall(groups: Iterable[GroupState]) -> list[GroupState]:
+    """The groups in the order in which they are tried: by priority, then by name."""
+    return sorted(groups, key=lambda each: (each.group.priority, each.name))
+
+
+def phantoms(state: GroupState, slices: int, *, rank: int = 0) -> Iterator[Worker]:
+    """The workers of slices that are still to come.
+
+    They sort behind all that there are, and among themselves by `rank`, so that a dry run gives to each group what
+    routing asked it for.
+    """
+    vms = state.vm_count or 1
+    for number in range(slices):
+        for index in range(vms):
+            yield phantom(state, f"~{rank:06d}-{number:06d}", index, vms)
+
+
+def phantom(state: GroupState, slice_name: str, index: int, vms: int | None) -> Worker:
+    """One worker of a slice that isn't there."""
+    size = state.vm_size
+    attributes = {
+        **slice_attributes(state.group),
+        TPU_NAME_ATTRIBUTE_KEY: AttributeValue(slice_name),
+        TPU_WORKER_ID_ATTRIBUTE_KEY: AttributeValue(index),
+    }
+    if vms is not None:
+        attributes[TPU_VM_COUNT_ATTRIBUTE_KEY] = AttributeValue(vms)
+    return Worker(
+        id=WorkerId(f"{slice_name}-{index:06d}"),
+        attributes=attributes,
+        cpu=size.cpu_millis / 1000,
+        memory=size.memory,
+        chips=1,
+        gpus=size.gpus,
+    )

@@ -1,0 +1,80 @@
+"""Scale groups: slices that can be made on demand, as the configuration describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from iris_cli.core.attributes import (
+    DEVICE_TYPE_ATTRIBUTE_KEY,
+    DEVICE_VARIANT_ATTRIBUTE_KEY,
+    PREEMPTIBLE_ATTRIBUTE_KEY,
+    REGION_ATTRIBUTE_KEY,
+    SCALE_GROUP_ATTRIBUTE_KEY,
+    TPU_TOPOLOGY_ATTRIBUTE_KEY,
+    TPU_VM_COUNT_ATTRIBUTE_KEY,
+    ZONE_ATTRIBUTE_KEY,
+    AttributeValue,
+    region_of_zone,
+)
+from iris_cli.core.connection import NOWHERE, Connection
+from iris_cli.core.dataclass import dataclass, field
+from iris_cli.core.topology import lookup
+
+
+class Provider(StrEnum):
+    """Who makes the slices of a scale group."""
+
+    GCP = "gcp"
+    LOCAL = "local"
+    MANUAL = "manual"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceTemplate:
+    """The kind of slice that a scale group makes. `type` is a canonical TPU type."""
+
+    provider: Provider
+    type: str
+    project: str = ""
+    zone: str = ""
+    runtime: str = ""
+    preemptible: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleGroup:
+    """Slices that can be made on demand. A lower `priority` is tried first; `idle_timeout` in seconds.
+
+    `attributes` are what the configuration says of its workers (all there is to know: `slice_attributes`), `env`
+    the default environment there, `setup` a command that each new VM runs once.
+    """
+
+    name: str
+    template: SliceTemplate
+    min_slices: int = 0
+    max_slices: int = 1
+    priority: int = 0
+    idle_timeout: float = 600.0
+    setup: str = ""
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    connection: Connection = NOWHERE
+
+
+def slice_attributes(group: ScaleGroup) -> dict[str, AttributeValue]:
+    """What every worker of the group's slices will be. What the group declares wins."""
+    template = group.template
+    known = lookup(template.type)
+    found = {
+        SCALE_GROUP_ATTRIBUTE_KEY: group.name,
+        DEVICE_TYPE_ATTRIBUTE_KEY: "tpu",
+        DEVICE_VARIANT_ATTRIBUTE_KEY: template.type,
+        TPU_TOPOLOGY_ATTRIBUTE_KEY: template.type,
+        TPU_VM_COUNT_ATTRIBUTE_KEY: known.vms if known else None,
+        PREEMPTIBLE_ATTRIBUTE_KEY: template.preemptible,
+        ZONE_ATTRIBUTE_KEY: template.zone,
+        REGION_ATTRIBUTE_KEY: region_of_zone(template.zone),
+    }
+    made = {key: AttributeValue(value) for key, value in found.items() if value not in (None, "")}
+    return {**made, **group.attributes}
