@@ -41,9 +41,8 @@ GroupBy = Annotated[
 ]
 Env = Annotated[Texts, _option("--env", "-e", text="NAME=VALUE, or NAME to take it from here.")]
 EnvFile = Annotated[Path | None, _option("--env-file", text="File of NAME=VALUE lines.")]
-Secret = Annotated[Texts, _option("--secret", text="NAME of a variable, read from here at dispatch only.")]
-Workdir = Annotated[
-    Path | None, _option("--workdir", text="Directory to ship: what git doesn't ignore, less .irisignore.")
+Secret = Annotated[
+    Texts, _option("--secret", text="NAME of a variable, or NAME=@FILE: read at each start only.")
 ]
 Setup = Annotated[str | None, _option("--setup", text="Shell command to run before the task.")]
 Preset = Annotated[str | None, _option("--env-preset", text="Variables for jax, torchrun or slurm programs.")]
@@ -67,6 +66,16 @@ ReplaceLost = Annotated[
 ]
 Label = Annotated[Texts, _option("--label", text="NAME=VALUE, to find the job by.")]
 After = Annotated[Texts, _option("--after", text="Start when this job has succeeded.")]
+Ports = Annotated[
+    Texts, _option("--ports", text="Names of ports, such as http,metrics: IRIS_PORT_HTTP has a free number.")
+]
+Signal = Annotated[
+    str | None, _option("--signal", text="USR1@120: this signal, 120 s before the time limit.")
+]
+Array = Annotated[
+    str | None, _option("--array", text="A task for each index: 0-9,20 or 0-99%4, four at a time.")
+]
+EachLine = Annotated[Path | None, _option("--each-line", text="A task for each line of this file.")]
 Force = Annotated[bool, typer.Option("--force", help="Queue it even if no worker could run it now.")]
 
 _AS_THEY_ARE = (
@@ -78,6 +87,8 @@ _AS_THEY_ARE = (
     "slices",
     "group_by",
     "setup",
+    "signal",
+    "array",
     "max_retries_failure",
     "max_retries_preemption",
     "max_task_failures",
@@ -99,13 +110,14 @@ def request(options: Mapping[str, Any], command: tuple[str, ...]) -> JobRequest:
         constraints=_constraints(options),
         tolerate=_tuple(options["tolerate"]),
         env=_environment(options["env"], options["env_file"] and Path(options["env_file"])),
-        secrets=_tuple(options["secret"]),
-        workdir=None if options["workdir"] is None else str(options["workdir"]),
+        secrets=_secrets(options["secret"]),
         env_preset=_read(_one_of(EnvPreset), options, "env_preset"),
         priority=_read(_one_of(Priority), options, "priority"),
         replace_lost=_read(_one_of(Policy), options, "replace_lost"),
         labels=_pairs("--label", options["label"]),
         after=_tuple(options["after"]),
+        ports=_tuple([name for words in options["ports"] or () for name in words.split(",")]),
+        each_line=_lines(options["each_line"]),
         force=options["force"] or None,
         **fields,
     )
@@ -153,6 +165,23 @@ def _pairs(option: str, texts: Texts) -> dict[str, str] | None:
             raise UsageError(f"{option} {text[:80]!r} is not NAME=VALUE")
         pairs[name] = value
     return pairs
+
+
+def _secrets(texts: Texts) -> tuple[str, ...] | None:
+    from iris_cli.core.variables import secret_source
+
+    sources = map(secret_source, texts or ())
+    return _tuple(
+        [f"{name}=@{Path(file).expanduser().absolute()}" if file else name for name, file in sources]
+    )
+
+
+def _lines(file: Path | None) -> tuple[str, ...] | None:
+    if file is None:
+        return None
+    from iris_cli.config.lines_file import read_lines
+
+    return read_lines(file)
 
 
 def _environment(texts: Texts, file: Path | None) -> dict[str, str] | None:

@@ -23,9 +23,11 @@ _EXAMPLES = """Examples:
 
   iris launch --cpu 4 --memory 8GiB --replicas 10 -- ./shard.sh
 
-  iris launch --workdir . --setup "pip install -r requirements.txt" -- python3 train.py
-
   iris launch job.yaml --name second-try
+
+  iris launch --each-line inputs.txt -- sh -c './convert.sh "$IRIS_EACH_LINE"'
+
+  iris launch --array 0-99%8 --timeout 2h --signal USR1@120 -- ./simulate
 """
 _COMMAND = "iris.command"
 
@@ -66,7 +68,6 @@ def launch(
     env: job.Env = None,
     env_file: job.EnvFile = None,
     secret: job.Secret = None,
-    workdir: job.Workdir = None,
     setup: job.Setup = None,
     env_preset: job.Preset = None,
     priority: job.PriorityName = None,
@@ -81,6 +82,10 @@ def launch(
     replace_lost: job.ReplaceLost = None,
     label: job.Label = None,
     after: job.After = None,
+    ports: job.Ports = None,
+    signal: job.Signal = None,
+    array: job.Array = None,
+    each_line: job.EachLine = None,
     force: job.Force = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be placed where.")] = False,
     no_schedule: Annotated[bool, typer.Option("--no-schedule", help="Submit only.")] = False,
@@ -146,10 +151,9 @@ def _stay(iris: Context, session: Session, job_id: JobId, *, wait: bool, follow:
 
 
 def _show_plan(iris: Context, wanted: JobRequest) -> int:
-    from iris_cli.ops.launch import dry_run, shipped
+    from iris_cli.ops.launch import dry_run
     from iris_cli.render import plans
 
-    session = iris.session("iris launch --dry-run")
-    made, cluster, job_id = dry_run(session, wanted)
-    plans.show_plan(iris.output, made, cluster, job_id, shipped=shipped(session, wanted))
+    made, cluster, job_id = dry_run(iris.session("iris launch --dry-run"), wanted)
+    plans.show_plan(iris.output, made, cluster, job_id)
     return ExitCode.OK

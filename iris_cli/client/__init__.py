@@ -2,6 +2,7 @@
 
 from iris_cli.client.iris_client import IrisClient, Job, WaitTimeoutError
 from iris_cli.client.job_info import JobInfo, get_job_info
+from iris_cli.client.mailbox import UnansweredError
 from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
 from iris_cli.core.constraints import Constraint, ConstraintOp
 from iris_cli.core.job import JobState
@@ -21,6 +22,7 @@ __all__ = [
     "LogLine",
     "TaskState",
     "TaskStatus",
+    "UnansweredError",
     "WaitTimeoutError",
     "get_job_info",
 ]

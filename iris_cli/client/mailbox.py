@@ -53,7 +53,7 @@ class Mailbox:
         name = self.put(request, request_id)
         answer = self.wait(name, timeout)
         if answer is None:
-            raise _unanswered(name, timeout)
+            raise unanswered(timeout, name)
         self.drop(name, keep_answer=request_id is not None)
         return result_of(answer)
 
@@ -145,10 +145,12 @@ def _checked(text: str) -> RequestId:
     return RequestId(text)
 
 
-def _unanswered(name: RequestId, timeout: float | None) -> UnansweredError:
+def unanswered(timeout: float | None, name: str = "") -> UnansweredError:
+    """After so many seconds in which nobody polled."""
     return UnansweredError(
         f"no answer for {format_duration(timeout or 0)}: does nobody poll this cluster?",
-        hint="start `iris watch`, or cron, on the operator's machine; the request waits for it",
+        hint="start `iris watch`, or cron, on the operator's machine"
+        + ("; the request waits for it" if name else ""),
         request_id=name,
     )
 

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from iris_cli.client.mailbox import Mailbox, result_of
-from iris_cli.client.port import LogQuery, Sink
+from iris_cli.client.mailbox import Mailbox, result_of, unanswered
+from iris_cli.client.pieces import Cursor, Followed
+from iris_cli.client.port import BOTH, LogQuery, Sink
 from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
-from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.ids import JobId, WorkerId, parse_task_id
 from iris_cli.core.job import JobRequest, JobState
 from iris_cli.core.requests import (
+    LONGEST_LOG_PIECE,
     Cancel,
     Endpoints,
     RegisterEndpoint,
     RemoveEndpoint,
+    Request,
     Status,
     Submit,
     Wait,
 )
 from iris_cli.core.task import TaskState
+from iris_cli.errors import NotFoundError
+
+_FARTHEST = 4 << 20  # bytes to go back for the last lines of a log
+_PAUSE = 0.5  # seconds between two turns of following
 
 
 class Outbox:
@@ -39,17 +48,79 @@ class Outbox:
     def wait(
         self, job: str, timeout: float | None, follow: Sequence[int] | None, sink: Sink
     ) -> JobState | None:
+        until = None if timeout is None else time.monotonic() + timeout
         if follow is not None:
-            raise NotImplementedError(sink)
-        name = self._mail.put(Wait(job=JobId(job)))
+            return self._follow(JobId(job), until, follow, sink)
+        answer = self._ask(Wait(job=JobId(job)), until)
+        return None if answer is None else job_status(answer).state
+
+    def _ask(self, request: Request, until: float | None) -> Mapping[str, Any] | None:
+        """The result of a request that changes nothing; None if the monotonic time `until` comes first."""
+        name = self._mail.put(request)
         try:
-            answer = self._mail.wait(name, timeout)
+            answer = self._mail.wait(name, _left(until))
         finally:
             self._mail.drop(name)
-        return None if answer is None else job_status(result_of(answer)).state
+        return None if answer is None else result_of(answer)
+
+    def _follow(self, job: JobId, until: float | None, ranks: Sequence[int], sink: Sink) -> JobState | None:
+        """Turns of two steps: how the job stands, then what its tasks have written. So the last turn reads all."""
+        followed: list[Followed] | None = None
+        while True:
+            answer = self._ask(Status(job=job), until)
+            if answer is None:
+                return None
+            status = job_status(answer)
+            if followed is None:
+                followed = [Followed(self._mail, task.id, BOTH) for task in _chosen(status, ranks)]
+            for each in followed:
+                each.ask(status.tasks[parse_task_id(each.task).index])
+            if not self._take(followed, until, sink):
+                return None
+            if status.state.terminal and all(each.done for each in followed):
+                return status.state
+            time.sleep(min(_PAUSE, _PAUSE if until is None else max(0.0, until - time.monotonic())))
+
+    def _take(self, followed: Sequence[Followed], until: float | None, sink: Sink) -> bool:
+        try:
+            return all(each.take(until, sink) for each in followed)
+        finally:
+            for each in followed:
+                each.forget()
 
     def logs(self, what: str, query: LogQuery) -> list[LogLine]:
-        raise NotImplementedError(what, query)
+        task = parse_task_id(what)
+        attempt = query.attempt
+        if attempt is None:
+            attempt = self.status(task.job).tasks[task.index].attempt
+        if attempt is None:
+            return []
+        found: list[LogLine] = []
+        for stream in query.streams:
+            found += self._read(Cursor(self._mail, what, attempt, stream), query.tail)
+        return found
+
+    def _read(self, cursor: Cursor, tail: int | None) -> list[LogLine]:
+        """The last so many lines, or all: of long files the end alone, if that is enough."""
+        lines: list[LogLine] = []
+        if tail is not None:
+            cursor.offset = -LONGEST_LOG_PIECE
+            lines = self._turn(cursor)
+            if cursor.began and len(lines) <= tail:
+                cursor, lines = cursor.anew(max(0, cursor.size - _FARTHEST)), []
+        while not cursor.at_end:
+            lines += self._turn(cursor)
+        lines = [*lines, *cursor.rest()][1 if cursor.began else 0 :]
+        return lines if tail is None else lines[-tail or sys.maxsize :]
+
+    def _turn(self, cursor: Cursor) -> list[LogLine]:
+        cursor.ask()
+        found = cursor.take(None if self._patience is None else time.monotonic() + self._patience)
+        if found is None:
+            raise unanswered(self._patience)
+        if cursor.refused is not None:
+            raise cursor.refused
+        return found
 
     def cancel(self, job: str, reason: str) -> bool:
         return bool(self._mail.ask(Cancel(job=JobId(job), reason=reason), self._patience)["cancelled"])
@@ -66,6 +137,19 @@ class Outbox:
 
     def close(self) -> None:
         """Nothing is kept open."""
+
+
+def _left(until: float | None) -> float | None:
+    return None if until is None else max(0.0, until - time.monotonic())
+
+
+def _chosen(status: JobStatus, ranks: Sequence[int]) -> Sequence[TaskStatus]:
+    unknown = [rank for rank in ranks if rank >= len(status.tasks)]
+    if unknown:
+        raise NotFoundError(
+            f"{status.id} has no rank {unknown[0]}", hint=f"its ranks are 0 to {len(status.tasks) - 1}"
+        )
+    return [status.tasks[rank] for rank in ranks] if ranks else status.tasks
 
 
 def job_status(said: Mapping[str, Any]) -> JobStatus:

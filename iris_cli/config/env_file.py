@@ -7,31 +7,19 @@ from pathlib import Path
 
 from iris_cli.config.problems import Report
 from iris_cli.config.reading import Place, mapping_of, written
-from iris_cli.core.ids import clip
+from iris_cli.core.variables import check_variable
 from iris_cli.errors import UsageError
 
 MOST_BYTES = 1 << 20
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LINE = re.compile(r"(?:export\s+)?(?P<name>[^=\s]+)\s*=\s*(?P<value>.*)")
-
-
-def check_env_name(name: str) -> None:
-    """Raises UsageError for what can't be, or may not be, the name of a variable."""
-    if _NAME.fullmatch(name) is None:
-        raise UsageError(
-            f"{clip(name)!r} can't be the name of an environment variable",
-            hint="use letters, digits and '_', not beginning with a digit",
-        )
-    if name.startswith("IRIS_"):
-        raise UsageError(f"{clip(name)} is set by iris itself", hint="choose a name without IRIS_ in front")
 
 
 def env(place: Place) -> dict[str, str]:
     """A mapping of variables. Numbers and booleans are taken as they are written."""
     for name, entry in place.entries().items():
         try:
-            check_env_name(name)
+            check_variable(name)
         except UsageError as error:
             entry.problem(error.message, error.hint)
     return mapping_of(written)(place)
@@ -51,7 +39,7 @@ def read_env_file(path: Path) -> dict[str, str]:
         try:
             if match is None:
                 raise UsageError("not a variable", hint="write NAME=value")
-            check_env_name(match["name"])
+            check_variable(match["name"])
         except UsageError as error:
             report.add(number, "", error.message, error.hint)
         else:

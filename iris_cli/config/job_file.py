@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from iris_cli.config.env_file import check_env_name, env, read_env_file
+from iris_cli.config.env_file import env, read_env_file
+from iris_cli.config.lines_file import read_lines
 from iris_cli.config.problems import Report
 from iris_cli.config.reading import (
     Place,
@@ -25,17 +26,20 @@ from iris_cli.config.reading import (
     written,
 )
 from iris_cli.config.yaml_source import read_yaml
+from iris_cli.core.array import parse_array
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.constraint_types import Constraint, ConstraintMode
 from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import parse_job_id
 from iris_cli.core.job import EnvPreset, JobRequest, Priority, ReplaceLost
 from iris_cli.core.resources import AUTO, Device, Resources
+from iris_cli.core.signals import parse_early_signal
 from iris_cli.core.topology import canonical_type
 from iris_cli.core.units import parse_duration, parse_memory
+from iris_cli.core.variables import secret_source
 from iris_cli.errors import ConfigError, UsageError
 
-NOT_YET = ("ports", "signal", "array", "each_line")
+NOT_YET = ("workdir",)
 """Keys of the format that jobs have no place for yet."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -114,24 +118,30 @@ def _constraint(place: Place) -> Constraint:
     return parse_constraint(written(place))
 
 
-def _env_name(place: Place) -> str:
-    name = text(place)
-    check_env_name(name)
-    return name
+def _secret(place: Place) -> str:
+    """`NAME` or `NAME=@FILE`; a relative name starts at the job file, and becomes an absolute one."""
+    name, file = secret_source(text(place))
+    return f"{name}=@{place.report.file.absolute().parent / Path(file).expanduser()}" if file else name
 
 
 def _tpu_or_auto(place: Place) -> str:
     return AUTO if place.node.value == AUTO else tpu_type(place)
 
 
+def _checked(parse: Callable[[str], object], words: str) -> str:
+    """The words as they are, if they mean something."""
+    parse(words)
+    return words
+
+
+def _each_line(place: Place) -> tuple[str, ...]:
+    """The lines of a file; a relative name starts at the job file."""
+    return read_lines(place.report.file.parent / Path(text(place)).expanduser())
+
+
 def _group_by(place: Place) -> str:
     with section(place) as coscheduling:
         return coscheduling.need("group_by", text, "")
-
-
-def _workdir(place: Place) -> str:
-    """A directory; a relative one starts at the job file."""
-    return str(place.report.file.parent / Path(text(place)).expanduser())
 
 
 _READERS: Mapping[str, Callable[[Place], Any]] = {
@@ -145,8 +155,7 @@ _READERS: Mapping[str, Callable[[Place], Any]] = {
     "constraints": list_of(_constraint),
     "tolerate": list_of(matching(_NAME, "the name of a taint")),
     "env": env,
-    "secrets": list_of(_env_name),
-    "workdir": _workdir,
+    "secrets": list_of(_secret),
     "setup": text,
     "env_preset": one_of(EnvPreset),
     "priority": one_of(Priority),
@@ -161,6 +170,9 @@ _READERS: Mapping[str, Callable[[Place], Any]] = {
     "replace_lost": one_of(ReplaceLost),
     "labels": mapping_of(written),
     "after": list_of(lambda place: str(parse_job_id(written(place)))),
+    "ports": list_of(written),
+    "signal": lambda place: _checked(parse_early_signal, written(place)),
+    "array": lambda place: _checked(parse_array, written(place)),
     "force": boolean,
 }
 
@@ -182,13 +194,14 @@ def job_request(place: Place) -> JobRequest:
         preferred = job.get("prefer", list_of(_constraint))
         group_by = job.get("coscheduling", _group_by)
         env_files = job.get("env_file", _env_files)
+        each_line = job.get("each_line", _each_line)
         _refuse_known(job)
     if preferred is not None:
         preferred = tuple(replace(each, mode=ConstraintMode.PREFERRED) for each in preferred)
         request = replace(request, constraints=(*(request.constraints or ()), *preferred))
     if env_files is not None:
         request = replace(request, env={**env_files, **(request.env or {})})
-    return replace(request, command=command or script, group_by=group_by)
+    return replace(request, command=command or script, group_by=group_by, each_line=each_line)
 
 
 def _env_files(place: Place) -> dict[str, str]:

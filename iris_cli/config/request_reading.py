@@ -14,7 +14,17 @@ from typing import Any
 
 from iris_cli.config.job_file import job_request
 from iris_cli.config.problems import Report
-from iris_cli.config.reading import Place, Section, integer, mapping_of, matching, section, word_of, written
+from iris_cli.config.reading import (
+    Place,
+    Section,
+    integer,
+    list_of,
+    mapping_of,
+    matching,
+    section,
+    word_of,
+    written,
+)
 from iris_cli.config.yaml_source import Node
 from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import JobId, TaskId, clip, parse_job_id, parse_task_id
@@ -186,11 +196,19 @@ def _job(place: Place) -> JobRequest:
             found.problem("can't be asked for from inside a task", _ELSEWHERE[key])
         else:
             found.problem("unknown key", did_you_mean(clip(key), FIELDS))
+    if "secrets" in known:
+        place.down("secrets").read(list_of(_own_secret))
     no_setup = "setup" in known and known["setup"].value == ""
     if no_setup:
         del known["setup"]
     request = job_request(replace(place, node=replace(place.node, value=known)))
     return replace(request, setup="") if no_setup else request
+
+
+def _own_secret(place: Place) -> None:
+    """A file would be one of the operator's machine."""
+    if "=" in written(place):
+        raise UsageError("a secret is asked for by its name alone")
 
 
 _ELSEWHERE = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from iris_cli.core.dataclass import dataclass, field
+from iris_cli.core.endpoints import Announced, Endpoint
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.outputs import Outputs
@@ -34,6 +35,7 @@ class Cluster:
     ghosts: dict[WorkerId, tuple[Ghost, ...]] = field(default_factory=dict)
     outputs: dict[WorkerId, Outputs] = field(default_factory=dict)
     children: dict[JobId, tuple[JobId, ...]] = field(default_factory=dict)  # the direct ones, by their parent
+    endpoints: dict[AttemptId, Announced] = field(default_factory=dict)  # of live attempts that have some
     past: Past | None = field(default=None, compare=False, repr=False)
 
     def copy(self) -> Cluster:
@@ -48,6 +50,7 @@ class Cluster:
             ghosts=self.ghosts.copy(),
             outputs=self.outputs.copy(),
             children=self.children.copy(),
+            endpoints=self.endpoints.copy(),
             past=self.past,
         )
 
@@ -102,6 +105,20 @@ class Cluster:
             for task in self.tasks_of(job)
             for attempt in task.attempts[-1:]
             if attempt.live
+        ]
+
+    def endpoints_of(self, job: JobId) -> list[tuple[AttemptId, Endpoint]]:
+        """What the tasks of a job have made known, by task index and name."""
+        found = (
+            ((attempt_id, self.endpoints.get(attempt_id)) for attempt_id, _ in self.live_of(job))
+            if self.endpoints
+            else ()
+        )
+        return [
+            (attempt_id, endpoint)
+            for attempt_id, announced in found
+            if announced is not None
+            for endpoint in sorted(announced.endpoints, key=lambda each: each.name)
         ]
 
     def children_of(self, job: JobId) -> list[Job]:

@@ -13,8 +13,8 @@ from typing import ClassVar
 from iris_cli.core.connection import Connection
 from iris_cli.core.constraints import AttributeValue
 from iris_cli.core.dataclass import dataclass, field
-from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
-from iris_cli.core.job import Job
+from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId
+from iris_cli.core.job import Job, Origin
 from iris_cli.core.making import CLOSED
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.task import TaskState
@@ -188,7 +188,18 @@ class WorkerForgotten(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted(Event):
+    """`origin`: the attempt and the request of it that this was, for a child job submitted from inside a task."""
+
     job: Job
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobAdopted(Event):
+    """A later attempt of its parent submitted the same job again, without a name: this is the one it means."""
+
+    job: JobId
+    origin: Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +242,7 @@ class TaskAssigned(AttemptEvent):
     token: Token
     gpus: tuple[int, ...] = ()
     chosen: str = ""
+    ports: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,6 +331,24 @@ class AttemptStopped(AttemptEvent):
 
     exit_code: int | None = None
     log_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointRegistered(AttemptEvent):
+    """The task made a port of its own known under a name, by that request; until its attempt ends."""
+
+    name: str
+    port: int
+    request: RequestId
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointRemoved(AttemptEvent):
+    """The task took one back. What the end of the attempt takes back is no event of its own."""
+
+    name: str
+    request: RequestId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,15 @@ JobId = NewType("JobId", str)
 WorkerId = NewType("WorkerId", str)
 Token = NewType("Token", str)
 """The launch token of one attempt: 128 random bits, 32 hexadecimal digits."""
+RequestId = NewType("RequestId", str)
+"""What a task asked for from inside, by the name of the file in its outbox."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _RESERVED = re.compile(r"(task|attempt)-\d+")
 _TASK = re.compile(r"(?P<job>.+)/task-(?P<index>0|[1-9]\d{0,8})")
 _ATTEMPT = re.compile(r"(?P<task>.+)/attempt-(?P<number>0|[1-9]\d{0,8})")
 _TOKEN = re.compile(r"[0-9a-f]{32}")
+_REQUEST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
 class TaskId(NamedTuple):
@@ -97,6 +100,18 @@ def parse_token(text: str) -> Token:
     if _TOKEN.fullmatch(text) is None:
         raise ValueError("a launch token is 32 hexadecimal digits")
     return Token(text)
+
+
+def is_request_id(text: str) -> bool:
+    """Whether a file of that name in an outbox is a request. Those that are being written begin with a dot."""
+    return _REQUEST.fullmatch(text) is not None
+
+
+def parse_request_id(text: str) -> RequestId:
+    """Check the id of a request. Raises ValueError."""
+    if not is_request_id(text):
+        raise ValueError("a request is named by 1 to 64 letters, digits, '.', '_' and '-', no '.' first")
+    return RequestId(text)
 
 
 def parent_of(job: JobId) -> JobId | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraints import TPU_VM_COUNT_ATTRIBUTE_KEY, AttributeValue
-from iris_cli.core.ids import AttemptId, WorkerId
+from iris_cli.core.ids import AttemptId, JobId, WorkerId, parent_of
 from iris_cli.core.job import Job
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
@@ -34,6 +34,8 @@ def breaches(cluster: Cluster) -> list[str]:
         *_tokens(cluster),
         *_ghosts(cluster),
         *_outputs(cluster),
+        *_family(cluster),
+        *_endpoints(cluster),
         *(breach for task in cluster.tasks.values() for breach in _task(cluster, task)),
         *(breach for job in cluster.jobs.values() for breach in _job(cluster, job)),
     ]
@@ -84,6 +86,48 @@ def _outputs(cluster: Cluster) -> Iterator[str]:
                 yield f"{worker}: its output of {attempt_id} is not to be removed"
             elif attempt.reaped_at is not None:
                 yield f"{worker}: its output of {attempt_id} was removed already"
+
+
+def _family(cluster: Cluster) -> Iterator[str]:
+    """A child job has a parent that was there first, was submitted by one of its attempts, and ends with it."""
+    children: dict[JobId, list[JobId]] = {}
+    for job in cluster.jobs.values():
+        parent = parent_of(job.id)
+        if parent is None or parent not in cluster.jobs:
+            yield from [f"{job.id}: has no parent"] * (parent is not None or job.origin is not None)
+            continue
+        children.setdefault(parent, []).append(job.id)
+        if cluster.jobs[parent].order > job.order:
+            yield f"{job.id}: was there before its parent"
+        if job.end is None and cluster.jobs[parent].end is not None:
+            yield f"{job.id}: goes on, and its parent has ended"
+        for origin in filter(None, (job.origin, job.adopted)):
+            task = cluster.tasks.get(origin.attempt.task)
+            if task is None or task.job != parent or origin.attempt.number >= len(task.attempts):
+                yield f"{job.id}: was submitted by {origin.attempt}, which is no attempt of its parent"
+    if cluster.children and children != {parent: [*known] for parent, known in cluster.children.items()}:
+        yield "the children of jobs are not those that name them as parents"
+    yield from _requests(cluster)
+
+
+def _requests(cluster: Cluster) -> Iterator[str]:
+    """What a task asked for once is one job."""
+    origins = [origin for job in cluster.jobs.values() for origin in (job.origin, job.adopted) if origin]
+    for (attempt, request), count in Counter((each.attempt, each.request) for each in origins).items():
+        if count > 1:
+            yield f"{attempt}: its request {request} submitted {count} jobs"
+
+
+def _endpoints(cluster: Cluster) -> Iterator[str]:
+    """Only what lives has any, and none under the same name."""
+    for attempt_id, announced in cluster.endpoints.items():
+        task = cluster.tasks.get(attempt_id.task)
+        live = task is not None and attempt_id.number < len(task.attempts)
+        if task is None or not live or not task.attempts[attempt_id.number].live:
+            yield f"{attempt_id}: has endpoints, and doesn't live"
+        for what in (announced.names, announced.requests):
+            if len(set(what)) != len(what):
+                yield f"{attempt_id}: one of its endpoints, or of the requests for them, counts twice"
 
 
 def _over_committed(worker: Worker) -> Iterator[str]:

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
 
+from iris_cli.core.array import indexes_of
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.dataclass import dataclass, field
-from iris_cli.core.ids import JobId, TaskId
+from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId
 from iris_cli.core.outcome import End
 from iris_cli.core.resources import Resources
+from iris_cli.core.signals import EarlySignal
 
 
 class JobState(StrEnum):
@@ -90,7 +92,35 @@ class Workspace:
             raise ValueError("a workspace holds no less than nothing")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """The lines of a file, one for each task. They are kept in the state directory, under their SHA-256.
+
+    `count` is how many they are; all of them together, each with a line end, take `size` bytes. Raises ValueError.
+    """
+
+    hash: str
+    count: int
+    size: int
+
+    def __post_init__(self) -> None:
+        if _SHA256.fullmatch(self.hash) is None or self.count < 1 or self.size < self.count:
+            raise ValueError("lines have a SHA-256 of 64 hexadecimal digits, and there is at least one")
+
+
 _SHA256 = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who submitted a job from inside a task: the attempt, and the id of its request.
+
+    `digest` tells apart what was asked for, but for the name: the same again is the same job.
+    """
+
+    attempt: AttemptId
+    request: RequestId
+    digest: str = ""
 
 
 class _Signed:
@@ -117,7 +147,8 @@ class Job(_Signed):
     tolerations: tuple[str, ...] = ()
     coscheduling: CoschedulingConfig | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    secrets: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()  # names of variables; their values are nowhere
+    secret_files: Mapping[str, str] = field(default_factory=dict)  # where those of some of them are read from
     workspace: Workspace | None = None
     setup: str = ""
     env_preset: EnvPreset | None = None
@@ -134,8 +165,15 @@ class Job(_Signed):
     replace_lost: ReplaceLost | None = None  # None: as its worker's configuration says
     labels: Mapping[str, str] = field(default_factory=dict)
     after: tuple[JobId, ...] = ()
+    ports: tuple[str, ...] = ()  # names: each task gets a number for each, of its own on its host
+    signal: EarlySignal | None = None
+    array: str = ""  # the indexes of its tasks, in order: `0-9,20`
+    max_running: int = 0  # how many of its tasks may run at a time; 0: all
+    each_line: Lines | None = None
     submitted_at: float = 0.0
 
+    origin: Origin | None = None  # None: the operator submitted it
+    adopted: Origin | None = None  # the last later attempt of its parent that submitted the same again
     order: int = 0  # position in the log among all jobs: breaks ties of `submitted_at`
     cancelled: bool = False
     rounds: int = 0  # placements of the gang so far; the present round is `rounds - 1`
@@ -174,6 +212,13 @@ class Job(_Signed):
         return self.coscheduling is not None
 
     @property
+    def indexes(self) -> tuple[int, ...]:
+        """Of an array: which index each of its tasks has; empty for other jobs."""
+        if self.array:
+            return indexes_of(self.array)
+        return tuple(range(self.replicas)) if self.each_line is not None else ()
+
+    @property
     def task_ids(self) -> tuple[TaskId, ...]:
         return _task_ids(self.id, self.replicas)
 
@@ -194,7 +239,8 @@ def _task_ids(job: JobId, replicas: int) -> tuple[TaskId, ...]:
 class JobRequest:
     """What a job file, the command line or the Python client asks for. None means: not said.
 
-    `workdir` is a directory here; `workspace` is what it was packed to, before the request is accepted.
+    `workdir` is a directory here; `workspace` is what it was packed to, before the request is accepted. So are
+    `lines` what became of those of `each_line`.
     """
 
     name: str | None = None
@@ -209,7 +255,7 @@ class JobRequest:
     tolerate: tuple[str, ...] | None = None
     group_by: str | None = None
     env: Mapping[str, str] | None = None
-    secrets: tuple[str, ...] | None = None
+    secrets: tuple[str, ...] | None = None  # NAME, or NAME=@/absolute/path of a file
     workdir: str | None = None
     workspace: Workspace | None = None
     setup: str | None = None
@@ -226,4 +272,9 @@ class JobRequest:
     replace_lost: ReplaceLost | None = None
     labels: Mapping[str, str] | None = None
     after: tuple[str, ...] | None = None
+    ports: tuple[str, ...] | None = None
+    signal: str | None = None
+    array: str | None = None
+    each_line: tuple[str, ...] | None = None
+    lines: Lines | None = None
     force: bool | None = None

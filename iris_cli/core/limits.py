@@ -35,6 +35,9 @@ class Limits:
     settle_seconds: float = 60.0  # how long a gang's verdict waits for the evidence of a silent host
     gang_reserve_after: float = 600.0
     max_dispatch_failures: int = 10
+    max_children: int = 1000  # of one job, also those that are over
+    max_job_depth: int = 8  # parts of the id of a child job: `a/b/c` has three
+    max_endpoints: int = 32  # of one attempt
     reap_after: float = (
         14 * 86400.0
     )  # how long a worker keeps the output of an attempt that ended; 0: for ever

@@ -6,12 +6,11 @@ for ever: what changes something is done once for each attempt and id, however o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any, NewType
+from typing import Any
 
 from iris_cli.core.dataclass import dataclass, field
-from iris_cli.core.ids import JobId, TaskId
+from iris_cli.core.ids import JobId, RequestId, TaskId, is_request_id
 from iris_cli.core.job import JobRequest
 from iris_cli.errors import (
     ConfigError,
@@ -23,20 +22,34 @@ from iris_cli.errors import (
     UsageError,
 )
 
-RequestId = NewType("RequestId", str)
+__all__ = [
+    "FORMAT",
+    "KINDS",
+    "LONGEST_LOG_PIECE",
+    "MOST_BYTES",
+    "OPS",
+    "Answer",
+    "Cancel",
+    "Endpoints",
+    "Logs",
+    "Refusal",
+    "RegisterEndpoint",
+    "RemoveEndpoint",
+    "Request",
+    "RequestId",
+    "Status",
+    "Submit",
+    "Tasks",
+    "Wait",
+    "is_request_id",
+    "refusal_of",
+]
 
 FORMAT = 1
 MOST_BYTES = 64 << 10
 """The size of a request; what is larger is refused without being read."""
 LONGEST_LOG_PIECE = 64 << 10
 """The most bytes of a log in one answer."""
-
-_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
-
-
-def is_request_id(text: str) -> bool:
-    """Whether a file of that name in an outbox is a request. Those that are being written begin with a dot."""
-    return _ID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,6 +61,7 @@ class Attempt:
     state: AttemptState = AttemptState.ASSIGNED
     round: int = 0
     gpus: tuple[int, ...] = ()
+    ports: tuple[int, ...] = ()  # one for each name of its job
     chosen: str = ""  # why it was placed there, if others were passed over for it
     assigned_at: float = 0.0
     acknowledged: bool = False  # the worker said that it has it

@@ -20,11 +20,13 @@ from iris_cli.core.events import AttemptEvent, Event
 from iris_cli.core.ids import (
     AttemptId,
     JobId,
+    RequestId,
     TaskId,
     Token,
     WorkerId,
     parse_attempt_id,
     parse_job_id,
+    parse_request_id,
     parse_task_id,
     parse_token,
     parse_worker_id,
@@ -315,6 +317,10 @@ def _number(value: Any) -> float:
     return number
 
 
+def _request(value: Any) -> RequestId:
+    return parse_request_id(_expect(str, value))
+
+
 def _attribute(content: Any) -> AttributeValue:
     if type(content) is str:
         known: AttributeValue = _ATTRIBUTES[content]
@@ -335,5 +341,6 @@ _SCALARS: dict[Any, _Kind] = {
     TaskId: _id(parse_task_id),
     AttemptId: _id(parse_attempt_id),
     Token: _Kind(parse_token, parse_token),
+    RequestId: _Kind(_request, _request),
     AttributeValue: _Kind(lambda value: _expect(AttributeValue, value).value, _attribute),
 }

@@ -15,6 +15,7 @@ HEARTBEAT: Final = "heartbeat.json"
 KNOWN_HOSTS: Final = "known_hosts"
 TASK_LOGS: Final = "logs"
 WORKSPACES: Final = "workspaces"
+LINES: Final = "lines"
 TORN_PREFIX: Final = "torn-"  # and a time: the unfinished end of a log
 DAMAGED_PREFIX: Final = f"{LOG}.damaged-"  # and a time: a log as it was before it was salvaged
 OLD_SUFFIX: Final = ".old-"  # and a time, behind the name of a segment: nobody reads it any more

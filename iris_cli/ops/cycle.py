@@ -20,7 +20,7 @@ from iris_cli.core.observations import Silence
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.ops import observe
 from iris_cli.ops.dispatch import Dispatcher
-from iris_cli.ops.launch_request import jobs_without_secrets
+from iris_cli.ops.secret_values import jobs_without_secrets
 from iris_cli.ops.session import Session
 
 if TYPE_CHECKING:

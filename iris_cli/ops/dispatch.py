@@ -23,11 +23,12 @@ from iris_cli.core.task import Attempt, AttemptState
 from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.ops import observe
 from iris_cli.ops.calls import Call, Calls
-from iris_cli.ops.launch_request import MissingSecretError, launch_request
+from iris_cli.ops.launch_request import launch_request
 from iris_cli.ops.observe import Answer, Question
 from iris_cli.ops.plausible import Seen
 from iris_cli.ops.readiness import Readiness
 from iris_cli.ops.reap import reap_call
+from iris_cli.ops.secret_values import MissingSecretError
 from iris_cli.ops.session import Session
 
 R = TypeVar("R")

@@ -77,7 +77,17 @@ def environment(place: Place, default_env: Mapping[str, str], secrets: Mapping[s
         env |= _PRESETS[job.env_preset](place, [_in_url(worker) for worker in place.ranks])
     env |= {**job.env, **secrets}
     env["IRIS_TASK_DEFAULT_ENV_JSON"] = json.dumps(dict(default_env))
+    ports = zip(job.ports, place.attempt.ports, strict=False)
+    env |= {f"IRIS_PORT_{name.upper()}": str(port) for name, port in ports}
     return env | _identity(place) | _group(place) | _device(place)
+
+
+def array_variables(place: Place, line: str | None) -> dict[str, str]:
+    """What tells the tasks of an array apart: the index, and the line of the file if there is one."""
+    if not place.job.indexes:
+        return {}
+    index = {"IRIS_ARRAY_INDEX": str(place.job.indexes[place.index])}
+    return index if line is None else {**index, "IRIS_EACH_LINE": line}
 
 
 def _identity(place: Place) -> dict[str, str]:

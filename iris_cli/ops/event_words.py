@@ -67,7 +67,8 @@ def _job_submitted(event: ev.JobSubmitted) -> str:
     if device is not None:
         tpu = device.kind == "tpu" and device.variant != "auto"
         on = f", on {describe(device.variant) if tpu else device}"
-    return f"job {job.id} submitted: {tasks}{gang}{on}"
+    by = f" by {event.origin.attempt}" if event.origin else ""
+    return f"job {job.id} submitted{by}: {tasks}{gang}{on}"
 
 
 def _job_ended(event: ev.JobEnded) -> str:
@@ -112,6 +113,10 @@ def _attempt_stopped(event: ev.AttemptStopped) -> str:
     return f"{event.attempt_id} stopped{code}"
 
 
+def _endpoint_registered(event: ev.EndpointRegistered) -> str:
+    return f"{event.attempt_id} has the endpoint {event.name} on port {event.port}"
+
+
 def _attempts_reaped(event: ev.AttemptsReaped) -> str:
     gone = f"the output of {', '.join(map(str, event.attempts))} was removed from worker {event.worker}"
     left = f"worker {event.worker} has not yet removed the output of {', '.join(map(str, event.left))}"
@@ -151,6 +156,7 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.WorkerUnwedged: _worker_unwedged,
     ev.WorkerForgotten: _worker_forgotten,
     ev.JobSubmitted: _job_submitted,
+    ev.JobAdopted: lambda event: f"job {event.job} submitted again by {event.origin.attempt}: it is there",
     ev.JobCancelled: lambda event: f"job {event.job} cancelled{_because(event.reason)}",
     ev.JobEnded: _job_ended,
     ev.GangRoundEnded: _gang_round_ended,
@@ -167,6 +173,8 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.AttemptEnded: _attempt_ended,
     ev.AttemptStopRequested: _stop_requested,
     ev.AttemptStopped: _attempt_stopped,
+    ev.EndpointRegistered: _endpoint_registered,
+    ev.EndpointRemoved: lambda event: f"{event.attempt_id} took back the endpoint {event.name}",
     ev.AttemptsReaped: _attempts_reaped,
     ev.TaskRequeued: _task_requeued,
     ev.TaskEnded: _task_ended,

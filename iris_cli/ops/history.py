@@ -9,6 +9,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.events import AttemptEvent, AttemptsReaped, Event, JobSubmitted, TaskAssigned, Transaction
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId, clip
+from iris_cli.core.job import Origin
 from iris_cli.core.nearest import did_you_mean
 from iris_cli.errors import NotFoundError
 from iris_cli.ops.event_words import event_words
@@ -120,10 +121,16 @@ def _with_subjects(
             yield transaction, event, _subjects(event, places)
 
 
+def _submitter(origin: Origin | None) -> tuple[str, ...]:
+    """The task that submitted a child job, and its job."""
+    return (str(origin.attempt.task), origin.attempt.task.job) if origin is not None else ()
+
+
 def _subjects(event: Event, places: _Places) -> set[str]:
     if isinstance(event, JobSubmitted):
-        return {event.job.id}
+        return {event.job.id, *_submitter(event.origin)}
     subjects = {str(getattr(event, name)) for name in ("worker", "job", "task") if hasattr(event, name)}
+    subjects.update(_submitter(getattr(event, "origin", None)))
     task = getattr(event, "task", None)
     if isinstance(task, TaskId):
         subjects.add(task.job)

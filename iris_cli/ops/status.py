@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.dataclass import dataclass
-from iris_cli.core.ids import JobId, TaskId, WorkerId, clip
-from iris_cli.core.job import Job, JobState, Priority, Workspace
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip
+from iris_cli.core.job import Job, JobState, Priority
+from iris_cli.core.lineage import where_from
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Task, TaskState
 from iris_cli.core.topology import describe
@@ -74,8 +76,23 @@ class ClusterStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointRow:
+    """What a task has made known of itself: a port, at the address of the host that it runs on."""
+
+    task: TaskId
+    name: str
+    address: str
+    port: int
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """One job as of `at`. `next` is the command that most probably comes next."""
+    """One job as of `at`. `next` is the command that most probably comes next.
+
+    `origin` is the attempt that submitted it from inside a task; `inherited` has for each constraint that it took over
+    the job which named it.
+    """
 
     at: float
     past: bool
@@ -85,9 +102,11 @@ class JobStatus:
     command: tuple[str, ...]
     needs: str
     constraints: tuple[Constraint, ...]
-    workspace: Workspace | None
+    origin: AttemptId | None
+    inherited: Mapping[str, JobId]
     after: tuple[JobId, ...]
     children: tuple[JobId, ...]
+    endpoints: tuple[EndpointRow, ...]
     rounds: int
     failure: FailureCard | None
     tasks: tuple[TaskRow, ...]
@@ -154,14 +173,36 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
         command=job.command,
         needs=needs_words(job),
         constraints=job.constraints,
-        workspace=job.workspace,
+        origin=job.origin.attempt if job.origin else None,
+        inherited=inherited_from(view.cluster, job),
         after=job.after,
         children=tuple(child.id for child in view.cluster.children_of(job.id)),
+        endpoints=tuple(endpoint_rows(view.cluster, job.id)),
         rounds=job.rounds,
         failure=failure,
         tasks=tuple(task_row(view, task, waiting.get(task.id, "")) for task in view.cluster.tasks_of(job.id)),
         next=next_command(row, failure.task if failure else None),
     )
+
+
+def inherited_from(cluster: Cluster, job: Job) -> dict[str, JobId]:
+    """Of each constraint that a job took over, as it is typed, the job that named it."""
+    if job.origin is None or not job.constraints:
+        return {}
+    sources = zip(job.constraints, where_from(cluster, job), strict=True)
+    return {format_constraint(each): source for each, source in sources if source != job.id}
+
+
+def endpoint_rows(cluster: Cluster, job: JobId) -> Iterator[EndpointRow]:
+    """What the tasks of a job have made known, by task and name."""
+    for attempt_id, endpoint in cluster.endpoints_of(job):
+        yield EndpointRow(
+            task=attempt_id.task,
+            name=endpoint.name,
+            address=cluster.workers[cluster.attempt(attempt_id).worker].connection.host,
+            port=endpoint.port,
+            metadata=dict(endpoint.metadata),
+        )
 
 
 def job_row(view: View, job: Job) -> JobRow:

@@ -52,7 +52,7 @@ class View:
     def plan(self) -> Plan:
         """What a cycle that began now would do: the scheduler itself, with nothing committed."""
         from iris_cli.core.scheduling import plan
-        from iris_cli.ops.launch_request import jobs_without_secrets
+        from iris_cli.ops.secret_values import jobs_without_secrets
 
         return plan(
             self.cluster,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip, parse_task_id
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.nearest import did_you_mean
@@ -16,6 +16,7 @@ from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.causes import end_words, job_cause
 from iris_cli.ops.inventory import WorkerDetails, occupations, refusals, worker_details
 from iris_cli.ops.session import Session
+from iris_cli.ops.status import inherited_from
 from iris_cli.ops.task_rows import FailureCard, culprit_of, elapsed, failure_card
 from iris_cli.ops.view import CycleAge, View, look
 
@@ -66,7 +67,8 @@ class TaskEnd:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
     """The answer. `kind` is `job`, `task` or `worker`; for a worker there is nothing but `worker`, and
-    in `occupied` the kinds of work that it has no room for, with the reason.
+    in `occupied` the kinds of work that it has no room for, with the reason. `inherited` has for each constraint
+    that the job took over the job which named it.
     """
 
     subject: str
@@ -81,6 +83,7 @@ class Why:
     failure: FailureCard | None = None
     worker: WorkerDetails | None = None
     occupied: tuple[str, ...] = ()
+    inherited: Mapping[str, JobId] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
 
 
@@ -149,6 +152,7 @@ def _why_job(view: View, job: Job) -> Why:
         places=tuple(_places(view, tasks)),
         ends=_ends(tasks),
         failure=failure_card(view.cluster, job) if state is JobState.FAILED else None,
+        inherited=inherited_from(view.cluster, job),
     )
 
 
@@ -165,6 +169,7 @@ def _why_task(view: View, task: Task) -> Why:
         places=tuple(_places(view, [task])),
         ends=_ends([task]),
         failure=failure_card(view.cluster, job) if job.is_gang or culprit is task else None,
+        inherited=inherited_from(view.cluster, job),
     )
 
 

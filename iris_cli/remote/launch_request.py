@@ -8,17 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import Token
+from iris_cli.core.variables import is_kept_by_shells, is_variable
 from iris_cli.remote.worker_script import quote
 
 MARKER = "IRIS_ATTEMPT_TOKEN"
 """The variable in the environment of every process of an attempt, by which its strays are found."""
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHA256 = re.compile("[0-9a-f]{64}")
-_KEPT_BY_SHELLS = frozenset(
-    {"_", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "EUID", "FUNCNAME", "GROUPS", "HISTCMD", "LINENO"}
-    | {"OPTIND", "PPID", "RANDOM", "SECONDS", "SHELLOPTS", "SHLVL", "SRANDOM", "UID"}
-)
 _LONGEST_TIME = 10**9  # seconds: thirty years is as good as no limit
 _DIRECTORIES = 'export IRIS_TASK_DIR="$1" IRIS_WORKDIR="$1/work" IRIS_OUTPUT_DIR="$1/output"'
 
@@ -28,7 +24,7 @@ class LaunchRequest:
     """What to start. Times in seconds; a `timeout`, `setup_timeout` or `lease` of 0 is none.
 
     `argv` is run without a shell, `setup` by one beforehand. `exclusive` needs the chips of the host for itself,
-    `port` (0: none) is one that it will listen on: for both it waits `device_wait` at most.
+    `ports` are those that it will listen on: for both it waits `device_wait` at most.
     With a `lease` the task is stopped once no poll has renewed it for so long, counted from its start.
     """
 
@@ -41,7 +37,7 @@ class LaunchRequest:
     lease: float = 0
     grace: float = 30
     exclusive: bool = False
-    port: int = 0
+    ports: tuple[int, ...] = ()
     device_wait: float = 60
 
 
@@ -68,7 +64,7 @@ def command_text(request: LaunchRequest) -> str:
     """The file `cmd`: a function that becomes the command. Raises ValueError for what can't be executed."""
     if not request.argv or not request.argv[0] or request.argv[0].startswith("-"):
         raise ValueError("a command needs the name of a program that doesn't begin with '-'")
-    kept = [f"{name}={value}" for name, value in request.env.items() if _is_kept(name)]
+    kept = [f"{name}={value}" for name, value in request.env.items() if is_kept_by_shells(name)]
     if kept and "=" in request.argv[0]:
         raise ValueError(f"{request.argv[0][:40]!r} can't be told from a variable")
     # Shells keep some names to themselves; none of them holds a secret.
@@ -83,10 +79,10 @@ def environment_text(request: LaunchRequest) -> str:
     """
     lines = []
     for name, value in request.env.items():
-        if _NAME.fullmatch(name) is None:
+        if not is_variable(name):
             raise ValueError(f"{name[:80]!r} is not the name of an environment variable")
         word = _word(value)
-        if not _is_kept(name):
+        if not is_kept_by_shells(name):
             lines.append(f"export {name}={word}")
     marker = f"export {MARKER}={request.token}"
     return "\n".join(["task_env() {", *lines, _DIRECTORIES, marker, "}\n"])
@@ -100,8 +96,9 @@ def setup_text(request: LaunchRequest) -> str:
 
 def settings_text(request: LaunchRequest) -> str:
     """The attempt's own settings in the file `run`. Raises ValueError for times and ports that are none."""
-    if not 0 <= request.port < 1 << 16:
-        raise ValueError(f"{request.port} is no port")
+    for port in request.ports:
+        if not 0 < port < 1 << 16:
+            raise ValueError(f"{port} is no port")
     settings = {
         "time_limit": hundredths(request.timeout),
         "setup_limit": hundredths(request.setup_timeout),
@@ -109,7 +106,7 @@ def settings_text(request: LaunchRequest) -> str:
         "grace": hundredths(request.grace),
         "device_wait": hundredths(request.device_wait),
         "exclusive": int(request.exclusive),
-        "port": int(request.port),
+        "ports": quote(" ".join(map(str, request.ports))),
     }
     return "\n".join(f"{name}={value}" for name, value in settings.items())
 
@@ -127,7 +124,3 @@ def _word(text: str) -> str:
     except UnicodeEncodeError as error:
         raise ValueError(f"{text[:40]!a} can't be encoded in UTF-8") from error
     return quote(text)
-
-
-def _is_kept(name: str) -> bool:
-    return name in _KEPT_BY_SHELLS or name.startswith("BASH")

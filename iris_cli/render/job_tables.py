@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.task import TaskState
 from iris_cli.core.units import count
-from iris_cli.ops.status import JobStatus
+from iris_cli.ops.status import EndpointRow, JobStatus
 from iris_cli.ops.task_rows import AttemptRow, FailureCard, TaskRow
 from iris_cli.render.cluster_tables import banner, cycle_words, where
 from iris_cli.render.fold import MOST_PARTS, fold
@@ -25,7 +25,6 @@ from iris_cli.render.tables import (
     table,
     text,
 )
-from iris_cli.render.workspaces import workspace_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -86,15 +85,29 @@ def _facts(status: JobStatus) -> Table:
             ("when", times),
             ("command", shlex.join(status.command)),
             ("each task", status.needs),
-            ("constraints", ", ".join(format_constraint(each) for each in status.constraints)),
-            ("workspace", workspace_words(status.workspace) if status.workspace is not None else ""),
+            ("constraints", ", ".join(_constraints(status))),
             ("rounds", str(status.rounds) if status.rounds > 1 else ""),
             ("priority", job.priority if job.priority != "normal" else ""),
             ("labels", ", ".join(f"{key}={value}" for key, value in job.labels.items())),
             ("after", ", ".join(status.after)),
+            ("submitted by", str(status.origin or "")),
             ("children", fold(status.children)),
+            *(("endpoint", _endpoint(each)) for each in status.endpoints),
         ]
     )
+
+
+def _constraints(status: JobStatus) -> Iterator[str]:
+    """As they were typed; those that were taken over with the job that named them."""
+    for each in status.constraints:
+        typed = format_constraint(each)
+        source = status.inherited.get(typed)
+        yield typed if source is None else f"{typed} (from {source})"
+
+
+def _endpoint(row: EndpointRow) -> str:
+    metadata = "".join(f" {key}={value}" for key, value in row.metadata.items())
+    return f"{row.name} of task-{row.task.index} at {row.address}:{row.port}{metadata}"
 
 
 def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> Table:

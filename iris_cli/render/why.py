@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from iris_cli.core.ids import JobId
 from iris_cli.ops.why import Place, Wait, Why
 from iris_cli.render.as_json import document
 from iris_cli.render.console import Output
@@ -81,10 +82,10 @@ def _wait(why: Why, wait: Wait) -> Iterator[RenderableType]:
         return
     for reason in wait.explanation.reasons:
         yield text(f"{who}{reason}", "yellow")
-    yield facts(_findings(wait.explanation))
+    yield facts(_findings(wait.explanation, why.inherited))
 
 
-def _findings(found: Explanation) -> Iterator[tuple[str, str]]:
+def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tuple[str, str]]:
     """What lies behind the reasons, in numbers and names."""
     from iris_cli.core.constraint_syntax import format_constraint
     from iris_cli.core.scheduling.wording import amount
@@ -94,7 +95,9 @@ def _findings(found: Explanation) -> Iterator[tuple[str, str]]:
     if found.workers:
         yield "right device", f"{found.equipped} of {count(found.workers, 'worker')}"
     for each in found.constraints:
-        yield format_constraint(each.constraint), f"{each.satisfied} of {count(each.workers, 'worker')}"
+        typed = format_constraint(each.constraint)
+        source = f", taken over from {inherited[typed]}" if typed in inherited else ""
+        yield typed, f"{each.satisfied} of {count(each.workers, 'worker')}{source}"
     for dimension in found.dimensions:
         if dimension.lacking:
             free = f"{dimension.workers - dimension.lacking} of {count(dimension.workers, 'worker')}"

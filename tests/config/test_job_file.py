@@ -44,7 +44,6 @@ def test_every_field_can_be_written() -> None:
         group_by="tpu-name",
         env={"LR": "0.10", "DEBUG": "true"},
         secrets=("WANDB_API_KEY",),
-        workdir=str(VALID / "src"),
         setup="pip install -r requirements.txt",
         env_preset=EnvPreset.JAX,
         priority=Priority.HIGH,
@@ -59,6 +58,10 @@ def test_every_field_can_be_written() -> None:
         replace_lost=ReplaceLost.NEVER,
         labels={"team": "a", "run": "7"},
         after=("prepare", "parent/child"),
+        ports=("http", "metrics"),
+        signal="USR1@2m",
+        array="0-7%4",
+        each_line=("one", "", "two words"),
         force=True,
     )
 
@@ -66,7 +69,19 @@ def test_every_field_can_be_written() -> None:
 def test_no_field_of_a_request_is_forgotten() -> None:
     request = load_job_file(VALID / "everything.yaml")
     unsaid = {item.name for item in fields(JobRequest) if getattr(request, item.name) is None}
-    assert unsaid - set(NOT_YET) == {"gpu", "workspace"}  # a workspace is what a workdir is packed to
+    assert unsaid - set(NOT_YET) == {"gpu", "workspace", "lines"}  # what a workdir and each_line become
+
+
+def test_the_file_of_a_secret_is_found_from_wherever_it_is_read_later(load: Load, tmp_path: Path) -> None:
+    said = load("command: [x]\nsecrets: [A, B=@keys/b, C=@/etc/c, D=@~/d]\n").secrets
+    assert said == ("A", f"B=@{tmp_path}/keys/b", "C=@/etc/c", f"D=@{Path.home()}/d")
+
+
+@pytest.mark.parametrize("entry", ["KEY=hunter2", "KEY=", "KEY=@", "2KEY=hunter2", "IRIS_KEY", "BASH_KEY"])
+def test_a_secret_whose_value_is_written_down_is_refused_and_not_repeated(load: Load, entry: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(f"command: [x]\nsecrets: [{entry}]\n")
+    assert "hunter2" not in str(refused.value.problems)
 
 
 def test_what_is_not_written_is_not_said() -> None:

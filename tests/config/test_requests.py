@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from iris_cli.config.request_reading import FIELDS, read_request
 from iris_cli.config.request_text import read_answer, write_answer, write_request
 from iris_cli.core.constraint_syntax import parse_constraint
-from iris_cli.core.ids import JobId, TaskId
+from iris_cli.core.ids import JobId, TaskId, is_request_id
 from iris_cli.core.job import EnvPreset, JobRequest, Priority, ReplaceLost
 from iris_cli.core.requests import (
     OPS,
@@ -30,7 +30,6 @@ from iris_cli.core.requests import (
     Submit,
     Tasks,
     Wait,
-    is_request_id,
     refusal_of,
 )
 from iris_cli.errors import ExitCode, IrisError, NotFoundError, UsageError
@@ -312,6 +311,6 @@ def test_what_is_too_large_is_not_written() -> None:
 
 
 def test_every_field_of_a_job_can_be_asked_for_or_is_named_as_one_that_can_not() -> None:
-    elsewhere = {"workdir", "workspace", "each_line", "group_by"}
+    elsewhere = {"workdir", "workspace", "each_line", "lines", "group_by"}
     unknown = {item.name for item in fields(JobRequest)} - FIELDS - elsewhere
     assert not unknown, f"decide whether a task may ask for {unknown}"

@@ -24,7 +24,10 @@ from iris_cli.core import (
     Token,
     WorkerId,
 )
+from iris_cli.core.endpoints import Announced, Endpoint
+from iris_cli.core.ids import RequestId
 from iris_cli.core.invariants import breaches
+from iris_cli.core.job import Job, Origin
 from iris_cli.core.outputs import Outputs
 from iris_cli.core.worker import Ghost
 from tests.support.lab import Lab
@@ -139,6 +142,37 @@ def reaped(cluster: Cluster) -> None:
 
 def second_attempt_after_a_live_one(cluster: Cluster) -> None:
     second_attempt(cluster, **ENDED, token=Token("0" * 32))
+
+
+def child(cluster: Cluster, job: str = "one/child", **changes: Any) -> None:
+    """A job below `one`, submitted by its task, and sound if nothing is changed."""
+    origin = Origin(AttemptId(SINGLE, 0), RequestId("r1"))
+    made: dict[str, Any] = {"id": JobId(job), "command": ("true",), "origin": origin, "order": 9, **changes}
+    cluster.jobs[JobId(job)] = Job(**made)
+    cluster.tasks[TaskId(JobId(job), 0)] = Task(id=TaskId(JobId(job), 0))
+    cluster.children[ONE] = (*cluster.children.get(ONE, ()), JobId(job))
+
+
+def submitted_by(task: TaskId, number: int = 0) -> Callable[[Cluster], None]:
+    return lambda cluster: child(cluster, origin=Origin(AttemptId(task, number), RequestId("r1")))
+
+
+def two_children(cluster: Cluster) -> None:
+    child(cluster)
+    child(cluster, "one/other")
+
+
+def child_of_what_is_over(cluster: Cluster) -> None:
+    child(cluster)
+    change_job(cluster, ONE, end=End(reason=EndReason.OK))
+
+
+def announces(task: TaskId, *names: str, number: int = 0) -> Callable[[Cluster], None]:
+    def breach(cluster: Cluster) -> None:
+        endpoints = tuple(Endpoint(name=name, port=1) for name in names)
+        cluster.endpoints[AttemptId(task, number)] = Announced(endpoints=endpoints)
+
+    return breach
 
 
 ENDED: dict[str, Any] = {"state": AttemptState.ENDED, "end": End(reason=EndReason.OK), "ended_at": 1.0}
@@ -262,11 +296,30 @@ BREACHES: list[tuple[Callable[[Cluster], None], str]] = [
         lambda cluster: change_job(cluster, GANG, settled_rounds=1),
         "gang: between two rounds, and its ranks are RUNNING",
     ),
+    (lambda cluster: child(cluster, "gone/child"), "gone/child: has no parent"),
+    (lambda cluster: child(cluster, "root"), "root: has no parent"),
+    (lambda cluster: child(cluster, order=-1), "one/child: was there before its parent"),
+    (child_of_what_is_over, "one/child: goes on, and its parent has ended"),
+    (
+        submitted_by(RANK),
+        "one/child: was submitted by gang/task-0/attempt-0, which is no attempt of its parent",
+    ),
+    (submitted_by(SINGLE, 1), "one/child: was submitted by one/task-0/attempt-1, which is no attempt"),
+    (submitted_by(TaskId(ONE, 1)), "one/child: was submitted by one/task-1/attempt-0, which is no attempt"),
+    (two_children, "one/task-0/attempt-0: its request r1 submitted 2 jobs"),
+    (lambda cluster: cluster.children.update({GANG: (ONE,)}), "the children of jobs are not those"),
+    (announces(SINGLE, "a", number=1), "one/task-0/attempt-1: has endpoints, and doesn't live"),
+    (announces(TaskId(ONE, 1), "a"), "one/task-1/attempt-0: has endpoints, and doesn't live"),
+    (announces(SINGLE, "a", "b", "a"), "one/task-0/attempt-0: one of its endpoints"),
     (attribute(A0, "tpu-vm-count", 4), "gang: 2 ranks on a-0, a-1, of a slice of 4 VMs"),
 ]
 
 
 def test_a_sound_cluster_has_no_breaches(sound: Cluster) -> None:
+    family = sound.copy()
+    child(family)
+    announces(SINGLE, "a", "b")(family)
+    assert breaches(family) == []
     assert breaches(sound) == []
     assert breaches(Cluster()) == []
 

@@ -43,9 +43,10 @@ from iris_cli.core.events import (
     WorkerUpdated,
 )
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
-from iris_cli.core.job import CoschedulingConfig, EnvPreset, Job, Priority, ReplaceLost, Workspace
+from iris_cli.core.job import CoschedulingConfig, EnvPreset, Job, Lines, Priority, ReplaceLost, Workspace
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.resources import Device, Resources
+from iris_cli.core.signals import EarlySignal
 from iris_cli.core.task import TaskState
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.journal.durable import DISK
@@ -328,6 +329,38 @@ SHIPPED: tuple[tuple[Event, ...], ...] = (
     ),
 )
 """A job with a directory that goes with it."""
+
+ARRAYS: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (WorkerRegistered(worker=SPOT, connection=HOST),),
+    (
+        JobSubmitted(
+            job=Job(
+                id=JobId("train"),
+                command=("./convert",),
+                replicas=3,
+                timeout=3600.0,
+                secrets=("TOKEN",),
+                secret_files={"TOKEN": "/home/me/token"},
+                ports=("http", "metrics"),
+                signal=EarlySignal("USR1", 120.0),
+                array="0-1,7",
+                max_running=2,
+                each_line=Lines(hash="89abcdef" * 8, count=10_000, size=123_456),
+            )
+        ),
+    ),
+    (
+        TaskAssigned(
+            task=TaskId(JobId("train"), 0),
+            attempt=0,
+            worker=SPOT,
+            token=Token("b" * 32),
+            ports=(30_000, 30_001),
+        ),
+    ),
+)
+"""An array of tasks, with all that can be said of one."""
 
 
 def state_in(path: Path, *, now: float = NOON, cluster_name: str | None = None) -> StateDir:

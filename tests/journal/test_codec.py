@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintMode, ConstraintOp
 from iris_cli.core.events import AttemptEvent, ClusterCreated, Event, TaskAssigned, WorkerUpdated
-from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
-from iris_cli.core.job import CoschedulingConfig, Workspace
+from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId
+from iris_cli.core.job import CoschedulingConfig, Lines, Workspace
 from iris_cli.core.resources import Device, Resources
 from iris_cli.journal.codec import BadEventError, UnknownTypeError, decode_event, encode_event
 from tests.journal.samples import A0, HOST, RANK0, STORY
@@ -58,6 +58,7 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     TaskId: st.builds(TaskId, _JOBS, st.integers(0, 999_999_999)),
     AttemptId: st.builds(AttemptId, st.builds(TaskId, _JOBS, st.integers(0, 99)), st.integers(0, 999_999)),
     Token: st.text("0123456789abcdef", min_size=32, max_size=32).map(Token),
+    RequestId: st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", fullmatch=True).map(RequestId),
     AttributeValue: _VALUES,
     Constraint: _CONSTRAINTS,
     Resources: st.builds(Resources, st.floats(0.001, 1000), st.integers(1, 1 << 60), st.none() | _DEVICES),
@@ -67,6 +68,12 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
         size=st.integers(0, 1 << 40),
         files=st.integers(0, 1 << 20),
         name=st.text(max_size=20),
+    ),
+    Lines: st.builds(
+        Lines,
+        hash=st.text("0123456789abcdef", min_size=64, max_size=64),
+        count=st.integers(1, 1 << 20),
+        size=st.integers(1 << 20, 1 << 40),
     ),
     CoschedulingConfig: st.just(CoschedulingConfig("tpu-name")),
 }
@@ -195,6 +202,9 @@ def test_a_constraint_is_written_with_raw_values() -> None:
         ("JobSubmitted", {"job": {"id": "x", "workspace": {"hash": "../../x", "size": 1}}}),
         ("JobSubmitted", {"job": {"id": "x", "workspace": {"hash": "0" * 64, "size": -1}}}),
         ("JobSubmitted", {"job": {"id": "x", "workspace": {"hash": "0" * 64}}}),
+        ("JobSubmitted", {"job": {"id": "x", "each_line": {"hash": "../x", "count": 1, "size": 1}}}),
+        ("JobSubmitted", {"job": {"id": "x", "each_line": {"hash": "0" * 64, "count": 0, "size": 1}}}),
+        ("JobSubmitted", {"job": {"id": "x", "signal": {"lead": 1.0}}}),
     ],
 )
 def test_what_would_never_have_been_written_is_refused(name: str, changes: dict[str, Any]) -> None:

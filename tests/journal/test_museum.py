@@ -20,15 +20,17 @@ from iris_cli.core.constraints import Constraint
 from iris_cli.core.dataclass import MISSING, fields
 from iris_cli.core.events import AttemptEvent, Event, WorkerDrained
 from iris_cli.core.evolve import replay
-from iris_cli.core.job import CoschedulingConfig, Job, Workspace
+from iris_cli.core.job import CoschedulingConfig, Job, Lines, Origin, Workspace
 from iris_cli.core.outcome import End
 from iris_cli.core.resources import Device, Resources
+from iris_cli.core.signals import EarlySignal
 from iris_cli.errors import LogDamagedError
 from iris_cli.journal.codec import encode_event
 from iris_cli.journal.record import PROGRAM
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import verify
 from tests.journal.samples import (
+    ARRAYS,
     CHOSEN,
     COMPACTED,
     HELD_UP,
@@ -40,6 +42,7 @@ from tests.journal.samples import (
     STORY,
     state_in,
 )
+from tests.journal.samples_of_families import CHILDREN
 
 MUSEUM = Path(__file__).parent / "museum"
 LOGS = sorted(MUSEUM.glob("*.jsonl"))
@@ -88,6 +91,8 @@ STORIES = pytest.mark.parametrize(
         ("format-1-compacted.jsonl", COMPACTED),
         ("format-1-chosen.jsonl", CHOSEN),
         ("format-1-shipped.jsonl", SHIPPED),
+        ("format-1-children.jsonl", CHILDREN),
+        ("format-1-arrays.jsonl", ARRAYS),
     ],
 )
 
@@ -142,7 +147,7 @@ def test_every_field_that_is_written_stands_in_the_museum() -> None:
 KEPT_BY_REPLAY = {
     f"Job.{name}"
     for name in (
-        *("submitted_at", "order", "cancelled", "rounds", "end"),
+        *("submitted_at", "order", "cancelled", "rounds", "end", "origin", "adopted"),
         *("settled_rounds", "failed_rounds", "preempted_rounds", "refused_rounds"),
     )
 }
@@ -154,7 +159,19 @@ def test_no_default_ever_changes() -> None:
 
     A new field gets a line in the table; a line that stands there stays.
     """
-    parts: list[type] = [Job, Workspace, Connection, End, Constraint, CoschedulingConfig, Device, Resources]
+    parts: list[type] = [
+        Job,
+        Workspace,
+        Origin,
+        Lines,
+        EarlySignal,
+        Connection,
+        End,
+        Constraint,
+        CoschedulingConfig,
+        Device,
+        Resources,
+    ]
     defaults = {}
     for cls in [*Event.TYPES.values(), *parts]:
         for each in fields(cls):

@@ -211,8 +211,8 @@ def test_a_port_that_somebody_listens_on_is_a_no_start_and_is_waited_for(
     host = make_host(shell)
     host.probe()
     port = listener.getsockname()[1]
-    refused = host.request("true", port=port, device_wait=0)
-    waiting = host.request("true", port=port, device_wait=1000)
+    refused = host.request("true", ports=(1, port), device_wait=0)
+    waiting = host.request("true", ports=(1, port), device_wait=1000)
     host.prepare(refused, waiting)
     report = host.wait(refused.token, SETTLED)
     assert (report.state, report.cause) == (RemoteState.NOSTART, "port")

@@ -15,6 +15,7 @@ from iris_cli.core.observations import AttemptReport, RemoteState
 from iris_cli.journal.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.session import Session
+from tests.support.inside import Inside
 from tests.support.lab import GIB, Lab
 
 if TYPE_CHECKING:
@@ -134,6 +135,21 @@ def lost_host() -> Lab:
     return lab.schedule().reports("train/* running").advance("3m")
 
 
+def family() -> Lab:
+    """A sweep has two endpoints and a child job, which has one of its own that waits for a pool that is missing."""
+    pool = (Constraint("pool", ConstraintOp.EQ, "large"), Constraint("rack", ConstraintOp.EXISTS))
+    lab = Lab().worker("cpu-0", pool="large", rack="7").worker("cpu-1", pool="large", rack="8")
+    lab.job("sweep", constraints=pool, replicas=2, env={"SEED": "1"}).schedule().reports("sweep/* running")
+    inside = Inside(lab, "sweep/task-0")
+    inside.register("http", 8080, path="/metrics")
+    inside.register("debug", 4444)
+    inside.submit(name="fold", constraints=(Constraint("rack", ConstraintOp.EQ, "7"),))
+    lab.schedule().reports("sweep/fold/* running").advance("10m")
+    picky = (Constraint("zone", ConstraintOp.EQ, "us-central2-b"),)
+    Inside(lab, "sweep/fold/task-0").submit(name="eval", constraints=picky)
+    return lab.advance("2m")
+
+
 SCENES: dict[str, Callable[[], Lab]] = {
     "empty": empty,
     "about_to_start": about_to_start,
@@ -142,4 +158,5 @@ SCENES: dict[str, Callable[[], Lab]] = {
     "retried_gang": retried_gang,
     "many_tasks": many_tasks,
     "lost_host": lost_host,
+    "family": family,
 }

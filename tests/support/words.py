@@ -34,7 +34,7 @@ def _subject(event: ev.Event) -> tuple[str, str]:
     match event:
         case ev.JobSubmitted():
             return event.job.id, ""
-        case ev.JobCancelled() | ev.JobEnded() | ev.GangRoundEnded():
+        case ev.JobCancelled() | ev.JobEnded() | ev.GangRoundEnded() | ev.JobAdopted():
             return event.job, ""
         case ev.TaskRequeued() | ev.TaskEnded():
             return str(event.task), ""

@@ -8,6 +8,7 @@ from typing import Any
 from iris_cli.core import events as ev
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import replace
+from iris_cli.core.endpoints import Announced, Endpoint
 from iris_cli.core.events import Event
 from iris_cli.core.evolve.illegal import IllegalTransitionError, illegal
 from iris_cli.core.evolve.records import Records, is_open
@@ -32,7 +33,7 @@ def _task_assigned(cluster: Cluster, event: ev.TaskAssigned, at: float, records:
         job.rounds += 1
     attempt = records.new(Attempt)
     attempt.number, attempt.worker, attempt.token = event.attempt, event.worker, event.token
-    attempt.gpus, attempt.chosen = event.gpus, event.chosen
+    attempt.gpus, attempt.ports, attempt.chosen = event.gpus, event.ports, event.chosen
     attempt.round, attempt.assigned_at = max(0, job.rounds - 1), at
     claims = records.worker(cluster, event.worker).claims
     claims[event.attempt_id] = Claim.of(job.resources, event.gpus)
@@ -187,6 +188,23 @@ def _task_ended(cluster: Cluster, event: ev.TaskEnded, _at: float, records: Reco
     task.state, task.end = event.state, event.end
 
 
+def _endpoint_registered(
+    cluster: Cluster, event: ev.EndpointRegistered, _at: float, _records: Records
+) -> None:
+    if not cluster.attempt(event.attempt_id).live:
+        raise illegal(event, cluster.tasks[event.task])
+    announced = cluster.endpoints.get(event.attempt_id, Announced())
+    endpoint = Endpoint(name=event.name, port=event.port, metadata=event.metadata)
+    cluster.endpoints[event.attempt_id] = announced.plus(endpoint, event.request)
+
+
+def _endpoint_removed(cluster: Cluster, event: ev.EndpointRemoved, _at: float, _records: Records) -> None:
+    announced = cluster.endpoints[event.attempt_id]
+    if event.name not in announced.names:
+        raise illegal(event, cluster.tasks[event.task])
+    cluster.endpoints[event.attempt_id] = announced.minus(event.name, event.request)
+
+
 def _live(cluster: Cluster, event: ev.AttemptEvent, records: Records) -> Any:
     """The attempt that the event is about, which must not have ended, to assign to."""
     task = records.of(cluster.tasks, event.task)
@@ -222,6 +240,7 @@ def _end_attempt(
     attempt.refused = refused
     over = event.attempt_id
     worker.claims.pop(over, None)
+    cluster.endpoints.pop(over, None)
     if not attempt.presumed:  # else it may still run
         _keep_output(cluster, attempt.worker, over)
     return cluster.tasks[event.task], worker
@@ -245,6 +264,8 @@ APPLY: dict[type[Event], Callable[[Cluster, Any, float, Records], None]] = {
     ev.AttemptEnded: _attempt_ended,
     ev.AttemptStopRequested: _attempt_stop_requested,
     ev.AttemptStopped: _attempt_stopped,
+    ev.EndpointRegistered: _endpoint_registered,
+    ev.EndpointRemoved: _endpoint_removed,
     ev.AttemptsReaped: _attempts_reaped,
     ev.TaskRequeued: _task_requeued,
     ev.TaskEnded: _task_ended,

@@ -21,12 +21,20 @@ def _job_submitted(cluster: Cluster, event: ev.JobSubmitted, at: float, records:
         raise IllegalTransitionError(f"job {job.id} exists already")
     cluster.jobs[job.id] = submitted = records.copy(job)
     submitted.submitted_at, submitted.order = at, len(cluster.jobs) - 1
+    submitted.origin = event.origin
     for task_id in job.task_ids:
         cluster.tasks[task_id] = task = records.new(Task)
         task.id = task_id
     parent = parent_of(job.id)
     if parent is not None:
         cluster.children[parent] = (*cluster.children.get(parent, ()), job.id)
+
+
+def _job_adopted(cluster: Cluster, event: ev.JobAdopted, _at: float, records: Records) -> None:
+    job = records.of(cluster.jobs, event.job)
+    if job.origin is None or job.origin.attempt.task != event.origin.attempt.task:
+        raise IllegalTransitionError(f"{event}: {job.id} was not submitted by that task")
+    job.adopted = event.origin
 
 
 def _job_cancelled(cluster: Cluster, event: ev.JobCancelled, _at: float, records: Records) -> None:
@@ -62,6 +70,7 @@ def _open_job(cluster: Cluster, event: Event, job_id: JobId, records: Records) -
 
 APPLY: dict[type[Event], Callable[[Cluster, Any, float, Records], None]] = {
     ev.JobSubmitted: _job_submitted,
+    ev.JobAdopted: _job_adopted,
     ev.JobCancelled: _job_cancelled,
     ev.JobEnded: _job_ended,
     ev.GangRoundEnded: _gang_round_ended,

@@ -8,6 +8,7 @@ from iris_cli.core.events import TaskAssigned, TaskEnded
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, TaskId, Token
 from iris_cli.core.lifecycle import jobs
+from iris_cli.core.lifecycle.ports import choose_ports
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.scheduling import Plan
 from iris_cli.core.task import TaskState
@@ -30,7 +31,7 @@ def carry_out(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> list[
         task = draft.cluster.tasks[assignment.task]
         if task.state is not TaskState.PENDING:
             continue  # its job has just ended, with another task of it or with its parent
-        attempt = AttemptId(task.id, len(task.attempts))
+        attempt, job = AttemptId(task.id, len(task.attempts)), draft.cluster.jobs[task.job]
         draft.record(
             TaskAssigned(
                 task=task.id,
@@ -39,6 +40,7 @@ def carry_out(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> list[
                 token=new_token(),
                 gpus=assignment.gpus,
                 chosen=told.get(task.id, ""),
+                ports=choose_ports(draft.cluster, assignment.worker, job, attempt) if job.ports else (),
             )
         )
         assigned.append(attempt)

@@ -22,17 +22,18 @@ from iris_cli.core.events import JobSubmitted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, clip, is_name, parent_of, parse_job_id
 from iris_cli.core.job import CoschedulingConfig, Job, JobRequest
+from iris_cli.core.lifecycle.asked import array_of, check_end, check_ports, secrets_of
 from iris_cli.core.limits import Limits
 from iris_cli.core.nearest import did_you_mean
 from iris_cli.core.resources import AUTO, Device, Resources
+from iris_cli.core.signals import parse_early_signal
 from iris_cli.core.topology import canonical_type, describe, lookup
+from iris_cli.core.variables import check_variable
 from iris_cli.errors import NotFoundError, UnschedulableError, UsageError
 
 MAX_REPLICAS = 10_000
 MAX_STRING = 128 * 1024 - 1  # Linux refuses longer ones at exec: MAX_ARG_STRLEN, 32 pages of 4 KiB
 MAX_STRINGS = 1 << 20  # all of them together; Linux takes 2 MiB with the default 8 MiB stack
-
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 Fleet = Sequence[Mapping[str, AttributeValue]]
 """The attributes of every worker there is or could be: registered, or declared in the configuration."""
@@ -67,6 +68,7 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
             f"{clip(command[0])!r} can't be the name of a program",
             hint="iris launch [OPTIONS] -- COMMAND ...",
         )
+    request, array = array_of(request)
     device = _device(request)
     replicas, slices, group_by = _shape(request, device, fleet)
     if device is not None and not request.force:
@@ -80,6 +82,10 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
         slices=slices,
         coscheduling=CoschedulingConfig(group_by) if group_by else None,
         tolerations=request.tolerate or (),
+        signal=parse_early_signal(request.signal) if request.signal is not None else None,
+        each_line=request.lines,
+        **secrets_of(request),
+        **array,
         after=_dependencies(cluster, request),
         max_dispatch_failures=(limits or Limits()).max_dispatch_failures,
         **chosen,
@@ -98,7 +104,6 @@ _AS_THEY_ARE = frozenset(
     {
         "constraints",
         "env",
-        "secrets",
         "workspace",
         "setup",
         "env_preset",
@@ -113,6 +118,7 @@ _AS_THEY_ARE = frozenset(
         "lease",
         "replace_lost",
         "labels",
+        "ports",
     }
 )
 
@@ -231,12 +237,12 @@ def _resources(request: JobRequest, device: Device | None) -> Resources:
 
 def _name(cluster: Cluster, request: JobRequest, command: Sequence[str]) -> JobId:
     if request.name is None:
-        return _free_name(cluster, _stem(command))
+        return free_name(cluster, stem_of(command))
     job = parse_job_id(request.name)
     if job in cluster.jobs:
         raise UsageError(
             f"there is a job {job} already ({cluster.job_state(job)})",
-            hint=f"choose another --name, such as {_free_name(cluster, job.rpartition('/')[2][:55])}",
+            hint=f"choose another --name, such as {free_name(cluster, job.rpartition('/')[2][:55])}",
         )
     parent = parent_of(job)
     if parent is not None and (parent not in cluster.jobs or cluster.job_state(parent).terminal):
@@ -244,16 +250,16 @@ def _name(cluster: Cluster, request: JobRequest, command: Sequence[str]) -> JobI
     return job
 
 
-def _stem(command: Sequence[str]) -> str:
-    """A name from the command: `python train.py` -> `train`."""
+def stem_of(command: Sequence[str]) -> str:
+    """The stem of a name from the command: `python train.py` -> `train`."""
     words = [word.rpartition("/")[2] for word in command[:3] if not word.startswith("-")]
     scripts = [word.rpartition(".")[0] for word in words if word.endswith((".py", ".sh"))]
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", (scripts or words or ["job"])[0]).strip("-._")[:50]
     return stem if is_name(stem) and not re.fullmatch(r"(task|attempt)(-\d+)?", stem) else "job"
 
 
-def _free_name(cluster: Cluster, stem: str) -> JobId:
-    """Mostly the first one: numbers are given one after the other, so that few names need to be looked up."""
+def free_name(cluster: Cluster, stem: str) -> JobId:
+    """The stem with the first number that is free, so that few names need to be looked up: they mostly follow on."""
     taken, free = 0, 1
     while f"{stem}-{free}" in cluster.jobs:
         taken, free = free, 2 * free
@@ -299,6 +305,8 @@ def _check(job: Job) -> None:
             f"--env-preset {job.env_preset}: the {job.replicas} tasks are each on their own",
             hint="make them a gang: --group-by ATTRIBUTE",
         )
+    check_end(job)
+    check_ports(job)
     try:
         normalize_constraints(job.constraints)
     except ValueError as error:
@@ -319,20 +327,13 @@ def _check(job: Job) -> None:
 
 def _check_strings(job: Job) -> None:
     """Everything that travels to the worker arrives byte for byte, or is refused here."""
-    for name in (*job.env, *job.secrets):
-        if _ENV_NAME.fullmatch(name) is None:
-            raise UsageError(
-                f"{clip(name)!r} can't be the name of an environment variable",
-                hint="use letters, digits and '_', not beginning with a digit",
-            )
-        if name.startswith("IRIS_"):
-            raise UsageError(
-                f"{clip(name)} is set by iris itself", hint="choose a name that doesn't begin with IRIS_"
-            )
+    for name in job.env:
+        check_variable(name)
     strings = [
         *((f"argument {index}", text) for index, text in enumerate(job.command)),
         *((f"environment variable {clip(name)}", f"{name}={value}") for name, value in job.env.items()),
         ("setup", job.setup),
+        *((f"secret {name}", file) for name, file in job.secret_files.items()),
         *((f"label {clip(name)}", f"{name}={value}") for name, value in job.labels.items()),
         *((f"constraint on {clip(each.key)}", text) for each in job.constraints for text in _texts(each)),
         ("coscheduling.group_by", job.coscheduling.group_by if job.coscheduling else ""),

@@ -114,6 +114,7 @@ class _Gate:
 
     def admit(self, job: Job, tasks: list[Task]) -> None:
         """Sort the pending tasks of one job into what is ready, held, too late or without a future."""
+        tasks = self._within_limit(job, tasks) if job.max_running else tasks
         if not (job.after or job.rounds or job.id in self._without_secrets or any(map(_ATTEMPTS, tasks))):
             self.ready[job.id] = tasks
             return
@@ -132,6 +133,17 @@ class _Gate:
                 self._sort(
                     task.id, job, [task], (*reasons, *_still_stopping(task)) if task.attempts else reasons
                 )
+
+    def _within_limit(self, job: Job, tasks: list[Task]) -> list[Task]:
+        """As many as may start beside those that run, the first ones; the others are behind them."""
+        live = sum(any(each.live for each in task.attempts) for task in self._cluster.tasks_of(job.id))
+        room = max(0, job.max_running - live)
+        late, waiting = split_overdue(job, tasks[room:], self._now)
+        self.timed_out += [task.id for task in late]
+        text = f"at most {job.max_running} of the job's tasks run at a time"
+        reason = Reason(kind=ReasonKind.BEHIND, text=text, need=1, have=0)
+        self.held |= {task.id: (reason,) for task in waiting}
+        return tasks[:room]
 
     def _sort(self, key: WaitingKey, job: Job, tasks: list[Task], reasons: tuple[Reason, ...]) -> None:
         if not reasons:

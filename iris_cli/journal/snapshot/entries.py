@@ -11,6 +11,7 @@ from typing import Any
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
+from iris_cli.core.endpoints import Announced
 from iris_cli.core.ids import AttemptId, JobId, WorkerId, parse_attempt_id
 from iris_cli.core.job import Job
 from iris_cli.core.outputs import Outputs
@@ -69,6 +70,7 @@ def encode_fleet(cluster: Cluster) -> dict[str, Any]:
         "ghosts": {
             worker: [encode_record(ghost) for ghost in ghosts] for worker, ghosts in cluster.ghosts.items()
         },
+        "endpoints": {str(attempt): encode_record(each) for attempt, each in cluster.endpoints.items()},
     }
 
 
@@ -81,6 +83,10 @@ def decode_fleet(entry: Mapping[str, Any]) -> Cluster:
         ghosts={
             WorkerId(worker): tuple(decode_record(Ghost, each) for each in ghosts)
             for worker, ghosts in entry["ghosts"].items()
+        },
+        endpoints={
+            parse_attempt_id(attempt): decode_record(Announced, each)
+            for attempt, each in entry["endpoints"].items()
         },
     )
 

@@ -61,11 +61,11 @@ lacking() {
         chip_holders || return
         [ -z "$held" ] || return 0
     fi
-    if [ "$port" -gt 0 ]; then
+    for port in $ports; do
         lacking=port
         listeners "$port" || return
         [ -z "$listening" ] || return 0
-    fi
+    done
     lacking=
 }
 
@@ -73,7 +73,7 @@ lacking() {
 # too. False if it took longer than that, or the attempt is being stopped. The working directory is that of
 # the attempt.
 await_devices() {
-    [ "$exclusive" = 1 ] || [ "$port" -gt 0 ] || return 0
+    [ "$exclusive$ports" != 0 ] || return 0
     now
     wait_until=$((now + $1))
     until lacking && [ -z "$lacking" ]; do

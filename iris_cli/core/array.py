@@ -1,0 +1,54 @@
+"""Arrays: one command, many tasks, each with an index of its own. Written `0-9,20`, `0-30:10`, `0-99%4`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from iris_cli.core.ids import clip
+from iris_cli.errors import UsageError
+
+MOST_INDEXES = 10_000
+LARGEST_INDEX = 999_999_999
+
+_PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
+_HINT = "write it like 0-9, 0-30:10, 1,5,7 or 0-99%4"
+
+
+def parse_array(text: str) -> tuple[tuple[int, ...], int]:
+    """The indexes, in order, and how many of their tasks may run at a time (0: all). Raises UsageError."""
+    parts, sign, limit = text.replace(" ", "").partition("%")
+    if sign and (re.fullmatch("[0-9]{1,9}", limit) is None or int(limit) == 0):
+        raise UsageError(f"{clip(limit)!r} is not how many tasks may run at a time", hint=_HINT)
+    indexes: dict[int, None] = {}
+    for part in parts.split(","):
+        match = _PART.fullmatch(part)
+        if match is None:
+            raise UsageError(f"{clip(text)!r} is not an array of tasks", hint=_HINT)
+        first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+        if last < first or step == 0:
+            raise UsageError(f"{clip(part)!r} has no indexes", hint=_HINT)
+        if (last - first) // step >= MOST_INDEXES:
+            raise UsageError(
+                f"{clip(part)!r} has more than {MOST_INDEXES} indexes", hint="split it into several jobs"
+            )
+        indexes |= dict.fromkeys(range(first, last + 1, step))
+    return tuple(sorted(indexes)), int(limit or 0)
+
+
+def format_indexes(indexes: Iterable[int]) -> str:
+    """As they are written, in as few words as ranges of step 1 allow: what the log keeps."""
+    runs: list[list[int]] = []
+    for index in indexes:
+        if runs and runs[-1][1] == index - 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
+
+
+@lru_cache(maxsize=256)
+def indexes_of(array: str) -> tuple[int, ...]:
+    """The indexes of what `format_indexes` wrote."""
+    return parse_array(array)[0]

@@ -1,0 +1,79 @@
+"""What a request says of arrays, secrets, ports and the end of a task, as fields of a job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iris_cli.core.array import format_indexes, parse_array
+from iris_cli.core.dataclass import replace
+from iris_cli.core.ids import clip
+from iris_cli.core.job import Job, JobRequest
+from iris_cli.core.units import count, format_duration
+from iris_cli.core.variables import is_variable, secret_source
+from iris_cli.errors import UsageError
+
+MOST_PORTS = 16
+
+
+def array_of(request: JobRequest) -> tuple[JobRequest, dict[str, Any]]:
+    """The request with as many replicas as the array has indexes, or the file lines; and what the job says of it."""
+    lines = request.lines
+    if request.array is None and lines is None:
+        return request, {}
+    if request.group_by is not None or (request.slices or 1) > 1:
+        raise UsageError(
+            "the tasks of an array are each on their own: no gang", hint="leave out one of the two"
+        )
+    indexes, limit = (tuple(range(lines.count)) if lines else (), 0)
+    if request.array is not None:
+        indexes, limit = parse_array(request.array)
+    if lines is not None and indexes[-1] >= lines.count:
+        raise UsageError(
+            f"there is no line {indexes[-1]}: the file has {lines.count}, counted from 0",
+            hint="--array chooses among the lines of --each-line",
+        )
+    if request.replicas not in (None, len(indexes)):
+        raise UsageError(
+            f"replicas={request.replicas}, but the array has {count(len(indexes), 'task')}",
+            hint="leave out --replicas",
+        )
+    whole = lines is not None and len(indexes) == lines.count
+    written = {"array": "" if whole else format_indexes(indexes), "max_running": limit}
+    return replace(request, replicas=len(indexes)), written
+
+
+def secrets_of(request: JobRequest) -> dict[str, Any]:
+    sources = dict(map(secret_source, request.secrets or ()))
+    return {"secrets": tuple(sources), "secret_files": {name: file for name, file in sources.items() if file}}
+
+
+def check_end(job: Job) -> None:
+    if (job.array or job.each_line) and job.is_gang:
+        raise UsageError(
+            "the tasks of an array are each on their own: no gang",
+            hint="choose a TPU type of one VM, or leave out --array",
+        )
+    if job.signal is not None and not job.signal.lead < job.timeout:
+        raise UsageError(
+            f"{job.signal.name} can't come {format_duration(job.signal.lead)} before a time limit of"
+            f" {format_duration(job.timeout)}"
+            if job.timeout
+            else "an early signal comes before the time limit, and there is none",
+            hint="say --timeout with more than that",
+        )
+
+
+def check_ports(job: Job) -> None:
+    """Names that can stand in that of a variable, and are as different there."""
+    if len(job.ports) > MOST_PORTS:
+        raise UsageError(f"{len(job.ports)} ports are more than {MOST_PORTS}")
+    seen: set[str] = set()
+    for name in job.ports:
+        if not is_variable(name) or name.isdecimal() or len(name) > 32:
+            raise UsageError(
+                f"{clip(name)!r} can't be the name of a port",
+                hint="iris chooses the numbers: --ports http,metrics gives IRIS_PORT_HTTP, IRIS_PORT_METRICS",
+            )
+        if name.upper() in seen:
+            raise UsageError(f"there are two ports {name.upper()}")
+        seen.add(name.upper())

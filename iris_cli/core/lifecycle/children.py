@@ -1,0 +1,218 @@
+"""Child jobs: what a task submits from inside, what it takes over from its job, and what it may touch.
+
+A task is its user's program, and may be anybody's mistake: it sees its own job and what descends from that, and of
+everything else not even whether it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.constraints import Constraint, merge_constraints
+from iris_cli.core.dataclass import dataclass, replace
+from iris_cli.core.endpoints import MOST_CHANGES, Announced
+from iris_cli.core.events import EndpointRegistered, EndpointRemoved, JobAdopted, JobSubmitted
+from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import AttemptId, JobId, RequestId, clip, depth_of, parse_job_id
+from iris_cli.core.job import Job, JobRequest, Origin
+from iris_cli.core.lifecycle import jobs
+from iris_cli.core.lifecycle.submit import Fleet, accept, free_name, over, stem_of
+from iris_cli.core.limits import Limits
+from iris_cli.core.requests import RegisterEndpoint
+from iris_cli.errors import IrisError, NotFoundError, UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """What jobs are accepted by: the workers there could be, what is set for jobs that don't say, and limits."""
+
+    fleet: Fleet
+    defaults: JobRequest
+    limits: Limits
+
+
+def check_asker(cluster: Cluster, asker: AttemptId) -> None:
+    """Whether an attempt may ask for anything: it is the one that its task goes on with. Raises IrisError."""
+    task = cluster.tasks.get(asker.task)
+    if task is None or not task.attempts or task.current_id != asker or not task.attempts[-1].live:
+        raise IrisError(f"{asker} is not the present attempt of its task")
+    if task.attempts[-1].stop is not None or task.state.terminal:
+        raise IrisError(f"{asker} is being stopped", hint="what comes after it may ask again")
+
+
+def visible(cluster: Cluster, asker: AttemptId, job: JobId | None) -> JobId:
+    """A job that the task may see, its own if none is named. Raises NotFoundError."""
+    own = asker.task.job
+    if job is None or job == own:
+        return own
+    if not job.startswith(f"{own}/") or job not in cluster.jobs:
+        raise NotFoundError(
+            f"no job {clip(job)} below {own}", hint="a task sees its own job and the child jobs of that"
+        )
+    return job
+
+
+# Submitting
+
+
+def submit_child(draft: Draft, origin: Origin, wanted: JobRequest, by: Submission) -> tuple[JobId, bool]:
+    """Run a child job, once for each attempt and request, for ever. Returns its id, and whether this made it.
+
+    The same again from a later attempt of the parent is the job that is there; so is anything under its name that
+    was submitted from inside with the same words. Raises IrisError, and then records nothing.
+    """
+    cluster, parent = draft.cluster, draft.cluster.jobs[origin.attempt.task.job]
+    children = cluster.children_of(parent.id)
+    for child in children:
+        if _is_of(child.origin, origin):
+            return child.id, True
+        if _is_of(child.adopted, origin):
+            return child.id, False
+    check_asker(cluster, origin.attempt)
+    there = _the_same(cluster, parent.id, wanted.name, children, origin)
+    if there is not None:
+        if wanted.name is None:
+            draft.record(JobAdopted(job=there.id, origin=origin))
+        return there.id, False
+    _check_room(parent.id, children, by.limits)
+    job = _accept(cluster, parent, wanted, by)
+    draft.record(JobSubmitted(job=job, origin=origin))
+    return job.id, True
+
+
+def _is_of(known: Origin | None, origin: Origin) -> bool:
+    return known is not None and (known.attempt, known.request) == (origin.attempt, origin.request)
+
+
+def _the_same(
+    cluster: Cluster, parent: JobId, name: str | None, children: Sequence[Job], origin: Origin
+) -> Job | None:
+    """The child that is there already for this: by its name, or else the first that an earlier attempt left."""
+    if name is None:
+        earlier = (child for child in children if _is_left(child, origin))
+        return next(earlier, None)
+    if "/" in name:
+        raise UsageError(f"{clip(name)!r} is more than a name", hint=f"it is put behind {parent}/")
+    job = cluster.jobs.get(parse_job_id(f"{parent}/{name}"))
+    if job is None:
+        return None
+    if job.origin is None or job.origin.digest != origin.digest:
+        raise UsageError(
+            f"there is another job {job.id} already ({cluster.job_state(job.id)})", hint="choose another name"
+        )
+    return job
+
+
+def _is_left(child: Job, origin: Origin) -> bool:
+    """Whether an earlier attempt of the same task submitted the same, and this one hasn't been given it yet."""
+    if child.origin is None or child.origin.digest != origin.digest:
+        return False
+    last = child.adopted or child.origin
+    return last.attempt.task == origin.attempt.task and last.attempt.number < origin.attempt.number
+
+
+def _check_room(parent: JobId, children: Sequence[Job], limits: Limits) -> None:
+    if len(children) >= limits.max_children:
+        raise IrisError(
+            f"{parent} has {len(children)} child jobs already, and may have no more",
+            hint="limits.max_children in cluster.yaml sets another limit",
+        )
+    if depth_of(parent) + 2 > limits.max_job_depth:
+        raise IrisError(
+            f"{parent} is {depth_of(parent)} jobs deep already, and may have no child jobs",
+            hint="limits.max_job_depth in cluster.yaml sets another limit",
+        )
+
+
+def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, by: Submission) -> Job:
+    """The child as a job of its own, with what it takes over from its parent."""
+    _check_named(cluster, parent, wanted)
+    stem = f"{parent.id}/{wanted.name or stem_of(wanted.command or ('job',))}"
+    request = replace(
+        wanted,
+        name=stem if wanted.name else free_name(cluster, stem),
+        constraints=tuple(inherited_constraints(parent.constraints, wanted.constraints)),
+        env={**parent.env, **(wanted.env or {})},
+        setup=parent.setup if wanted.setup is None else wanted.setup,
+        workspace=parent.workspace,
+    )
+    return accept(cluster, over(request, by.defaults), by.fleet, by.limits)
+
+
+def inherited_constraints(
+    parent: Sequence[Constraint], child: Sequence[Constraint] | None
+) -> Sequence[Constraint]:
+    """The constraints of a child job: None takes over all of the parent's, none at all takes over none."""
+    if child is None:
+        return parent
+    return merge_constraints(parent, child) if child else ()
+
+
+def _check_named(cluster: Cluster, parent: Job, wanted: JobRequest) -> None:
+    """What a request names must be the parent's own: nothing of the operator's, and of no other job."""
+    foreign = [name for name in wanted.secrets or () if name not in parent.secrets]
+    if foreign:
+        raise UsageError(
+            f"{clip(foreign[0])} is no secret of {parent.id}",
+            hint="a child job may name the secrets of its parent",
+        )
+    for name in wanted.after or ():
+        job = visible(cluster, AttemptId(parent.task_ids[0], 0), parse_job_id(name))
+        if job == parent.id:
+            raise UsageError(f"{job} ends its child jobs when it ends: none can run after it")
+
+
+# Cancelling, and endpoints
+
+
+def cancel_visible(draft: Draft, asker: AttemptId, job: JobId, reason: str) -> bool:
+    """End a job that the task may touch. Returns whether it is cancelled now, also if it was before."""
+    found = visible(draft.cluster, asker, job)
+    if not draft.cluster.job_state(found).terminal:
+        check_asker(draft.cluster, asker)
+        jobs.cancel(draft, found, f"{asker} asked for it" + (f": {reason}" if reason else ""))
+    return draft.cluster.jobs[found].cancelled
+
+
+def register_endpoint(
+    draft: Draft, asker: AttemptId, request: RequestId, wanted: RegisterEndpoint, limits: Limits
+) -> None:
+    """Make a port of a task known. Raises IrisError."""
+    check_asker(draft.cluster, asker)
+    announced = draft.cluster.endpoints.get(asker, Announced())
+    if request in announced.requests:
+        return
+    if wanted.name not in announced.names and len(announced.endpoints) >= limits.max_endpoints:
+        raise IrisError(
+            f"{asker} has {len(announced.endpoints)} endpoints already", hint="remove one of them first"
+        )
+    _check_changes(asker, announced)
+    draft.record(
+        EndpointRegistered(
+            task=asker.task,
+            attempt=asker.number,
+            name=wanted.name,
+            port=wanted.port,
+            request=request,
+            metadata=wanted.metadata,
+        )
+    )
+
+
+def remove_endpoint(draft: Draft, asker: AttemptId, request: RequestId, name: str) -> bool:
+    """Take an endpoint back. Returns whether this did. Raises IrisError."""
+    check_asker(draft.cluster, asker)
+    announced = draft.cluster.endpoints.get(asker, Announced())
+    if request in announced.requests:
+        return True
+    if name not in announced.names:
+        return False
+    _check_changes(asker, announced)
+    draft.record(EndpointRemoved(task=asker.task, attempt=asker.number, name=name, request=request))
+    return True
+
+
+def _check_changes(asker: AttemptId, announced: Announced) -> None:
+    if len(announced.requests) >= MOST_CHANGES:
+        raise IrisError(f"{asker} has changed its endpoints {MOST_CHANGES} times, and may not any more")

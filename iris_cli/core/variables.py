@@ -1,0 +1,55 @@
+"""The names of environment variables, and where the value of a secret one comes from."""
+
+from __future__ import annotations
+
+import re
+
+from iris_cli.core.ids import clip
+from iris_cli.errors import UsageError
+
+RESERVED_PREFIX = "IRIS_"
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_KEPT_BY_SHELLS = frozenset(
+    {"_", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "EUID", "FUNCNAME", "GROUPS", "HISTCMD", "LINENO"}
+    | {"OPTIND", "PPID", "RANDOM", "SECONDS", "SHELLOPTS", "SHLVL", "SRANDOM", "UID"}
+)
+
+
+def is_variable(name: str) -> bool:
+    """Whether an environment variable can have this name."""
+    return _NAME.fullmatch(name) is not None
+
+
+def is_kept_by_shells(name: str) -> bool:
+    """Whether some shell keeps the variable to itself: it can be set for a program, and not by `export`."""
+    return name in _KEPT_BY_SHELLS or name.startswith("BASH")
+
+
+def check_variable(name: str) -> None:
+    """Raises UsageError for what can't be, or may not be, the name of a variable of a job."""
+    if not is_variable(name):
+        raise UsageError(
+            f"{clip(name)!r} can't be the name of an environment variable",
+            hint="use letters, digits and '_', not beginning with a digit",
+        )
+    if name.startswith(RESERVED_PREFIX):
+        raise UsageError(f"{clip(name)} is set by iris itself", hint="choose a name without IRIS_ in front")
+
+
+def secret_source(words: str) -> tuple[str, str]:
+    """The name of a secret, and the file that it is read from, "" for the operator's environment.
+
+    Written `NAME` or `NAME=@FILE`. Raises UsageError, which never repeats what stands behind the name.
+    """
+    name, sign, source = words.partition("=")
+    check_variable(name)
+    if is_kept_by_shells(name):
+        # It would have to be set in the arguments of a command, for all the world to see.
+        raise UsageError(f"{name} can't be secret: shells keep that name to themselves")
+    if sign and (not source.startswith("@") or source == "@"):
+        raise UsageError(
+            f"secret {name}: a value doesn't belong here, where others can read it",
+            hint=f"say {name}, and set the variable; or {name}=@FILE",
+        )
+    return name, source[1:]

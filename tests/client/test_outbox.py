@@ -1,0 +1,373 @@
+"""The client inside a task: what it asks for is asked once, whenever it is killed, and answered as it should be."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris_cli.client import IrisClient, JobState, LogLine, UnansweredError
+from iris_cli.client.mailbox import Mailbox, new_request_id
+from iris_cli.client.outbox import Outbox
+from iris_cli.config.request_reading import read_request
+from iris_cli.core.constraint_syntax import parse_constraint
+from iris_cli.core.requests import (
+    Answer,
+    Cancel,
+    Endpoints,
+    Logs,
+    Refusal,
+    RegisterEndpoint,
+    RemoveEndpoint,
+    Request,
+    Status,
+    Submit,
+    Wait,
+    is_request_id,
+)
+from iris_cli.core.task import TaskState
+from iris_cli.errors import IrisError, NotFoundError, NotWritableError, UsageError
+from tests.client.operator_thread import OperatorThread
+
+PATIENCE = 120.0
+
+
+@pytest.fixture
+def task_dir(tmp_path: Path) -> Path:
+    for name in ("outbox", "inbox"):
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+def client_of(task_dir: Path, patience: float | None = PATIENCE) -> IrisClient:
+    return IrisClient.on(Outbox(task_dir, patience))
+
+
+def waiting(task_dir: Path) -> list[str]:
+    return sorted(path.name for path in (task_dir / "outbox").iterdir())
+
+
+def submitted(request: Request) -> Answer:
+    assert isinstance(request, Submit)
+    return {"job": f"train/{request.job.name}", "created": True}
+
+
+def test_a_program_inside_a_task_uses_its_outbox_without_being_told(
+    task_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IRIS_TASK_DIR", str(task_dir))
+    monkeypatch.setenv("IRIS_JOB_ID", "train")
+    monkeypatch.delenv("IRIS_STATE_DIR", raising=False)
+    with OperatorThread(task_dir, submitted) as operator:
+        job = IrisClient().submit(["eval"], name="eval", memory="1GiB")
+    assert job.id == "train/eval"
+    assert isinstance(operator.asked[0], Submit)
+    monkeypatch.setenv("IRIS_STATE_DIR", str(task_dir / "state"))
+    assert not isinstance(IrisClient()._backend, Outbox)
+    monkeypatch.delenv("IRIS_STATE_DIR")
+    assert not isinstance(IrisClient(state_dir=task_dir / "state")._backend, Outbox)
+
+
+@pytest.mark.parametrize(
+    ("constraints", "sent"),
+    [(None, None), ([], ()), (["pool=1"], (parse_constraint("pool=1"),))],
+)
+def test_no_constraints_and_none_said_are_different_things(
+    constraints: list[str] | None, sent: tuple[object, ...] | None, task_dir: Path
+) -> None:
+    with OperatorThread(task_dir, submitted) as operator:
+        client_of(task_dir).submit("eval", name="eval", constraints=constraints)
+    assert operator.asked[0].job.constraints == sent
+
+
+def test_a_request_is_whole_private_and_has_an_id_in_order(task_dir: Path) -> None:
+    mail = Mailbox(task_dir)
+    names = [mail.put(Status()) for _ in range(3)]
+    assert waiting(task_dir) == sorted(names) == names
+    for name in names:
+        path = task_dir / "outbox" / name
+        assert is_request_id(name)
+        assert read_request(path.read_bytes()) == Status()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_ids_of_many_threads_are_all_different() -> None:
+    found: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: found.extend(new_request_id() for _ in range(200))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1600
+
+
+def test_what_was_answered_is_cleared_away(task_dir: Path) -> None:
+    with OperatorThread(task_dir, submitted):
+        client_of(task_dir).submit("eval", name="eval")
+    assert waiting(task_dir) == []
+    assert list((task_dir / "inbox").iterdir()) == []
+
+
+def test_the_same_request_id_gets_the_first_answer_again(task_dir: Path) -> None:
+    with OperatorThread(task_dir, submitted) as operator:
+        for _ in range(3):
+            job = client_of(task_dir).submit("eval", name="eval", request_id="eval-1")
+            assert job.id == "train/eval"
+        assert list(operator.done) == ["eval-1"]
+
+
+def test_a_request_that_waits_under_the_same_id_is_not_put_twice(task_dir: Path) -> None:
+    client = client_of(task_dir, patience=0.05)
+    for _ in range(2):
+        with pytest.raises(UnansweredError) as late:
+            client.submit("eval", name="eval", request_id="eval-1")
+        assert late.value.request_id == "eval-1"
+    assert waiting(task_dir) == ["eval-1"]
+    with pytest.raises(UsageError, match="another request"):
+        client.submit("other", name="eval", request_id="eval-1")
+
+
+@pytest.mark.parametrize("bad", ["", "../x", ".hidden", "a b", "a/b", "x" * 65, "ä"])
+def test_what_is_no_request_id_is_refused(bad: str, task_dir: Path) -> None:
+    with pytest.raises(UsageError):
+        client_of(task_dir).submit("eval", request_id=bad)
+    assert waiting(task_dir) == []
+
+
+def test_nobody_polls(task_dir: Path) -> None:
+    with pytest.raises(UnansweredError, match="does nobody poll") as late:
+        client_of(task_dir, patience=0.05).submit("eval")
+    assert "iris watch" in late.value.hint
+    assert int(late.value.exit_code) == 7
+    assert waiting(task_dir) == [late.value.request_id]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "error"),
+    [
+        (Refusal(kind="not_found", message="no job 'x'", hint="look"), NotFoundError),
+        (Refusal(kind="usage", message="no", hint="yes"), UsageError),
+        (Refusal(kind="refused", message="too many"), IrisError),
+        (Refusal(kind="of tomorrow", message="new"), IrisError),
+    ],
+)
+def test_a_refusal_is_the_error_that_it_is(refusal: Refusal, error: type[IrisError], task_dir: Path) -> None:
+    with OperatorThread(task_dir, lambda _: refusal), pytest.raises(error) as raised:
+        client_of(task_dir).cancel("train/eval")
+    assert (raised.value.message, raised.value.hint) == (refusal.message, refusal.hint)
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"v":2,"ok":true,"result":{}}', b"[" * 100_000, b"\xff"])
+def test_an_answer_that_is_none_is_an_error(raw: bytes, task_dir: Path) -> None:
+    mail = Mailbox(task_dir)
+    name = mail.put(Status())
+    (task_dir / "inbox" / name).write_bytes(raw)
+    with pytest.raises(IrisError, match="answer"):
+        mail.look(name)
+
+
+def test_a_directory_that_is_no_tasks_is_said_to_be_none(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no outbox"):
+        client_of(tmp_path / "gone").submit("eval")
+
+
+def test_a_full_disk_is_said_to_be_one(task_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(NotWritableError, match="No space left"):
+        client_of(task_dir).submit("eval")
+    assert waiting(task_dir) == []
+
+
+JOB = {"id": "train/eval", "state": "RUNNING", "why": "", "children": ["train/eval/sub"]}
+TASK = {
+    "id": "train/eval/task-0",
+    "state": "RUNNING",
+    "attempt": 1,
+    "worker": "w",
+    "exit_code": None,
+    "why": "",
+}
+
+
+def test_what_is_asked_for_is_what_is_sent(task_dir: Path) -> None:
+    answers: Mapping[type, Any] = {
+        Status: {"job": JOB, "tasks": [TASK]},
+        Cancel: {"job": "train/eval", "cancelled": True},
+        Endpoints: {
+            "endpoints": [
+                {"task": "train/task-0", "name": "http", "address": "10.0.0.1", "port": 80, "metadata": {}}
+            ]
+        },
+        RegisterEndpoint: {},
+        RemoveEndpoint: {"removed": False},
+    }
+    client = client_of(task_dir)
+    with OperatorThread(task_dir, lambda request: answers[type(request)]) as operator:
+        job = client.job("train/eval")
+        status = job.status()
+        assert (status.id, status.state, status.children) == (
+            "train/eval",
+            JobState.RUNNING,
+            ("train/eval/sub",),
+        )
+        task = client.task_status("train/eval/task-0")
+        assert (task.state, task.attempt, task.worker) == (TaskState.RUNNING, 1, "w")
+        assert job.cancel("enough") is True
+        client.register_endpoint("http", 80, {"path": "/"})
+        assert client.remove_endpoint("http") is False
+        (found,) = client.endpoints()
+        assert (found.name, found.task, found.address) == ("http", "train/task-0", "10.0.0.1:80")
+    assert operator.asked == [
+        Status(job=job.id),
+        Status(job=job.id),
+        Cancel(job=job.id, reason="enough"),
+        RegisterEndpoint(name="http", port=80, metadata={"path": "/"}),
+        RemoveEndpoint(name="http"),
+        Endpoints(),
+    ]
+
+
+def test_a_wait_is_one_request_and_is_taken_back_when_the_time_is_over(task_dir: Path) -> None:
+    job = client_of(task_dir).job("train/eval")
+    with pytest.raises(TimeoutError):
+        job.wait(timeout=0.05)
+    assert waiting(task_dir) == []
+    ended = {"job": {**JOB, "state": "SUCCEEDED"}, "tasks": []}
+    with OperatorThread(task_dir, lambda _: ended) as operator:
+        assert job.wait() is JobState.SUCCEEDED
+    assert operator.asked == [Wait(job=job.id)]
+
+
+class Told:
+    """A job whose task writes, is retried and ends: one step each time that its status is asked for."""
+
+    def __init__(self, *steps: tuple[int, str, str, bytes]) -> None:
+        self.steps = list(steps)
+        self.files: dict[int, bytes] = {}
+        self.now = (0, "RUNNING", "RUNNING", b"")
+
+    def __call__(self, request: Request) -> Answer:
+        if isinstance(request, Logs):
+            data = self.files.get(request.attempt or 0, b"") if request.stream == "out" else b""
+            start = request.offset if request.offset >= 0 else max(0, len(data) + request.offset)
+            piece = data[start : start + request.limit]
+            return {"offset": start, "size": len(data), "data": base64.b64encode(piece).decode()}
+        if self.steps:
+            self.now = self.steps.pop(0)
+        attempt, job, task, written = self.now
+        self.files[attempt] = self.files.get(attempt, b"") + written
+        self.now = (*self.now[:3], b"")
+        return {
+            "job": {**JOB, "state": job},
+            "tasks": [{**TASK, "state": task, "attempt": attempt if attempt >= 0 else None}],
+        }
+
+
+def test_logs_are_streamed_through_retries_whole_and_once(task_dir: Path) -> None:
+    big = b"".join(b"%d\n" % number for number in range(60_000))
+    told = Told(
+        (-1, "PENDING", "PENDING", b""),
+        (0, "RUNNING", "RUNNING", b"one\ntw"),
+        (0, "RUNNING", "RUNNING", b"o\nunfinished"),
+        (1, "RUNNING", "RUNNING", big),
+        (1, "SUCCEEDED", "SUCCEEDED", b"last"),
+    )
+    lines: list[LogLine] = []
+    with OperatorThread(task_dir, told):
+        job = client_of(task_dir).job("train/eval")
+        assert job.wait(stream_logs_from=0, on_line=lines.append) is JobState.SUCCEEDED
+    assert [line.text for line in lines if line.attempt == 0] == ["one", "two", "unfinished"]
+    assert [line.text for line in lines if line.attempt == 1] == [*map(str, range(60_000)), "last"]
+    assert waiting(task_dir) == []
+    assert list((task_dir / "inbox").iterdir()) == []
+
+
+def test_the_time_is_over_while_streaming(task_dir: Path) -> None:
+    with pytest.raises(TimeoutError):
+        client_of(task_dir).job("train/eval").wait(timeout=0.05, stream_logs_from="all")
+    told = Told((0, "RUNNING", "RUNNING", b"one\n"))
+    lines: list[LogLine] = []
+    with OperatorThread(task_dir, told), pytest.raises(TimeoutError):
+        client_of(task_dir).job("train/eval").wait(2.0, "all", lines.append)
+    assert [line.text for line in lines] in (["one"], [])  # a slow machine may not get that far
+    assert waiting(task_dir) == []
+
+
+@pytest.mark.parametrize("tail", [None, 0, 3, 70_000, 10**6])
+def test_the_last_lines_of_a_log(tail: int | None, task_dir: Path) -> None:
+    texts = [f"line {number}" for number in range(80_000)]
+    told = Told((0, "RUNNING", "RUNNING", "\n".join(texts).encode()))
+    with OperatorThread(task_dir, told):
+        found = client_of(task_dir).task_logs("train/eval/task-0", tail=tail)
+    assert [line.text for line in found] == (texts if tail is None else texts[max(0, 80_000 - tail) :])
+
+
+def test_the_logs_of_a_task_that_never_ran_are_empty(task_dir: Path) -> None:
+    with OperatorThread(task_dir, Told((-1, "PENDING", "PENDING", b""))):
+        assert client_of(task_dir).task_logs("train/eval/task-0") == []
+
+
+def test_many_clients_at_once_get_their_own_answers(task_dir: Path) -> None:
+    found: dict[int, str] = {}
+
+    def ask(number: int) -> None:
+        found[number] = client_of(task_dir).submit("eval", name=f"eval-{number}").id
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(12)]
+    with OperatorThread(task_dir, submitted):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert found == {number: f"train/eval-{number}" for number in range(12)}
+
+
+PARENT = """
+import sys
+from pathlib import Path
+from iris_cli.client import IrisClient
+from iris_cli.client.outbox import Outbox
+job = IrisClient.on(Outbox(Path(sys.argv[1]), 120.0)).submit("eval", name="eval", request_id="eval-1")
+sys.stdout.write(job.id)
+"""
+
+
+def parent(task_dir: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", PARENT, str(task_dir)], stdout=subprocess.PIPE, text=True)
+
+
+def until(happened: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    while not happened():
+        try:
+            process.wait(0.01)
+        except subprocess.TimeoutExpired:
+            continue
+        raise AssertionError("it ended by itself")
+
+
+def test_a_program_that_is_killed_while_it_waits_gets_its_answer_when_it_asks_again(task_dir: Path) -> None:
+    first = parent(task_dir)
+    until(lambda: waiting(task_dir) == ["eval-1"], first)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    with OperatorThread(task_dir, submitted) as operator:
+        second = parent(task_dir)
+        out, _ = second.communicate(timeout=PATIENCE)
+        assert (second.returncode, out) == (0, "train/eval")
+        third = parent(task_dir)
+        assert third.communicate(timeout=PATIENCE)[0] == "train/eval"
+    assert list(operator.done) == ["eval-1"]

@@ -1,0 +1,58 @@
+"""Files with a line for each task: read to the byte, or refused with the number of the line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from iris_cli.config.lines_file import read_lines
+from iris_cli.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"a\nb\n", ("a", "b")),
+        (b"a\nb", ("a", "b")),
+        (b"a\r\nb\r\n", ("a", "b")),
+        (b"a\n\nb\n", ("a", "", "b")),
+        (b"\n", ("",)),
+        (b" a \n\tb", (" a ", "\tb")),
+        (b"\xef\xbb\xbfa\n", ("a",)),
+        ("ß\u2028x\x0by\x85\n".encode(), ("ß\u2028x\x0by\x85",)),
+        (b"$(id) 'x' \"y\" \\\n", ("$(id) 'x' \"y\" \\",)),
+        (b"x" * 131_056 + b"\n", ("x" * 131_056,)),
+        (b"x\n" * 10_000, ("x",) * 10_000),
+    ],
+    ids=lambda value: repr(value)[:24],
+)
+def test_each_line_is_one_task_whatever_is_in_it(
+    tmp_path: Path, content: bytes, lines: tuple[str, ...]
+) -> None:
+    (tmp_path / "lines").write_bytes(content)
+    assert read_lines(tmp_path / "lines") == lines
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "lines has no lines: there would be no task"),
+        (b"a\nb\0c\n", "lines:2: the line holds a NUL byte"),
+        (b"a\n\xff\n", "lines:2: the line is not UTF-8 text"),
+        (b"a\n" + b"x" * 131_057, "lines:2: the line takes 131057 bytes"),
+        (b"x\n" * 10_001, "lines has 10001 lines, more than 10000"),
+        (b"x" * (64 << 20 | 1), "lines takes more than 64 MiB"),
+    ],
+    ids=lambda value: repr(value)[:24],
+)
+def test_a_file_that_is_no_list_of_tasks_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "lines").write_bytes(content)
+    with pytest.raises(UsageError) as refused:
+        read_lines(tmp_path / "lines")
+    assert said in refused.value.message
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No such file"):
+        read_lines(tmp_path / "none")

@@ -1,0 +1,397 @@
+"""Child jobs: what they take over, that each request counts once, and what a task may see and touch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
+from iris_cli.core.dataclass import replace
+from iris_cli.core.endpoints import MOST_CHANGES
+from iris_cli.core.events import JobAdopted, JobSubmitted
+from iris_cli.core.ids import JobId, RequestId
+from iris_cli.core.job import JobState, Workspace
+from iris_cli.core.lifecycle import children
+from iris_cli.core.lineage import where_from
+from iris_cli.errors import IrisError, NotFoundError, UsageError
+from tests.support.inside import Inside
+from tests.support.lab import Lab
+
+SPACE = Workspace(hash="0" * 64, size=1)
+
+
+def parent(**asked: Any) -> Lab:
+    """`train`, running on a host of its own."""
+    return Lab().worker("w", cpu=64).job("train", **asked).schedule().reports("train/* running")
+
+
+# What a child is
+
+
+def test_a_child_is_named_below_its_parent_and_says_who_submitted_it() -> None:
+    lab = parent()
+    assert Inside(lab).submit(name="eval", request="r1") == ("train/eval", True)
+    job = lab.the_job("train/eval")
+    assert job.origin is not None
+    assert (str(job.origin.attempt), job.origin.request) == ("train/task-0/attempt-0", "r1")
+    assert [child.id for child in lab.cluster.children_of(JobId("train"))] == ["train/eval"]
+    assert job.resources.cpu == 0.5, "what is set for all jobs holds for child jobs, too"
+
+
+def test_a_child_without_a_name_is_named_after_its_command() -> None:
+    inside = Inside(parent())
+    assert [inside.submit()[0] for _ in range(3)] == ["train/eval-1", "train/eval-2", "train/eval-3"]
+    assert inside.submit(command=("/bin/sh", "-c", "x"))[0] == "train/sh-1"
+
+
+def test_children_have_children() -> None:
+    lab = parent()
+    Inside(lab).submit(name="b")
+    lab.schedule().reports("train/b/* running")
+    assert Inside(lab, "train/b/task-0").submit(name="c") == ("train/b/c", True)
+    lab.cancel("train")
+    assert [lab.state_of(name) for name in ("train/b", "train/b/c")] == [JobState.KILLED, JobState.KILLED]
+
+
+@pytest.mark.parametrize(
+    ("parents", "childs", "result"),
+    [
+        (["pool=a", "region=us"], None, ["pool=a", "region=us"]),
+        (["pool=a", "region=us"], [], []),
+        (["pool=a", "region=us"], ["region=eu"], ["pool=a", "region=eu"]),
+        (["pool=a", "region=us"], ["~region=eu"], ["pool=a", "region=us", "~region=eu"]),
+        (["pool=a"], ["pool=a", "zone=z"], ["pool=a", "zone=z"]),
+        (["preemptible=true"], ["preemptible=false"], ["preemptible=false"]),
+        ([], ["pool=a"], ["pool=a"]),
+        ([], None, []),
+        (["region in us,eu"], None, ["region in us,eu"]),
+    ],
+)
+def test_constraints_are_taken_over_or_merged(
+    parents: list[str], childs: list[str] | None, result: list[str]
+) -> None:
+    wanted = None if childs is None else tuple(map(parse_constraint, childs))
+    found = children.inherited_constraints(tuple(map(parse_constraint, parents)), wanted)
+    assert [format_constraint(each) for each in found] == result
+
+
+def test_a_contradiction_between_parent_and_child_is_refused() -> None:
+    lab = Lab().worker("w", cpu=64, pool="a").job("train", constraints=(parse_constraint("pool=a"),))
+    lab.schedule().reports("train/* running")
+    with pytest.raises(UsageError, match="contradict"):
+        Inside(lab).submit(constraints=(parse_constraint("pool=b"),))
+    assert list(lab.cluster.jobs) == ["train"]
+
+
+def test_where_a_constraint_came_from_is_known_over_generations() -> None:
+    lab = Lab().worker("w", cpu=64, pool="a", zone="us-a-b", rack="1")
+    lab.job("train", constraints=(parse_constraint("pool=a"),)).schedule().reports("train/* running")
+    Inside(lab).submit(name="b", constraints=(parse_constraint('rack="1"'),))
+    lab.schedule().reports("train/b/* running")
+    Inside(lab, "train/b/task-0").submit(name="c", constraints=(parse_constraint("zone=us-a-b"),))
+    Inside(lab, "train/b/task-0").submit(name="d", constraints=(), request="r2")
+    sources = {
+        name: [
+            f"{format_constraint(each)} {source}"
+            for each, source in zip(
+                lab.the_job(name).constraints,
+                where_from(lab.cluster, lab.the_job(name)),
+                strict=True,
+            )
+        ]
+        for name in lab.cluster.jobs
+    }
+    assert sources == {
+        "train": ["pool=a train"],
+        "train/b": ["pool=a train", 'rack="1" train/b'],
+        "train/b/c": ["pool=a train", 'rack="1" train/b', "zone=us-a-b train/b/c"],
+        "train/b/d": [],
+    }
+
+
+def test_a_job_of_the_operator_below_another_takes_nothing_over() -> None:
+    lab = (
+        Lab()
+        .worker("w", cpu=64, pool="a")
+        .job("train", constraints=(parse_constraint("pool=a"),), env={"A": "1"})
+    )
+    lab.job("train/mine", constraints=(parse_constraint("pool=a"),))
+    job = lab.the_job("train/mine")
+    assert (dict(job.env), where_from(lab.cluster, job)) == ({}, ("train/mine",))
+
+
+def test_env_setup_and_workspace_are_the_parents_unless_the_child_names_its_own() -> None:
+    lab = parent(env={"A": "1", "B": "1"}, setup="uv sync", workspace=SPACE, priority=None)
+    inside = Inside(lab)
+    inside.submit(name="same")
+    inside.submit(name="own", env={"B": "2", "C": "2"}, setup="make")
+    inside.submit(name="none", setup="")
+    same, own, none = (lab.the_job(f"train/{name}") for name in ("same", "own", "none"))
+    assert (dict(same.env), same.setup, same.workspace) == ({"A": "1", "B": "1"}, "uv sync", SPACE)
+    assert (dict(own.env), own.setup, own.workspace) == ({"A": "1", "B": "2", "C": "2"}, "make", SPACE)
+    assert (none.setup, dict(none.env)) == ("", {"A": "1", "B": "1"})
+
+
+def test_nothing_else_is_taken_over() -> None:
+    lab = parent(
+        max_retries_failure=3,
+        timeout=60.0,
+        labels={"a": "b"},
+        secrets=("TOKEN",),
+        grace=1.0,
+        tolerate=("spot",),
+    )
+    Inside(lab).submit(name="eval")
+    job = lab.the_job("train/eval")
+    assert (job.max_retries_failure, job.timeout, job.labels, job.secrets) == (0, 0.0, {}, ())
+    assert (job.grace, job.tolerations) == (30.0, ())
+
+
+# Once, for ever
+
+
+def test_the_same_request_is_one_job_however_often_it_is_read() -> None:
+    lab = parent()
+    inside = Inside(lab)
+    first = inside.submit(request="r1")
+    assert [inside.submit(request="r1") for _ in range(3)] == [first] * 3
+    assert inside.submit(request="r1", command=("other",)) == first, (
+        "the id counts, not what is in the file by now"
+    )
+    inside.cancel("train/eval-1")
+    assert inside.submit(request="r1") == first, "also when it is over"
+    assert len(lab.cluster.jobs) == 2
+
+
+def retried(lab: Lab) -> Lab:
+    return lab.reports("train/* exited 1").schedule().reports("train/* running")
+
+
+@pytest.mark.parametrize("name", ["eval", None])
+def test_a_later_attempt_that_submits_the_same_gets_the_job_that_is_there(name: str | None) -> None:
+    lab = parent(max_retries_failure=1)
+    first, _ = Inside(lab).submit(name=name, request="r1")
+    inside = Inside(retried(lab))
+    assert inside.submit(name=name, request="r9") == (first, False)
+    assert inside.submit(name=name, request="r9") == (first, False), "and again, if it asks again"
+    assert len(lab.cluster.jobs) == 2
+
+
+def test_a_later_attempt_finds_as_many_equal_jobs_as_there_were_and_makes_more_only_then() -> None:
+    lab = parent(max_retries_failure=2)
+    inside = Inside(lab)
+    assert [inside.submit() for _ in range(2)] == [("train/eval-1", True), ("train/eval-2", True)]
+    inside = Inside(retried(lab))
+    again = [inside.submit(request=f"second.{number}") for number in range(3)]
+    assert again == [("train/eval-1", False), ("train/eval-2", False), ("train/eval-3", True)]
+    inside = Inside(retried(lab))
+    again = [inside.submit(request=f"third.{number}") for number in range(3)]
+    assert again == [("train/eval-1", False), ("train/eval-2", False), ("train/eval-3", False)]
+
+
+def test_another_job_under_the_same_name_is_refused() -> None:
+    lab = parent(max_retries_failure=1)
+    Inside(lab).submit(name="eval")
+    for inside in (Inside(lab), Inside(retried(lab))):
+        with pytest.raises(UsageError, match="another job train/eval already"):
+            inside.submit(name="eval", command=("other",), request="r2")
+    lab.job("train/mine")
+    with pytest.raises(UsageError, match="another job train/mine already"):
+        Inside(lab).submit(name="mine", request="r3")
+
+
+def test_an_attempt_that_is_no_longer_the_present_one_is_refused() -> None:
+    lab = parent(max_retries_failure=1)
+    old = Inside(lab).attempt
+    retried(lab)
+    with pytest.raises(IrisError, match="train/task-0/attempt-0 is not the present attempt"):
+        Inside(lab).submit(attempt=old)
+    assert list(lab.cluster.jobs) == ["train"]
+
+
+@pytest.mark.parametrize("meanwhile", ["cancel", "ends"])
+def test_a_parent_that_is_over_gets_no_child(meanwhile: str) -> None:
+    lab = parent()
+    _ = lab.cancel("train") if meanwhile == "cancel" else lab.reports("train/* exited 0")
+    with pytest.raises(IrisError, match=r"is being stopped|is not the present attempt"):
+        Inside(lab).submit()
+
+
+def test_an_attempt_of_a_gang_that_goes_again_is_refused_while_it_is_being_stopped() -> None:
+    lab = (
+        Lab()
+        .slice("a")
+        .job("train", tpu="v4-16", max_retries_failure=1)
+        .schedule()
+        .reports("train/* running")
+    )
+    lab.reports("train/task-1 exited 1")
+    with pytest.raises(IrisError, match="being stopped"):
+        Inside(lab).submit()
+
+
+def test_parents_that_end_leave_no_child_however_late_it_came() -> None:
+    lab = parent()
+    Inside(lab).submit(name="eval")
+    lab.reports("train/* exited 0")
+    assert lab.state_of("train/eval") is JobState.KILLED
+
+
+# Limits, and what is hostile
+
+
+def test_children_and_depth_are_limited() -> None:
+    lab = parent()
+    inside = Inside(lab, max_children=2)
+    inside.submit()
+    inside.submit()
+    with pytest.raises(IrisError, match="train has 2 child jobs already"):
+        inside.submit()
+    assert inside.submit(request="0001") == ("train/eval-1", True), "what is there is there"
+    with pytest.raises(IrisError, match="train is 0 jobs deep already"):
+        Inside(lab, max_job_depth=1).submit(request="r")
+    lab.schedule().reports("train/eval-1/* running")
+    with pytest.raises(IrisError, match="1 jobs deep already"):
+        Inside(lab, "train/eval-1/task-0", max_job_depth=2).submit()
+
+
+REFUSED: dict[str, tuple[Callable[[Inside], object], type[IrisError], str]] = {
+    "a name with a slash": (lambda it: it.submit(name="a/b"), UsageError, "more than a name"),
+    "a name of another's child": (lambda it: it.submit(name="../other/x"), UsageError, "more than a name"),
+    "a name like a task": (lambda it: it.submit(name="task-0"), UsageError, "mistaken"),
+    "no command": (lambda it: it.submit(command=None), UsageError, "no command"),
+    "an option for a command": (lambda it: it.submit(command=("-x",)), UsageError, "name of a program"),
+    "the operator's secret": (
+        lambda it: it.submit(secrets=("AWS_SECRET",)),
+        UsageError,
+        "no secret of train",
+    ),
+    "after another's job": (
+        lambda it: it.submit(after=("other",)),
+        NotFoundError,
+        "no job other below train",
+    ),
+    "after no job": (lambda it: it.submit(after=("train/x",)), NotFoundError, "no job train/x below train"),
+    "after its parent": (lambda it: it.submit(after=("train",)), UsageError, "ends its child jobs"),
+    "our own variables": (lambda it: it.submit(env={"IRIS_JOB_ID": "other"}), UsageError, "set by iris"),
+    "a gang that tolerates": (
+        lambda it: it.submit(group_by="rack", replicas=2, max_task_failures=1),
+        UsageError,
+        "can't tolerate",
+    ),
+    "too many replicas": (lambda it: it.submit(replicas=10_001), UsageError, "more than 10000"),
+    "cancel another's": (lambda it: it.cancel("other"), NotFoundError, "no job other below train"),
+    "cancel what there isn't": (lambda it: it.cancel("train/x"), NotFoundError, "no job train/x below train"),
+    "cancel a namesake": (lambda it: it.cancel("train2"), NotFoundError, "no job train2 below train"),
+    "cancel another's child": (lambda it: it.cancel("other/x"), NotFoundError, "no job other/x below train"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_task_may_not_do_is_refused_and_nothing_happens(name: str) -> None:
+    act, kind, words = REFUSED[name]
+    lab = parent().job("other").job("other/x").job("train2")
+    before = lab.cluster.jobs.copy()
+    with pytest.raises(kind, match=words):
+        act(Inside(lab))
+    assert lab.cluster.jobs == before
+
+
+def test_secrets_of_the_parent_may_be_named() -> None:
+    lab = parent(secrets=("TOKEN",))
+    Inside(lab).submit(name="eval", secrets=("TOKEN",))
+    assert lab.the_job("train/eval").secrets == ("TOKEN",)
+
+
+def test_a_child_may_come_after_another() -> None:
+    lab = parent()
+    inside = Inside(lab)
+    inside.submit(name="prep")
+    inside.submit(name="eval", after=("train/prep",))
+    assert lab.the_job("train/eval").after == ("train/prep",)
+
+
+def test_a_task_may_cancel_what_descends_from_its_job_and_the_log_says_who_did() -> None:
+    lab = parent()
+    Inside(lab).submit(name="b")
+    lab.schedule().reports("train/b/* running")
+    Inside(lab, "train/b/task-0").submit(name="c")
+    assert Inside(lab).cancel("train/b/c", "enough")
+    end = lab.the_job("train/b/c").end
+    assert end is not None
+    assert end.error == "train/task-0/attempt-0 asked for it: enough"
+    assert Inside(lab).cancel("train/b/c"), "it is, whoever asks again"
+    assert lab.state_of("train/b") is JobState.RUNNING
+
+
+# Endpoints
+
+
+def test_endpoints_belong_to_a_task_and_go_with_its_attempt() -> None:
+    lab = parent(replicas=2, max_retries_failure=1)
+    Inside(lab).register("http", 8080)
+    Inside(lab, "train/task-1").register("http", 8081, path="/")
+    assert Inside(lab).endpoints() == ["train/task-0 http:8080", "train/task-1 http:8081"]
+    lab.reports("train/task-0 exited 1")
+    assert Inside(lab).endpoints() == ["train/task-1 http:8081"], "the other keeps its own"
+    lab.schedule().reports("train/task-0 running")
+    assert Inside(lab).endpoints() == ["train/task-1 http:8081"], "and the next attempt begins without"
+    lab.reports("train/task-1 exited 0")
+    assert lab.cluster.endpoints == {}
+
+
+def test_a_name_is_overwritten_and_taken_back() -> None:
+    inside = Inside(parent())
+    inside.register("http", 1)
+    inside.register("debug", 2)
+    inside.register("http", 3)
+    assert inside.endpoints() == ["train/task-0 debug:2", "train/task-0 http:3"]
+    assert inside.remove("debug")
+    assert not inside.remove("debug")
+    assert inside.endpoints() == ["train/task-0 http:3"]
+
+
+def test_each_request_about_an_endpoint_counts_once() -> None:
+    inside = Inside(parent())
+    inside.register("http", 1, request="r1")
+    assert inside.remove("http", request="r2")
+    inside.register("http", 1, request="r1")
+    assert inside.endpoints() == [], "what was asked for before it was taken back doesn't come back"
+    assert inside.remove("http", request="r2"), "and is answered as it was"
+
+
+def test_endpoints_and_their_changes_are_limited() -> None:
+    lab = parent()
+    inside = Inside(lab, max_endpoints=2)
+    inside.register("a")
+    inside.register("b")
+    inside.register("a", 81)
+    with pytest.raises(IrisError, match="2 endpoints already"):
+        inside.register("c")
+    known = lab.cluster.endpoints[inside.attempt]
+    many = replace(known, requests=tuple(RequestId(f"x{number}") for number in range(MOST_CHANGES)))
+    lab.cluster.endpoints[inside.attempt] = many
+    for change in (lambda: inside.register("a"), lambda: inside.remove("a")):
+        with pytest.raises(IrisError, match="changed its endpoints 1000 times"):
+            change()
+
+
+def test_what_is_being_stopped_registers_nothing() -> None:
+    lab = parent().cancel("train")
+    with pytest.raises(IrisError, match="being stopped"):
+        Inside(lab).register("http")
+
+
+# The log
+
+
+def test_submissions_are_written_with_their_origin_and_read_back() -> None:
+    lab = parent(max_retries_failure=1)
+    Inside(lab).submit(request="r1")
+    assert [type(event) for event in lab.last] == [JobSubmitted]
+    Inside(lab).register("http")
+    Inside(retried(lab)).submit(request="r2")
+    assert [type(event) for event in lab.last] == [JobAdopted]
+    assert lab.replayed() == lab.cluster

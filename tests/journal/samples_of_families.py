@@ -1,0 +1,57 @@
+"""More of `samples`: what tasks do from inside."""
+
+from __future__ import annotations
+
+from iris_cli.core.events import (
+    AttemptEnded,
+    ClusterCreated,
+    EndpointRegistered,
+    EndpointRemoved,
+    Event,
+    JobAdopted,
+    JobSubmitted,
+    TaskAssigned,
+    TaskRequeued,
+    TaskRunning,
+    WorkerRegistered,
+    WorkerUpdated,
+)
+from iris_cli.core.ids import AttemptId, JobId, RequestId, Token
+from iris_cli.core.job import Job, Origin
+from iris_cli.core.outcome import End, EndReason
+from tests.journal.samples import HOST, LONE, NOON, SPOT
+
+_FIRST = AttemptId(LONE, 0)
+
+CHILDREN: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (WorkerRegistered(worker=SPOT, connection=HOST),),
+    (WorkerUpdated(worker=SPOT, connection=HOST, cpu=4.0, memory=1 << 33, boot_id="b0075"),),
+    (
+        JobSubmitted(job=Job(id=LONE.job, command=("python", "sweep.py"), max_retries_failure=1)),
+        TaskAssigned(task=LONE, attempt=0, worker=SPOT, token=Token("c" * 32)),
+    ),
+    (
+        JobSubmitted(
+            job=Job(id=JobId("solo/eval-1"), command=("true",)),
+            origin=Origin(_FIRST, RequestId("0001.x"), digest="5a1ad"),
+        ),
+        EndpointRegistered(
+            task=LONE, attempt=0, name="http", port=8080, request=RequestId("0002"), metadata={"path": "/"}
+        ),
+        EndpointRegistered(task=LONE, attempt=0, name="debug", port=1, request=RequestId("0003")),
+    ),
+    (EndpointRemoved(task=LONE, attempt=0, name="debug", request=RequestId("0004")),),
+    (
+        TaskRunning(task=LONE, attempt=0, started_at=NOON),
+        AttemptEnded(task=LONE, attempt=0, end=End(reason=EndReason.SIGNAL, at=NOON, exit_code=139)),
+        TaskRequeued(task=LONE, reason=EndReason.SIGNAL),
+        TaskAssigned(task=LONE, attempt=1, worker=SPOT, token=Token("d" * 32)),
+    ),
+    (
+        JobAdopted(
+            job=JobId("solo/eval-1"), origin=Origin(AttemptId(LONE, 1), RequestId("0001.y"), digest="5a1ad")
+        ),
+    ),
+)
+"""What tasks do from inside: a child job, submitted again by the next attempt, and endpoints."""

@@ -1,0 +1,66 @@
+"""A task of a lab that asks for things from inside, as if its requests had just been read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iris_cli.core.dataclass import replace
+from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId
+from iris_cli.core.job import JobRequest, Origin
+from iris_cli.core.lifecycle import children
+from iris_cli.core.lifecycle.children import Submission
+from iris_cli.core.limits import Limits
+from iris_cli.core.requests import RegisterEndpoint
+from tests.support.lab import Lab
+
+EVAL = JobRequest(command=("python", "eval.py"))
+
+
+class Inside:
+    """The present attempt of a task, which asks for things: each thing under a new id, unless one is named."""
+
+    def __init__(self, lab: Lab, task: str = "train/task-0", **limits: Any) -> None:
+        self.lab, self.limits, self.asked = lab, Limits(**limits), 0
+        job, _, index = task.rpartition("/task-")
+        self.task = TaskId(JobId(job), int(index))
+
+    @property
+    def attempt(self) -> AttemptId:
+        return self.lab.cluster.tasks[self.task].current_id
+
+    def _id(self, named: str | None) -> RequestId:
+        self.asked += 1
+        return RequestId(named or f"{self.asked:04}")
+
+    def submit(
+        self,
+        wanted: JobRequest = EVAL,
+        *,
+        request: str | None = None,
+        attempt: AttemptId | None = None,
+        **asked: Any,
+    ) -> tuple[str, bool]:
+        wanted = replace(wanted, **asked)
+        digest = str(replace(wanted, name=None).__repr__())
+        origin = Origin(attempt or self.attempt, self._id(request), digest)
+        fleet = [worker.attributes for worker in self.lab.cluster.workers.values()]
+        by = Submission(fleet=fleet, defaults=JobRequest(cpu=0.5), limits=self.limits)
+        with self.lab.transaction() as draft:
+            return children.submit_child(draft, origin, wanted, by)
+
+    def cancel(self, job: str, reason: str = "") -> bool:
+        with self.lab.transaction() as draft:
+            return children.cancel_visible(draft, self.attempt, JobId(job), reason)
+
+    def register(self, name: str, port: int = 80, *, request: str | None = None, **metadata: str) -> None:
+        wanted = RegisterEndpoint(name=name, port=port, metadata=metadata)
+        with self.lab.transaction() as draft:
+            children.register_endpoint(draft, self.attempt, self._id(request), wanted, self.limits)
+
+    def remove(self, name: str, *, request: str | None = None) -> bool:
+        with self.lab.transaction() as draft:
+            return children.remove_endpoint(draft, self.attempt, self._id(request), name)
+
+    def endpoints(self, job: str = "train") -> list[str]:
+        found = self.lab.cluster.endpoints_of(JobId(job))
+        return [f"{attempt.task} {each.name}:{each.port}" for attempt, each in found]
