@@ -44,6 +44,9 @@ EnvFile = Annotated[Path | None, _option("--env-file", text="File of NAME=VALUE 
 Secret = Annotated[
     Texts, _option("--secret", text="NAME of a variable, or NAME=@FILE: read at each start only.")
 ]
+Workdir = Annotated[
+    Path | None, _option("--workdir", text="Directory to ship: what git doesn't ignore, less .irisignore.")
+]
 Setup = Annotated[str | None, _option("--setup", text="Shell command to run before the task.")]
 Preset = Annotated[str | None, _option("--env-preset", text="Variables for jax, torchrun or slurm programs.")]
 PriorityName = Annotated[str | None, _option("--priority", text="high, normal or low.")]
@@ -111,6 +114,7 @@ def request(options: Mapping[str, Any], command: tuple[str, ...]) -> JobRequest:
         tolerate=_tuple(options["tolerate"]),
         env=_environment(options["env"], options["env_file"] and Path(options["env_file"])),
         secrets=_secrets(options["secret"]),
+        workdir=None if options["workdir"] is None else str(options["workdir"]),
         env_preset=_read(_one_of(EnvPreset), options, "env_preset"),
         priority=_read(_one_of(Priority), options, "priority"),
         replace_lost=_read(_one_of(Policy), options, "replace_lost"),

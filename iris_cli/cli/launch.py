@@ -23,6 +23,8 @@ _EXAMPLES = """Examples:
 
   iris launch --cpu 4 --memory 8GiB --replicas 10 -- ./shard.sh
 
+  iris launch --workdir . --setup "pip install -r requirements.txt" -- python3 train.py
+
   iris launch job.yaml --name second-try
 
   iris launch --each-line inputs.txt -- sh -c './convert.sh "$IRIS_EACH_LINE"'
@@ -68,6 +70,7 @@ def launch(
     env: job.Env = None,
     env_file: job.EnvFile = None,
     secret: job.Secret = None,
+    workdir: job.Workdir = None,
     setup: job.Setup = None,
     env_preset: job.Preset = None,
     priority: job.PriorityName = None,
@@ -151,9 +154,10 @@ def _stay(iris: Context, session: Session, job_id: JobId, *, wait: bool, follow:
 
 
 def _show_plan(iris: Context, wanted: JobRequest) -> int:
-    from iris_cli.ops.launch import dry_run
+    from iris_cli.ops.launch import dry_run, shipped
     from iris_cli.render import plans
 
-    made, cluster, job_id = dry_run(iris.session("iris launch --dry-run"), wanted)
-    plans.show_plan(iris.output, made, cluster, job_id)
+    session = iris.session("iris launch --dry-run")
+    made, cluster, job_id = dry_run(session, wanted)
+    plans.show_plan(iris.output, made, cluster, job_id, shipped=shipped(session, wanted))
     return ExitCode.OK

@@ -39,9 +39,6 @@ from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.core.variables import secret_source
 from iris_cli.errors import ConfigError, UsageError
 
-NOT_YET = ("workdir",)
-"""Keys of the format that jobs have no place for yet."""
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _SHELL_SIGNS = frozenset({"|", "||", "&", "&&", ";", "<", ">", ">>", "2>&1"})
 _SHEBANG_OF_SH = re.compile(r"#!\s*(/usr)?/bin/(env\s+)?(ba|da)?sh\b")
@@ -144,6 +141,11 @@ def _group_by(place: Place) -> str:
         return coscheduling.need("group_by", text, "")
 
 
+def _workdir(place: Place) -> str:
+    """A directory; a relative one starts at the job file."""
+    return str(place.report.file.parent / Path(text(place)).expanduser())
+
+
 _READERS: Mapping[str, Callable[[Place], Any]] = {
     "name": lambda place: str(parse_job_id(written(place))),
     "tpu": _tpu_or_auto,
@@ -156,6 +158,7 @@ _READERS: Mapping[str, Callable[[Place], Any]] = {
     "tolerate": list_of(matching(_NAME, "the name of a taint")),
     "env": env,
     "secrets": list_of(_secret),
+    "workdir": _workdir,
     "setup": text,
     "env_preset": one_of(EnvPreset),
     "priority": one_of(Priority),
@@ -220,10 +223,8 @@ def _env_files(place: Place) -> dict[str, str]:
 
 
 def _refuse_known(job: Section) -> None:
-    """Keys whose plain 'unknown key' would mislead."""
-    hints = {**dict.fromkeys(NOT_YET, ""), "regions": "write constraints: [region in a,b], or -c region=..."}
-    for key, hint in hints.items():
-        if key in job.entries:
-            job.get(key, lambda place: place)
-            message = "regions is not a field of jobs" if key == "regions" else f"{key} is not supported yet"
-            job.at(key).problem(message, hint)
+    """A key whose plain 'unknown key' would mislead."""
+    if "regions" in job.entries:
+        job.get("regions", lambda place: place)
+        hint = "write constraints: [region in a,b], or -c region=..."
+        job.at("regions").problem("regions is not a field of jobs", hint)

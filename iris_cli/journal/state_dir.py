@@ -36,12 +36,12 @@ from iris_cli.journal.record import Header, Position
 from iris_cli.journal.recovery import Damage, damage_of, repair
 from iris_cli.journal.snapshot import EVERY_LINES, SnapshotCache
 from iris_cli.journal.timestamps import iso_time
-from iris_cli.journal.workspaces import Workspaces
 from iris_cli.journal.writer import Writer
 
 if TYPE_CHECKING:
     from iris_cli.journal.compact import Compacted
     from iris_cli.journal.reading import Reading
+    from iris_cli.journal.workspaces import Workspaces
 
 LOCK_TIMEOUT = 10.0
 """Seconds to wait for the lock where nothing else is said."""
@@ -90,8 +90,6 @@ class StateDir:
         self.path = path
         self.known_hosts = path / layout.KNOWN_HOSTS
         self.task_logs = PulledLogs(path / layout.TASK_LOGS, disk)
-        self.workspaces = Workspaces(path / layout.WORKSPACES, disk)
-        self.lines = Workspaces(path / layout.LINES, disk)  # of `--each-line`, kept in the same way
         self._log = path / layout.LOG
         self._now = now
         self._actor = actor
@@ -99,6 +97,21 @@ class StateDir:
         self._disk = disk
         self._store = FileStore(path, disk)
         self._snapshots = SnapshotCache(path, disk, every_lines=snapshot_every)
+
+    @cached_property
+    def workspaces(self) -> Workspaces:
+        """The packed directories of jobs."""
+        return self._kept(layout.WORKSPACES)
+
+    @cached_property
+    def lines(self) -> Workspaces:
+        """The lines of `--each-line`, kept in the same way."""
+        return self._kept(layout.LINES)
+
+    def _kept(self, name: str) -> Workspaces:
+        from iris_cli.journal.workspaces import Workspaces  # what it needs is slow to import
+
+        return Workspaces(self.path / name, self._disk)
 
     def read(self, after_seq: int = 0) -> LogView:
         """What the log says, without lock and without repair.

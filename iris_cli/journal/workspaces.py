@@ -83,6 +83,10 @@ class Workspaces:
             raise
         return file
 
+    def has(self, workspace: str) -> bool:
+        """Whether it is there; not, whether it can be read."""
+        return os.path.lexists(self._file(workspace))
+
     def names(self) -> tuple[str, ...]:
         """The hashes of all that are there, in order."""
         try:

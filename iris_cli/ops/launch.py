@@ -3,33 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraints import AttributeValue
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import JobRequest
+from iris_cli.core.job import JobRequest, Workspace
 from iris_cli.core.lifecycle.near_misses import near_misses
 from iris_cli.core.lifecycle.submit import over, submit
 from iris_cli.core.scale_group import slice_attributes
 from iris_cli.core.scheduling import Plan
+from iris_cli.errors import WorkspaceGoneError
 from iris_cli.ops import cycle
 from iris_cli.ops.each_line import text_of, with_lines
 from iris_cli.ops.session import Session
+
+if TYPE_CHECKING:
+    from iris_cli.ops.workspace.entries import Listing
 
 
 def launch(session: Session, request: JobRequest) -> JobId:
     """Commit the job. It is in the log when this returns, and nothing has been sent anywhere.
 
-    BEFORE that the lines that it has a task for each of are kept: the log holds no more than their hash.
+    BEFORE that its directory is packed, without the lock; and the lines that it has a task for each of are kept,
+    of which the log holds no more than their hash.
     """
     request = with_lines(request)
+    if request.workdir is not None:
+        _submit(session, Draft(session.view(), session.clock.now()), request)  # tells what else is wrong
+        from iris_cli.ops.workspace.pack import packed
+
+        request = packed(session, request)
     with session.transaction() as draft:
         job, slips = _submit(session, draft, request)
+        if request.workspace is not None:
+            _check_kept(session, request.workspace)
         if request.each_line is not None:
             session.state.lines.put([text_of(request.each_line)])
     _warn(session, slips)
     return job
+
+
+def _check_kept(session: Session, workspace: Workspace) -> None:
+    """Only the holder of the lock removes one."""
+    if not session.state.workspaces.has(workspace.hash):
+        raise WorkspaceGoneError(
+            f"the packed workspace {workspace.hash[:12]} was removed in the meantime", hint="launch it again"
+        )
+
+
+def shipped(session: Session, request: JobRequest) -> Listing | None:
+    """What would be shipped with the job, if anything is; warnings are told. Raises UsageError."""
+    from iris_cli.ops.workspace.pack import listing, warn
+
+    found = listing(session, request)
+    if found is not None:
+        warn(session, found)
+    return found
 
 
 def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, Cluster, JobId | None]:

@@ -162,6 +162,13 @@ class Session:
         with self.transaction() as draft:
             return rule(draft)
 
+    def begin(self) -> None:
+        """Read the log, or make the state directory of a new cluster. Raises as `transaction`."""
+        if self._header is None:
+            self.view()
+        if self._header is None:
+            self._tell(self.state.create(self.config.name, command=self.command, timeout=self._patience()))
+
     @contextmanager
     def transaction(self) -> Iterator[Draft]:
         """Hold the lock, decide on a draft of the newest state; what was recorded is committed at the end.
@@ -169,10 +176,7 @@ class Session:
         The first transaction of a new cluster makes its state directory. Nothing is committed if the block raises.
         Raises LockedError, LogDamagedError, NotWritableError, ConfigError.
         """
-        if self._header is None:
-            self.view()  # most of the log is read before the lock is asked for
-        if self._header is None:
-            self._tell(self.state.create(self.config.name, command=self.command, timeout=self._patience()))
+        self.begin()  # most of the log is read before the lock is asked for
         with self._locked() as writer:
             self._tell(writer.messages)
             self.read_at = (self.clock.now(), self.clock.monotonic())  # nobody writes while we hold the lock

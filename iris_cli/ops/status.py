@@ -9,7 +9,7 @@ from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip
-from iris_cli.core.job import Job, JobState, Priority
+from iris_cli.core.job import Job, JobState, Priority, Workspace
 from iris_cli.core.lineage import where_from
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Task, TaskState
@@ -104,6 +104,7 @@ class JobStatus:
     constraints: tuple[Constraint, ...]
     origin: AttemptId | None
     inherited: Mapping[str, JobId]
+    workspace: Workspace | None
     after: tuple[JobId, ...]
     children: tuple[JobId, ...]
     endpoints: tuple[EndpointRow, ...]
@@ -175,6 +176,7 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
         constraints=job.constraints,
         origin=job.origin.attempt if job.origin else None,
         inherited=inherited_from(view.cluster, job),
+        workspace=job.workspace,
         after=job.after,
         children=tuple(child.id for child in view.cluster.children_of(job.id)),
         endpoints=tuple(endpoint_rows(view.cluster, job.id)),

@@ -25,6 +25,7 @@ from iris_cli.render.tables import (
     table,
     text,
 )
+from iris_cli.render.workspaces import workspace_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -86,6 +87,7 @@ def _facts(status: JobStatus) -> Table:
             ("command", shlex.join(status.command)),
             ("each task", status.needs),
             ("constraints", ", ".join(_constraints(status))),
+            ("workspace", workspace_words(status.workspace) if status.workspace is not None else ""),
             ("rounds", str(status.rounds) if status.rounds > 1 else ""),
             ("priority", job.priority if job.priority != "normal" else ""),
             ("labels", ", ".join(f"{key}={value}" for key, value in job.labels.items())),

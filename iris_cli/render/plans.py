@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.ids import JobId, TaskId
+from iris_cli.render import workspaces
 from iris_cli.render.as_json import plain
 from iris_cli.render.console import Output
 
@@ -14,13 +15,24 @@ if TYPE_CHECKING:
 
     from iris_cli.core.cluster import Cluster
     from iris_cli.core.scheduling import Assignment, Plan, Reason
+    from iris_cli.ops.workspace.entries import Listing
 
 FOLD_ABOVE = 16
 """Up to so many tasks of a job have a line each."""
 
 
-def show_plan(output: Output, plan: Plan, cluster: Cluster, job: JobId | None = None) -> None:
-    """The plan, or what it holds for one job; of that also the single change that would place what waits."""
+def show_plan(
+    output: Output,
+    plan: Plan,
+    cluster: Cluster,
+    job: JobId | None = None,
+    *,
+    shipped: Listing | None = None,
+) -> None:
+    """The plan, or what it holds for one job; of that also the single change that would place what waits.
+
+    `shipped`: the directory that would go with that job.
+    """
     placed = [each for each in plan.assignments if job in (None, each.task.job)]
     waiting = {key: plan.waiting[key] for key in plan.waiting if job in (None, _job_of(key))}
     ended = [task for task in (*plan.timed_out_tasks, *plan.dependency_failed) if job in (None, task.job)]
@@ -29,7 +41,12 @@ def show_plan(output: Output, plan: Plan, cluster: Cluster, job: JobId | None = 
     if output.as_json:
         kept = {name: groups for name, groups in plan.result.reservations.items() if job in (None, name)}
         output.document(
-            {**_document(placed, chosen, waiting, ended), "kept": plain(kept), "change": plain(change)}
+            {
+                **_document(placed, chosen, waiting, ended),
+                "kept": plain(kept),
+                "change": plain(change),
+                **({"workspace": workspaces.document(shipped)} if shipped is not None else {}),
+            }
         )
     elif output.quiet:
         for each in placed:
@@ -39,6 +56,9 @@ def show_plan(output: Output, plan: Plan, cluster: Cluster, job: JobId | None = 
         if change is not None:
             output.line()
             output.line(f"one change: {change}")
+        if shipped is not None:
+            output.line()
+            workspaces.show(output, shipped)
 
 
 def _job_of(key: TaskId | JobId) -> JobId:

@@ -1,0 +1,190 @@
+"""What a tar file of the chosen files holds: plain files and links that stay inside, or a word why not."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.ids import clip
+from iris_cli.core.units import count, format_memory
+from iris_cli.errors import UsageError
+from iris_cli.ops.workspace.ignore import IGNORE_FILE
+from iris_cli.ops.workspace.selection import Selection
+from iris_cli.ops.workspace.tar import END_SIZE, padded, tar_header
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_MOST_SHOWN = 5
+_MOST_SIZE = (1 << 33) - 1  # of one file: eleven octal digits, which every tar reads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One file, of `size` bytes, or a link to `target`. `version` changes when the file does."""
+
+    name: str
+    size: int = 0
+    executable: bool = False
+    target: str | None = None
+    version: tuple[int, ...] = ()
+
+    @property
+    def header(self) -> bytes:
+        target = None if self.target is None else os.fsencode(self.target)
+        return tar_header(os.fsencode(self.name), size=self.size, executable=self.executable, target=target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What would be shipped of `directory`. `size`: bytes of the tar file; `by` and `words` as of a Selection."""
+
+    directory: Path
+    entries: tuple[Entry, ...]
+    size: int
+    by: str
+    words: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return os.fsencode(self.directory.name or "root").decode("utf-8", "replace")
+
+    @property
+    def biggest(self) -> list[Entry]:
+        return _biggest(self.entries)
+
+
+def list_entries(directory: Path, chosen: Selection, limit: int) -> Listing:
+    """Look at each of the chosen files.
+
+    Raises UsageError if one can't be shipped, if there is none, or if all together are more than `limit` bytes.
+    """
+    words, entries = list(chosen.words), []
+    parents: dict[str, bool] = {"": True}
+    for name in chosen.names:
+        if _in_real_directories(directory, name, parents):
+            entry = _entry(directory, name, words)
+            entries += [] if entry is None else [entry]
+    if not entries:
+        raise UsageError(
+            f"there is nothing to ship in {directory} (chosen: {chosen.by})",
+            hint="leave out --workdir, or name another directory",
+        )
+    _refuse_odd(directory, entries)
+    size = sum(len(each.header) + padded(each.size) for each in entries) + END_SIZE
+    if size > limit:
+        raise _too_big(directory, entries, size, limit)
+    return Listing(directory=directory, entries=tuple(entries), size=size, by=chosen.by, words=tuple(words))
+
+
+def _in_real_directories(top: Path, name: str, known: dict[str, bool]) -> bool:
+    """Whether all that it lies in are directories: git also names files behind a link that took their place."""
+    parent = name.rpartition("/")[0]
+    if parent not in known:
+        known[parent] = _in_real_directories(top, parent, known) and _is_directory(top / parent)
+    return known[parent]
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _entry(top: Path, name: str, words: list[str]) -> Entry | None:
+    """None for what isn't there (git tracks deleted files, too), or is neither file nor link."""
+    try:
+        status = os.lstat(top / name)
+        if stat.S_ISLNK(status.st_mode):
+            return Entry(name=name, target=os.readlink(top / name))
+        if stat.S_ISREG(status.st_mode):
+            return Entry(
+                name=name,
+                size=status.st_size,
+                executable=bool(status.st_mode & stat.S_IXUSR),
+                version=version_of(status),
+            )
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise unreadable(name, error) from error
+    words.append(f"{clip(name)} is not shipped: it is neither file nor link")
+    return None
+
+
+def version_of(status: os.stat_result) -> tuple[int, ...]:
+    """Changes when the file does."""
+    return (status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def unreadable(name: str, error: OSError) -> UsageError:
+    return UsageError(
+        f"{clip(name)} can't be read: {error.strerror or error}",
+        hint=f"mend its permissions, or name it in {IGNORE_FILE}",
+    )
+
+
+# What is refused
+
+
+def _refuse_odd(directory: Path, entries: Sequence[Entry]) -> None:
+    for what, odd in (
+        ("names that are not UTF-8 or hold control characters", [e for e in entries if not _plain(e.name)]),
+        ("links that lead out of it", [e for e in entries if not _stays_inside(e)]),
+        ("files of 8 GiB or more", [e for e in entries if e.size > _MOST_SIZE]),
+    ):
+        if odd:
+            shown = ", ".join(_shown(each) for each in odd[:_MOST_SHOWN])
+            more = f" and {len(odd) - _MOST_SHOWN} more" if len(odd) > _MOST_SHOWN else ""
+            raise UsageError(
+                f"{directory} holds {what}: {shown}{more}",
+                hint=f"mend them, or name them in {directory / IGNORE_FILE}",
+            )
+
+
+def _plain(text: str) -> bool:
+    """Whether every program there reads this name alike."""
+    try:
+        os.fsencode(text).decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return _CONTROL.search(text) is None
+
+
+def _stays_inside(entry: Entry) -> bool:
+    """Whether a link leads to somewhere in the directory, also by way of other such links.
+
+    Hence `..` only in front: behind the name of a link it would begin where that leads.
+    """
+    if entry.target is None:
+        return True
+    parts = [part for part in entry.target.split("/") if part not in ("", ".")]
+    ups = next((at for at, part in enumerate(parts) if part != ".."), len(parts))
+    return (
+        bool(entry.target)
+        and not entry.target.startswith("/")
+        and _plain(entry.target)
+        and ups <= entry.name.count("/")
+        and ".." not in parts[ups:]
+    )
+
+
+def _shown(entry: Entry) -> str:
+    return clip(entry.name if entry.target is None else f"{entry.name} -> {entry.target}")
+
+
+def _too_big(directory: Path, entries: Sequence[Entry], size: int, limit: int) -> UsageError:
+    shown = ", ".join(f"{clip(each.name)} ({format_memory(each.size)})" for each in _biggest(entries))
+    return UsageError(
+        f"{directory} is {format_memory(size)} in {count(len(entries), 'file')}, more than "
+        f"{format_memory(limit)} (limits.workspace_size); the biggest: {shown}",
+        hint=f"name what is to stay here in {directory / IGNORE_FILE}",
+    )
+
+
+def _biggest(entries: Sequence[Entry]) -> list[Entry]:
+    return sorted(entries, key=lambda each: (-each.size, each.name))[:_MOST_SHOWN]

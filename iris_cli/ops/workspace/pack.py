@@ -1,0 +1,129 @@
+"""Packing a directory, and what a launch needs of that."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from iris_cli.core.dataclass import replace
+from iris_cli.core.ids import clip
+from iris_cli.core.job import JobRequest, Workspace
+from iris_cli.core.units import format_memory
+from iris_cli.errors import UsageError
+from iris_cli.ops.session import Session
+from iris_cli.ops.workspace.entries import Entry, Listing, list_entries, unreadable, version_of
+from iris_cli.ops.workspace.ignore import IGNORE_FILE
+from iris_cli.ops.workspace.selection import select
+from iris_cli.ops.workspace.tar import END, padding
+
+_TRIES = 3
+_MOST_WORDS = 5
+_CHUNK = 1 << 20
+_SILENCE = 1.0  # seconds until something is said; each further word takes twice as long
+
+
+class _ChangedError(Exception):
+    """A file isn't any more what it was when all were listed."""
+
+
+def listing(session: Session, request: JobRequest) -> Listing | None:
+    """What would be shipped with the job, if anything is. Raises UsageError."""
+    if request.workdir is None:
+        return None
+    state = session.state.path.resolve()
+    return list_directory(Path(request.workdir), session.limits.workspace_size, without=state)
+
+
+def packed(session: Session, request: JobRequest) -> JobRequest:
+    """The request with its `workdir` packed and kept in the state directory.
+
+    Raises UsageError, NotWritableError.
+    """
+    if request.workdir is None:
+        return request
+    session.begin()
+    for _ in range(_TRIES):
+        found = listing(session, request)
+        assert found is not None
+        try:
+            chunks = _with_progress(session, found, tar_chunks(found))
+            found_hash, size = session.state.workspaces.put(chunks)
+        except _ChangedError as error:
+            changed = str(error)
+            continue
+        warn(session, found)
+        workspace = Workspace(hash=found_hash, size=size, files=len(found.entries), name=found.name)
+        return replace(request, workspace=workspace)
+    raise UsageError(
+        f"{clip(changed)} changed while it was being packed, {_TRIES} times",
+        hint=f"let what writes to it end, or name it in {Path(request.workdir) / IGNORE_FILE}",
+    )
+
+
+def warn(session: Session, found: Listing) -> None:
+    """Tell what of the directory stays here although nobody asked for that."""
+    for word in found.words[:_MOST_WORDS]:
+        session.tell(f"warning: {word}")
+    if len(found.words) > _MOST_WORDS:
+        session.tell(f"warning: and {len(found.words) - _MOST_WORDS} more that are not shipped")
+
+
+def list_directory(directory: Path, limit: int, *, without: Path | None = None) -> Listing:
+    """What would be shipped of a directory, at most `limit` bytes of tar file. Raises UsageError."""
+    try:
+        real = directory.resolve(strict=True)
+        if not real.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a NUL character
+        why = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"--workdir {clip(str(directory))}: {why}", hint="name a directory") from error
+    return list_entries(real, select(real, without), limit)
+
+
+def tar_chunks(found: Listing) -> Iterator[bytes]:
+    """The tar file in pieces. Raises UsageError for what can't be read."""
+    for entry in found.entries:
+        yield entry.header
+        if entry.target is None:
+            yield from _contents(found.directory, entry)
+    yield END
+
+
+def _contents(directory: Path, entry: Entry) -> Iterator[bytes]:
+    """A file and what fills its last block. Raises _ChangedError."""
+    try:
+        fd = os.open(directory / entry.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise _ChangedError(entry.name) from error
+        raise unreadable(entry.name, error) from error
+    try:
+        left = entry.size
+        while left and (data := _read(fd, min(left, _CHUNK), entry)):
+            left -= len(data)
+            yield data
+        if left or version_of(os.fstat(fd)) != entry.version:
+            raise _ChangedError(entry.name)
+    finally:
+        os.close(fd)
+    yield padding(entry.size)
+
+
+def _read(fd: int, size: int, entry: Entry) -> bytes:
+    try:
+        return os.read(fd, size)
+    except OSError as error:
+        raise unreadable(entry.name, error) from error
+
+
+def _with_progress(session: Session, found: Listing, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same, and a word now and then if it takes long."""
+    begun, silence, done = session.clock.monotonic(), _SILENCE, 0
+    for chunk in chunks:
+        done += len(chunk)
+        if session.clock.monotonic() - begun >= silence:
+            silence *= 2
+            session.tell(f"packing {found.name}: {format_memory(done)} of {format_memory(found.size)}")
+        yield chunk

@@ -1,0 +1,212 @@
+"""Which files of a directory are shipped.
+
+In a git work tree those that git tracks and those that it neither tracks nor ignores; elsewhere all. What
+`.irisignore` names stays at home in both.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from iris_cli.core.dataclass import dataclass, field
+from iris_cli.core.ids import clip
+from iris_cli.errors import UsageError
+from iris_cli.ops.workspace.ignore import IGNORE_FILE, IgnoreFile, read_ignore_file
+
+if TYPE_CHECKING:
+    from subprocess import CompletedProcess
+
+MOST_FILES = 200_000
+
+_GIT = (
+    "git",
+    "-c",
+    "core.fsmonitor=false",
+)  # which may name a program, and a directory may come from anywhere
+_PATIENCE = 300.0  # seconds for one answer of git
+_NO_WORK_TREE = ("not a git repository", "must be run in a work tree")
+_WHICH_REPOSITORY = frozenset(
+    {
+        *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"),
+        *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_INTERNAL_SUPER_PREFIX"),
+    }
+)
+"""Set where iris is run by a hook of git; they would name another directory than ours."""
+
+
+class _GitError(Exception):
+    """Git can't tell; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Names relative to the directory, with `/`, as bytes of the system, in the order of these bytes.
+
+    `by` says who chose them, `words` what else people should know.
+    """
+
+    names: tuple[str, ...]
+    by: str
+    words: tuple[str, ...] = field(default=())
+
+
+def select(directory: Path, without: Path | None = None) -> Selection:
+    """Choose among what is in a directory, which is a real path. Nothing in the directory `without` is taken.
+
+    Raises UsageError.
+    """
+    ignore = read_ignore_file(directory)
+    words: list[str] = []
+    by = f"everything less what {IGNORE_FILE} names" if ignore else "everything, for git doesn't know it"
+    try:
+        chosen = _from_git(directory, words)
+    except _GitError as error:
+        if ignore is None:
+            raise UsageError(
+                f"git can't tell which files of {directory} to ship: {error}",
+                hint=f"mend that, or name what is to stay here in {directory / IGNORE_FILE}",
+            ) from error
+        words.append(f"git can't tell what it ignores ({error}): {IGNORE_FILE} alone decides")
+        chosen = None
+    if chosen is not None:
+        names = [name for name in chosen if ignore is None or not ignore.leaves_out_file(name)]
+        by = "git" if ignore is None else f"git and {IGNORE_FILE}"
+    else:
+        _refuse_whole_homes(directory, ignore)
+        names = list(_bounded(directory, _walk(directory, ignore or IgnoreFile(), words)))
+    kept = _outside(directory, names, without)
+    return Selection(tuple(sorted(set(kept), key=os.fsencode)), by, tuple(words))
+
+
+def _refuse_whole_homes(directory: Path, ignore: IgnoreFile | None) -> None:
+    if ignore is None and directory in (Path.home(), Path.home().resolve(), Path("/")):
+        raise UsageError(
+            f"{directory} is more than a workspace: keys and other private files are there",
+            hint=f"name a directory in it; or, if you mean it, what is to stay here in {IGNORE_FILE}",
+        )
+
+
+def _outside(directory: Path, names: list[str], without: Path | None) -> list[str]:
+    """The names that are not in `without`: our own state would grow with each copy of itself."""
+    if without is None or not without.is_relative_to(directory):
+        return names
+    inner = f"{without.relative_to(directory)}/"
+    return [name for name in names if not name.startswith(inner)]
+
+
+def _bounded(directory: Path, names: Iterator[str]) -> Iterator[str]:
+    for number, name in enumerate(names):
+        if number == MOST_FILES:
+            raise UsageError(
+                f"{directory} holds more than {MOST_FILES} files",
+                hint=f"name those that are to stay here in {directory / IGNORE_FILE}",
+            )
+        yield name
+
+
+# With git
+
+
+def _from_git(directory: Path, words: list[str]) -> list[str] | None:
+    """What git would choose; None if it has nothing to do with the directory. Raises _GitError."""
+    if not _has_git(directory):
+        return None
+    try:
+        if _git(directory, "check-ignore", "-q", ".", codes=(0, 1)).returncode == 0:
+            return None  # such as a build directory, or all of a home whose settings are kept in git
+        return list(_bounded(directory, _listed(directory, "", words)))
+    except _NoWorkTreeError:
+        return None
+
+
+def _has_git(directory: Path) -> bool:
+    return any(os.path.lexists(each / ".git") for each in (directory, *directory.parents))
+
+
+def _listed(top: Path, below: str, words: list[str]) -> Iterator[str]:
+    """The files of one repository, and of those in it: submodules and others that git only names."""
+    here = top / below
+    listed = _git(here, "ls-files", "-z", "--cached", "--others", "--exclude-standard").stdout
+    for raw in listed.split(b"\0"):
+        name = below + os.fsdecode(raw)
+        if not raw or not _is_directory(top / name):
+            if raw:
+                yield name
+        elif os.path.lexists(top / name / ".git"):
+            yield from _listed(top, name.rstrip("/") + "/", words)
+        else:
+            words.append(f"nothing of {clip(name)} is shipped: that submodule is not checked out")
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+class _NoWorkTreeError(Exception):
+    """Git says that there is no work tree."""
+
+
+def _git(directory: Path, *arguments: str, codes: tuple[int, ...] = (0,)) -> CompletedProcess[bytes]:
+    """Ask git. Raises _GitError and _NoWorkTreeError."""
+    import subprocess  # slow to import
+
+    env = {name: value for name, value in os.environ.items() if name not in _WHICH_REPOSITORY}
+    env |= {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        done = subprocess.run(  # noqa: S603 - git with arguments of ours
+            [*_GIT, *arguments],
+            cwd=directory,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise _GitError("there is no git on this machine") from error
+    except subprocess.TimeoutExpired as error:
+        raise _GitError(f"it did not answer within {_PATIENCE:g} s") from error
+    except OSError as error:
+        raise _GitError(f"it can't be started: {error.strerror or error}") from error
+    if done.returncode not in codes:
+        said = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
+        if any(phrase in said for phrase in _NO_WORK_TREE):
+            raise _NoWorkTreeError
+        raise _GitError(clip(said.splitlines()[0]))
+    return done
+
+
+# Without git
+
+
+def _walk(top: Path, ignore: IgnoreFile, words: list[str]) -> Iterator[str]:
+    """Everything that isn't left out, but for what belongs to git itself. Links are not followed."""
+    waiting = [""]
+    while waiting:
+        below = waiting.pop()
+        try:
+            with os.scandir(top / below) as found:
+                entries = list(found)
+        except OSError as error:
+            raise UsageError(
+                f"{clip(below or str(top))} can't be read: {error.strerror or error}",
+                hint=f"mend its permissions, or name it in {IGNORE_FILE}",
+            ) from error
+        for entry in entries:
+            name = below + entry.name
+            directory = entry.is_dir(follow_symlinks=False)
+            if entry.name == ".git" or ignore.leaves_out(name, directory=directory):
+                continue
+            if directory:
+                waiting.append(f"{name}/")
+            elif entry.is_symlink() or entry.is_file(follow_symlinks=False):
+                yield name
+            else:
+                words.append(f"{clip(name)} is not shipped: it is neither file nor link")
