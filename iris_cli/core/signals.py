@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import clip
 from iris_cli.core.units import parse_duration
@@ -9,13 +11,19 @@ from iris_cli.errors import UsageError
 
 DEFAULT_LEAD = 60.0
 
-_NAMES = ("USR1", "USR2", "HUP", "INT", "QUIT", "TERM", "ALRM", "CONT", "URG", "WINCH", "XCPU")
-"""Those that can mean something to a program, under the names that every shell's `kill` knows."""
+SIGNALS = MappingProxyType(
+    {"USR1": 10, "USR2": 12, "HUP": 1, "INT": 2, "QUIT": 3, "TERM": 15, "ALRM": 14, "CONT": 18}
+    | {"URG": 23, "WINCH": 28, "XCPU": 24}
+)
+"""Those that can mean something to a program: names that every shell's `kill` knows, with their numbers on Linux."""
 
 
 @dataclass(frozen=True, slots=True)
 class EarlySignal:
-    """The processes of a task get the signal `lead` seconds before its time limit. `name` is without SIG."""
+    """The processes of a task that wait for the signal get it `lead` seconds before its time limit.
+
+    `name` is without SIG.
+    """
 
     name: str
     lead: float = DEFAULT_LEAD
@@ -25,9 +33,9 @@ def parse_early_signal(text: str) -> EarlySignal:
     """From `USR1@120`, `SIGUSR1@2m`, or `USR1` alone: a minute before. Raises UsageError."""
     name, sign, lead = text.partition("@")
     name = name.strip().upper().removeprefix("SIG")
-    if name not in _NAMES:
+    if name not in SIGNALS:
         raise UsageError(
-            f"{clip(text)!r} names no signal", hint=f"write USR1@120, or one of {', '.join(_NAMES)}"
+            f"{clip(text)!r} names no signal", hint=f"write USR1@120, or one of {', '.join(SIGNALS)}"
         )
     seconds = parse_duration(lead) if sign else DEFAULT_LEAD
     if seconds <= 0:

@@ -31,6 +31,7 @@ def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) ->
         setup=place.job.setup,
         setup_timeout=place.job.setup_timeout,
         timeout=place.job.timeout,
+        signal=place.job.signal,
         lease=place.job.lease,
         grace=place.job.grace,
         exclusive=place.on_tpu,

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import Token
+from iris_cli.core.signals import SIGNALS, EarlySignal
 from iris_cli.core.variables import is_kept_by_shells, is_variable
-from iris_cli.remote.worker_script import quote
+from iris_cli.remote.worker_script import early_signal_text, quote
 
 MARKER = "IRIS_ATTEMPT_TOKEN"
 """The variable in the environment of every process of an attempt, by which its strays are found."""
@@ -25,6 +26,7 @@ class LaunchRequest:
 
     `argv` is run without a shell, `setup` by one beforehand. `exclusive` needs the chips of the host for itself,
     `ports` are those that it will listen on: for both it waits `device_wait` at most.
+    Before a `timeout` it is told by `signal`.
     With a `lease` the task is stopped once no poll has renewed it for so long, counted from its start.
     """
 
@@ -34,6 +36,7 @@ class LaunchRequest:
     setup: str = ""
     setup_timeout: float = 1800
     timeout: float = 0
+    signal: EarlySignal | None = None
     lease: float = 0
     grace: float = 30
     exclusive: bool = False
@@ -108,7 +111,15 @@ def settings_text(request: LaunchRequest) -> str:
         "exclusive": int(request.exclusive),
         "ports": quote(" ".join(map(str, request.ports))),
     }
-    return "\n".join(f"{name}={value}" for name, value in settings.items())
+    lines = [f"{name}={value}" for name, value in settings.items()]
+    return "\n".join([*lines, *_early(request.signal)])
+
+
+def _early(signal: EarlySignal | None) -> list[str]:
+    if signal is None:
+        return []
+    numbers = f"early_number={SIGNALS[signal.name]}\nearly_lead={hundredths(signal.lead)}"
+    return [f"early_name={signal.name}", numbers, early_signal_text().rstrip("\n")]
 
 
 def hundredths(seconds: float) -> int:

@@ -83,6 +83,11 @@ def quote(text: str) -> str:
     return shlex.quote(text)
 
 
+def early_signal_text() -> str:
+    """What stands behind the settings of an attempt with an early signal, and goes with no other."""
+    return _shell("early")
+
+
 def directory_word(remote_dir: str) -> str:
     """`remote_dir` as a shell word; `~` is the home directory there, and so is where a relative path begins.
 

@@ -200,12 +200,21 @@ unwatch() {
 # when there is nothing left to watch.
 run_limit() {
     now
-    deadline=$((now + $1))
-    while [ "$now" -lt "$deadline" ]; do
+    end_at $((now + $1)) "$2" "$3" "$4"
+}
+
+# await UPTIME LIMIT PID START: until then. False if there is nothing left to watch.
+await() {
+    while [ "$now" -lt "$1" ]; do
         is_alive "$3" "$4" && [ -e "$2.pending" ] && [ -e stop.idle ] || return
-        doze $((deadline - now))
+        doze $(($1 - now))
         now
     done
+}
+
+# end_at UPTIME LIMIT PID START: what `run_limit` is for.
+end_at() {
+    await "$@" || return
     is_alive "$3" "$4" && mv "$2.pending" "$2" 2>/dev/null || return
     kill_at=$((now + grace))
     end_all "$token" keep $$

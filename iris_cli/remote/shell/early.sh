@@ -1,0 +1,43 @@
+# Of an attempt with an early signal, behind its settings early_name early_number early_lead (in hundredths
+# of a second): its watchdog warns the processes of the task that their time limit is near.
+
+# This one stands for that of `run`.
+run_limit() {
+    now
+    deadline=$((now + $1))
+    if [ "$2" = timeout ]; then
+        await $((deadline - early_lead)) "$2" "$3" "$4" || return
+        warn $$
+    fi
+    end_at "$deadline" "$2" "$3" "$4"
+}
+
+# warn SELF: whoever waits for this signal. Most others would be ended by it, and nobody asked for that.
+warn() {
+    leaders
+    group_of . "$token"
+    look "$token" "$leaders" "" "$1" || return
+    warned=0
+    for process in $found; do
+        case " $leaders " in *" $process "*) continue ;; esac
+        is_handled "${process%%:*}" && signal "$early_name" "$process" && warned=$((warned + 1))
+    done
+    printf 'iris: %s s before the time limit: SIG%s to %s process(es) with a handler for it\n' \
+        $((early_lead / 100)) "$early_name" "$warned" 2>/dev/null >>err
+}
+
+# is_handled PID: whether that process has a handler for it. The mask has a bit for each signal, the last one
+# is that of signal 1.
+is_handled() {
+    mask=
+    while read -r word rest; do
+        [ "$word" != SigCgt: ] || mask=$rest
+    done 2>/dev/null <"$iris_proc/$1/status"
+    digit=$(((early_number - 1) / 4))
+    while [ "$digit" -gt 0 ]; do
+        mask=${mask%?} digit=$((digit - 1))
+    done
+    mask=${mask#"${mask%?}"}
+    case $mask in '' | *[!0-9a-f]*) return 1 ;; esac
+    [ $((0x$mask >> (early_number - 1) % 4 & 1)) = 1 ]
+}

@@ -1,0 +1,106 @@
+"""`--signal USR1@120`: who waits for the signal gets it before the time limit, and it hurts nobody else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.observations import AttemptReport, RemoteState
+from iris_cli.core.signals import SIGNALS, EarlySignal
+from iris_cli.remote.launch_request import settings_text
+from iris_cli.remote.worker_script import early_signal_text
+from tests.support.local_transport import SHELLS, tools_of
+from tests.support.worker_host import WorkerHost, marked, until
+
+LIMIT = 1000.0
+"""Seconds: long enough for any machine, so that what happens before it is the signal's doing."""
+
+
+def warned(host: WorkerHost, script: str, there: Path, name: str = "USR1") -> tuple[AttemptReport, bytes]:
+    """Run a task into its early signal, one that comes late enough for it to have said that it waits for that."""
+    for delay in (0.5, 2.0, 8.0, 32.0):
+        there.unlink(missing_ok=True)
+        early = EarlySignal(name, LIMIT - delay)
+        request = host.request("sh", "-c", script, str(there), timeout=LIMIT, signal=early)
+        host.prepare(request, go=True)
+        ready = host.attempt_dir(request.token) / "err"
+        until(lambda: b"before the time limit" in ready.read_bytes())  # noqa: B023 - called at once
+        if there.exists():
+            return host.wait(request.token), ready.read_bytes()
+        host.stopped(request.token, grace=0)
+    raise AssertionError("the task never came so far")
+
+
+def test_a_task_is_warned_and_may_end_well(host: WorkerHost, tmp_path: Path) -> None:
+    script = "trap 'echo saved; exit 7' USR1; echo ready >\"$0\"; while :; do sleep 0.05; done"
+    report, said = warned(host, script, tmp_path / "ready")
+    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 7, "")
+    assert said.endswith(b" s before the time limit: SIGUSR1 to 1 process(es) with a handler for it\n")
+
+
+def test_whoever_does_not_wait_for_the_signal_is_left_alone(host: WorkerHost, tmp_path: Path) -> None:
+    """A helper without a handler would be ended by it; a child with one gets it, however deep it is."""
+    inner = "trap 'echo inner; exit 0' USR1; echo ready >$0; while :; do sleep 0.05; done"
+    script = f'sleep 1000 & helper=$!; sh -c "{inner}" "$0"; kill -0 $helper && echo "helper lives"; exit 5'
+    report, _ = warned(host, script, tmp_path / "ready")
+    assert (report.state, report.exit_code) == (RemoteState.EXITED, 5)
+    assert host.output(report.token) == b"inner\nhelper lives\n"
+    assert not marked(report.token)
+
+
+def test_the_time_limit_comes_all_the_same(host: WorkerHost) -> None:
+    script = "trap 'echo heard' USR1; while :; do sleep 0.05; done"
+    for limit in (1.0, 4.0, 16.0, 48.0):
+        early = EarlySignal("USR1", limit / 2)
+        report = host.ended("sh", "-c", script, timeout=limit, signal=early, grace=0.5)
+        assert (report.state, report.cause) == (RemoteState.EXITED, "timeout")
+        if host.output(report.token) == b"heard\n":
+            return
+    raise AssertionError("it was never warned")
+
+
+def test_a_task_that_ends_before_hears_nothing(host: WorkerHost) -> None:
+    report = host.ended("sh", "-c", "exit 3", timeout=LIMIT, signal=EarlySignal("USR1", 60.0))
+    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 3, "")
+    assert (host.attempt_dir(report.token) / "err").read_bytes() == b""
+
+
+def test_a_task_without_one_is_sent_nothing_of_it(dash_host: WorkerHost) -> None:
+    assert "early" not in settings_text(dash_host.request("true", timeout=LIMIT))
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_who_has_a_handler_is_told_by_the_kernel_for_each_signal(shell: str, tmp_path: Path) -> None:
+    some = sorted(SIGNALS)[::2]
+    waits = ";".join(f"signal.signal(signal.SIG{name}, print)" for name in some)
+    waiting = (
+        f"import signal; signal.signal(signal.SIGINT, 0); {waits}; print('ready', flush=True); signal.pause()"
+    )
+    with subprocess.Popen([sys.executable, "-c", waiting], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            asked = "\n".join(
+                f"early_number={number}\nis_handled {process.pid} && echo {name}"
+                for name, number in SIGNALS.items()
+            )
+            script = f"iris_proc=/proc\n{early_signal_text()}\n{asked}\n:"
+            shell_path = tools_of(shell, tmp_path / "tools") / "sh"
+            told = subprocess.run(
+                [shell_path, "-c", script], capture_output=True, check=True, text=True
+            ).stdout
+        finally:
+            process.kill()
+    assert sorted(told.split()) == some
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="these are the numbers on Linux")
+def test_the_numbers_are_those_of_the_system() -> None:
+    if os.uname().machine not in ("x86_64", "aarch64"):
+        pytest.skip("other machines may have other numbers")
+    assert {name: int(getattr(signal, f"SIG{name}")) for name in SIGNALS} == dict(SIGNALS)
