@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from iris_cli.core.dataclass import dataclass
-from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core.ids import RequestId, Token, WorkerId
 
 
 class RemoteState(StrEnum):
@@ -74,10 +74,21 @@ class AttemptReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxFile:
+    """A request from inside a task, as it was found: `data` is None if it is too large to be one. `size` in bytes."""
+
+    token: Token
+    id: RequestId
+    size: int
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
     """A complete answer of one worker. `clock` and `uptime` are its own, in seconds.
 
     `lacking` are the workspaces, by their hashes, that attempts in this call need and that aren't there.
+    `requests` are some of what the attempts ask for, in order of their names; those in `asking` have more.
     """
 
     worker: WorkerId
@@ -87,6 +98,8 @@ class WorkerReport:
     uptime: float = 0.0
     attempts: tuple[AttemptReport, ...] = ()
     lacking: tuple[str, ...] = ()
+    requests: tuple[OutboxFile, ...] = ()
+    asking: tuple[Token, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
 from iris_cli.core.dataclass import dataclass
-from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core.ids import RequestId, Token, WorkerId, is_request_id
 from iris_cli.core.observations import (
     AttemptReport,
     Holder,
     LockFile,
+    OutboxFile,
     ProbeReport,
     ReapReport,
     RemoteState,
@@ -21,6 +22,7 @@ from iris_cli.core.observations import (
     UsageReport,
     WorkerReport,
 )
+from iris_cli.core.requests import MOST_BYTES
 from iris_cli.remote.frames import Frame, broken
 
 LONGEST_TAIL = 8 << 10
@@ -49,6 +51,8 @@ _HOLDER = re.compile(rf"C ({_NUMBER}) ({_NUMBER}) (-|[0-9a-f]{{32}})")
 _LOCK = re.compile(rf"F (none|held|stale|foreign) ({_NUMBER})")
 _TOKEN = re.compile(r"K ([0-9a-f]{32})")
 _USAGE = re.compile(rf"U ([0-9a-f]{{32}}) ({_NUMBER})")
+_REQUEST = re.compile(rf"Q ([0-9a-f]{{32}}) ([A-Za-z0-9._-]{{1,64}}) ({_NUMBER})")
+_ASKING = re.compile(r"M ([0-9a-f]{32})")
 _VARIABLE = re.compile(r"[A-Z_]{1,40}")
 
 _SLACK = 60 * 100
@@ -79,14 +83,17 @@ def worker_report(
     tokens: Sequence[Token],
     expected: tuple[str, str] | None = None,
     workspaces: Sequence[str] = (),
+    telling: Sequence[Token] = (),
 ) -> WorkerReport:
     """The answer about exactly these tokens. Raises NoAnswer.
 
     With an expected boot id and incarnation it was only for that host since that boot: another one says
-    nothing else. Of the `workspaces` it says at the end which it lacks.
+    nothing else. Of the `workspaces` it says at the end which it lacks. Those in `telling` were to say what they
+    ask for.
     """
-    clock, uptime, records = _records(frame, LONGEST_TAIL)
+    clock, uptime, records = _records(frame, MOST_BYTES if telling else LONGEST_TAIL)
     refused = expected is not None and (frame.boot_id, frame.incarnation) != expected
+    requests, asking, records = _asked(records, telling, tokens)
     lacking = _lacking(records, workspaces) if workspaces and not refused else []
     attempts = tuple(_attempt(record, uptime) for record in records[: len(records) - len(lacking)])
     if sorted(attempt.token for attempt in attempts) != ([] if refused else sorted(tokens)):
@@ -99,7 +106,33 @@ def worker_report(
         uptime=uptime / 100,
         attempts=attempts,
         lacking=tuple(lacking),
+        requests=requests,
+        asking=asking,
     )
+
+
+def _asked(
+    records: list[_Record], telling: Sequence[Token], tokens: Sequence[Token]
+) -> tuple[tuple[OutboxFile, ...], tuple[Token, ...], list[_Record]]:
+    """What the tasks ask for, who has more, and the other records."""
+    found: dict[tuple[str, str], OutboxFile] = {}
+    asking: dict[Token, None] = {}
+    others = []
+    for record in records:
+        if match := _REQUEST.fullmatch(record.line):
+            size, token = int(match[3]), Token(match[1])
+            if token not in telling or match.group(1, 2) in found or not is_request_id(match[2]):
+                raise broken("the answer has a request that was not asked for")
+            data = record.data if size <= MOST_BYTES else None
+            found[token, match[2]] = OutboxFile(token=token, id=RequestId(match[2]), size=size, data=data)
+        elif match := _ASKING.fullmatch(record.line):
+            asking[Token(match[1])] = None
+        else:
+            others.append(record)
+    if not set(tokens).issuperset(asking):
+        raise broken("the answer is not about the attempts that were asked for")
+    ordered = sorted(found.values(), key=lambda each: (each.token, each.id))
+    return tuple(ordered), tuple(asking), others
 
 
 def _lacking(records: Sequence[_Record], workspaces: Sequence[str]) -> list[str]:
@@ -305,6 +338,8 @@ def _attempt(record: _Record, uptime: int) -> AttemptReport:
     match = _ATTEMPT.fullmatch(record.line)
     if match is None or match[2] not in RemoteState.__members__:
         raise broken("the answer has a line that is about no attempt")
+    if len(record.data) > LONGEST_TAIL:
+        raise broken("the answer has more data than was asked for")
     times = [int(match[group]) for group in (5, 6) if match[group] != "-"]
     if max(times, default=0) > uptime + _SLACK:
         raise broken("the answer is about something before the host was booted")

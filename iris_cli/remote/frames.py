@@ -6,7 +6,7 @@ import re
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.observations import SilenceKind
-from iris_cli.remote.transport import NoAnswer
+from iris_cli.remote.transport import NoAnswer, Output
 
 LONGEST_LINE = 512
 _LINE = re.compile(rb"[\x20-\x7e]{1,%d}" % LONGEST_LINE)
@@ -52,6 +52,16 @@ def parse_frame(output: bytes, nonce: str) -> Frame:
 def broken(detail: str, *, hint: str = "") -> NoAnswer:
     """What to raise for an answer that is none."""
     return NoAnswer(SilenceKind.PROTOCOL, "answer", detail, hint=hint)
+
+
+def failed(output: Output) -> NoAnswer:
+    """What to raise for a script that did not come to its end."""
+    said = output.stderr.decode("utf-8", "replace").strip().splitlines()
+    words = "".join(char if char.isprintable() else "?" for char in said[-1][:200]) if said else "no message"
+    hint = (
+        "the login shell there must be able to run: exec /bin/sh -s" if output.status in (1, 126, 127) else ""
+    )
+    return broken(f"the call ended with status {output.status}: {words}", hint=hint)
 
 
 def _known(word: str) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Sequence
 from typing import Literal
 
-from iris_cli.core.ids import Token, is_name, parse_token
+from iris_cli.core.ids import RequestId, Token, is_name, parse_token
 from iris_cli.core.limits import extra_time
 from iris_cli.core.observations import (
     Holder,
@@ -27,17 +26,22 @@ from iris_cli.remote.answers import (
     usage_report,
     worker_report,
 )
-from iris_cli.remote.frames import Frame, broken, parse_frame
+from iris_cli.remote.frames import Frame, failed, parse_frame
 from iris_cli.remote.launch_request import (
     LaunchRequest,
     Shipment,
-    command_text,
-    environment_text,
     hundredths,
-    settings_text,
-    setup_text,
 )
-from iris_cli.remote.transport import NoAnswer, Output, Payload, Target, Transport
+from iris_cli.remote.script_lines import (
+    Held,
+    answer_line,
+    asking_lines,
+    go_lines,
+    prepare_line,
+    process_word,
+    unique,
+)
+from iris_cli.remote.transport import NoAnswer, Payload, Target, Transport
 from iris_cli.remote.worker_script import HostPaths, directory_word, quote, worker_script
 
 __all__ = ["LaunchRequest", "LogChunk", "Shipment", "TaskRunner"]
@@ -48,15 +52,13 @@ LONGEST_PIECE = 512 << 10
 _ROOM = 64 << 10  # bytes of an answer beside what was asked for; a login shell may be talkative
 _ROOM_PER_ATTEMPT = 8 << 10
 _ROOM_FOR_TOKENS = 1 << 20
+_ROOM_FOR_REQUESTS = 640 << 10  # the library says when to stop: 256 KiB and one request, in base64
 _REAP_PATIENCE = 2.0  # longer than it waits for the files to go
 _PROBE_PATIENCE = 5.0  # a probe asks the metadata server, too
 _USAGE_PATIENCE = 30.0  # every file is looked at, maybe on a cold disk
 _SHIP_PATIENCE = 25.0  # what is received is checked, extracted, and written to disk
 _UNPACKED_PER_SECOND = 5e6  # bytes, on a slow disk
 _UNWEDGE_PATIENCE = 10.0  # every process is looked into, and every attempt
-
-
-_BOOT_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class TaskRunner:
@@ -115,9 +117,9 @@ class TaskRunner:
         Another host, or the same one after a reboot, does nothing and answers without any attempts.
         """
         tokens = [request.token for request in requests]
-        steps = [_prepare_line(request) for request in requests]
+        steps = [prepare_line(request) for request in requests]
         if go:
-            steps += _go_lines(tokens)
+            steps += go_lines(tokens)
         return self._launch(target, "prepare", steps, tokens, boot_id, incarnation)
 
     def ship(
@@ -137,7 +139,7 @@ class TaskRunner:
         """
         mark = f"IRIS1 {secrets.token_hex(16)} READY"
         figures = f"{workspace.size} {workspace.limit} {workspace.packed_size}"
-        steps = [f"ship {workspace.hash} {figures} {quote(mark)} {' '.join(_unique(tokens))}"]
+        steps = [f"ship {workspace.hash} {figures} {quote(mark)} {' '.join(unique(tokens))}"]
         payload = Payload(mark=mark.encode(), size=workspace.packed_size, chunks=workspace.chunks)
         return self._launch(
             target,
@@ -155,21 +157,41 @@ class TaskRunner:
         self, target: Target, tokens: Sequence[Token], *, boot_id: str, incarnation: str
     ) -> WorkerReport | Silence:
         """Start attempts that are prepared; of all others just say how they are. Refused as `prepare` is."""
-        return self._launch(target, "go", _go_lines(tokens), tokens, boot_id, incarnation)
+        return self._launch(target, "go", go_lines(tokens), tokens, boot_id, incarnation)
 
-    def poll(self, target: Target, tokens: Sequence[Token], *, renew: bool = True) -> WorkerReport | Silence:
-        """How these attempts are, in one round trip. Changes nothing but what `renew` does to their leases.
+    def poll(
+        self, target: Target, tokens: Sequence[Token], *, renew: bool = True, held: Sequence[Held] = ()
+    ) -> WorkerReport | Silence:
+        """How these attempts are, and what they ask for, in one round trip.
 
-        A poll without an answer may have renewed them too.
+        Changes nothing but what `renew` does to their leases; a poll without an answer may have renewed them too. The
+        requests in `held` are known, and are not told again.
         """
-        return self._report(target, "poll", ["renewing=1"] if renew else [], tokens)
+        return self._report(target, "poll", ["renewing=1"] if renew else [], tokens, tokens, held)
+
+    def answer(
+        self,
+        target: Target,
+        answers: Sequence[tuple[Token, RequestId, bytes]],
+        tokens: Sequence[Token],
+        *,
+        telling: bool = True,
+        held: Sequence[Held] = (),
+    ) -> WorkerReport | Silence:
+        """Give attempts the answers to requests of theirs, which go by that; then how all of them are, as `poll`.
+
+        Whatever ends this call: what wasn't answered is told again, and may be answered again. Not `telling`: what they
+        ask for now is for a later poll.
+        """
+        steps = [answer_line(*each) for each in answers]
+        return self._report(target, "answer", steps, tokens, tokens if telling else (), held)
 
     def stop(self, target: Target, stops: Sequence[tuple[Token, float]]) -> WorkerReport | Silence:
         """The fence: none of these attempts (each with its grace in seconds) runs or will ever start.
 
         That is so once the answer, or a later poll, says STOPPED, or how the attempt ended by itself.
         """
-        tokens = _unique([token for token, _ in stops])
+        tokens = unique([token for token, _ in stops])
         steps = [
             f"trap 'stop_alone {' '.join(tokens)}' EXIT",
             'make_root && cd "$root/a" && missing=',
@@ -199,16 +221,16 @@ class TaskRunner:
         it isn't among the holders, an attempt when it isn't among the attempts. Raises ValueError if `clear` names
         what is to be kept.
         """
-        kept = _unique(keep)
+        kept = unique(keep)
         holders = [each for each in clear if isinstance(each, Holder)]
-        tokens = _unique([each for each in clear if not isinstance(each, Holder)])
+        tokens = unique([each for each in clear if not isinstance(each, Holder)])
         owned = {*tokens, *(each.token for each in holders if each.token)}.intersection(kept)
         if owned:
             raise ValueError(f"{min(owned)} is an attempt that is to be kept")
         words: dict[str, Sequence[str]] = {
             "keep": kept,
-            "known": _unique(known),
-            "evicted": [_process_word(each) for each in holders],
+            "known": unique(known),
+            "evicted": [process_word(each) for each in holders],
             "cleared": tokens,
         }
         call = [self._open(target), *(f"{name}={quote(' '.join(said))}" for name, said in words.items())]
@@ -226,7 +248,7 @@ class TaskRunner:
         Their tokens stay, and how they ended: none of them can ever start. The answer names those of which nothing
         else is left. A large one takes longer than this call, which may be repeated.
         """
-        tokens = _unique(tokens)
+        tokens = unique(tokens)
         words = " ".join(tokens)
         call = [
             self._open(target),
@@ -243,7 +265,7 @@ class TaskRunner:
 
     def usage(self, target: Target, tokens: Sequence[Token]) -> UsageReport | Silence:
         """How much room the files of these attempts take there: what `reap` would free. Changes nothing."""
-        tokens = _unique(tokens)
+        tokens = unique(tokens)
         call = [self._open(target), "begin_frame", f"tell_usage {' '.join(tokens)}", "end_frame"]
         try:
             room = 64 * len(tokens)
@@ -279,7 +301,7 @@ class TaskRunner:
         patience: float = 0.0,
     ) -> WorkerReport | Silence:
         """A call that is only for that host since that boot; it tells which of the workspaces are lacking."""
-        tokens = _unique(tokens)
+        tokens = unique(tokens)
         call = [
             "mask=$(umask)",
             self._open(target),
@@ -301,14 +323,28 @@ class TaskRunner:
             return silence.silence(target.worker)
 
     def _report(
-        self, target: Target, name: str, steps: Sequence[str], tokens: Sequence[Token]
+        self,
+        target: Target,
+        name: str,
+        steps: Sequence[str],
+        tokens: Sequence[Token],
+        telling: Sequence[Token] = (),
+        held: Sequence[Held] = (),
     ) -> WorkerReport | Silence:
-        """A call for whatever host answers."""
-        tokens = _unique(tokens)
-        call = [self._open(target), *steps, "begin_frame", f"report {' '.join(tokens)}", "end_frame"]
+        """A call for whatever host answers. Those in `telling` say what they ask for, less what is `held`."""
+        tokens, telling = unique(tokens), unique(telling)
+        call = [
+            self._open(target),
+            *steps,
+            "begin_frame",
+            *(["asking=1"] if telling else []),
+            f"report {' '.join(tokens)}",
+            *(asking_lines(telling, held) if telling else []),
+            "end_frame",
+        ]
         try:
-            frame = self._ask_about(target, name, call, tokens)
-            return worker_report(frame, target.worker, tokens)
+            frame = self._ask_about(target, name, call, tokens, room=_ROOM_FOR_REQUESTS if telling else 0)
+            return worker_report(frame, target.worker, tokens, telling=telling)
         except NoAnswer as silence:
             return silence.silence(target.worker)
 
@@ -326,11 +362,12 @@ class TaskRunner:
         call: Sequence[str],
         tokens: Sequence[Token],
         *,
+        room: int = 0,
         payload: Payload | None = None,
         patience: float = 0.0,
     ) -> Frame:
         """A call about some attempts: the more there are, the more it may say, and the longer it may take."""
-        room = _ROOM_PER_ATTEMPT * len(tokens)
+        room += _ROOM_PER_ATTEMPT * len(tokens)
         patience += extra_time(len(tokens))
         return self._ask(target, name, call, room=room, patience=patience, payload=payload)
 
@@ -357,36 +394,5 @@ class TaskRunner:
             payload=payload,
         )
         if output.status != 0:
-            raise _failed(output)
+            raise failed(output)
         return parse_frame(output.stdout, nonce)
-
-
-def _prepare_line(request: LaunchRequest) -> str:
-    texts = (command_text(request), environment_text(request), setup_text(request), settings_text(request))
-    words = [parse_token(request.token), *map(quote, texts)]
-    return f"prepare {' '.join(words)}"
-
-
-def _go_lines(tokens: Sequence[Token]) -> list[str]:
-    return [f"go {parse_token(token)}" for token in tokens]
-
-
-def _process_word(holder: Holder) -> str:
-    """One process for the library. Raises ValueError for what no worker could have said."""
-    if not _BOOT_ID.fullmatch(holder.boot_id) or min(holder.pid, holder.start) < 0:
-        raise ValueError(f"{holder!r:.80} is no process of a report")
-    return f"{holder.boot_id}:{holder.pid}:{holder.start}"
-
-
-def _unique(tokens: Sequence[Token]) -> list[Token]:
-    return [parse_token(token) for token in dict.fromkeys(tokens)]
-
-
-def _failed(output: Output) -> NoAnswer:
-    """The script did not come to its end."""
-    said = output.stderr.decode("utf-8", "replace").strip().splitlines()
-    words = "".join(char if char.isprintable() else "?" for char in said[-1][:200]) if said else "no message"
-    hint = (
-        "the login shell there must be able to run: exec /bin/sh -s" if output.status in (1, 126, 127) else ""
-    )
-    return broken(f"the call ended with status {output.status}: {words}", hint=hint)

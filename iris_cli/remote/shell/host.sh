@@ -12,7 +12,7 @@
 # environment:
 
 search_works= boot_time= defaults= started= no_room= watchdog= kills_before= cautions= terse=
-renewing= group= alive_at= alone=
+renewing= group= alive_at= alone= asking= held=
 spare=../spare
 
 # nap: a short pause, a whole second where `sleep` knows no fractions.

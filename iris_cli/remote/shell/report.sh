@@ -2,6 +2,7 @@
 #   H <clock, seconds> <uptime>
 #   A <token> <STATE> <code> <cause> <began> <ended> <bytes>         `-` where there is none
 #   T <base64>                                                       belongs to the line before
+#   M <token>                                                        has ended, and left requests
 # Times are in hundredths of a second, `began` and `ended` that long before the answer. Before it runs,
 # `began` is when its set-up did (PREPARING), when it was first told to start (PREPARED), or when its wrapper
 # last gave a sign of life (LAUNCHING).
@@ -51,7 +52,8 @@ text() {
     for each in $1; do line "T $each"; done
 }
 
-# report TOKENS: one line for each, and unless $terse the end of its output where it has ended.
+# report TOKENS: one line for each, and unless $terse the end of its output where it has ended. Unless
+# $asking, which tells them all, it says of what has ended whether requests are left.
 report() {
     [ -n "$alone" ] || sizes "$@"
     now
@@ -81,7 +83,24 @@ report() {
         bytes=$((bytes_out + bytes_err))
         line "A $token $state $x_code $x_cause $began $ago $bytes"
         [ -z "$is_over" ] || [ -n "$terse" ] || [ "$bytes" -eq 0 ] || text "$(tails "$token")"
+        [ -z "$is_over" ] || [ -n "$asking" ] || tell_left "$token"
     done
+}
+
+# tell_left TOKEN: M <token> if requests are left.
+tell_left() {
+    for name in "$1"/outbox/[A-Za-z0-9_]*; do
+        ! is_request "$name" || {
+            line "M $1"
+            return
+        }
+    done
+}
+
+# is_request FILE: whether it can be one, by its name and its kind.
+is_request() {
+    case ${1##*/} in *[!A-Za-z0-9._-]*) return 1 ;; esac
+    [ ${#1} -le 104 ] && is_plain "$1" # a token, /outbox/ and at most 64 characters
 }
 
 # renew: the lease of $token, if this call is to. Once it has run out it has another name: it is too late.

@@ -90,6 +90,7 @@ tell_strangers() {
         case " $known " in *" $each "*) [ -z "$x" ] || continue ;; esac
         strangers="$strangers $each"
     done
+    asking=1 # what they ask for has no place here
     # shellcheck disable=SC2086
     report $cleared $strangers
 }
