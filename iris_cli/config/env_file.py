@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from iris_cli.config.problems import Report
 from iris_cli.config.reading import Place, mapping_of, written
+from iris_cli.core.patterns import pattern
 from iris_cli.core.variables import check_variable
 from iris_cli.errors import UsageError
 
 MOST_BYTES = 1 << 20
 
-_LINE = re.compile(r"(?:export\s+)?(?P<name>[^=\s]+)\s*=\s*(?P<value>.*)")
+_LINE = pattern(r"(?:export\s+)?(?P<name>[^=\s]+)\s*=\s*(?P<value>.*)")
 
 
 def env(place: Place) -> dict[str, str]:

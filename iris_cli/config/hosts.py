@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -41,18 +40,19 @@ from iris_cli.core.connection import NOWHERE, Connection
 from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.ids import clip, is_name
 from iris_cli.core.job import ReplaceLost
+from iris_cli.core.patterns import pattern
 from iris_cli.errors import UsageError
 
 MOST_HOSTS = 10_000
 """In one file; ranges make it easy to write more than could be meant."""
 
-_RANGE = re.compile(r"\[([0-9]{1,6})-([0-9]{1,6})\]")
-_HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,254}")
-_HOST_AND_PORT = re.compile(r"([^:]+):([0-9]{1,5})")
-_USER = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@\\-]{0,63}")
-_JUMPS = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:%@\[\],/-]{0,999}")
-_REMOTE_DIR = re.compile(r"(~/|/)[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,254}")
-_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
+_RANGE = pattern(r"\[([0-9]{1,6})-([0-9]{1,6})\]")
+_HOST = pattern(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]{0,254}")
+_HOST_AND_PORT = pattern(r"([^:]+):([0-9]{1,5})")
+_USER = pattern(r"[A-Za-z0-9_.][A-Za-z0-9_.@\\-]{0,63}")
+_JUMPS = pattern(r"[A-Za-z0-9_\[][A-Za-z0-9_.:%@\[\],/-]{0,999}")
+_REMOTE_DIR = pattern(r"(~/|/)[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,254}")
+_KEY = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
 _RESERVED = frozenset(
     {
         TPU_NAME_ATTRIBUTE_KEY,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -32,6 +31,7 @@ from iris_cli.core.constraint_types import Constraint, ConstraintMode
 from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import parse_job_id
 from iris_cli.core.job import EnvPreset, JobRequest, Priority, ReplaceLost
+from iris_cli.core.patterns import pattern
 from iris_cli.core.resources import AUTO, Device, Resources
 from iris_cli.core.signals import parse_early_signal
 from iris_cli.core.topology import canonical_type
@@ -39,9 +39,9 @@ from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.core.variables import secret_source
 from iris_cli.errors import ConfigError, UsageError
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _SHELL_SIGNS = frozenset({"|", "||", "&", "&&", ";", "<", ">", ">>", "2>&1"})
-_SHEBANG_OF_SH = re.compile(r"#!\s*(/usr)?/bin/(env\s+)?(ba|da)?sh\b")
+_SHEBANG_OF_SH = pattern(r"#!\s*(/usr)?/bin/(env\s+)?(ba|da)?sh\b")
 
 
 def load_job_file(path: Path) -> JobRequest:

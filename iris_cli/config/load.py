@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +38,13 @@ from iris_cli.core.dataclass import dataclass, fields, replace
 from iris_cli.core.ids import parse_worker_id
 from iris_cli.core.job import ReplaceLost
 from iris_cli.core.limits import Limits
+from iris_cli.core.patterns import pattern
 from iris_cli.core.resources import AUTO, Device
 from iris_cli.core.topology import lookup
 from iris_cli.errors import UsageError
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_URL = re.compile(r"https?://[^\s/]+\S*")
+_NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_URL = pattern(r"https?://[^\s/]+\S*")
 _MAY_BE_ZERO = frozenset(  # zero: don't wait; off
     {"device_wait", "settle_seconds", "gang_reserve_after", "reap_after"}
 )

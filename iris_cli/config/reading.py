@@ -17,13 +17,14 @@ from iris_cli.config.yaml_source import Node
 from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import clip
 from iris_cli.core.nearest import did_you_mean
+from iris_cli.core.patterns import pattern
 from iris_cli.errors import UsageError
 
 T = TypeVar("T")
 D = TypeVar("D")
 E = TypeVar("E", bound=StrEnum)
 
-_SIMPLE_KEY = re.compile(r"[A-Za-z0-9_.:/-]{1,80}")
+_SIMPLE_KEY = pattern(r"[A-Za-z0-9_.:/-]{1,80}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from iris_cli.config.hosts import Inherited, free_attributes, inherit
 from iris_cli.config.job_file import duration, tpu_type
 from iris_cli.config.reading import Place, boolean, integer, matching, one_of, section, text
@@ -15,11 +13,12 @@ from iris_cli.core.attributes import (
     AttributeValue,
 )
 from iris_cli.core.dataclass import replace
+from iris_cli.core.patterns import pattern
 from iris_cli.core.scale_group import Provider, ScaleGroup, SliceTemplate, slice_attributes
 from iris_cli.core.topology import lookup
 
 # The names of slices are made of it, and Google's resource names are the strictest.
-_NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
+_NAME = pattern(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
 def read_scale_group(place: Place, above: Inherited) -> ScaleGroup:

@@ -7,7 +7,6 @@ number: `no`, `on`, `017`, `12:30:45` and dates stay what they look like.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from iris_cli.config.problems import Report
 from iris_cli.core.attributes import scalar_of
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import clip
+from iris_cli.core.patterns import pattern
 
 MOST_BYTES = 1 << 20
 MOST_NODES = 100_000
@@ -30,8 +30,8 @@ _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
 }
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
-_RANGE_IN_FLOW = re.compile(r"\[[^\"'\]]*\[\d+-\d+\]")
+_CONTROL = pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]")
+_RANGE_IN_FLOW = pattern(r"\[[^\"'\]]*\[\d+-\d+\]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from functools import total_ordering
 from typing import Final
 
 from iris_cli.core.dataclass import dataclass
+from iris_cli.core.patterns import pattern
 
 TPU_NAME_ATTRIBUTE_KEY: Final = "tpu-name"
 TPU_WORKER_ID_ATTRIBUTE_KEY: Final = "tpu-worker-id"  # int, 0-based
@@ -24,8 +24,8 @@ TAINT_KEY_PREFIX: Final = "taint:"
 RawValue = str | int | float | bool
 """What may become an attribute value; a boolean becomes the text `true` or `false`."""
 
-_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,999})")
-_DECIMAL = re.compile(r"[-+]?((0|[1-9][0-9]{0,999})(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,9})?")
+_INTEGER = pattern(r"[-+]?(0|[1-9][0-9]{0,999})")
+_DECIMAL = pattern(r"[-+]?((0|[1-9][0-9]{0,999})(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,9})?")
 _TOO_LARGE = 10**1000  # from 10**4300 on, Python does not even print integers
 _TYPE_WORDS = {str: "text", int: "integer", float: "decimal"}
 

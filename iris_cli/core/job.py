@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
@@ -12,6 +11,7 @@ from iris_cli.core.constraints import Constraint
 from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId
 from iris_cli.core.outcome import End
+from iris_cli.core.patterns import pattern
 from iris_cli.core.resources import Resources
 from iris_cli.core.signals import EarlySignal
 
@@ -108,7 +108,7 @@ class Lines:
             raise ValueError("lines have a SHA-256 of 64 hexadecimal digits, and there is at least one")
 
 
-_SHA256 = re.compile("[0-9a-f]{64}")
+_SHA256 = pattern("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)

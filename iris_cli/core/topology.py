@@ -6,12 +6,12 @@ messages; what a slice really has, its workers, wins.
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from math import prod
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.nearest import did_you_mean, nearest
+from iris_cli.core.patterns import pattern
 from iris_cli.core.units import count
 from iris_cli.errors import UsageError
 
@@ -49,7 +49,7 @@ _ARRANGEMENTS = {
 }
 _NAMED_BY_CHIPS = frozenset({"v5litepod", "v6e"})
 _SPELLINGS = {"v5e": "v5litepod", "v5lite": "v5litepod", "v7x": "tpu7x"}
-_WELL_FORMED = re.compile(r"([a-z][a-z0-9]{0,19})-([1-9][0-9]{0,6})")
+_WELL_FORMED = pattern(r"([a-z][a-z0-9]{0,19})-([1-9][0-9]{0,6})")
 
 
 def canonical_type(text: str) -> str:

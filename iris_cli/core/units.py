@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-import re
 
+from iris_cli.core.patterns import pattern
 from iris_cli.errors import UsageError
 
 _DECIMAL_UNITS = {"PB": 10**15, "TB": 10**12, "GB": 10**9, "MB": 10**6, "KB": 10**3}
 _BINARY_UNITS = {"PiB": 1 << 50, "TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
 _UNITS = {name.lower(): size for name, size in {**_DECIMAL_UNITS, **_BINARY_UNITS, "B": 1}.items()}
-_MEMORY = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?\s*([a-zA-Z]*)")
+_MEMORY = pattern(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?\s*([a-zA-Z]*)")
 _LEAST_BARE_NUMBER = 1 << 20  # `memory: 16` means 16 GB, not 16 bytes
 _MOST_MEMORY = 1 << 60
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(?:[0-9]{1,12}(?:\.[0-9]{1,9})?(?:ms|s|m|h|d))+")
-_DURATION_PART = re.compile(r"([0-9.]+)(ms|s|m|h|d)")
+_DURATION = pattern(r"(?:[0-9]{1,12}(?:\.[0-9]{1,9})?(?:ms|s|m|h|d))+")
+_DURATION_PART = pattern(r"([0-9.]+)(ms|s|m|h|d)")
 _MOST_SECONDS = 1e10
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from iris_cli.core.attributes import (
@@ -19,10 +18,11 @@ from iris_cli.core.attributes import (
     region_of_zone,
 )
 from iris_cli.core.dataclass import dataclass
+from iris_cli.core.patterns import pattern
 from iris_cli.core.topology import canonical_type, lookup
 from iris_cli.errors import UsageError
 
-_WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
+_WHOLE_NUMBER = pattern(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

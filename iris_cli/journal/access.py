@@ -10,11 +10,12 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from iris_cli.core.patterns import pattern
 from iris_cli.errors import NotFoundError, NotWritableError
 from iris_cli.journal.durable import PRIVATE_DIRECTORY, PRIVATE_FILE, opened
 from iris_cli.journal.layout import ARCHIVE, HEAD, HOLDER, LOCK, LOG, NETWORK_TOLD
 
-_ESCAPE = re.compile(r"\\([0-7]{3})")  # a blank in the name of a mount point is \040
+_ESCAPE = pattern(r"\\([0-7]{3})")  # a blank in the name of a mount point is \040
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "webdav", "9p", "virtiofs", "vboxsf"})
 _CLUSTERED = frozenset({"afs", "coda", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "orangefs"})
 _FUSE = ("fuse", "macfuse", "osxfuse")

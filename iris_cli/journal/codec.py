@@ -8,11 +8,12 @@ Reading is strict: what this module would never have written is refused.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.dataclass import dataclass, fields, is_dataclass
@@ -149,8 +150,18 @@ def _kind_of_class(cls: Any) -> _Kind:
 
 def _kinds_of(cls: Any) -> dict[str, _Kind]:
     """The kinds of the fields."""
-    hints = get_type_hints(cls)
-    return {field.name: _kind_of(hints[field.name]) for field in fields(cls)}
+    written_in = {
+        name: base.__module__
+        for base in reversed(cls.__mro__)
+        for name in vars(base).get("__annotations__", ())
+    }
+    return {field.name: _kind_called(str(field.type), written_in[field.name]) for field in fields(cls)}
+
+
+@cache
+def _kind_called(annotation: str, module: str) -> _Kind:
+    """The kind that belongs to an annotation as it is written in a module: there are few of them."""
+    return _kind_of(eval(annotation, vars(sys.modules[module])))  # noqa: S307 - of our own source
 
 
 def _encoder(cls: Any, kinds: Mapping[str, _Kind]) -> Callable[[Any], dict[str, Any]]:

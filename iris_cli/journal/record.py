@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -22,6 +21,7 @@ from iris_cli import __version__
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.events import ClusterCreated, Event, LogCompacted, Transaction
 from iris_cli.core.making import maker
+from iris_cli.core.patterns import pattern
 from iris_cli.journal.codec import BadEventError, UnknownTypeError, decode_event, encode_event
 from iris_cli.journal.timestamps import iso_time, parse_time
 from iris_cli.journal.upgrades import upgraded
@@ -33,8 +33,8 @@ NO_PREVIOUS = "00000000"
 
 _MARK = b',"crc":"'
 _TAIL = len(_MARK) + len('9a27e113"}')
-_CRC = re.compile(r"[0-9a-f]{8}")
-_CLUSTER_ID = re.compile(r"[0-9a-f]{32}")
+_CRC = pattern(r"[0-9a-f]{8}")
+_CLUSTER_ID = pattern(r"[0-9a-f]{32}")
 
 
 class BadLineError(ValueError):

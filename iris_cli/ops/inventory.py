@@ -19,9 +19,7 @@ from iris_cli.core.constraints import (
 )
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, WorkerId
-from iris_cli.core.lifecycle.clocks import is_wrong
-from iris_cli.core.lifecycle.ghosts import haunted_words
-from iris_cli.core.lifecycle.workers import cooling
+from iris_cli.core.lifecycle.clocks import cooling, is_wrong
 from iris_cli.core.task import AttemptState
 from iris_cli.core.topology import describe
 from iris_cli.core.units import format_duration
@@ -263,7 +261,7 @@ def _status(view: View, worker: Worker) -> str:
 
 
 def _warnings(view: View, worker: Worker) -> Iterable[str]:
-    if haunted := haunted_words(view.cluster, worker.id):
+    if haunted := _haunted(view.cluster, worker.id):
         yield haunted
     if is_wrong(worker):
         yield f"its clock {skew_words(worker.skew)}"
@@ -273,7 +271,7 @@ def refusals(view: View, worker: Worker) -> Iterable[str]:
     """Why the worker takes nothing new: one sentence for each obstacle, and none for a worker that does."""
     if worker.condition is not WorkerCondition.HEALTHY:
         yield _ill(worker, view.now)
-    if haunted := haunted_words(view.cluster, worker.id):
+    if haunted := _haunted(view.cluster, worker.id):
         yield haunted
     if worker.quarantined:
         yield f"quarantined: {worker.quarantine_reason or 'no reason given'}"
@@ -342,3 +340,13 @@ def _claims(cluster: Cluster, worker: Worker) -> Iterable[ClaimRow]:
             gpus=claim.gpus,
             chips=claim.chips,
         )
+
+
+def _haunted(cluster: Cluster, worker: WorkerId) -> str:
+    if worker not in cluster.ghosts:
+        return ""
+    from iris_cli.core.lifecycle.ghosts import (
+        haunted_words,  # rare, and it brings in all rules about attempts
+    )
+
+    return haunted_words(cluster, worker)

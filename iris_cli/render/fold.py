@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,8})", re.DOTALL)
+from iris_cli.core.patterns import pattern
+
+_NUMBERED = pattern(r"(.*?)(0|[1-9][0-9]{0,8})", re.DOTALL)
 MOST_PARTS = 6
 
 

@@ -9,7 +9,7 @@ import pytest
 from iris_cli.core import AttemptState, AttributeValue, EndReason, TaskState, WorkerId
 from iris_cli.core.events import WorkerConditionChanged
 from iris_cli.core.ids import Token
-from iris_cli.core.lifecycle.workers import cooling
+from iris_cli.core.lifecycle.clocks import cooling
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import SilenceKind
 from iris_cli.core.worker import Worker, WorkerCondition

@@ -8,6 +8,7 @@ from __future__ import annotations
 from iris_cli.core.events import WorkerSkewChanged
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import WorkerId
+from iris_cli.core.limits import Limits
 from iris_cli.core.worker import Worker
 
 MOST_SKEW = 30.0
@@ -34,3 +35,8 @@ def told(draft: Draft, worker_id: WorkerId, clock: float, asked_at: float, heard
 def is_wrong(worker: Worker) -> bool:
     """Whether one of the two clocks needs to be set."""
     return abs(worker.skew) > MOST_SKEW
+
+
+def cooling(worker: Worker, now: float, limits: Limits) -> bool:
+    """Whether the worker takes nothing new for a while. A wait longer than the longest back-off counts as over."""
+    return 0 < worker.cooldown_until - now <= limits.backoff_max

@@ -15,6 +15,7 @@ from iris_cli.core.events import (
 )
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import WorkerId
+from iris_cli.core.lifecycle.clocks import cooling
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import SILENT, Silence, SilenceKind
 from iris_cli.core.task import AttemptState
@@ -133,11 +134,6 @@ def quarantine_served(worker: Worker, now: float, limits: Limits) -> bool:
 def left_alone(worker: Worker, now: float, limits: Limits) -> bool:
     """Whether to ask a worker nothing now. One that answers is asked, even while it is given nothing new."""
     return worker.condition is not WorkerCondition.HEALTHY and cooling(worker, now, limits)
-
-
-def cooling(worker: Worker, now: float, limits: Limits) -> bool:
-    """Whether the worker takes nothing new for a while. A wait longer than the longest back-off counts as over."""
-    return 0 < worker.cooldown_until - now <= limits.backoff_max
 
 
 def _condition_after(

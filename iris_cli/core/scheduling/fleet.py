@@ -13,7 +13,7 @@ from iris_cli.core.constraints import (
     Constraint,
 )
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.lifecycle.workers import cooling
+from iris_cli.core.lifecycle.clocks import cooling
 from iris_cli.core.limits import Limits
 from iris_cli.core.resources import AUTO, Device, device_compatible
 from iris_cli.core.scheduling.capacity import mask_of
