@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -24,15 +25,17 @@ _DIRECTORIES = 'export IRIS_TASK_DIR="$1" IRIS_WORKDIR="$1/work" IRIS_OUTPUT_DIR
 class LaunchRequest:
     """What to start. Times in seconds; a `timeout`, `setup_timeout` or `lease` of 0 is none.
 
-    `argv` is run without a shell, `setup` by one beforehand. `exclusive` needs the chips of the host for itself,
-    `ports` are those that it will listen on: for both it waits `device_wait` at most.
-    Before a `timeout` it is told by `signal`.
+    `argv` is run without a shell, `setup` by one beforehand. Of a `workspace` (its SHA-256 in hexadecimal digits) it
+    gets a copy of its own, as the set-up has left it, which is run once for all that have the same two.
+    `exclusive` needs the chips of the host for itself, `ports` are those that it will listen on: for both it waits
+    `device_wait` at most. Before a `timeout` it is told by `signal`.
     With a `lease` the task is stopped once no poll has renewed it for so long, counted from its start.
     """
 
     token: Token
     argv: tuple[str, ...]
     env: Mapping[str, str]
+    workspace: str = ""
     setup: str = ""
     setup_timeout: float = 1800
     timeout: float = 0
@@ -92,9 +95,12 @@ def environment_text(request: LaunchRequest) -> str:
 
 
 def setup_text(request: LaunchRequest) -> str:
-    """The file `setup`. Raises ValueError for text that no file of a shell can hold."""
+    """The file `setup`. Raises ValueError for text that no file of a shell can hold.
+
+    It is what has a set-up run, and that makes the copy of a workspace, too.
+    """
     _word(request.setup)
-    return request.setup
+    return request.setup or (":\n" if request.workspace else "")
 
 
 def settings_text(request: LaunchRequest) -> str:
@@ -112,7 +118,7 @@ def settings_text(request: LaunchRequest) -> str:
         "ports": quote(" ".join(map(str, request.ports))),
     }
     lines = [f"{name}={value}" for name, value in settings.items()]
-    return "\n".join([*lines, *_early(request.signal)])
+    return "\n".join([*lines, *_workspace_settings(request), *_early(request.signal)])
 
 
 def _early(signal: EarlySignal | None) -> list[str]:
@@ -120,6 +126,20 @@ def _early(signal: EarlySignal | None) -> list[str]:
         return []
     numbers = f"early_number={SIGNALS[signal.name]}\nearly_lead={hundredths(signal.lead)}"
     return [f"early_name={signal.name}", numbers, early_signal_text().rstrip("\n")]
+
+
+def _workspace_settings(request: LaunchRequest) -> list[str]:
+    if not request.workspace:
+        return []
+    if _SHA256.fullmatch(request.workspace) is None:
+        raise ValueError(f"{request.workspace[:80]!r} is no workspace")
+    key = set_up_key(request.workspace, request.setup) if request.setup else ""
+    return [f"workspace={request.workspace}", f"set_up_key={key}", "set_up() { set_up_copy; }"]
+
+
+def set_up_key(workspace: str, command: str) -> str:
+    """What a worker knows the set-up of a workspace by."""
+    return hashlib.sha256(f"{workspace}\n{command}".encode()).hexdigest()
 
 
 def hundredths(seconds: float) -> int:

@@ -26,7 +26,8 @@ def prepare_line(request: LaunchRequest) -> str:
     """Raises ValueError for what no shell could be given."""
     texts = (command_text(request), environment_text(request), setup_text(request), settings_text(request))
     words = [parse_token(request.token), *map(quote, texts)]
-    return f"prepare {' '.join(words)}"
+    call = f"prepare_with {request.workspace}" if request.workspace else "prepare"
+    return f"{call} {' '.join(words)}"
 
 
 def answer_line(token: Token, request: RequestId, answer: bytes) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 from iris_cli.core.ids import RequestId, Token, is_name, parse_token
@@ -114,13 +115,16 @@ class TaskRunner:
     ) -> WorkerReport | Silence:
         """Get attempts ready on that host since that boot; with `go` start those that need no set-up at once.
 
-        Another host, or the same one after a reboot, does nothing and answers without any attempts.
+        Another host, or the same one after a reboot, does nothing and answers without any attempts. Where a workspace
+        is lacking (which the answer says) nothing is done for those who need it: see `ship`.
         """
         tokens = [request.token for request in requests]
         steps = [prepare_line(request) for request in requests]
         if go:
             steps += go_lines(tokens)
-        return self._launch(target, "prepare", steps, tokens, boot_id, incarnation)
+        workspaces = list(dict.fromkeys(request.workspace for request in requests if request.workspace))
+        name = "prepare_with" if workspaces else "prepare"
+        return self._launch(target, name, steps, tokens, boot_id, incarnation, workspaces)
 
     def ship(
         self,
@@ -141,17 +145,9 @@ class TaskRunner:
         figures = f"{workspace.size} {workspace.limit} {workspace.packed_size}"
         steps = [f"ship {workspace.hash} {figures} {quote(mark)} {' '.join(unique(tokens))}"]
         payload = Payload(mark=mark.encode(), size=workspace.packed_size, chunks=workspace.chunks)
-        return self._launch(
-            target,
-            "ship",
-            steps,
-            tokens,
-            boot_id,
-            incarnation,
-            workspaces=[workspace.hash],
-            payload=payload,
-            patience=_SHIP_PATIENCE + workspace.size / _UNPACKED_PER_SECOND,
-        )
+        patience = _SHIP_PATIENCE + workspace.size / _UNPACKED_PER_SECOND
+        call = partial(self._launch, target, "ship", steps, tokens, boot_id, incarnation)
+        return call([workspace.hash], payload=payload, patience=patience)
 
     def go(
         self, target: Target, tokens: Sequence[Token], *, boot_id: str, incarnation: str

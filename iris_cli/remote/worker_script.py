@@ -29,7 +29,8 @@ _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
         "probe": ("host", "fence", "group", "report", "logind", "probe"),
         "prepare": ("launch", "report"),
         "go": ("launch", "report"),
-        "ship": (*_PROCESSES, "fence", "report", "launch", "ship"),
+        "prepare_with": ("launch", "report", "workspace"),
+        "ship": (*_PROCESSES, "fence", "report", "launch", "trees", "ship"),
         "poll": (*_PROCESSES, "report", "outbox"),
         "answer": (*_PROCESSES, "report", "outbox", "answer"),
         "stop": ("report",),
@@ -43,6 +44,7 @@ _LASTING: Mapping[str, Sequence[str]] = MappingProxyType(
     {  # what is left to run on the worker when the call is over: it travels as text, too
         "prepare": (*_PROCESSES, "fence", "devices", "run"),
         "go": (*_PROCESSES, "fence", "devices", "run"),
+        "prepare_with": (*_PROCESSES, "fence", "devices", "run", "trees", "copies"),
         "stop": (*_PROCESSES, "fence", "stop"),
         "unwedge": (*_PROCESSES, "fence", "stop", "devices", "evict"),
     }

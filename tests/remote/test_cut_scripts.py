@@ -57,7 +57,12 @@ def scripts_of_every_call(host: WorkerHost, tmp_path: Path, bystander: int) -> l
     host.runner.logs(host.target, prepared, stream="out", offset=0, limit=10)
     host.runner.reap(host.target, [prepared])
     host.runner.usage(host.target, [prepared])
-    host.ship(shipment(archive(ordinary)), fresh.token)
+    packed = shipment(archive(ordinary))
+    host.ship(packed, fresh.token)
+    shipped = host.request(
+        "touch", f"{tmp_path}/ran", workspace=packed.hash, setup=f"touch {tmp_path}/set-up"
+    )
+    host.runner.prepare(host.target, [shipped], boot_id=host.boot_id, incarnation=host.incarnation, go=False)
     host.runner.probe(host.target)
     stray = Holder(boot_id=host.boot_id, pid=bystander, start=int(start_ticks(bystander)))
     host.runner.unwedge(host.target, keep=[plain.token], clear=[stray, prepared], grace=0.0)

@@ -86,10 +86,8 @@ run_setup() {
     . ./env
     watch "$setup_limit" setup-timeout
     make_group
-    shell=$(command -v sh)
-    # The path of the shell is found before the task's PATH counts.
-    (enter_group; umask "$mask" && cd work && task_env "$dir" && exec "$shell" ../setup) \
-        </dev/null >>out 2>>err
+    shell=$(command -v sh) # BEFORE the task's PATH counts
+    set_up
     code=$?
     unwatch
     if [ "$code" = 0 ] && [ -e stop.idle ] && in_time setup-timeout; then
@@ -100,6 +98,11 @@ run_setup() {
     ended_with "$code" setup-timeout
     sweep
     if [ -e cancel ]; then record cancelled; else record nostart.setup; fi
+}
+
+set_up() {
+    (enter_group; umask "$mask" && cd work && task_env "$dir" && exec "$shell" ../setup) \
+        </dev/null >>out 2>>err
 }
 
 # be_ready: PREPARED, unless it is being stopped. What only waits for devices may have been found ready by a

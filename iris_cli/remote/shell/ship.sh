@@ -43,11 +43,6 @@ deny() {
     fi
 }
 
-# tell_lacking HASHES: W <hash> for each that isn't here.
-tell_lacking() {
-    for each; do [ -d "$root/w/$each" ] || line "W $each"; done
-}
-
 # is_being_shipped: whether somebody else is at it, and has got on with it lately. What the dead have left
 # goes.
 is_being_shipped() {
@@ -68,14 +63,6 @@ is_being_shipped() {
 
 # is_fresh PART: whether its call has written lately: one whose client has vanished may wait for hours.
 is_fresh() { [ -n "$(find "$1" "$1/gz" "$1/tar" -prune -mmin -2 2>/dev/null)" ]; }
-
-# remove_tree NAME: of the working directory. `find` follows no link.
-remove_tree() {
-    [ -d "$1" ] && [ ! -L "$1" ] || return 0
-    find "./$1" -xdev -type d ! -perm -700 -exec chmod u+rwx {} +
-    find "./$1" -xdev ! -type d -exec rm -f {} +
-    find "./$1" -xdev -depth -type d -exec rmdir {} +
-} 2>/dev/null
 
 take_in() {
     [ "$bytes" -le "$limit" ] ||

@@ -1,0 +1,123 @@
+# The set-up of an attempt with a workspace: it gets a copy of its own, of the workspace as it came, or as the
+# job's set-up has left it. That runs once for each workspace and command, in the cache:
+#
+# s/<key>/              the key is made of both
+#   lock.<n>            who runs it for the n-th time, like `setup.pid`. Made by `ln`, which has one winner.
+#   tree.<n>/           where that runs. What programs note of their place stays true: it never moves.
+#   failed.<n>          it failed; the end of its output
+#   done.<n>            it succeeded: tree.<n> is whole, and never written to again
+#
+# Whoever comes while it runs waits for it, and fails with it. If who runs it dies, or is stopped, that counts
+# for nothing, and so does a failure for who comes later: the next one takes lock.<n+1>, and a tree of its
+# own. The working directory is <root>/a/<token>. Settings: $workspace, $set_up_key (empty without a set-up).
+
+# set_up_copy: in place of `set_up`. What can't be done at all is no failure of the set-up.
+set_up_copy() {
+    packed=../../w/$workspace
+    [ -n "$set_up_key" ] || { copy "$packed" work; return; }
+    store=../../s/$set_up_key
+    mkdir ../../s 2>/dev/null
+    mkdir "$store" 2>/dev/null
+    [ -d "$store" ] || no_copy disk "$store can't be made"
+    waits_for=
+    while goes_on; do
+        newest_run
+        if [ -e "$store/done.$run" ]; then
+            touch "$store" 2>/dev/null # which tells when it was last used
+            copy "$store/tree.$run" work
+            return
+        elif [ "$run" -gt 0 ] && ! is_over_run; then
+            waits_for=$run
+            nap 0.2
+        elif [ "$waits_for" = "$run" ] && [ -e "$store/failed.$run" ]; then
+            cat "$store/failed.$run" >>err 2>/dev/null
+            return 1
+        elif take_run; then
+            run_in_cache
+            return
+        fi
+    done
+    return 1
+}
+
+# goes_on: whether nobody has stopped it, and its time isn't over.
+goes_on() { [ -e stop.idle ] && [ ! -e cancel ] && [ ! -e setup-timeout ]; }
+
+# newest_run -> $run: its number; 0 if there was none.
+newest_run() {
+    run=0
+    for name in "$store"/lock.*; do
+        name=${name##*.}
+        ! is_number "$name" || [ "$name" -le "$run" ] || run=$name
+    done
+}
+
+# is_over_run: whether whoever ran it has said how it failed, or died.
+is_over_run() {
+    [ ! -e "$store/failed.$run" ] || return 0
+    read_pid "$store/lock.$run" && [ "$pid_boot" = "$boot" ] && is_alive "$pid" "$pid_start" || return 0
+    return 1
+}
+
+# take_run -> $run: we run it now. False if somebody else does.
+take_run() {
+    run=$((run + 1))
+    write_pid lock.new || no_copy disk "there is no room for a file"
+    ln lock.new "$store/lock.$run" 2>/dev/null
+    taken=$?
+    rm -f lock.new
+    return "$taken"
+}
+
+run_in_cache() {
+    for name in "$store"/tree.*; do remove_tree "$name"; done # of those that failed, or died
+    tree=$store/tree.$run
+    copy "$packed" "$tree" || return
+    (
+        enter_group
+        umask "$mask" && cd "$tree" && task_env "$dir" && IRIS_WORKDIR=$PWD && exec "$shell" "$dir/setup"
+    ) </dev/null >>out 2>>err
+    code=$?
+    goes_on || return 1
+    unwatch # BEFORE the sweep, which would take it for a process of the attempt
+    if [ "$code" != 0 ]; then
+        end_of_output >"$store/failed.new" 2>/dev/null
+        mv "$store/failed.new" "$store/failed.$run" 2>/dev/null || make_empty "$store/failed.$run"
+        remove_tree "$tree"
+        return "$code"
+    fi
+    sweep # BEFORE it is used: what the set-up has left behind could still write to it
+    goes_on && chmod -R a-w "$tree" || return
+    { sync -f "$tree" || sync; } 2>/dev/null # the name of what is done outlives a power cut
+    printf '' 2>/dev/null >"$store/done.$run"
+    [ -e "$store/done.$run" ] || no_copy disk "there is no room for a file"
+    copy "$tree" work
+}
+
+# end_of_output: of the set-up that failed, for those who have waited for it.
+end_of_output() {
+    printf 'the set-up was run for another attempt, and failed:\n'
+    for each in out err; do
+        if [ -f "$each" ] && [ ! -L "$each" ]; then tail -c 2000 "$each"; fi
+    done
+}
+
+# copy TREE DIRECTORY: one that may be written to.
+copy() {
+    said=$( ([ -d "$2" ] || mkdir "$2") 2>&1 && LC_ALL=C cp -RPp "$1/." "$2/" 2>&1 && chmod -R u+w "$2" 2>&1)
+    # shellcheck disable=SC2181
+    [ $? != 0 ] || return 0
+    goes_on || return
+    case $said in
+    *'No space left'* | *'uota exceeded'*) no_copy disk "$said" ;;
+    *) no_copy workspace "$said" ;;
+    esac
+}
+
+# no_copy CAUSE WORDS: it is given up. Nothing of ours is left to wait for.
+no_copy() {
+    printf 'the workspace can not be had here: %s\n' "$2" 2>/dev/null >>err
+    unwatch
+    unready "$1"
+    exit
+}

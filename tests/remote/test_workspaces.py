@@ -1,0 +1,289 @@
+"""What an attempt gets of a workspace: a copy of its own, set up once for all that ask for the same."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.ids import Token
+from iris_cli.core.observations import RemoteState, WorkerReport
+from iris_cli.remote.task_runner import LaunchRequest, Shipment
+from iris_cli.remote.worker_script import HostPaths, worker_script
+from tests.remote.conftest import MakeHost
+from tests.remote.test_ship import TAR, tree
+from tests.support.archives import Archive, archive, shipment
+from tests.support.worker_host import WorkerHost, at_once, command_line, kill, marked, until
+
+S = RemoteState
+WORKSPACE = shipment(TAR)
+
+
+@pytest.fixture(
+    params=["dash", *(pytest.param(shell, marks=pytest.mark.soak) for shell in ("busybox", "bash"))]
+)
+def worker(request: pytest.FixtureRequest, make_host: MakeHost) -> WorkerHost:
+    """A probed worker; by default with one shell only."""
+    made = make_host(request.param)
+    made.probe()
+    return made
+
+
+def asks(host: WorkerHost, *argv: str, sent: Shipment = WORKSPACE, **settings: object) -> LaunchRequest:
+    return host.request(*argv, workspace=sent.hash, **settings)
+
+
+def ship(host: WorkerHost, sent: Shipment = WORKSPACE) -> None:
+    answer = host.ship(sent)
+    assert isinstance(answer, WorkerReport), answer
+    assert answer.lacking == ()
+
+
+def prepare(host: WorkerHost, *requests: LaunchRequest) -> WorkerReport:
+    answer = host.runner.prepare(
+        host.target, requests, boot_id=host.boot_id, incarnation=host.incarnation, go=False
+    )
+    assert isinstance(answer, WorkerReport), answer
+    return answer
+
+
+def ready(host: WorkerHost, *requests: LaunchRequest) -> None:
+    prepare(host, *requests)
+    for request in requests:
+        host.wait(request.token, {S.PREPARED})
+
+
+def work(host: WorkerHost, token: Token) -> Path:
+    return host.attempt_dir(token) / "work"
+
+
+def lines(path: Path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def store(host: WorkerHost) -> Path:
+    (found,) = (host.root / "s").iterdir()
+    return found
+
+
+def test_a_worker_says_which_workspace_it_lacks_and_does_nothing(host: WorkerHost) -> None:
+    lacks, plain = asks(host, "true"), host.request("true")
+    answer = prepare(host, lacks, plain)
+    assert answer.lacking == (WORKSPACE.hash,)
+    assert [each.state for each in answer.attempts] == [S.ABSENT, S.PREPARED]
+    assert not host.attempt_dir(lacks.token).exists()
+    assert not (host.root / "w").exists()
+    ship(host)
+    answer = prepare(host, lacks, plain)
+    assert answer.lacking == ()
+    host.wait(lacks.token, {S.PREPARED})
+
+
+def test_each_attempt_has_a_copy_of_its_own(host: WorkerHost) -> None:
+    ship(host)
+    first, second = (
+        asks(host, "sh", "-c", "bin/'run it.sh' && echo mine >>README && rm bin/latest"),
+        asks(host, "true"),
+    )
+    ready(host, first, second)
+    packed = tree(host.root / "w" / WORKSPACE.hash)
+    assert tree(work(host, first.token)) == tree(work(host, second.token)) == packed
+    host.go(first.token)
+    ended = host.wait(first.token)
+    assert (ended.state, ended.exit_code) == (S.EXITED, 0)
+    assert host.output(first.token) == b"ran\n"
+    changed = tree(work(host, first.token))
+    assert (changed["README"], "bin/latest" in changed) == ("data\nmine\n", False)
+    assert tree(work(host, second.token)) == tree(host.root / "w" / WORKSPACE.hash) == packed
+
+
+def counting(place: Path, then: str = "") -> str:
+    """A set-up that leaves a line wherever it runs."""
+    return f"echo run >>{place}/runs; pwd >where; echo made >made; {then}"
+
+
+def test_a_set_up_runs_once_for_all_that_ask_for_the_same(host: WorkerHost, tmp_path: Path) -> None:
+    ship(host)
+    requests = [asks(host, "cat", "made", setup=counting(tmp_path, "sleep 0.5")) for _ in range(4)]
+    prepare(host, *requests)
+    assert not at_once([lambda each=each: prepare(host, each) for each in requests])  # type: ignore[misc]  # bound
+    for request in requests:
+        host.wait(request.token, {S.PREPARED})
+    later = asks(host, "cat", "made", setup=counting(tmp_path, "sleep 0.5"))
+    ready(host, later)
+    assert lines(tmp_path / "runs") == 1
+    cached = store(host) / "tree.1"
+    for request in (*requests, later):
+        assert tree(work(host, request.token)) == tree(cached)
+        assert (work(host, request.token) / "where").read_text().strip() == str(cached)
+    host.go(later.token)
+    assert host.wait(later.token).exit_code == 0
+    assert host.output(later.token) == b"made\n"
+
+
+def test_another_command_or_workspace_has_a_set_up_of_its_own(worker: WorkerHost, tmp_path: Path) -> None:
+    other = shipment(archive(lambda a: a.file("other")))
+    ship(worker)
+    ship(worker, other)
+    ready(
+        worker,
+        asks(worker, "true", setup=counting(tmp_path)),
+        asks(worker, "true", setup=counting(tmp_path, "true")),
+        asks(worker, "true", setup=counting(tmp_path), sent=other),
+    )
+    assert lines(tmp_path / "runs") == 3
+    assert len(list((worker.root / "s").iterdir())) == 3
+
+
+def test_what_a_set_up_has_made_is_never_written_to_again(worker: WorkerHost, tmp_path: Path) -> None:
+    ship(worker)
+    late = "(setsid sh -c 'while :; do echo late >late; sleep 0.05; done' >/dev/null 2>&1 &)"
+    left = f"{late}; until [ -e late ]; do sleep 0.02; done; {counting(tmp_path)}"
+    request = asks(worker, "sh", "-c", "echo changed >made; chmod 700 .", setup=left)
+    ready(worker, request)
+    cached = store(worker) / "tree.1"
+    for path in (cached, *cached.rglob("*")):
+        assert path.is_symlink() or not path.stat().st_mode & 0o222, path
+    before = tree(cached)
+    worker.go(request.token)
+    worker.wait(request.token)
+    assert tree(cached) == before
+    assert (cached / "made").read_text() == "made\n"
+
+
+def test_a_set_up_that_fails_keeps_nothing_and_is_tried_again(worker: WorkerHost, tmp_path: Path) -> None:
+    ship(worker)
+    command = counting(tmp_path, f"echo why; echo because >&2; [ -e {tmp_path}/well ]")
+    failing = asks(worker, "true", setup=command)
+    prepare(worker, failing)
+    ended = worker.wait(failing.token)
+    assert (ended.state, ended.cause) == (S.NOSTART, "setup")
+    assert "why\n" in ended.log_tail
+    assert "because\n" in ended.log_tail
+    assert not list(store(worker).glob("tree.*"))
+    (tmp_path / "well").write_text("")
+    ready(worker, asks(worker, "true", setup=command))
+    assert lines(tmp_path / "runs") == 2
+
+
+def marked_as_waiting(host: WorkerHost, request: LaunchRequest) -> bool:
+    """Whether it sleeps between two looks, or runs the set-up."""
+    return any(words[:1] == ["sleep"] for words in map(command_line, marked(request.token)))
+
+
+def test_those_who_wait_for_a_set_up_fail_with_it(worker: WorkerHost, tmp_path: Path) -> None:
+    ship(worker)
+    command = counting(tmp_path, f"until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo because >&2; exit 3")
+    requests = [asks(worker, "true", setup=command) for _ in range(3)]
+    prepare(worker, *requests)
+    until(lambda: lines(tmp_path / "runs"))
+    until(lambda: all((worker.attempt_dir(each.token) / "setup.pid").exists() for each in requests))
+    until(lambda: (store(worker) / "lock.1").exists())
+    import time
+
+    time.sleep(
+        1.0
+    )  # so that they have begun to wait; if one has not, it runs the set-up itself and fails, too
+    (tmp_path / "go").write_text("")
+    for request in requests:
+        ended = worker.wait(request.token)
+        assert (ended.state, ended.cause) == (S.NOSTART, "setup")
+        assert "because\n" in ended.log_tail
+
+
+@pytest.mark.parametrize("end", ["killed", "stopped", "killed with all it runs"])
+def test_a_set_up_whose_runner_dies_is_taken_over(worker: WorkerHost, tmp_path: Path, end: str) -> None:
+    ship(worker)
+    command = counting(tmp_path, f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
+    requests = [asks(worker, "true", setup=command) for _ in range(2)]
+    prepare(worker, *requests)
+    until(lambda: lines(tmp_path / "runs"))
+    runner = int((store(worker) / "lock.1").read_text().split()[0])
+    set_ups = [(each, worker.attempt_dir(each.token) / "setup.pid") for each in requests]
+    (mine,) = [each for each, pid in set_ups if pid.read_text().startswith(f"{runner} ")]
+    (other,) = [each for each in requests if each is not mine]
+    if end == "stopped":
+        worker.stopped(mine.token, grace=0.0)
+    else:
+        kill(runner)
+        if end != "killed":
+            worker.stopped(mine.token, grace=0.0)
+    (tmp_path / "go").write_text("")
+    worker.wait(other.token, {S.PREPARED})
+    assert lines(tmp_path / "runs") == 2
+    assert (work(worker, other.token) / "where").read_text().strip() == str(store(worker) / "tree.2")
+    assert not (store(worker) / "failed.1").exists()
+
+
+def test_a_set_up_that_takes_too_long_is_a_failure(dash_host: WorkerHost) -> None:
+    ship(dash_host)
+    request = asks(dash_host, "true", setup="sleep 1000", setup_timeout=0.5)
+    prepare(dash_host, request)
+    ended = dash_host.wait(request.token)
+    assert (ended.state, ended.cause) == (S.NOSTART, "setup")
+
+
+def test_a_workspace_that_has_gone_meanwhile_is_the_workers_fault(dash_host: WorkerHost) -> None:
+    ship(dash_host)
+    request = asks(dash_host, "true", setup="until [ -e /proc/1/none ]; do exit 0; done")
+    gone = dash_host.root / "w" / WORKSPACE.hash
+    real = dash_host.tools / "cp"
+    real.write_text("#!/bin/sh\necho 'cp: it has gone' >&2\nexit 1\n")
+    real.chmod(0o755)
+    prepare(dash_host, request)
+    ended = dash_host.wait(request.token)
+    real.unlink()
+    assert (ended.state, ended.cause) == (S.NOSTART, "workspace")
+    assert "it has gone" in ended.log_tail
+    assert gone.exists()
+
+
+def test_a_full_disk_is_told_as_such(dash_host: WorkerHost) -> None:
+    ship(dash_host)
+    request = asks(dash_host, "true")
+    full = dash_host.tools / "cp"
+    full.write_text("#!/bin/sh\necho 'cp: x: No space left on device' >&2\nexit 1\n")
+    full.chmod(0o755)
+    prepare(dash_host, request)
+    ended = dash_host.wait(request.token)
+    full.unlink()
+    assert (ended.state, ended.cause) == (S.NOSTART, "disk")
+
+
+def test_a_set_up_without_a_workspace_is_the_attempts_own(worker: WorkerHost, tmp_path: Path) -> None:
+    requests = [worker.request("cat", "made", setup=counting(tmp_path)) for _ in range(2)]
+    ship(worker)
+    ready(worker, *requests, asks(worker, "true"))
+    assert lines(tmp_path / "runs") == 2
+    assert not (worker.root / "s").exists()
+
+
+def test_what_is_for_workspaces_is_sent_with_workspaces_only() -> None:
+    plain = worker_script("prepare", [], HostPaths())
+    assert b"w/$" not in plain
+    assert len(plain) < len(worker_script("prepare_with", [], HostPaths())) - 2000
+
+
+def test_names_are_kept_whatever_they_are(host: WorkerHost) -> None:
+    def fill(a: Archive) -> None:
+        for name in (
+            "-rf",
+            "a b",
+            "'quote\"",
+            "$(touch x)",
+            "*",
+            ".dot",
+            "ünï/cödé",
+            "back\\slash",
+            "x" * 200,
+        ):
+            a.file(name, name.encode())
+
+    sent = shipment(archive(fill))
+    ship(host, sent)
+    request = asks(host, "true", sent=sent)
+    ready(host, request)
+    assert sorted(os.listdir(work(host, request.token))) == sorted(
+        ["-rf", "a b", "'quote\"", "$(touch x)", "*", ".dot", "ünï", "back\\slash", "x" * 200]
+    )
