@@ -22,7 +22,7 @@ from iris_cli.core.units import format_duration
 from iris_cli.errors import IrisError, NotWritableError, UnreachableError, UsageError
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5  # seconds between two looks for an answer
-_MOST_ANSWER = 1 << 20  # bytes
+_MOST_ANSWER = 16 << 20  # bytes: a job may have thousands of tasks
 
 _ids = threading.Lock()
 _last = 0

@@ -18,7 +18,11 @@ MARKER = "IRIS_ATTEMPT_TOKEN"
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 _LONGEST_TIME = 10**9  # seconds: thirty years is as good as no limit
-_DIRECTORIES = 'export IRIS_TASK_DIR="$1" IRIS_WORKDIR="$1/work" IRIS_OUTPUT_DIR="$1/output"'
+# At the end of PATH: a whole `iris` of the host's goes before the small one that probes leave there.
+_PLACES = (
+    'export IRIS_TASK_DIR="$1" IRIS_WORKDIR="$1/work" IRIS_OUTPUT_DIR="$1/output"'
+    ' PATH="${PATH:-/usr/bin:/bin}:${1%/a/*}/bin"'
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +95,7 @@ def environment_text(request: LaunchRequest) -> str:
         if not is_kept_by_shells(name):
             lines.append(f"export {name}={word}")
     marker = f"export {MARKER}={request.token}"
-    return "\n".join(["task_env() {", *lines, _DIRECTORIES, marker, "}\n"])
+    return "\n".join(["task_env() {", *lines, _PLACES, marker, "}\n"])
 
 
 def setup_text(request: LaunchRequest) -> str:

@@ -43,7 +43,7 @@ from iris_cli.remote.script_lines import (
     unique,
 )
 from iris_cli.remote.transport import NoAnswer, Payload, Target, Transport
-from iris_cli.remote.worker_script import HostPaths, directory_word, quote, worker_script
+from iris_cli.remote.worker_script import HostPaths, directory_word, quote, task_program, worker_script
 
 __all__ = ["LaunchRequest", "LogChunk", "Shipment", "TaskRunner"]
 
@@ -87,9 +87,10 @@ class TaskRunner:
         self._paths = paths or HostPaths()
 
     def probe(self, target: Target, *, first_contact: bool = False) -> ProbeReport | Silence:
-        """Find out what the worker is, and make its directory. `first_contact` may take a first host key."""
+        """Find out what it is, and make its directory with the program of its tasks. `first_contact`: take its key."""
         call = [
             "cautions=",
+            f"program={quote(task_program())}",
             self._open(target, "probe"),
             "begin_frame",
             "tell_probe",

@@ -79,6 +79,12 @@ def _library(call: str, paths: HostPaths) -> bytes:
     return "\n".join(lines).encode()
 
 
+@cache
+def task_program() -> str:
+    """The program `iris` for the inside of tasks: left on a host once, so that no launch carries it."""
+    return f'#!/bin/sh\n{_shell("inside_json", "inside_launch", "inside_look", "inside")}main "$@"'
+
+
 def quote(text: str) -> str:
     """The text as one shell word. Raises ValueError for a NUL, which no shell can hold."""
     if "\0" in text:

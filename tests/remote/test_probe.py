@@ -26,7 +26,7 @@ def test_a_probe_makes_a_private_directory_with_an_incarnation_and_keeps_it(host
     assert stat.S_IMODE((host.root / "a").stat().st_mode) == 0o700
     assert (host.root / "incarnation").read_text() == f"{host.incarnation}\n"
     assert (host.root / "spare").stat().st_size == 0
-    assert sorted(path.name for path in host.root.iterdir()) == ["a", "incarnation", "spare"]
+    assert sorted(path.name for path in host.root.iterdir()) == ["a", "bin", "incarnation", "spare"]
     again = host.probe()
     assert again.incarnation == host.incarnation
 

@@ -1,0 +1,367 @@
+"""The program `iris` inside tasks of hosts without Python: the same words, the same requests, the same exit codes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.constraint_syntax import parse_constraint
+from iris_cli.core.job import JobRequest, Priority
+from iris_cli.core.requests import (
+    Answer,
+    Cancel,
+    Logs,
+    Refusal,
+    RegisterEndpoint,
+    RemoveEndpoint,
+    Request,
+    Status,
+    Submit,
+    Wait,
+)
+from iris_cli.errors import ExitCode
+from iris_cli.remote.worker_script import task_program
+from tests.client.operator_thread import Decide, OperatorThread
+from tests.remote.conftest import MakeHost
+from tests.support.local_transport import SHELLS, tools_of
+from tests.support.small_iris import Task
+from tests.support.worker_host import WorkerHost
+
+
+@pytest.fixture(params=SHELLS)
+def task(request: pytest.FixtureRequest, tmp_path: Path) -> Task:
+    return Task(tmp_path, request.param)
+
+
+@pytest.fixture
+def dash_task(tmp_path: Path) -> Task:
+    return Task(tmp_path, "dash")
+
+
+def strings() -> Iterator[str]:
+    """Two hundred texts of every kind of character that an argument may hold."""
+    yield from (
+        "",
+        " ",
+        "'",
+        '"',
+        "\\",
+        "\n",
+        "\t",
+        "-n",
+        "--",
+        "a=b",
+        "$(id)",
+        "`id`",
+        "*",
+        "%s",
+        "\\0",
+        "\\u0041",
+    )
+    seeded = random.Random(6)
+    pools = [
+        [chr(code) for code in range(1, 128)],
+        list("'\"\\$`!*?[]{}()<>|&;~# \t\n%=-"),
+        [chr(code) for code in (*range(0x80, 0x100), 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFEFF, 0xFFFD, 0xFFFF)],
+        [chr(code) for code in (0x10000, 0x1F680, 0x10FFFF)],
+    ]
+    for number in range(184):
+        pool = [each for chosen in seeded.sample(pools, 1 + number % 4) for each in chosen]
+        yield "".join(seeded.choices(pool, k=seeded.choice((1, 3, 10, 60))))
+
+
+def test_any_text_arrives_byte_for_byte(task: Task) -> None:
+    texts = list(strings())
+    assert len(texts) == 200
+    for first in range(0, 200, 50):
+        some = texts[first : first + 50]
+        variables = {f"V{number}": text for number, text in enumerate(some[:10])}
+        labels = {f"l{number}": text for number, text in enumerate(some[10:20])}
+        words = ["launch", "--setup", "x" + some[20]]
+        words += [word for name, text in variables.items() for word in ("-e", f"{name}={text}")]
+        words += [f"--label={name}={text}" for name, text in labels.items()]
+        found = task.asked(*words, "--", "run", *some)
+        assert found == Submit(
+            job=JobRequest(command=("run", *some), setup="x" + some[20], env=variables, labels=labels)
+        )
+
+
+def test_a_long_argument_arrives_whole(dash_task: Task) -> None:
+    text = "naïve 🚀 'x' " * 2000
+    assert dash_task.asked("launch", "--", "run", text) == Submit(job=JobRequest(command=("run", text)))
+
+
+def test_every_option_means_what_it_means_to_iris(task: Task) -> None:
+    words = (
+        "launch --name eval --tpu v5litepod-16 --cpu .5 --memory 1000MiB --replicas 8 --slices=2 "
+        "-c region=us-west4 -ctpu-worker-id>=1 --constraint=!spot --prefer pool --tolerate spot "
+        "--group-by rack -e A=b -eB=c --env A=d --env HERE --secret HF --setup make --env-preset jax "
+        "--priority high --max-retries-failure 1 --max-retries-preemption 2 --max-task-failures 3 "
+        "--scheduling-timeout 1m --timeout 2h --setup-timeout 1s --grace 5 --lease 1d --replace-lost always "
+        "--label team=vision --after train/prep --force --quiet -- python eval.py --json"
+    )
+    found = task.asked(*words.split(), env={"HERE": "here it is"})
+    assert isinstance(found, Submit)
+    job = found.job
+    assert job.command == ("python", "eval.py", "--json")
+    assert (job.name, job.tpu, job.cpu, job.memory) == ("eval", "v5litepod-16", 0.5, 1000 << 20)
+    assert (job.replicas, job.slices, job.group_by) == (8, 2, "rack")
+    assert job.constraints == tuple(
+        map(parse_constraint, ("region=us-west4", "tpu-worker-id>=1", "!spot", "~pool"))
+    )
+    assert (job.tolerate, job.secrets, job.after) == (("spot",), ("HF",), ("train/prep",))
+    assert job.env == {"A": "d", "B": "c", "HERE": "here it is"}
+    assert (job.setup, job.env_preset, job.priority) == ("make", "jax", Priority.HIGH)
+    assert (job.max_retries_failure, job.max_retries_preemption, job.max_task_failures) == (1, 2, 3)
+    assert (job.scheduling_timeout, job.timeout, job.setup_timeout) == (60, 7200, 1)
+    assert (job.grace, job.lease, job.replace_lost) == (5, 86400, "always")
+    assert (job.labels, job.force) == ({"team": "vision"}, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "sent"),
+    [
+        (("launch", "--", "true"), Submit(job=JobRequest(command=("true",)))),
+        (
+            ("launch", "--no-inherit-constraints", "--", "true"),
+            Submit(job=JobRequest(command=("true",), constraints=())),
+        ),
+        (("status",), Status()),
+        (("status", "train/eval"), Status(job="train/eval")),  # type: ignore[arg-type]  # it is a text
+        (("wait", "train/eval"), Wait(job="train/eval")),  # type: ignore[arg-type]  # it is a text
+        (("cancel", "a/b", "--reason", "it's over"), Cancel(job="a/b", reason="it's over")),  # type: ignore[arg-type]  # it is a text
+        (
+            ("register-endpoint", "http", "80", "--metadata", "path=/ä"),
+            RegisterEndpoint(name="http", port=80, metadata={"path": "/ä"}),
+        ),
+        (("register-endpoint", "--remove", "http"), RemoveEndpoint(name="http")),
+    ],
+)
+def test_what_is_typed_is_what_is_asked(words: tuple[str, ...], sent: Request, dash_task: Task) -> None:
+    assert dash_task.asked(*words) == sent
+
+
+BAD_UTF8 = [
+    b"\x80",
+    b"a\xff",
+    b"\xc0\xaf",
+    b"\xe0\x80\xaf",
+    b"\xed\xa0\x80",
+    b"\xf4\x90\x80\x80",
+    b"\xe2\x82",
+    b"\xf0\x9f\x9a",
+]
+
+
+def test_what_is_not_utf8_is_refused(task: Task) -> None:
+    for raw in BAD_UTF8:
+        code, out, err = task.iris(b"launch", b"--", b"echo", raw)
+        assert (code, out) == (2, ""), raw
+        assert "UTF-8" in err
+    assert list((task.directory / "outbox").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("launch", "no command"),
+        ("launch --", "no command"),
+        ("launch true", "put -- before"),
+        ("launch --nmae x -- true", "--nmae"),
+        ("launch --name", "needs a value"),
+        ("launch --cpu many -- true", "--cpu"),
+        ("launch --max-retries-failure 01 -- true", "--max-retries-failure"),
+        ("launch --env NOWHERE -- true", "NOWHERE"),
+        ("launch --env 1A=b -- true", "1A"),
+        ("launch --label x -- true", "NAME=VALUE"),
+        ("launch --force=yes -- true", "takes no value"),
+        ("launch --no-inherit-constraints -c a=b -- true", "leave one out"),
+        ("launch --request-id ../x -- true", "request id"),
+        ("status a b", "one job"),
+        ("status --watch", "--watch"),
+        ("wait", "no job"),
+        ("wait a --timeout soon", "not a time"),
+        ("cancel", "no job"),
+        ("logs", "no job"),
+        ("logs a --follow", "--follow"),
+        ("logs a --tail many", "--tail"),
+        ("register-endpoint", "no name"),
+        ("register-endpoint http", "no port"),
+        ("register-endpoint http --metadata x", "NAME=VALUE"),
+        ("workers", "not for the inside"),
+        ("--state-dir s status", "--state-dir"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_words(line: str, says: str, dash_task: Task) -> None:
+    code, out, err = dash_task.iris(*line.split())
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert says in err
+    assert list((dash_task.directory / "outbox").iterdir()) == []
+
+
+JOB = {"id": "train/eval", "state": "SUCCEEDED", "why": "", "children": []}
+WELL = {"id": "train/eval/task-0", "state": "SUCCEEDED", "worker": "w", "exit_code": 0, "why": "done\x1b[1m"}
+WAITS = {"id": "train/eval/task-1", "state": "PENDING", "worker": None, "exit_code": None, "why": ""}
+TASKS = [{**WELL, "attempt": 0}, {**WAITS, "attempt": None}]
+
+
+def operator(**states: str) -> Decide:
+    """Every job succeeds but those named, by the last part of their ids."""
+
+    def decide(request: Request) -> Answer | None:
+        match request:
+            case Submit():
+                return {"job": f"train/{request.job.name}", "created": True}
+            case Wait() if states.get(request.job.rpartition("/")[2]) == "RUNNING":
+                return None
+            case Status() | Wait():
+                job = str(request.job or "train")
+                state = states.get(job.rpartition("/")[2], "SUCCEEDED")
+                return {"job": {**JOB, "id": job, "state": state, "why": f"ä {state}"}, "tasks": TASKS}
+            case Cancel():
+                return {"job": request.job, "cancelled": True}
+            case Logs():
+                data = b"".join(b"%s %d\n" % (request.stream.encode(), number) for number in range(20_000))
+                start = request.offset if request.offset >= 0 else max(0, len(data) + request.offset)
+                piece = base64.b64encode(data[start : start + request.limit]).decode()
+                return {"offset": start, "size": len(data), "data": piece}
+            case _:
+                return {}
+
+    return decide
+
+
+def test_answers_are_read_and_told(task: Task) -> None:
+    with OperatorThread(task.directory, operator(eval="FAILED", slow="RUNNING", late="UNSCHEDULABLE")):
+        assert task.iris("launch", "--name", "x", "--", "true") == (0, "train/x\n", "")
+        code, out, _ = task.iris("--json", "launch", "--name", "x", "--", "true")
+        assert (code, json.loads(out)) == (0, {"schema_version": 1, "job": "train/x", "created": True})
+        assert task.iris("launch", "--wait", "--name", "eval", "--", "true") == (
+            1,
+            "train/eval\ntrain/eval: FAILED: ä FAILED\n",
+            "",
+        )
+        assert task.iris("status", "train/x")[:2] == (
+            0,
+            "train/x  SUCCEEDED  ä SUCCEEDED\n"
+            "train/eval/task-0  SUCCEEDED  w  done\\u001b[1m\n"
+            "train/eval/task-1  PENDING\n",
+        )
+        code, out, _ = task.iris("status", "--json")
+        assert json.loads(out)["schema_version"] == 1
+        assert json.loads(out)["tasks"] == TASKS
+        assert task.iris("wait", "a/x", "a/late")[:2] == (
+            9,
+            "a/x: SUCCEEDED: ä SUCCEEDED\na/late: UNSCHEDULABLE: ä UNSCHEDULABLE\n",
+        )
+        code, out, err = task.iris("wait", "a/x", "a/slow", "--timeout", "500ms", "--json")
+        assert (code, json.loads(out)["timed_out"], err) == (1, True, "the time is over and a job goes on\n")
+        assert json.loads(out)["jobs"] == [{"job": "a/x", "state": "SUCCEEDED", "reason": "ä SUCCEEDED"}]
+        assert task.iris("cancel", "a/b") == (0, "cancelled a/b\n", "")
+        assert task.iris("register-endpoint", "http", "80") == (0, "", "")
+        assert task.iris("logs", "train/eval/task-0", "--tail", "2")[:2] == (
+            0,
+            "out 19998\nout 19999\nerr 19998\nerr 19999\n",
+        )
+        whole = task.iris("logs", "train/eval/task-0", "--tail", "all", "--stream", "out")
+        assert whole[1] == "".join(f"out {number}\n" for number in range(20_000))
+    assert list((task.directory / "outbox").iterdir()) == []
+    assert list((task.directory / "inbox").iterdir()) == []
+
+
+def test_a_refusal_has_its_exit_code_and_its_hint(task: Task) -> None:
+    refusal = Refusal(
+        kind="not_found", message="no job 'ä\x1b[2J'", hint='try "b"', exit_code=ExitCode.NOT_FOUND
+    )
+    with OperatorThread(task.directory, lambda _: refusal):
+        code, out, err = task.iris("cancel", "a/b")
+    assert (code, out) == (4, "")
+    assert err == "error: no job 'ä\\u001b[2J'\nhint: try \"b\"\n"
+
+
+def test_an_answer_that_cannot_be_read_is_an_error(dash_task: Task) -> None:
+    for raw in (b"", b"{", b'{"v":1,"ok":tru', b'{"v":1,"ok":true,"result":{"job":"a', b"[[["):
+        (dash_task.directory / "inbox/again").write_bytes(raw)
+        code, out, err = dash_task.iris("launch", "--request-id", "again", "--", "true")
+        assert (code, out) == (1, ""), raw
+        assert "answer" in err
+
+
+def test_the_same_request_id_gets_the_first_answer_again(dash_task: Task) -> None:
+    words = ("launch", "--name", "x", "--request-id", "x-1", "--", "true")
+    with OperatorThread(dash_task.directory, operator()) as thread:
+        assert [dash_task.iris(*words)[:2] for _ in range(2)] == [(0, "train/x\n")] * 2
+        assert list(thread.done) == ["x-1"]
+
+
+def test_a_full_disk_is_said_to_be_one(dash_task: Task) -> None:
+    if os.geteuid() == 0:
+        dash_task.directory.joinpath("outbox").rmdir()
+        dash_task.directory.joinpath("outbox").symlink_to("/proc/self/fdinfo")  # takes no files from anybody
+    else:
+        dash_task.directory.joinpath("outbox").chmod(0o500)
+    code, out, _ = dash_task.iris("launch", "--", "true")
+    assert (code, out) == (10, "")
+
+
+def test_outside_of_a_task_it_says_so(dash_task: Task) -> None:
+    code, _, err = dash_task.iris("launch", "--", "true", env={"IRIS_TASK_DIR": ""})
+    assert code == 2
+    assert "inside its task" in err or "inside a task" in err
+
+
+def test_a_probe_leaves_it_on_the_host_and_tasks_find_it(host: WorkerHost) -> None:
+    program = host.root / "bin/iris"
+    assert program.read_text() == task_program() + "\n"
+    assert stat.S_IMODE(program.stat().st_mode) == 0o700
+    token = host.launch("sh", "-c", "command -v iris; iris --help; iris launch")
+    host.wait(token)
+    said = (host.attempt_dir(token) / "out").read_text()
+    found, _, rest = said.partition("\n")
+    assert found == shutil.which("iris") or found == str(program)
+    if found == str(program):
+        assert rest.startswith("usage: iris launch")
+        assert (host.attempt_dir(token) / "err").read_text().startswith("error: there is no command to run")
+
+
+def test_it_is_written_anew_only_where_it_differs(dash_host: WorkerHost) -> None:
+    program = dash_host.root / "bin/iris"
+    before = program.stat().st_ino
+    dash_host.probe()
+    assert program.stat().st_ino == before
+    program.write_text("#!/bin/sh\nexit 3\n")
+    dash_host.probe()
+    assert program.read_text() == task_program() + "\n"
+    assert [path.name for path in program.parent.iterdir()] == ["iris"]
+
+
+def test_an_iris_of_the_host_comes_first(make_host: MakeHost, tmp_path: Path) -> None:
+    tools = tools_of("dash", tmp_path / "tools")
+    own = tools / "iris"
+    own.write_text("#!/bin/sh\necho mine\n")
+    own.chmod(0o755)
+    host = make_host("dash", tools=tools)
+    host.probe()
+    token = host.launch("iris")
+    host.wait(token)
+    assert (host.attempt_dir(token) / "out").read_text() == "mine\n"
+
+
+def test_no_launch_carries_it(dash_host: WorkerHost) -> None:
+    dash_host.wait(dash_host.launch("true"))
+    *_, probe, launch, _ = (
+        [script for script in dash_host.transport.scripts if b"tell_probe" in script]
+        + [script for script in dash_host.transport.scripts if b"await_starts" in script][:1]
+        + [b""]
+    )
+    assert b"inside a task" in probe
+    assert b"inside a task" not in launch
