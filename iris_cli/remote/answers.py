@@ -91,7 +91,7 @@ def worker_report(
     nothing else. Of the `workspaces` it says at the end which it lacks. Those in `telling` were to say what they
     ask for.
     """
-    clock, uptime, records = _records(frame, MOST_BYTES if telling else LONGEST_TAIL)
+    clock, uptime, records = records_of(frame, MOST_BYTES if telling else LONGEST_TAIL)
     refused = expected is not None and (frame.boot_id, frame.incarnation) != expected
     requests, asking, records = _asked(records, telling, tokens)
     lacking = _lacking(records, workspaces) if workspaces and not refused else []
@@ -147,7 +147,7 @@ def unwedge_report(
     frame: Frame, worker: WorkerId, keep: Sequence[Token], cleared: Sequence[Token]
 ) -> UnwedgeReport:
     """The answer to `unwedge`: never about attempts in `keep`, always about those in `cleared`. Raises NoAnswer."""
-    _, uptime, records = _records(frame, LONGEST_COMMAND)
+    _, uptime, records = records_of(frame, LONGEST_COMMAND)
     lock = _LOCK.fullmatch(records[0].line) if records and not records[0].data else None
     if lock is None:
         raise broken("the answer does not begin with the lock file")
@@ -187,7 +187,7 @@ def _holder(boot_id: str, match: re.Match[str], data: bytes) -> Holder:
 
 def log_chunk(frame: Frame, limit: int) -> LogChunk:
     """The answer to `logs`. Raises NoAnswer."""
-    _, _, records = _records(frame, limit)
+    _, _, records = records_of(frame, limit)
     match = _LOG.fullmatch(records[0].line) if len(records) == 1 else None
     if match is None:
         raise broken("the answer is no piece of a log")
@@ -197,7 +197,7 @@ def log_chunk(frame: Frame, limit: int) -> LogChunk:
 
 def reap_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> ReapReport:
     """The answer to `reap`: which of these tokens have no files any more. Raises NoAnswer."""
-    clock, uptime, records = _records(frame, 0)
+    clock, uptime, records = records_of(frame, 0)
     matches = [_TOKEN.fullmatch(record.line) for record in records]
     said = [Token(match[1]) for match in matches if match is not None]
     if len(said) != len(records) or len(set(said)) != len(said) or not set(said) <= set(tokens):
@@ -214,7 +214,7 @@ def reap_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> Reap
 
 def usage_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> UsageReport:
     """The answer to `usage`: how much the files of these tokens take. Raises NoAnswer."""
-    clock, uptime, records = _records(frame, 0)
+    clock, uptime, records = records_of(frame, 0)
     matches = [_USAGE.fullmatch(record.line) for record in records]
     sizes = {Token(match[1]): int(match[2]) << 10 for match in matches if match is not None}
     if len(sizes) != len(records) or not set(sizes) <= set(tokens):
@@ -231,7 +231,7 @@ def usage_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> Usa
 
 def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
     """The answer to `probe`. Raises NoAnswer."""
-    clock, uptime, records = _records(frame, LONGEST_TEXT)
+    clock, uptime, records = records_of(frame, LONGEST_TEXT)
     figures: dict[str, int] = {}
     texts: dict[str, str] = {}
     warnings: list[str] = []
@@ -305,7 +305,7 @@ def _variables(text: str) -> dict[str, str]:
     return found
 
 
-def _records(frame: Frame, longest: int) -> tuple[float, int, list[_Record]]:
+def records_of(frame: Frame, longest: int) -> tuple[float, int, list[_Record]]:
     """The clock in seconds, the uptime in hundredths, and the rest of the lines, with at most `longest` bytes each."""
     match = _CLOCK.fullmatch(frame.lines[0]) if frame.lines else None
     if match is None or int(match[1]) > LATEST_CLOCK or int(match[2]) > LONGEST_UPTIME:

@@ -82,8 +82,10 @@ def command_text(request: LaunchRequest) -> str:
     return f"task_cmd() {{\nexec {' '.join(map(_word, words))}\n}}\n"
 
 
-def environment_text(request: LaunchRequest) -> str:
+def environment_text(request: LaunchRequest, *, directories: bool = True) -> str:
     """The file `env`: a function that exports everything, called only in the process of the task.
+
+    Without its own `directories` for what has none.
 
     Raises ValueError for names that are none, and for text that no environment can hold.
     """
@@ -95,7 +97,8 @@ def environment_text(request: LaunchRequest) -> str:
         if not is_kept_by_shells(name):
             lines.append(f"export {name}={word}")
     marker = f"export {MARKER}={request.token}"
-    return "\n".join(["task_env() {", *lines, _PLACES, marker, "}\n"])
+    own = [_PLACES] if directories else []
+    return "\n".join(["task_env() {", *lines, *own, marker, "}\n"])
 
 
 def setup_text(request: LaunchRequest) -> str:

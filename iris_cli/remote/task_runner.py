@@ -33,6 +33,7 @@ from iris_cli.remote.launch_request import (
     Shipment,
     hundredths,
 )
+from iris_cli.remote.operator_calls import OperatorCalls
 from iris_cli.remote.script_lines import (
     Held,
     answer_line,
@@ -62,7 +63,7 @@ _UNPACKED_PER_SECOND = 5e6  # bytes, on a slow disk
 _UNWEDGE_PATIENCE = 10.0  # every process is looked into, and every attempt
 
 
-class TaskRunner:
+class TaskRunner(OperatorCalls):
     """The calls of the worker protocol. Safe to use from many threads.
 
     Every call returns either a whole answer or a Silence, which tells nothing of what happened there. All of

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.observations import Holder, RemoteState
+from iris_cli.remote.operator_calls import CommandRequest
 from iris_cli.remote.transport import Output, Target
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
@@ -63,6 +64,9 @@ def scripts_of_every_call(host: WorkerHost, tmp_path: Path, bystander: int) -> l
         "touch", f"{tmp_path}/ran", workspace=packed.hash, setup=f"touch {tmp_path}/set-up"
     )
     host.runner.prepare(host.target, [shipped], boot_id=host.boot_id, incarnation=host.incarnation, go=False)
+    command = CommandRequest(token=plain.token, argv=("touch", f"{tmp_path}/ran"), env={})
+    host.runner.run_command(host.target, command)
+    host.runner.end_command(host.target, [plain.token])
     host.runner.probe(host.target)
     stray = Holder(boot_id=host.boot_id, pid=bystander, start=int(start_ticks(bystander)))
     host.runner.unwedge(host.target, keep=[plain.token], clear=[stray, prepared], grace=0.0)
