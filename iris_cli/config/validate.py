@@ -78,6 +78,8 @@ def hosts(found: Sequence[tuple[HostConfig, Place]]) -> None:
 def limits(found: Limits, place: Section) -> None:
     if found.backoff_first > found.backoff_max:
         place.at("backoff_first").problem("backoff_first is longer than backoff_max")
+    if found.scale_backoff_first > found.scale_backoff_max:
+        place.at("scale_backoff_first").problem("scale_backoff_first is longer than scale_backoff_max")
 
 
 def _address(connection: Connection) -> str:

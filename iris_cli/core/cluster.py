@@ -10,6 +10,7 @@ from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.outputs import Outputs
 from iris_cli.core.past import Past, in_memory
+from iris_cli.core.slice import GroupRecord, Slice
 from iris_cli.core.task import Attempt, Task, TaskState
 from iris_cli.core.worker import Ghost, Worker
 
@@ -36,6 +37,8 @@ class Cluster:
     outputs: dict[WorkerId, Outputs] = field(default_factory=dict)
     children: dict[JobId, tuple[JobId, ...]] = field(default_factory=dict)  # the direct ones, by their parent
     endpoints: dict[AttemptId, Announced] = field(default_factory=dict)  # of live attempts that have some
+    slices: dict[str, Slice] = field(default_factory=dict)  # of scale groups, until nothing of them is left
+    scale_groups: dict[str, GroupRecord] = field(default_factory=dict)
     past: Past | None = field(default=None, compare=False, repr=False)
 
     def copy(self) -> Cluster:
@@ -51,6 +54,8 @@ class Cluster:
             outputs=self.outputs.copy(),
             children=self.children.copy(),
             endpoints=self.endpoints.copy(),
+            slices=self.slices.copy(),
+            scale_groups=self.scale_groups.copy(),
             past=self.past,
         )
 

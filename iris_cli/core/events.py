@@ -1,4 +1,4 @@
-"""Every event of the log, in one place. Past tense, small, nothing derivable.
+"""Every event of the log, in one place (those of slices stand beside it). Past tense, small, nothing derivable.
 
 Fields hold only what the codec of the log knows: strings, numbers, booleans, None, the id types, enums,
 tuples, string-keyed mappings, attribute values and the frozen dataclasses of the core. A field that is equal
@@ -8,42 +8,41 @@ to its default is not written.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from iris_cli.core.connection import Connection
 from iris_cli.core.constraints import AttributeValue
 from iris_cli.core.dataclass import dataclass, field
+from iris_cli.core.event import AttemptEvent as AttemptEvent
+from iris_cli.core.event import Event as Event
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId
 from iris_cli.core.job import Job, Origin
-from iris_cli.core.making import CLOSED
 from iris_cli.core.outcome import End, EndReason
+from iris_cli.core.slice_events import (
+    ScaleGroupBackedOff as ScaleGroupBackedOff,
+)
+from iris_cli.core.slice_events import (
+    SliceCreated as SliceCreated,
+)
+from iris_cli.core.slice_events import (
+    SliceDeleted as SliceDeleted,
+)
+from iris_cli.core.slice_events import (
+    SliceDeletionRequested as SliceDeletionRequested,
+)
+from iris_cli.core.slice_events import (
+    SliceJoined as SliceJoined,
+)
+from iris_cli.core.slice_events import (
+    SliceRefused as SliceRefused,
+)
+from iris_cli.core.slice_events import (
+    SliceRequested as SliceRequested,
+)
+from iris_cli.core.slice_events import (
+    SliceStarted as SliceStarted,
+)
 from iris_cli.core.task import TaskState
 from iris_cli.core.worker import WorkerCondition
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something that happened. The name of the class is the `type` in the log."""
-
-    TYPES: ClassVar[dict[str, type[Event]]] = {}
-
-    def __init_subclass__(cls, **kwargs: object) -> None:
-        # A slotted dataclass is made twice, the second time as the class that stays; its open twin doesn't count.
-        if not hasattr(cls, CLOSED):
-            Event.TYPES[cls.__name__] = cls
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptEvent(Event):
-    """An event about one attempt; `attempt` is its number."""
-
-    task: TaskId
-    attempt: int
-
-    @property
-    def attempt_id(self) -> AttemptId:
-        return AttemptId(self.task, self.attempt)
-
 
 # The cluster and its workers
 

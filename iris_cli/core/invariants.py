@@ -10,6 +10,7 @@ from iris_cli.core.constraints import TPU_VM_COUNT_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.ids import AttemptId, JobId, WorkerId, parent_of
 from iris_cli.core.job import Job
 from iris_cli.core.outcome import EndReason
+from iris_cli.core.slice import SliceState
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.worker import Claim, Worker
 
@@ -36,6 +37,7 @@ def breaches(cluster: Cluster) -> list[str]:
         *_outputs(cluster),
         *_family(cluster),
         *_endpoints(cluster),
+        *_slices(cluster),
         *(breach for task in cluster.tasks.values() for breach in _task(cluster, task)),
         *(breach for job in cluster.jobs.values() for breach in _job(cluster, job)),
     ]
@@ -128,6 +130,23 @@ def _endpoints(cluster: Cluster) -> Iterator[str]:
         for what in (announced.names, announced.requests):
             if len(set(what)) != len(what):
                 yield f"{attempt_id}: one of its endpoints, or of the requests for them, counts twice"
+
+
+def _slices(cluster: Cluster) -> Iterator[str]:
+    """A slice is in its group's books, and knows what its state says."""
+    counts = Counter(each.group for each in cluster.slices.values() if each.requested_at)
+    for group, count in counts.items():
+        record = cluster.scale_groups.get(group)
+        if record is None or record.requested < count:
+            yield f"scale group {group}: {count} slices, and {record.requested if record else 0} were requested"
+    for name, each in cluster.slices.items():
+        up = each.state in (SliceState.BOOTING, SliceState.READY)
+        if name != each.name or (up and not each.hosts) or (up and each.started_at is None):
+            yield f"slice {name}: is {each.state}, and has {len(each.hosts)} hosts since {each.started_at}"
+        if (each.state is SliceState.DELETING) != (each.deleting_at is not None):
+            yield f"slice {name}: is {each.state}, and was to be deleted at {each.deleting_at}"
+    machines = Counter(each.incarnation for each in cluster.slices.values() if each.incarnation)
+    yield from (f"{count} slices are the machine {one}" for one, count in machines.items() if count > 1)
 
 
 def _over_committed(worker: Worker) -> Iterator[str]:

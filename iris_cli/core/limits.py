@@ -42,6 +42,13 @@ class Limits:
         14 * 86400.0
     )  # how long a worker keeps the output of an attempt that ended; 0: for ever
     workspace_size: int = 1 << 30  # bytes of a packed directory, not compressed
+    slice_create_timeout: float = (
+        1800.0  # from the request for a slice until its provider says that it is there
+    )
+    slice_boot_timeout: float = 900.0  # from then until every VM of it has passed its probe
+    scale_backoff_first: float = 60.0  # of a scale group; doubles with each failure in a row
+    scale_backoff_max: float = 3600.0
+    slices_per_minute: int = 10  # of one scale group, to be asked for
 
     def backoff(self, failures: int) -> float:
         """How long to leave a worker alone after that many failures in a row (1 or more)."""

@@ -96,6 +96,7 @@ class Worker:
     chips: int = 0
     gpus: int = 0
     claims: Mapping[AttemptId, Claim] = field(default_factory=dict)
+    freed_at: float = 0.0  # when the last live attempt ended there; 0: none ever has
     outgrown: frozenset[AttemptId] = frozenset()  # what was there when a probe found less than before
     connection: Connection = NOWHERE
     condition: WorkerCondition = WorkerCondition.HEALTHY

@@ -141,6 +141,15 @@ def _worker_tainted(event: ev.WorkerTainted) -> str:
     return f"worker {event.worker} {'lost' if event.removed else 'got'} the taint {event.taint}"
 
 
+def _slice_requested(event: ev.SliceRequested) -> str:
+    return f"slice {event.slice} to be made: {describe(event.template.type)} of scale group {event.group}"
+
+
+def _backed_off(event: ev.ScaleGroupBackedOff) -> str:
+    times = f" ({event.failures} failures in a row)" if event.failures > 1 else ""
+    return f"scale group {event.group} backs off{_because(event.error)}{times}"
+
+
 _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.ClusterCreated: lambda event: f"cluster {event.name} created",
     ev.LogCompacted: lambda event: f"what happened before went to the archive (seq 1 to {event.through})",
@@ -155,6 +164,14 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.WorkerUncordoned: lambda event: f"worker {event.worker} may take work again",
     ev.WorkerUnwedged: _worker_unwedged,
     ev.WorkerForgotten: _worker_forgotten,
+    ev.SliceRequested: _slice_requested,
+    ev.SliceCreated: lambda event: f"slice {event.slice} is being made",
+    ev.SliceRefused: lambda event: f"slice {event.slice} will not be made{_because(event.error)}",
+    ev.SliceStarted: lambda event: f"slice {event.slice} is there; its VMs are probed",
+    ev.SliceJoined: lambda event: f"slice {event.slice} is ready: its VMs are workers",
+    ev.SliceDeletionRequested: lambda event: f"slice {event.slice} to be deleted{_because(event.reason)}",
+    ev.SliceDeleted: lambda event: f"slice {event.slice} is gone",
+    ev.ScaleGroupBackedOff: _backed_off,
     ev.JobSubmitted: _job_submitted,
     ev.JobAdopted: lambda event: f"job {event.job} submitted again by {event.origin.attempt}: it is there",
     ev.JobCancelled: lambda event: f"job {event.job} cancelled{_because(event.reason)}",

@@ -46,7 +46,7 @@ _HOMES = {
 }
 _KEYS = frozenset({"region", "preemptible", "tpu-name"})
 _KEYS_HOME = "iris_cli.core.attributes"
-_TABLES = frozenset({"jobs", "tasks", "workers"})
+_TABLES = frozenset({"jobs", "tasks", "workers", "slices", "scale_groups"})
 _ORDERLESS = frozenset({"set", "frozenset", "sorted", "sum", "any", "all", "len", "min", "max", "Counter"})
 _ORDERED = frozenset({"list", "tuple", "iter", "enumerate", "map", "zip", "filter", "dict"})
 _IGNORE = re.compile(r"#\s*(noqa|type:\s*ignore)(?P<rest>.*)")

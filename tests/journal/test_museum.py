@@ -23,7 +23,9 @@ from iris_cli.core.evolve import replay
 from iris_cli.core.job import CoschedulingConfig, Job, Lines, Origin, Workspace
 from iris_cli.core.outcome import End
 from iris_cli.core.resources import Device, Resources
+from iris_cli.core.scale_group import SliceTemplate
 from iris_cli.core.signals import EarlySignal
+from iris_cli.core.slice import SliceHost
 from iris_cli.errors import LogDamagedError
 from iris_cli.journal.codec import encode_event
 from iris_cli.journal.record import PROGRAM
@@ -43,6 +45,7 @@ from tests.journal.samples import (
     state_in,
 )
 from tests.journal.samples_of_families import CHILDREN
+from tests.journal.scaled import SCALED
 
 MUSEUM = Path(__file__).parent / "museum"
 LOGS = sorted(MUSEUM.glob("*.jsonl"))
@@ -93,6 +96,7 @@ STORIES = pytest.mark.parametrize(
         ("format-1-shipped.jsonl", SHIPPED),
         ("format-1-children.jsonl", CHILDREN),
         ("format-1-arrays.jsonl", ARRAYS),
+        ("format-1-scaled.jsonl", SCALED),
     ],
 )
 
@@ -131,10 +135,15 @@ def test_every_field_that_is_written_stands_in_the_museum() -> None:
     seen: dict[str, set[str]] = {}
     for event in events_in_the_museum():
         seen.setdefault(event["type"], set()).update(event)
-        for name, part in (("Job", "job"), ("Connection", "connection"), ("End", "end")):
+        for name, part in (
+            ("Job", "job"),
+            ("Connection", "connection"),
+            ("End", "end"),
+            ("SliceTemplate", "template"),
+        ):
             seen.setdefault(name, set()).update(event.get(part, ()))
     known = {name: cls for name, cls in Event.TYPES.items() if cls is not AttemptEvent}
-    known |= {"Connection": Connection, "End": End, "Job": Job}  # type: ignore[dict-item]  # parts of events
+    known |= {"Connection": Connection, "End": End, "Job": Job, "SliceTemplate": SliceTemplate}  # type: ignore[dict-item]  # parts of events
     missing = {
         f"{name}.{field.name}"
         for name, cls in known.items()
@@ -172,6 +181,7 @@ def test_no_default_ever_changes() -> None:
         Device,
         Resources,
     ]
+    parts += [SliceTemplate, SliceHost]
     defaults = {}
     for cls in [*Event.TYPES.values(), *parts]:
         for each in fields(cls):
@@ -236,6 +246,11 @@ def meaning(cluster: Cluster) -> dict[str, Any]:
             str(each.id): [str(each.condition), each.draining, sorted(each.taints)]
             for each in cluster.workers.values()
         },
+        **(
+            {"slices": {each.name: str(each.state) for each in cluster.slices.values()}}
+            if cluster.slices
+            else {}
+        ),
     }
 
 

@@ -20,6 +20,8 @@ from iris_cli.journal.snapshot import cache
 from iris_cli.ops.doctor import check_snapshot
 from tests.core.test_random_walk import Step, new_lab, steps
 from tests.journal.histories import NEVER, Log, busy_days, same, state_in, write
+from tests.support.autoscaling_script import autoscale, scale_group
+from tests.support.lab import Lab
 
 HISTORIES = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 walks = st.lists(steps, min_size=20, max_size=50)
@@ -289,3 +291,17 @@ def test_doctor_says_in_a_word_whether_it_is_of_use(tmp_path: Path) -> None:
     assert said() == ["in use"]
     write(log.snapshot, b"{}")
     assert [each.partition(":")[0] for each in said()] == ["ignored"]
+
+
+def test_slices_that_were_made_on_demand_are_in_it(tmp_path: Path) -> None:
+    lab = Lab()
+    lab.cloud.groups["west"] = scale_group("west", {"min": "2"})
+    autoscale(lab)
+    autoscale(lab)
+    log = Log(tmp_path / "state", lab.log)
+    log.grow(len(log))
+    log.look(every=1)
+    known = log.look(every=NEVER)
+    assert known.past is not None
+    assert (known.slices, known.scale_groups) == (lab.cluster.slices, lab.cluster.scale_groups)
+    assert len(known.slices) == 2

@@ -46,12 +46,14 @@ from iris_cli.core.lifecycle import (
 from iris_cli.core.lifecycle.submit import submit
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import AttemptReport, RemoteState, Silence, SilenceKind, WorkerReport
+from iris_cli.core.scale_group import slice_attributes
 from iris_cli.core.scheduling import Plan, plan
 from iris_cli.core.task import Attempt, Task
 from iris_cli.core.topology import lookup
 from iris_cli.core.units import parse_duration
 from iris_cli.core.worker import Worker
 from iris_cli.journal.codec import decode_event, encode_event
+from tests.support.cloud import Cloud
 from tests.support.reports import parse_report
 
 START = 1_800_000_000.0
@@ -84,6 +86,7 @@ class Lab:
         self.hosts: dict[WorkerId, Host] = {}
         self.last: tuple[Event, ...] = ()
         self.policies: dict[WorkerId, ReplaceLost] = {}
+        self.cloud = Cloud()
         self._gone: set[WorkerId] = set()
         self._tokens = count(1)
         with self.transaction() as draft:
@@ -181,7 +184,7 @@ class Lab:
         with self.transaction() as draft:
             touched = _touched(draft, WorkerId(name))
             identity.probed(draft, self.hosts[WorkerId(name)].facts, self.limits, trusted=trusted)
-            self._settle(draft, touched)
+            self.settle(draft, touched)
         worker, facts = self.the_worker(name), self.hosts[WorkerId(name)].facts
         if worker.incarnation == facts.incarnation and worker.boot_id != facts.boot_id:
             self.answers(self.answer_of(name))
@@ -201,7 +204,7 @@ class Lab:
             touched = _touched(draft, WorkerId(name))
             ghosts.declared_dead(draft, WorkerId(name), "the operator says the host is gone")
             draft.record(WorkerForgotten(worker=WorkerId(name), dead=True))
-            self._settle(draft, touched)
+            self.settle(draft, touched)
         return self
 
     def records(self, *events: Event) -> Lab:
@@ -216,7 +219,8 @@ class Lab:
         """Submit a job. `asked` are fields of JobRequest."""
         request = replace(request or JobRequest(command=("true",)), name=name, **asked)
         with self.transaction() as draft:
-            submit(draft, request, [worker.attributes for worker in draft.cluster.workers.values()])
+            fleet = [worker.attributes for worker in draft.cluster.workers.values()]
+            submit(draft, request, [*fleet, *map(slice_attributes, self.cloud.groups.values())])
         return self
 
     def cancel(self, job: str, reason: str = "") -> Lab:
@@ -228,7 +232,7 @@ class Lab:
         """One cycle without any worker: settle what waited, take over, place what fits."""
         with self.transaction() as draft:
             attempts.take_over(draft, self.limits)
-            self._settle(draft, list(draft.cluster.jobs))
+            self.settle(draft, list(draft.cluster.jobs))
             placement.carry_out(draft, self.plan(draft.cluster), self._new_token)
         return self
 
@@ -271,7 +275,7 @@ class Lab:
                 self._weigh(draft, each)
             touched += presumption.weigh(draft, seen, self.policies, self.limits)
             touched += lease.settle(draft, self.limits)
-            self._settle(draft, touched, unheard)
+            self.settle(draft, touched, unheard)
         return self
 
     def silent(self, *names: str, kind: SilenceKind = SilenceKind.UNREACHABLE) -> Lab:
@@ -287,7 +291,7 @@ class Lab:
         with self.transaction() as draft:
             for attempt_id in self.attempts_named(names):
                 attempts.not_sent(draft, attempt_id, error)
-            self._settle(draft, [attempt_id.task.job for attempt_id in self.attempts_named(names)])
+            self.settle(draft, [attempt_id.task.job for attempt_id in self.attempts_named(names)])
         return self
 
     def due(self, worker: str, **options: float) -> list[str]:
@@ -315,7 +319,7 @@ class Lab:
                 if report.token in by_token:
                     attempts.reported(draft, by_token[report.token], report, self.limits)
 
-    def _settle(self, draft: Draft, touched: Iterable[JobId], unheard: Iterable[str] = ()) -> None:
+    def settle(self, draft: Draft, touched: Iterable[JobId], unheard: Iterable[str] = ()) -> None:
         for job in dict.fromkeys(touched):
             if draft.cluster.jobs[job].is_gang:
                 gangs.settle(draft, job, self.limits, frozenset(map(WorkerId, unheard)))

@@ -13,6 +13,7 @@ from iris_cli.core.job import JobRequest, Priority, ReplaceLost
 from iris_cli.core.observations import SilenceKind
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import IrisError
+from tests.support.autoscaling_script import AutoscalingVerbs
 from tests.support.lab import Lab
 from tests.support.words import lines_of
 
@@ -47,7 +48,7 @@ _LAUNCH: dict[str, Callable[[str], Any]] = {
 _HOST: dict[str, Callable[[str], Any]] = {"cpu": float, "memory": parse_memory, "gpus": int, "workers": int}
 
 
-class Script:
+class Script(AutoscalingVerbs):
     """Runs one transcript on a lab of its own."""
 
     def __init__(self) -> None:

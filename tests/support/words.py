@@ -40,12 +40,24 @@ def _subject(event: ev.Event) -> tuple[str, str]:
             return str(event.task), ""
         case ev.ClusterCreated():
             return event.name, ""
+        case ev.ScaleGroupBackedOff():
+            return event.group, ""
+        case _ if type(event).__name__.startswith("Slice"):
+            return str(getattr(event, "slice")), ""  # noqa: B009 - these events are about a slice
         case _:
             return str(getattr(event, "worker")), ""  # noqa: B009 - every other event is about a worker
 
 
 def _words(event: ev.Event, before: Cluster, after: Cluster, at: float) -> str:
     match event:
+        case ev.SliceRequested():
+            return event.group
+        case ev.SliceRefused():
+            return event.error
+        case ev.SliceDeletionRequested():
+            return event.reason
+        case ev.ScaleGroupBackedOff():
+            return f"for {format_duration(event.until - at)}: {event.error}"
         case ev.WorkerUpdated():
             return _updated(event, before)
         case ev.WorkerConditionChanged():

@@ -41,13 +41,13 @@ def why_nobody_serves(catalogue: Catalogue, entry: DemandEntry) -> UnmetReason:
     raise AssertionError(f"somebody serves {entry.key}")
 
 
-def capacity_reason(entry: DemandEntry, states: Sequence[GroupState]) -> UnmetReason:
-    """Groups would serve, and none of them may make as many slices now. `states` are those groups."""
-    kind = UnmetKind.BACK_OFF if any(each.backing_off for each in states) else UnmetKind.MAX_SLICES
-    return UnmetReason(kind=kind, text=f"{kind}: {few(_why_not_now(entry, each) for each in states)}")
+def capacity_reason(entry: DemandEntry, left: Sequence[tuple[GroupState, int]]) -> UnmetReason:
+    """Groups would serve, and none of them may make as many slices now: those groups, and how many each still may."""
+    kind = UnmetKind.BACK_OFF if any(each.backing_off for each, _ in left) else UnmetKind.MAX_SLICES
+    return UnmetReason(kind=kind, text=f"{kind}: {few(_why_not_now(entry, *each) for each in left)}")
 
 
-def _why_not_now(entry: DemandEntry, state: GroupState) -> str:
+def _why_not_now(entry: DemandEntry, state: GroupState, left: int) -> str:
     if state.backing_off:
         return f"{state.name} backs off ({state.backing_off})"
     if state.vm_count is None and state.slices:
@@ -55,11 +55,9 @@ def _why_not_now(entry: DemandEntry, state: GroupState) -> str:
     most = state.group.max_slices
     if entry.slices > most:
         return f"{state.name} has {count(most, 'slice')} at most, not {entry.slices}"
-    return (
-        f"{state.name} has all of its {count(most, 'slice')}"
-        if not state.room
-        else f"{state.name} may make {count(state.room, 'slice')} more"
-    )
+    if left == 0:
+        return f"{state.name} has all of its {count(most, 'slice')}"
+    return f"{state.name} may make {count(left, 'slice')} more, not {entry.slices}"
 
 
 def _words(catalogue: Catalogue, entry: DemandEntry, criterion: Criterion, left: int) -> str:

@@ -126,7 +126,7 @@ class _Waterfall:
         state, seats = self._catalogue.states[rank], self._catalogue.seats(entry, rank)
         openings = self._openings.get(rank) or Openings(state)
         missing = openings.missing_for(entry, seats)
-        if missing > state.room - openings.count:
+        if missing > self._left(rank):
             return False
         openings.open(missing, self._catalogue.vms(entry, rank))
         self._openings[rank] = openings
@@ -136,13 +136,20 @@ class _Waterfall:
             self._with_room &= ~(1 << rank)
         return openings.take(entry, seats)
 
+    def _left(self, rank: int) -> int:
+        """How many slices a group may still be asked for."""
+        asked = self._openings[rank].count if rank in self._openings else 0
+        return self._catalogue.states[rank].room - asked
+
     def _reason(self, entry: DemandEntry, wish: _Wish) -> UnmetReason:
         if entry.invalid_reason:
             return UnmetReason(kind=UnmetKind.INVALID, text=f"invalid: {entry.invalid_reason}")
         if wish.reason is None:
             if wish.serving:
-                states = [self._catalogue.states[rank] for rank in positions_of(wish.serving)]
-                wish.reason = capacity_reason(entry, states)
+                left = [
+                    (self._catalogue.states[rank], self._left(rank)) for rank in positions_of(wish.serving)
+                ]
+                wish.reason = capacity_reason(entry, left)
             else:
                 wish.reason = why_nobody_serves(self._catalogue, entry)
         return wish.reason

@@ -241,6 +241,8 @@ def _end_attempt(
     over = event.attempt_id
     worker.claims.pop(over, None)
     cluster.endpoints.pop(over, None)
+    if not worker.claims:
+        worker.freed_at = at
     if not attempt.presumed:  # else it may still run
         _keep_output(cluster, attempt.worker, over)
     return cluster.tasks[event.task], worker

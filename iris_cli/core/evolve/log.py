@@ -8,12 +8,12 @@ from iris_cli.core import events as ev
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.collector import at_rest
 from iris_cli.core.events import Event, Transaction
-from iris_cli.core.evolve import attempts, fleet, jobs
+from iris_cli.core.evolve import attempts, fleet, jobs, slices
 from iris_cli.core.evolve.illegal import IllegalTransitionError
 from iris_cli.core.evolve.records import Records
 from iris_cli.core.ids import TaskId
 
-_APPLY = {**fleet.APPLY, **jobs.APPLY, **attempts.APPLY}
+_APPLY = {**fleet.APPLY, **jobs.APPLY, **attempts.APPLY, **slices.APPLY}
 
 
 class Draft:

@@ -104,9 +104,13 @@ _RULES = (
     "resources",
     "constraints",
     "connection",
+    "event",
     "events",
+    "slice_events",
+    "scale_group",
+    "slice",
 )
-_EVOLVE = ("attempts", "fleet", "jobs", "log", "records")
+_EVOLVE = ("attempts", "fleet", "jobs", "log", "records", "slices")
 _FORMS = ("codec", "upgrades", "snapshot/entries", "snapshot/writing")
 
 

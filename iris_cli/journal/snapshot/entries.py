@@ -15,6 +15,7 @@ from iris_cli.core.endpoints import Announced
 from iris_cli.core.ids import AttemptId, JobId, WorkerId, parse_attempt_id
 from iris_cli.core.job import Job
 from iris_cli.core.outputs import Outputs
+from iris_cli.core.slice import GroupRecord, Slice
 from iris_cli.core.task import Task
 from iris_cli.core.worker import Ghost, Worker
 from iris_cli.journal.codec import decode_record, encode_record
@@ -71,6 +72,8 @@ def encode_fleet(cluster: Cluster) -> dict[str, Any]:
             worker: [encode_record(ghost) for ghost in ghosts] for worker, ghosts in cluster.ghosts.items()
         },
         "endpoints": {str(attempt): encode_record(each) for attempt, each in cluster.endpoints.items()},
+        "slices": [encode_record(each) for each in cluster.slices.values()],
+        "scale_groups": [encode_record(each) for each in cluster.scale_groups.values()],
     }
 
 
@@ -87,6 +90,10 @@ def decode_fleet(entry: Mapping[str, Any]) -> Cluster:
         endpoints={
             parse_attempt_id(attempt): decode_record(Announced, each)
             for attempt, each in entry["endpoints"].items()
+        },
+        slices={each.name: each for each in (decode_record(Slice, it) for it in entry["slices"])},
+        scale_groups={
+            each.name: each for each in (decode_record(GroupRecord, it) for it in entry["scale_groups"])
         },
     )
 

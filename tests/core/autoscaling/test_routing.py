@@ -135,7 +135,7 @@ def test_a_gang_of_k_slices_is_k_whole_slices_of_one_group() -> None:
 def test_a_gang_is_never_spread_over_two_groups() -> None:
     nearly_full = [state("west", priority=10, slices=3), state("central", zone="us-central2-b", priority=20)]
     assert launched(nearly_full, v5e(slices=2)) == {"central": 2}
-    assert unmet(nearly_full[:1], v5e(slices=2)) == ["train: max_slices: west may make 1 slice more"]
+    assert unmet(nearly_full[:1], v5e(slices=2)) == ["train: max_slices: west may make 1 slice more, not 2"]
     assert unmet(nearly_full[:1], v5e(slices=5)) == ["train: max_slices: west has 4 slices at most, not 5"]
 
 
@@ -166,6 +166,12 @@ def test_everybody_full_is_said_of_each() -> None:
     groups = [state("west", slices=4), state("central", slices=1, max_slices=1)]
     assert unmet(groups, v5e()) == [
         "train: max_slices: central has all of its 1 slice, west has all of its 4 slices"
+    ]
+
+
+def test_what_others_have_just_asked_for_counts_as_there() -> None:
+    assert unmet([state("west", max_slices=1)], v5e("a"), v5e("b")) == [
+        "b: max_slices: west has all of its 1 slice"
     ]
 
 

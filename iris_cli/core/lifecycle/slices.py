@@ -1,0 +1,254 @@
+"""What providers say of slices, and what follows: they start, join, die and go. The list decides, not a call's answer.
+
+A slice is asked for, and asked to go, only after the log says so. A call that was never made, or whose answer was lost,
+is made again by the same name; a slice that is listed as ours and that the log does not know is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from iris_cli.core.autoscaling.scaling import Removal, ScalingPlan
+from iris_cli.core.autoscaling.standing import backing_off
+from iris_cli.core.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.connection import Connection
+from iris_cli.core.dataclass import dataclass, replace
+from iris_cli.core.events import (
+    AttemptProvenGone,
+    ScaleGroupBackedOff,
+    SliceCreated,
+    SliceDeleted,
+    SliceDeletionRequested,
+    SliceJoined,
+    SliceRefused,
+    SliceRequested,
+    SliceStarted,
+    WorkerDrained,
+    WorkerForgotten,
+    WorkerRegistered,
+    WorkerUncordoned,
+)
+from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.lifecycle import attempts
+from iris_cli.core.limits import Limits
+from iris_cli.core.scale_group import SliceTemplate
+from iris_cli.core.slice import Slice, SliceState
+from iris_cli.core.worker import WorkerCondition
+
+INCOMPLETE = "its slice is not complete yet"
+_QUOTA_WAITS = 5  # times as long as other failures: quota and machines don't come back in a minute
+_NO_ROOM = (Refusal.QUOTA, Refusal.STOCKOUT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """All slices of ours in one place, and the slices of the log as they were before anybody asked."""
+
+    scope: Scope
+    slices: tuple[CloudSlice, ...]
+    before: Mapping[str, Slice]
+
+
+def observed(
+    draft: Draft, listing: Listing, connections: Mapping[str, Connection], limits: Limits
+) -> list[JobId]:
+    """Follow a list: the jobs whose attempts have ended with a slice. `connections` are those of groups, by name.
+
+    What is missing there counts only for slices that nobody has touched since before the list was asked for.
+    """
+    there = {each.name: each for each in listing.slices}
+    touched: list[JobId] = []
+    for known in [each for each in draft.cluster.slices.values() if Scope.of(each.template) == listing.scope]:
+        seen = there.get(known.name)
+        if seen is not None:
+            touched += _seen(draft, known, seen, connections, limits)
+        elif listing.before.get(known.name) == known:
+            touched += _missing(draft, known, limits)
+    for seen in listing.slices:
+        if seen.name not in draft.cluster.slices and seen.name not in listing.before:
+            template = SliceTemplate(
+                provider=listing.scope.provider,
+                project=listing.scope.project,
+                zone=listing.scope.zone,
+                type="",
+            )
+            draft.record(
+                SliceDeletionRequested(
+                    slice=seen.name, reason="the log knows nothing of it", group=seen.group, template=template
+                )
+            )
+    return touched
+
+
+def joined(draft: Draft) -> None:
+    """Slices all of whose VMs have passed their probes become workers, whole."""
+    for each in list(draft.cluster.slices.values()):
+        if each.state is SliceState.BOOTING and all(
+            _is_well(draft.cluster, worker) for worker in each.workers
+        ):
+            draft.record(SliceJoined(slice=each.name))
+            for worker in each.workers:
+                if draft.cluster.workers[worker].drain_reason == INCOMPLETE:
+                    draft.record(WorkerUncordoned(worker=worker))
+
+
+def intend(draft: Draft, plan: ScalingPlan, limits: Limits) -> None:
+    """Record what a plan wants, before anybody is asked for it."""
+    for order in plan.create:
+        draft.record(SliceRequested(slice=order.slice, group=order.group.name, template=order.group.template))
+    for removal in plan.delete:
+        remove(draft, removal, limits)
+
+
+def remove(draft: Draft, removal: Removal, limits: Limits) -> None:
+    """A slice is to go: its VMs take nothing new, and those that hold nothing are no workers any more."""
+    known = draft.cluster.slices[removal.slice]
+    draft.record(SliceDeletionRequested(slice=removal.slice, reason=removal.reason))
+    if removal.failed:
+        back_off(draft, known.group, f"{known.name}: {removal.reason}", limits)
+    _dismiss(draft, known, removal.reason)
+
+
+def calls_due(
+    cluster: Cluster, listed: Mapping[Scope, Iterable[str]], now: float, limits: Limits
+) -> tuple[list[Slice], list[Slice]]:
+    """The slices to ask for now, and those to ask to go, of the places that were listed.
+
+    What was asked for and isn't listed is asked for again, but not while its group backs off.
+    """
+    create, delete = [], []
+    names = {scope: frozenset(some) for scope, some in listed.items()}
+    for each in cluster.slices.values():
+        scope = Scope.of(each.template)
+        if scope not in names:
+            continue
+        if each.state is SliceState.DELETING:
+            delete.append(each)
+        elif each.state is SliceState.REQUESTED and each.name not in names[scope]:
+            record = cluster.scale_groups.get(each.group)
+            if not backing_off(record, now, limits):
+                create.append(each)
+    return create, delete
+
+
+def create_answered(draft: Draft, outcome: CallOutcome, limits: Limits) -> None:
+    """What became of the request for a slice. No answer leaves everything open: it is asked for again."""
+    known = draft.cluster.slices.get(outcome.slice)
+    if known is None or known.state is not SliceState.REQUESTED:
+        return
+    if outcome.refusal is None:
+        draft.record(SliceCreated(slice=outcome.slice))
+        return
+    back_off(
+        draft, known.group, f"{outcome.refusal}: {outcome.error}", limits, quota=outcome.refusal in _NO_ROOM
+    )
+    if outcome.refusal is not Refusal.UNANSWERED:
+        draft.record(SliceRefused(slice=outcome.slice, error=outcome.error))
+
+
+def back_off(draft: Draft, group: str, error: str, limits: Limits, *, quota: bool = False) -> None:
+    """Make nothing in a group for a while; failures that were met at the same time count once."""
+    record = draft.cluster.scale_groups.get(group)
+    if record is not None and backing_off(record, draft.at, limits):
+        return
+    failures = record.failures + 1 if record is not None else 1
+    wait = limits.scale_backoff_first * 2.0 ** min(failures - 1, 32) * (_QUOTA_WAITS if quota else 1)
+    until = round(draft.at + min(wait, limits.scale_backoff_max), 3)
+    draft.record(ScaleGroupBackedOff(group=group, error=error, failures=failures, until=until))
+
+
+# One slice of a list
+
+
+def _seen(
+    draft: Draft, known: Slice, seen: CloudSlice, connections: Mapping[str, Connection], limits: Limits
+) -> list[JobId]:
+    if known.state is SliceState.DELETING:
+        return _dead(draft, known, seen.detail) if seen.state is CloudState.STOPPED else []
+    if known.state is SliceState.REQUESTED:
+        draft.record(SliceCreated(slice=known.name))
+    if seen.state is CloudState.CREATING:
+        return []
+    another = bool(known.incarnation) and seen.incarnation != known.incarnation
+    if seen.state is CloudState.READY and not another:
+        if seen.hosts and known.hosts != seen.hosts:
+            _started(draft, known, seen, connections)
+        return []
+    reason = "it is another machine by now" if another else seen.detail or seen.state.value
+    if known.coming:
+        back_off(draft, known.group, f"{known.name}: {reason}", limits, quota=seen.quota)
+    remove(draft, Removal(known.name, reason), limits)
+    return _dead(draft, known, reason) if another or seen.state is CloudState.STOPPED else []
+
+
+def _missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
+    """It is not listed: one that was never made yet is asked for again; any other one is gone."""
+    if known.state is SliceState.REQUESTED:
+        return []
+    if known.state is SliceState.DELETING:
+        touched = _dead(draft, known, known.reason)
+        draft.record(SliceDeleted(slice=known.name))
+        return touched
+    reason = "its provider lists it no more"
+    if known.coming:
+        back_off(draft, known.group, f"{known.name}: {reason}", limits)
+    remove(draft, Removal(known.name, reason), limits)
+    return _dead(draft, known, reason)
+
+
+def _started(draft: Draft, known: Slice, seen: CloudSlice, connections: Mapping[str, Connection]) -> None:
+    """Its VMs are registered, and take nothing before all of them are well."""
+    draft.record(SliceStarted(slice=known.name, hosts=seen.hosts, incarnation=seen.incarnation))
+    connection = connections.get(known.group)
+    if connection is None:
+        return
+    for worker, its in connections_of(draft.cluster.slices[known.name], connection).items():
+        if worker not in draft.cluster.workers:
+            draft.record(WorkerRegistered(worker=worker, connection=its))
+            draft.record(WorkerDrained(worker=worker, reason=INCOMPLETE))
+
+
+def connections_of(known: Slice, connection: Connection) -> dict[WorkerId, Connection]:
+    """The way to each VM of a slice. Nobody can know the key of a host that was made a minute ago: the first one is
+    taken, unless its provider has told it.
+    """
+    return {
+        worker: replace(
+            connection,
+            host=host.host,
+            port=host.port or connection.port,
+            known_hosts="strict" if host.key else "accept-new",
+        )
+        for worker, host in zip(known.workers, known.hosts, strict=True)
+    }
+
+
+def _dismiss(draft: Draft, known: Slice, reason: str) -> None:
+    for worker_id in known.workers:
+        worker = draft.cluster.workers.get(worker_id)
+        if worker is None:
+            continue
+        if not worker.claims:
+            draft.record(WorkerForgotten(worker=worker_id, reason=f"its slice is deleted: {reason}"))
+        elif not worker.draining:
+            draft.record(WorkerDrained(worker=worker_id, reason=f"its slice is deleted: {reason}"))
+
+
+def _dead(draft: Draft, known: Slice, reason: str) -> list[JobId]:
+    """The provider's word that its machines don't run any more is proof: what lived there has ended with them."""
+    touched: list[JobId] = []
+    for worker_id in [each for each in known.workers if each in draft.cluster.workers]:
+        for attempt_id, _ in list(draft.cluster.live_on(worker_id)):
+            attempts.worker_gone(draft, attempt_id, f"slice {known.name} is gone: {reason}")
+            touched.append(attempt_id.task.job)
+        for ghost in draft.cluster.ghosts.get(worker_id, ()):
+            draft.record(AttemptProvenGone(task=ghost.attempt.task, attempt=ghost.attempt.number))
+        draft.record(WorkerForgotten(worker=worker_id, reason=f"slice {known.name} is gone: {reason}"))
+    return list(dict.fromkeys(touched))
+
+
+def _is_well(cluster: Cluster, worker_id: WorkerId) -> bool:
+    worker = cluster.workers.get(worker_id)
+    return worker is not None and worker.condition is WorkerCondition.HEALTHY and not worker.unschedulable

@@ -1,0 +1,74 @@
+"""Slices that were made on demand: each from the decision to make it to the proof that nothing of it is left."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.scale_group import SliceTemplate
+
+
+class SliceState(StrEnum):
+    """Only what has been `DELETING` and is listed by its provider no more is gone."""
+
+    REQUESTED = "requested"  # to be made; whether the provider was told is not known
+    CREATING = "creating"  # the provider makes it
+    BOOTING = "booting"  # the provider says that it is there; not every VM has passed its probe
+    READY = "ready"  # its VMs are workers
+    DELETING = "deleting"  # to be deleted; whether the provider was told is not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceHost:
+    """One VM of a slice. `port` 0: the usual one; `key`: its SSH host key, `ssh-ed25519 AAAA...`, if that is known."""
+
+    host: str
+    port: int = 0
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """One slice of a scale group. Times are seconds since the epoch, None: not yet.
+
+    `hosts` are in the order of worker numbers. `incarnation` is the provider's word for this very machine.
+    """
+
+    name: str
+    group: str
+    template: SliceTemplate
+    state: SliceState = SliceState.REQUESTED
+    hosts: tuple[SliceHost, ...] = ()
+    incarnation: str = ""
+    requested_at: float = 0.0
+    created_at: float | None = None
+    started_at: float | None = None
+    joined_at: float | None = None
+    deleting_at: float | None = None
+    reason: str = ""  # why it is being deleted
+
+    @property
+    def workers(self) -> tuple[WorkerId, ...]:
+        """The ids of its VMs."""
+        return tuple(WorkerId(f"{self.name}-{index}") for index in range(len(self.hosts)))
+
+    @property
+    def coming(self) -> bool:
+        """Whether its VMs are no workers yet, and will be."""
+        return self.state in (SliceState.REQUESTED, SliceState.CREATING, SliceState.BOOTING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRecord:
+    """What the log knows of a scale group beside its slices.
+
+    `requested` counts all slices there ever were: names are made of it. After `failures` in a row nothing is made
+    before `backoff_until`; `error` is the last one.
+    """
+
+    name: str
+    requested: int = 0
+    failures: int = 0
+    backoff_until: float = 0.0
+    error: str = ""

@@ -1,0 +1,78 @@
+"""The events of slices that are made on demand."""
+
+from __future__ import annotations
+
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.event import Event
+from iris_cli.core.scale_group import SliceTemplate
+from iris_cli.core.slice import SliceHost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceRequested(Event):
+    """A slice is to be made; the provider is asked only after this is in the log, by this name and no other."""
+
+    slice: str
+    group: str
+    template: SliceTemplate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceCreated(Event):
+    """The provider makes it."""
+
+    slice: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceRefused(Event):
+    """The provider will not make it: there is nothing to delete."""
+
+    slice: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceStarted(Event):
+    """The provider says that it is there; its VMs are probed before they are given anything."""
+
+    slice: str
+    hosts: tuple[SliceHost, ...]
+    incarnation: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceJoined(Event):
+    """Every VM of it has passed its probe."""
+
+    slice: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceDeletionRequested(Event):
+    """A slice is to be deleted; the provider is asked only after this is in the log.
+
+    `group` and `template` where the log knows nothing of the slice, and its provider says that it is ours.
+    """
+
+    slice: str
+    reason: str
+    group: str = ""
+    template: SliceTemplate | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceDeleted(Event):
+    """Nothing is left of it: its provider lists it no more."""
+
+    slice: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleGroupBackedOff(Event):
+    """Nothing more is made in a scale group before `until`. `failures` in a row are the whole state of that."""
+
+    group: str
+    error: str
+    failures: int
+    until: float

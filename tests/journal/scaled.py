@@ -1,0 +1,55 @@
+"""What the museum has of slices that are made on demand."""
+
+from __future__ import annotations
+
+from iris_cli.core.events import (
+    ClusterCreated,
+    Event,
+    ScaleGroupBackedOff,
+    SliceCreated,
+    SliceDeleted,
+    SliceDeletionRequested,
+    SliceJoined,
+    SliceRefused,
+    SliceRequested,
+    SliceStarted,
+    WorkerRegistered,
+)
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.scale_group import Provider, SliceTemplate
+from iris_cli.core.slice import SliceHost
+from tests.journal.samples import HOST, NOON
+
+_WEST = SliceTemplate(
+    provider=Provider.GCP,
+    type="v5litepod-16",
+    project="lab",
+    zone="us-west4-a",
+    runtime="v2-alpha-tpuv5-lite",
+    preemptible=True,
+)
+SCALED: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (
+        SliceRequested(slice="west-0f1e-1", group="west", template=_WEST),
+        SliceRequested(slice="west-0f1e-2", group="west", template=_WEST),
+    ),
+    (
+        SliceCreated(slice="west-0f1e-1"),
+        ScaleGroupBackedOff(group="west", error="quota: no v5e left", failures=1, until=NOON + 300.0),
+        SliceRefused(slice="west-0f1e-2", error="no v5e left"),
+    ),
+    (
+        SliceStarted(
+            slice="west-0f1e-1",
+            hosts=(SliceHost(host="10.0.0.1", port=2222, key="ssh-ed25519 AAAA"), SliceHost(host="10.0.0.2")),
+            incarnation="4711 2026-11-20T12:00:00Z",
+        ),
+        WorkerRegistered(worker=WorkerId("west-0f1e-1-0"), connection=HOST),
+    ),
+    (SliceJoined(slice="west-0f1e-1"),),
+    (SliceDeletionRequested(slice="west-0f1e-1", reason="idle for 10m"),),
+    (SliceDeleted(slice="west-0f1e-1"),),
+    (SliceDeletionRequested(slice="west-0f1e-9", reason="nobody knows it", group="west", template=_WEST),),
+)
+"""Slices that are made on demand, and one that the log knew nothing of."""

@@ -1,0 +1,56 @@
+"""A provider that does what it is told: slices by name, and what it says to the next requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from iris_cli.core.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
+from iris_cli.core.scale_group import ScaleGroup
+from iris_cli.core.slice import Slice, SliceHost
+from iris_cli.core.topology import lookup
+
+
+@dataclass
+class Cloud:
+    """`refusals`: what it says to requests of a group. `slow`: what it makes is not ready at once."""
+
+    groups: dict[str, ScaleGroup] = field(default_factory=dict)
+    slices: dict[str, CloudSlice] = field(default_factory=dict)
+    scopes: dict[str, Scope] = field(default_factory=dict)
+    refusals: dict[str, Refusal] = field(default_factory=dict)
+    slow: bool = False
+    made: int = 0
+
+    def listed(self, scope: Scope) -> tuple[CloudSlice, ...]:
+        return tuple(each for name, each in self.slices.items() if self.scopes[name] == scope)
+
+    def create(self, wanted: Slice) -> CallOutcome:
+        refusal = self.refusals.get(wanted.group)
+        if refusal is not None:
+            return CallOutcome(slice=wanted.name, refusal=refusal, error=f"{wanted.group} has none")
+        if wanted.name not in self.slices:
+            self.appear(wanted.name, wanted.group)
+        return CallOutcome(slice=wanted.name)
+
+    def appear(self, name: str, group: str) -> None:
+        """A slice of ours is there, whoever asked for it, and when."""
+        self.made += 1
+        self.scopes[name] = Scope.of(self.groups[group].template)
+        machine = f"machine-{self.made}"
+        self.slices[name] = CloudSlice(name=name, group=group, state=CloudState.CREATING, incarnation=machine)
+        if not self.slow:
+            self.turn(name, CloudState.READY)
+
+    def delete(self, name: str) -> CallOutcome:
+        self.slices.pop(name, None)
+        return CallOutcome(slice=name)
+
+    def turn(self, name: str, state: CloudState, detail: str = "") -> None:
+        """Something happens to a slice."""
+        each = self.slices[name]
+        hosts = each.hosts
+        if state is CloudState.READY:
+            known = lookup(self.groups[each.group].template.type)
+            assert known is not None
+            hosts = tuple(SliceHost(host=f"{name}-w{index}") for index in range(known.vms))
+        self.slices[name] = replace(each, state=state, hosts=hosts, detail=detail)
