@@ -14,8 +14,20 @@ FLAGS = frozenset({"--json", "--quiet", "-q", "--no-color", "--verbose", "-v"})
 VALUED = frozenset({"--config", "--state-dir", "--lock-timeout"})
 
 # In the order of --help: each module `cli/NAME.py` has `register(app)`.
-COMMANDS = ("launch", "status", "schedule", "watch", "cancel", "logs", "wait", "why", "history", "workers")
-SETUP_COMMANDS = ("worker", "init", "config", "doctor", "log", "gc", "demo")
+COMMANDS = (
+    "launch",
+    "status",
+    "schedule",
+    "watch",
+    "cancel",
+    "logs",
+    "wait",
+    "why",
+    "history",
+    "workers",
+    "register-endpoint",
+)
+SETUP_COMMANDS = ("worker", "init", "config", "doctor", "log", "gc", "demo", "register-endpoint")
 
 
 def main() -> None:

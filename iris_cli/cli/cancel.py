@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode
+from iris_cli.errors import ExitCode, UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -26,6 +26,12 @@ def cancel(
     from iris_cli.render import cancelled
 
     iris: Context = context.obj
+    if iris.is_inside:
+        from iris_cli.cli import inside
+
+        if prefix or wait:
+            raise UsageError("--prefix and --wait are not for the inside of a task", hint="iris wait JOB")
+        return inside.cancel(iris, jobs, reason)
     session = iris.session("iris cancel")
     result = operation.cancel(session, jobs, prefix=prefix, reason=reason)
     stopped = operation.wait_until_stopped(session, result) if wait else True

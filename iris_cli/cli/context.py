@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from iris_cli.core.dataclass import dataclass, field
 from iris_cli.ops.workplace import Workplace
 from iris_cli.render.console import Output
+
+if TYPE_CHECKING:
+    from iris_cli.client.outbox import Outbox
 
 
 @dataclass
@@ -13,6 +21,14 @@ class Context(Workplace):
 
     verbose: bool = False
     output: Output = field(default_factory=Output)
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        """The way to whoever polls the task that this command runs in."""
+        from iris_cli.client.outbox import Outbox
+        from iris_cli.client.port import ANSWER_TIMEOUT
+
+        return Outbox(Path(os.environ["IRIS_TASK_DIR"]), ANSWER_TIMEOUT)
 
     def tell(self, message: str) -> None:
         self.output.message(message)

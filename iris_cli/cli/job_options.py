@@ -80,6 +80,13 @@ Array = Annotated[
 ]
 EachLine = Annotated[Path | None, _option("--each-line", text="A task for each line of this file.")]
 Force = Annotated[bool, typer.Option("--force", help="Queue it even if no worker could run it now.")]
+NoInherit = Annotated[
+    bool,
+    typer.Option("--no-inherit-constraints", help="Inside a task: without the constraints of its job."),
+]
+RequestId = Annotated[
+    str | None, _option("--request-id", text="Inside a task: the same id is answered the same, ever again.")
+]
 
 _AS_THEY_ARE = (
     "name",
@@ -118,7 +125,7 @@ def request(options: Mapping[str, Any], command: tuple[str, ...]) -> JobRequest:
         env_preset=_read(_one_of(EnvPreset), options, "env_preset"),
         priority=_read(_one_of(Priority), options, "priority"),
         replace_lost=_read(_one_of(Policy), options, "replace_lost"),
-        labels=_pairs("--label", options["label"]),
+        labels=pairs("--label", options["label"]),
         after=_tuple(options["after"]),
         ports=_tuple([name for words in options["ports"] or () for name in words.split(",")]),
         each_line=_lines(options["each_line"]),
@@ -159,16 +166,17 @@ def _constraints(options: Mapping[str, Any]) -> tuple[Constraint, ...] | None:
     return tuple(map(parse_constraint, texts)) if texts else None
 
 
-def _pairs(option: str, texts: Texts) -> dict[str, str] | None:
+def pairs(option: str, texts: Texts) -> dict[str, str] | None:
+    """NAME=VALUE pairs. Raises UsageError."""
     if not texts:
         return None
-    pairs = {}
+    found = {}
     for text in texts:
         name, sign, value = text.partition("=")
         if not sign or not name:
             raise UsageError(f"{option} {text[:80]!r} is not NAME=VALUE")
-        pairs[name] = value
-    return pairs
+        found[name] = value
+    return found
 
 
 def _secrets(texts: Texts) -> tuple[str, ...] | None:

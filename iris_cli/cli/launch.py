@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -90,6 +91,8 @@ def launch(
     array: job.Array = None,
     each_line: job.EachLine = None,
     force: job.Force = False,
+    no_inherit_constraints: job.NoInherit = False,
+    request_id: job.RequestId = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be placed where.")] = False,
     no_schedule: Annotated[bool, typer.Option("--no-schedule", help="Submit only.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end; the exit code tells how.")] = False,
@@ -100,6 +103,8 @@ def launch(
     wanted = _request(context, jobfile or [])
     if dry_run:
         return _show_plan(iris, wanted)
+    if iris.is_inside:
+        return _ask(iris, wanted, context.params)
     session = iris.session("iris launch")
     # With --wait the last word is how it ended: one document, not two.
     launched = _submit(
@@ -114,6 +119,8 @@ def _request(context: typer.Context, words: list[str]) -> JobRequest:
         raise UsageError(
             f"{words[0][:80]!r} is not a job file", hint=f"put -- before the command: -- {words[0][:80]} ..."
         )
+    if context.params["request_id"] is not None and not context.obj.is_inside:
+        raise UsageError("--request-id is for the inside of a task", hint="give the job a --name")
     said = job.request(context.params, command)
     if not words:
         return said
@@ -121,6 +128,19 @@ def _request(context: typer.Context, words: list[str]) -> JobRequest:
     from iris_cli.core.lifecycle.submit import over
 
     return over(said, load_job_file(Path(words[0])))
+
+
+def _ask(iris: Context, wanted: JobRequest, options: Mapping[str, Any]) -> int:
+    from iris_cli.cli import inside
+
+    return inside.launch(
+        iris,
+        wanted,
+        request_id=options["request_id"],
+        inherit=not options["no_inherit_constraints"],
+        wait=options["wait"],
+        follow=options["follow"],
+    )
 
 
 def _submit(iris: Context, session: Session, wanted: JobRequest, *, schedule: bool, tell: bool) -> JobId:

@@ -64,6 +64,10 @@ def logs(
         attempt=attempt,
         streams=BOTH if stream is Stream.BOTH else (stream.value,),
     )
+    if iris.is_inside:
+        from iris_cli.cli import inside
+
+        return inside.logs(iris, what, query, follow=follow, folded=not no_fold)
     session = iris.session("iris logs")
     if follow:
         return _follow(iris, session, what, query, folded=not no_fold)

@@ -110,6 +110,10 @@ def status(
     everything: bool = False,
 ) -> int:
     """Show the cluster and its jobs, or one job."""
+    if iris.is_inside:
+        from iris_cli.cli import inside
+
+        return inside.status(iris, job)
     from iris_cli.ops.status import cluster_status, job_status
     from iris_cli.render import status as render
 

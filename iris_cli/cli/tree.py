@@ -38,7 +38,7 @@ def build(commands: Sequence[str]) -> typer.Typer:
     )
     app.callback()(_global_options)
     for name in commands:
-        import_module(f"iris_cli.cli.{name}").register(app)
+        import_module(f"iris_cli.cli.{name.replace('-', '_')}").register(app)
     return app
 
 

@@ -38,6 +38,10 @@ def wait(
 
     iris: Context = context.obj
     seconds = None if timeout is None else parse_duration(timeout)
+    if iris.is_inside:
+        from iris_cli.cli import inside
+
+        return inside.wait_for(iris, jobs, seconds)
     session = iris.session("iris wait")
     return wait_and_tell(iris, session, find_jobs(session.view(), jobs), timeout=seconds)
 

@@ -23,6 +23,8 @@ class JobFields(TypedDict, total=False):
 
     Sizes are bytes or text (`"8GiB"`), durations seconds or text (`"2h"`). `prefer` are constraints that rank and
     never exclude; `group_by` makes a gang. `secrets` are names of variables of the operator's environment.
+    `array` makes a task for each index (`"0-9"`), `each_line` one for each of these lines; `signal` is one like
+    `"USR1@120"`, sent so many seconds before the time limit.
     """
 
     name: str | None
@@ -51,6 +53,11 @@ class JobFields(TypedDict, total=False):
     replace_lost: str | None
     labels: Mapping[str, str] | None
     after: Sequence[str] | None
+    workdir: str | os.PathLike[str] | None
+    ports: Sequence[str] | None
+    signal: str | None
+    array: str | None
+    each_line: Sequence[str] | None
     force: bool | None
 
 
@@ -135,4 +142,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "replace_lost": ReplaceLost,
     "labels": _pairs,
     "after": _texts,
+    "workdir": os.fspath,
+    "ports": _texts,
+    "each_line": _texts,
 }

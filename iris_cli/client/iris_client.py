@@ -10,14 +10,12 @@ from types import TracebackType
 from typing import Unpack
 
 from iris_cli.client.fields import Constraints, JobFields, job_request
-from iris_cli.client.port import BOTH, Backend, LogQuery, Sink, is_inside
+from iris_cli.client.port import ANSWER_TIMEOUT, BOTH, Backend, LogQuery, Sink
 from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
 from iris_cli.core.ids import JobId, parse_job_id, parse_task_id
 from iris_cli.core.job import JobState
 from iris_cli.errors import ExitCode, IrisError, NotFoundError, UsageError
-
-ANSWER_TIMEOUT = 300.0
-"""Seconds that a request from inside a task waits for its answer: cron runs a cycle each minute."""
+from iris_cli.ops.workplace import Workplace
 
 
 class WaitTimeoutError(IrisError, TimeoutError):
@@ -218,21 +216,19 @@ def _backend(
     answer_timeout: float | None,
     lock_timeout: float | None,
 ) -> Backend:
-    if state_dir is None and config is None and is_inside():
+    place = Workplace(
+        config_path=None if config is None else Path(config),
+        state_path=None if state_dir is None else Path(state_dir),
+        lock_timeout=lock_timeout,
+        shared=True,
+    )
+    if place.is_inside:
         from iris_cli.client.outbox import Outbox
 
         return Outbox(Path(os.environ["IRIS_TASK_DIR"]), answer_timeout)
     from iris_cli.client.state_directory import open_directory
-    from iris_cli.ops.workplace import Workplace
 
-    return open_directory(
-        Workplace(
-            config_path=None if config is None else Path(config),
-            state_path=None if state_dir is None else Path(state_dir),
-            lock_timeout=lock_timeout,
-            shared=True,
-        )
-    )
+    return open_directory(place)
 
 
 def _id(job: str | Job) -> JobId:

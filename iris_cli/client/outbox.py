@@ -40,10 +40,25 @@ class Outbox:
         self._patience = answer_timeout
 
     def submit(self, request: JobRequest, *, request_id: str | None, schedule: bool) -> JobId:  # noqa: ARG002 - a cycle is run by whoever polls
-        return JobId(self._mail.ask(Submit(job=request), self._patience, request_id)["job"])
+        return JobId(self.ask(Submit(job=request), request_id)["job"])
+
+    def ask(self, request: Request, request_id: str | None = None) -> Mapping[str, Any]:
+        """The answer as it is; see `core/requests.py`. Raises the error that it is, or UnansweredError."""
+        return self._mail.ask(request, self._patience, request_id)
+
+    def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[Mapping[str, Any] | None]:
+        """For each job how it ended, as an answer to `Status`; None for those that go on after `timeout` seconds."""
+        until = None if timeout is None else time.monotonic() + timeout
+        names = [self._mail.put(Wait(job=job)) for job in jobs]
+        try:
+            answers = [self._mail.wait(name, _left(until)) for name in names]
+        finally:
+            for name in names:
+                self._mail.drop(name)
+        return [None if answer is None else result_of(answer) for answer in answers]
 
     def status(self, job: str) -> JobStatus:
-        return job_status(self._mail.ask(Status(job=JobId(job)), self._patience))
+        return job_status(self.ask(Status(job=JobId(job))))
 
     def wait(
         self, job: str, timeout: float | None, follow: Sequence[int] | None, sink: Sink
@@ -72,7 +87,7 @@ class Outbox:
                 return None
             status = job_status(answer)
             if followed is None:
-                followed = [Followed(self._mail, task.id, BOTH) for task in _chosen(status, ranks)]
+                followed = [Followed(self._mail, task.id, BOTH) for task in chosen(status, ranks)]
             for each in followed:
                 each.ask(status.tasks[parse_task_id(each.task).index])
             if not self._take(followed, until, sink):
@@ -123,17 +138,17 @@ class Outbox:
         return found
 
     def cancel(self, job: str, reason: str) -> bool:
-        return bool(self._mail.ask(Cancel(job=JobId(job), reason=reason), self._patience)["cancelled"])
+        return bool(self.ask(Cancel(job=JobId(job), reason=reason))["cancelled"])
 
     def endpoints(self, job: str | None) -> tuple[Endpoint, ...]:
         asked = Endpoints(job=None if job is None else JobId(job))
-        return tuple(map(endpoint, self._mail.ask(asked, self._patience)["endpoints"]))
+        return tuple(map(endpoint, self.ask(asked)["endpoints"]))
 
     def register_endpoint(self, name: str, port: int, metadata: Mapping[str, str]) -> None:
-        self._mail.ask(RegisterEndpoint(name=name, port=port, metadata=metadata), self._patience)
+        self.ask(RegisterEndpoint(name=name, port=port, metadata=metadata))
 
     def remove_endpoint(self, name: str) -> bool:
-        return bool(self._mail.ask(RemoveEndpoint(name=name), self._patience)["removed"])
+        return bool(self.ask(RemoveEndpoint(name=name))["removed"])
 
     def close(self) -> None:
         """Nothing is kept open."""
@@ -143,7 +158,8 @@ def _left(until: float | None) -> float | None:
     return None if until is None else max(0.0, until - time.monotonic())
 
 
-def _chosen(status: JobStatus, ranks: Sequence[int]) -> Sequence[TaskStatus]:
+def chosen(status: JobStatus, ranks: Sequence[int]) -> Sequence[TaskStatus]:
+    """The tasks of these ranks, all of them if none is named. Raises NotFoundError."""
     unknown = [rank for rank in ranks if rank >= len(status.tasks)]
     if unknown:
         raise NotFoundError(

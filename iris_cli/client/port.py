@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -10,6 +9,9 @@ from iris_cli.client.records import Endpoint, JobStatus, LogLine
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobRequest, JobState
+
+ANSWER_TIMEOUT = 300.0
+"""Seconds that a request from inside a task waits for its answer: cron runs a cycle each minute."""
 
 BOTH = ("out", "err")
 """The streams of a task."""
@@ -73,9 +75,3 @@ class Backend(Protocol):
     def close(self) -> None:
         """Let connections go."""
         ...
-
-
-def is_inside(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process is a task that has no state directory of its own: whoever names one means that."""
-    named = environ.get("IRIS_STATE_DIR")
-    return bool(environ.get("IRIS_TASK_DIR") and environ.get("IRIS_JOB_ID") and not named)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import getpass
 import os
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iris_cli.clock import Clock, SystemClock
 from iris_cli.core.dataclass import dataclass
+from iris_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from iris_cli.config.schema import ClusterConfig
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
     from iris_cli.ops.session import Session
     from iris_cli.remote.ssh import SshTransport
     from iris_cli.remote.task_runner import TaskRunner
+
+
+def is_task(environ: Mapping[str, str]) -> bool:
+    """Whether this is the environment of a task that has no state directory: whoever names one means that."""
+    named = environ.get("IRIS_STATE_DIR")
+    return bool(environ.get("IRIS_TASK_DIR") and environ.get("IRIS_JOB_ID") and not named)
 
 
 @dataclass
@@ -31,8 +39,18 @@ class Workplace:
     lock_timeout: float | None = None
     shared: bool = False
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether this is a task that asks whoever polls it, as it has no state directory."""
+        return self.state_path is None and self.config_path is None and is_task(os.environ)
+
     @cached_property
     def config_file(self) -> Path:
+        if self.is_inside:
+            raise UsageError(
+                "this needs the state directory of an operator, and a task has none",
+                hint="inside a task there are launch, status, wait, cancel, logs and register-endpoint",
+            )
         from iris_cli.config.locate import find_config
 
         return find_config(self.config_path, os.environ, Path.cwd())

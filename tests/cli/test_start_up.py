@@ -17,7 +17,7 @@ SCRIPT = """
 import sys
 from iris_cli.cli.app import COMMANDS, SETUP_COMMANDS, run
 code = run(sys.argv[1:])
-loaded = [name for name in (*COMMANDS, *SETUP_COMMANDS) if f"iris_cli.cli.{name}" in sys.modules]
+loaded = [name for name in (*COMMANDS, *SETUP_COMMANDS) if "iris_cli.cli." + name.replace("-", "_") in sys.modules]
 print(f"\\n{code} {'all' if len(loaded) == len((*COMMANDS, *SETUP_COMMANDS)) else ','.join(loaded)}")
 """
 SLOW = frozenset(

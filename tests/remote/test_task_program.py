@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import random
@@ -16,9 +15,7 @@ import pytest
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.job import JobRequest, Priority
 from iris_cli.core.requests import (
-    Answer,
     Cancel,
-    Logs,
     Refusal,
     RegisterEndpoint,
     RemoveEndpoint,
@@ -29,10 +26,10 @@ from iris_cli.core.requests import (
 )
 from iris_cli.errors import ExitCode
 from iris_cli.remote.worker_script import task_program
-from tests.client.operator_thread import Decide, OperatorThread
+from tests.client.operator_thread import OperatorThread
 from tests.remote.conftest import MakeHost
 from tests.support.local_transport import SHELLS, tools_of
-from tests.support.small_iris import Task
+from tests.support.small_iris import TASKS, Task, operator
 from tests.support.worker_host import WorkerHost
 
 
@@ -208,38 +205,6 @@ def test_what_cannot_be_meant_is_refused_in_words(line: str, says: str, dash_tas
     assert list((dash_task.directory / "outbox").iterdir()) == []
 
 
-JOB = {"id": "train/eval", "state": "SUCCEEDED", "why": "", "children": []}
-WELL = {"id": "train/eval/task-0", "state": "SUCCEEDED", "worker": "w", "exit_code": 0, "why": "done\x1b[1m"}
-WAITS = {"id": "train/eval/task-1", "state": "PENDING", "worker": None, "exit_code": None, "why": ""}
-TASKS = [{**WELL, "attempt": 0}, {**WAITS, "attempt": None}]
-
-
-def operator(**states: str) -> Decide:
-    """Every job succeeds but those named, by the last part of their ids."""
-
-    def decide(request: Request) -> Answer | None:
-        match request:
-            case Submit():
-                return {"job": f"train/{request.job.name}", "created": True}
-            case Wait() if states.get(request.job.rpartition("/")[2]) == "RUNNING":
-                return None
-            case Status() | Wait():
-                job = str(request.job or "train")
-                state = states.get(job.rpartition("/")[2], "SUCCEEDED")
-                return {"job": {**JOB, "id": job, "state": state, "why": f"ä {state}"}, "tasks": TASKS}
-            case Cancel():
-                return {"job": request.job, "cancelled": True}
-            case Logs():
-                data = b"".join(b"%s %d\n" % (request.stream.encode(), number) for number in range(20_000))
-                start = request.offset if request.offset >= 0 else max(0, len(data) + request.offset)
-                piece = base64.b64encode(data[start : start + request.limit]).decode()
-                return {"offset": start, "size": len(data), "data": piece}
-            case _:
-                return {}
-
-    return decide
-
-
 def test_answers_are_read_and_told(task: Task) -> None:
     with OperatorThread(task.directory, operator(eval="FAILED", slow="RUNNING", late="UNSCHEDULABLE")):
         assert task.iris("launch", "--name", "x", "--", "true") == (0, "train/x\n", "")
@@ -253,8 +218,9 @@ def test_answers_are_read_and_told(task: Task) -> None:
         assert task.iris("status", "train/x")[:2] == (
             0,
             "train/x  SUCCEEDED  ä SUCCEEDED\n"
-            "train/eval/task-0  SUCCEEDED  w  done\\u001b[1m\n"
-            "train/eval/task-1  PENDING\n",
+            "train/eval/task-0  SUCCEEDED  w  done\\x1b[1m⏎ä🚀\\x0d\n"
+            "train/eval/task-1  PENDING\n"
+            "train/task-0  http  10.0.0.1:80\n",
         )
         code, out, _ = task.iris("status", "--json")
         assert json.loads(out)["schema_version"] == 1
@@ -285,7 +251,7 @@ def test_a_refusal_has_its_exit_code_and_its_hint(task: Task) -> None:
     with OperatorThread(task.directory, lambda _: refusal):
         code, out, err = task.iris("cancel", "a/b")
     assert (code, out) == (4, "")
-    assert err == "error: no job 'ä\\u001b[2J'\nhint: try \"b\"\n"
+    assert err == "error: no job 'ä\\x1b[2J'\nhint: try \"b\"\n"
 
 
 def test_an_answer_that_cannot_be_read_is_an_error(dash_task: Task) -> None:

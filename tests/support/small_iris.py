@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 import time
@@ -10,8 +11,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from iris_cli.config.request_reading import read_request
-from iris_cli.core.requests import Request
+from iris_cli.core.requests import (
+    Answer,
+    Cancel,
+    Logs,
+    RegisterEndpoint,
+    RemoveEndpoint,
+    Request,
+    Status,
+    Submit,
+    Wait,
+)
 from iris_cli.remote.worker_script import task_program
+from tests.client.operator_thread import Decide
 from tests.support.local_transport import tools_of
 
 PATIENCE = 120.0
@@ -65,3 +77,52 @@ class Task:
         raw = found[0].read_bytes()
         found[0].unlink()
         return read_request(raw)
+
+
+JOB = {"id": "train/eval", "state": "SUCCEEDED", "why": "", "children": []}
+WELL = {
+    "id": "train/eval/task-0",
+    "state": "SUCCEEDED",
+    "worker": "w",
+    "exit_code": 0,
+    "why": "done\x1b[1m\nä🚀\r",
+}
+WAITS = {"id": "train/eval/task-1", "state": "PENDING", "worker": None, "exit_code": None, "why": ""}
+ENDPOINTS = [
+    {"task": "train/task-0", "name": "http", "address": "10.0.0.1", "port": 80, "metadata": {"a.b c": "x y"}}
+]
+TASKS = [{**WELL, "attempt": 0}, {**WAITS, "attempt": None}]
+
+
+def operator(**states: str) -> Decide:
+    """Every job succeeds but those named, by the last part of their ids."""
+
+    def decide(request: Request) -> Answer | None:
+        match request:
+            case Submit():
+                return {"job": f"train/{request.job.name}", "created": True}
+            case Wait() if states.get(request.job.rpartition("/")[2]) == "RUNNING":
+                return None
+            case Status() | Wait():
+                job = str(request.job or "train")
+                state = states.get(job.rpartition("/")[2], "SUCCEEDED")
+                return {
+                    "job": {**JOB, "id": job, "state": state, "why": f"ä {state}"},
+                    "tasks": TASKS,
+                    "endpoints": ENDPOINTS,
+                }
+            case Cancel():
+                return {"job": request.job, "cancelled": True}
+            case Logs():
+                data = b"".join(b"%s %d\n" % (request.stream.encode(), number) for number in range(20_000))
+                start = request.offset if request.offset >= 0 else max(0, len(data) + request.offset)
+                piece = base64.b64encode(data[start : start + request.limit]).decode()
+                return {"offset": start, "size": len(data), "data": piece}
+            case RegisterEndpoint():
+                return {"name": request.name, "port": request.port}
+            case RemoveEndpoint():
+                return {"removed": True}
+            case _:
+                raise AssertionError(request)
+
+    return decide

@@ -191,7 +191,8 @@ function unescaped(c, code) {
     p += 2
     if (c == "\"" || c == "\\" || c == "/") return c
     if (c == "t") return " "
-    if (c != "u") return "\\" c
+    if (c == "n") return shown(9166)
+    if (c != "u") return kept(c == "r" ? 13 : c == "b" ? 8 : 12)
     code = hexadecimal(substr(s, p, 4))
     p += 4
     if (code >= 55296 && code < 56320 && substr(s, p, 2) == "\\u") {
@@ -214,26 +215,31 @@ function shown(c) {
         sprintf("%c%c", 128 + int(c / 64) % 64, 128 + c % 64)
 }
 function kept(c) {
-    return sprintf("\\u%04x", c)
+    return sprintf(c < 256 ? "\\x%02x" : "\\u%04x", c)
 }
 '
 
-# task_lines: the tasks of an answer, one in a line.
+# task_lines: the tasks of an answer and where they listen, one in a line.
 task_lines='
-index($1, "result.tasks.") == 1 {
+index($1, "result.tasks.") == 1 || index($1, "result.endpoints.") == 1 {
     split($1, parts, ".")
+    what = parts[2]
     i = parts[3] + 0
-    if (i >= tasks) tasks = i + 1
+    if (i >= many[what]) many[what] = i + 1
     v = $0
     sub(/^[^ ]* /, "", v)
-    said[i, parts[4]] = v == "null" ? "" : v
+    said[what, i, parts[4]] = v == "null" ? "" : v
 }
 END {
-    for (i = 0; i < tasks; i++) {
-        line = said[i, "id"] "  " said[i, "state"]
-        if (said[i, "worker"] != "") line = line "  " said[i, "worker"]
-        if (said[i, "why"] != "") line = line "  " said[i, "why"]
+    for (i = 0; i < many["tasks"]; i++) {
+        line = said["tasks", i, "id"] "  " said["tasks", i, "state"]
+        if (said["tasks", i, "worker"] != "") line = line "  " said["tasks", i, "worker"]
+        if (said["tasks", i, "why"] != "") line = line "  " said["tasks", i, "why"]
         print line
+    }
+    for (i = 0; i < many["endpoints"]; i++) {
+        line = said["endpoints", i, "task"] "  " said["endpoints", i, "name"] "  "
+        print line said["endpoints", i, "address"] ":" said["endpoints", i, "port"]
     }
 }
 '

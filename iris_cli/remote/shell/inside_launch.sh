@@ -51,7 +51,9 @@ job_field() {
     while :; do case $key in *-*) key=${key%%-*}_${key#*-} ;; *) break ;; esac; done
     case $option in
     --name | --tpu | --gpu | --memory | --setup | --env-preset | --priority | --scheduling-timeout | \
-        --timeout | --setup-timeout | --grace | --lease | --replace-lost | --signal) emit t "$key" "$value" ;;
+        --timeout | --setup-timeout | --grace | --lease | --replace-lost | --signal | --array)
+        emit t "$key" "$value"
+        ;;
     --cpu | --replicas | --slices | --max-retries-failure | --max-retries-preemption | \
         --max-task-failures) emit n "$key" "$value" ;;
     -c | --constraint | --prefer)
@@ -60,6 +62,9 @@ job_field() {
         emit l "$key" "$value"
         ;;
     --tolerate | --after) emit l "$key" "$value" ;;
+    --ports)
+        for each in $(printf '%s' "$value" | tr , ' '); do emit l ports "$each"; done
+        ;;
     --secret) emit l secrets "$value" ;;
     -e | --env) environment "$value" ;;
     --label)

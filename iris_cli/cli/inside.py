@@ -1,0 +1,163 @@
+"""The commands inside a task: the same words, put into its outbox, for whoever polls the cluster next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from iris_cli.core.dataclass import replace
+from iris_cli.core.ids import AttemptId, JobId, parse_job_id, parse_task_id
+from iris_cli.core.job import JobRequest, JobState
+from iris_cli.core.requests import Cancel, RegisterEndpoint, RemoveEndpoint, Status, Submit
+from iris_cli.errors import ExitCode, UsageError
+from iris_cli.render import inside as render
+
+if TYPE_CHECKING:
+    from iris_cli.cli.context import Context
+    from iris_cli.client.records import LogLine, TaskStatus
+    from iris_cli.ops.log_reading import LogLine as Line
+    from iris_cli.ops.logs import Query, TaskLog
+
+
+def launch(
+    iris: Context,
+    wanted: JobRequest,
+    *,
+    request_id: str | None,
+    inherit: bool,
+    wait: bool,
+    follow: bool,
+) -> int:
+    """Submit a child job of this task."""
+    if not inherit:
+        if wanted.constraints:
+            raise UsageError(
+                "--no-inherit-constraints is for a job that has no constraints of its own",
+                hint="leave one out: constraints are merged with the parent's, and win over them",
+            )
+        wanted = replace(wanted, constraints=())
+    said = iris.outbox.ask(Submit(job=wanted), request_id)
+    job = JobId(said["job"])
+    if not iris.output.as_json:
+        iris.output.line(job)
+        iris.output.flush()
+    elif not (wait or follow):
+        iris.output.document(said)
+    if follow:
+        logs(iris, job, _everything(), follow=True, folded=True)
+    return wait_for(iris, [job], None) if wait or follow else ExitCode.OK
+
+
+def _everything() -> Query:
+    from iris_cli.ops.logs import Query
+
+    return Query(tail=None)
+
+
+def status(iris: Context, job: str | None) -> int:
+    """How this task's job stands, or a child of it."""
+    said = iris.outbox.ask(Status(job=None if job is None else parse_job_id(job)))
+    render.show_status(iris.output, said)
+    return ExitCode.OK
+
+
+def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
+    """Wait until child jobs are over; the exit code tells how."""
+    from iris_cli.ops.wait import Waited
+
+    names = list(dict.fromkeys(map(parse_job_id, jobs)))
+    try:
+        found = dict(zip(names, iris.outbox.wait_all(names, timeout), strict=True))
+    except KeyboardInterrupt:
+        iris.output.message(f"stopped waiting; {' '.join(names)} goes on")
+        return ExitCode.INTERRUPTED
+    render.show_waited(iris.output, found)
+    states = {
+        job: JobState.RUNNING if said is None else JobState(said["job"]["state"])
+        for job, said in found.items()
+    }
+    return Waited(states).exit_code
+
+
+def cancel(iris: Context, jobs: Sequence[str], reason: str) -> int:
+    """End child jobs."""
+    names = list(dict.fromkeys(map(parse_job_id, jobs)))
+    said: dict[str, bool] = {}
+    for job in names:
+        said[job] = bool(iris.outbox.ask(Cancel(job=job, reason=reason))["cancelled"])
+    render.show_cancelled(iris.output, said)
+    return ExitCode.OK
+
+
+def logs(iris: Context, what: str, query: Query, *, follow: bool, folded: bool) -> int:
+    """What this task's job has written, or a child of it, or one of their tasks."""
+    from iris_cli.ops.follow import Step
+    from iris_cli.render.log_lines import LogPrinter, show
+
+    if not follow:
+        show(iris.output, list(_task_logs(iris, what, query)), folded=folded)
+        return ExitCode.OK
+    job, ranks = _named(what)
+    ranks = ranks or query.ranks
+    count = len(ranks) or len(iris.outbox.status(job).tasks)
+    printer = LogPrinter(iris.output, prefixed=count > 1, folded=False)
+
+    def sink(line: LogLine) -> None:
+        if line.stream in query.streams:
+            printer.step(Step(lines=[_line(line)]))
+
+    iris.outbox.wait(job, None, ranks, sink)
+    return ExitCode.OK
+
+
+def _task_logs(iris: Context, what: str, query: Query) -> Iterator[TaskLog]:
+    from iris_cli.client.outbox import chosen
+    from iris_cli.client.port import LogQuery
+
+    job, ranks = _named(what)
+    asked = LogQuery(tail=query.tail, attempt=query.attempt, streams=query.streams)
+    for task in chosen(iris.outbox.status(job), ranks or query.ranks):
+        lines = iris.outbox.logs(task.id, asked) if task.attempt is not None else []
+        yield _task_log(task, [_line(each) for each in lines], query.attempt)
+
+
+def _task_log(task: TaskStatus, lines: Sequence[Line], attempt: int | None) -> TaskLog:
+    from iris_cli.ops.logs import TaskLog
+
+    return TaskLog(
+        task=parse_task_id(task.id),
+        state=task.state,
+        attempt=task.attempt if attempt is None else attempt,
+        worker=task.worker,
+        lines=tuple(lines),
+        note="" if lines else task.why if task.attempt is None else "has written nothing",
+    )
+
+
+def _named(what: str) -> tuple[JobId, tuple[int, ...]]:
+    """The job, and the index of its task if one is named."""
+    if "/task-" not in what:
+        return parse_job_id(what), ()
+    task = parse_task_id(what)
+    return task.job, (task.index,)
+
+
+def _line(line: LogLine) -> Line:
+    from iris_cli.ops.log_reading import LogLine as Line
+
+    return Line(AttemptId(parse_task_id(line.task), line.attempt), line.stream, line.text)
+
+
+def register_endpoint(
+    iris: Context, name: str, port: int | None, metadata: dict[str, str], *, remove: bool
+) -> int:
+    """Make a port of this task known, or take that back."""
+    if remove:
+        said = iris.outbox.ask(RemoveEndpoint(name=name))
+    elif port is None:
+        raise UsageError("the endpoint has no port", hint="iris register-endpoint NAME PORT")
+    else:
+        said = iris.outbox.ask(RegisterEndpoint(name=name, port=port, metadata=metadata))
+    if iris.output.as_json:
+        iris.output.document(said)
+    return ExitCode.OK

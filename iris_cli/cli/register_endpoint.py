@@ -1,0 +1,39 @@
+"""`iris register-endpoint`: where a task listens."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli import job_options
+from iris_cli.cli.context import Context
+from iris_cli.errors import UsageError
+
+
+def register(app: typer.Typer) -> None:
+    app.command("register-endpoint", epilog="Example:  iris register-endpoint tensorboard 6006")(
+        register_endpoint
+    )
+
+
+def register_endpoint(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Its name.", show_default=False)],
+    port: Annotated[int | None, typer.Argument(help="The port on this host.", show_default=False)] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE, for whoever asks.", show_default=False)
+    ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Take it back.")] = False,
+) -> int:
+    """Make a port of this task known under a name, until its attempt ends. Only inside a task."""
+    from iris_cli.cli import inside
+
+    iris: Context = context.obj
+    if not iris.is_inside:
+        raise UsageError(
+            "only a task can register an endpoint, and this is none",
+            hint="run it in the command of a job; `iris status JOB` lists what its tasks have registered",
+        )
+    pairs = job_options.pairs("--metadata", metadata) or {}
+    return inside.register_endpoint(iris, name, port, pairs, remove=remove)

@@ -1,0 +1,172 @@
+"""`iris` inside a task: the same words become requests, and their answers the same exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from iris_cli.cli import app
+from iris_cli.core.requests import Refusal, Request, Submit
+from iris_cli.errors import ExitCode
+from tests.client.operator_thread import OperatorThread
+from tests.support.small_iris import Ran, Task, operator
+
+Iris = Callable[..., Ran]
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Task:
+    return Task(tmp_path, "dash")
+
+
+@pytest.fixture
+def iris(task: Task, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iris:
+    """Runs the whole `iris` in this process, which is made to look like a task."""
+    monkeypatch.setenv("IRIS_TASK_DIR", str(task.directory))
+    monkeypatch.setenv("IRIS_JOB_ID", "train")
+    monkeypatch.setenv("HERE", "here it is")
+    for name in ("IRIS_STATE_DIR", "IRIS_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(task.directory)
+
+    def run(*words: str) -> Ran:
+        code = app.run(words)
+        return Ran(code, *capsys.readouterr())
+
+    return run
+
+
+LINES = (
+    "launch -- true",
+    "launch --no-inherit-constraints -- true",
+    "launch --name eval --tpu v5litepod-16 --cpu 0.5 --memory 1GiB --replicas 8 --slices=2 -- python a.py --json",
+    "launch -c region=us-west4 -c tpu-worker-id>=1 --constraint=!spot --prefer pool --tolerate spot -- true",
+    "launch --group-by rack -e A=b -e B=c --env A=d --env HERE --secret HF --setup make -- true",
+    "launch --env-preset jax --priority high --max-retries-failure 1 --max-retries-preemption 2 -- true",
+    "launch --max-task-failures 3 --scheduling-timeout 1m --timeout 2h --setup-timeout 1s --grace 5 -- true",
+    "launch --lease 1d --replace-lost always --label team=vision --after train/prep --force -- true",
+    "launch --ports http,metrics --signal USR1@120 --array 0-9%4 -- true",
+    "status",
+    "status train/eval",
+    "status train/eval --json",
+    "wait train/eval train/other",
+    "cancel train/eval --reason over",
+    "register-endpoint http 80 --metadata path=/x",
+    "register-endpoint http --remove",
+)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_both_programs_ask_for_the_same_and_tell_the_same(line: str, iris: Iris, task: Task) -> None:
+    words = line.split()
+    with OperatorThread(task.directory, operator()) as whole:
+        ours = iris(*words)
+    with OperatorThread(task.directory, operator()) as small:
+        theirs = task.iris(*words, env={"HERE": "here it is"})
+    assert small.asked == whole.asked
+    assert (ours.code, ours.out.split(), ours.err) == (theirs.code, theirs.out.split(), theirs.err) or (
+        json.loads(ours.out) == json.loads(theirs.out)
+    )
+    assert ours.code == 0
+    assert list((task.directory / "outbox").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "out"),
+    [
+        ("launch --wait --name eval -- true", 1, "train/eval\ntrain/eval: FAILED: ä FAILED\n"),
+        ("wait a/x a/late", 9, "a/x: SUCCEEDED: ä SUCCEEDED\na/late: UNSCHEDULABLE: ä UNSCHEDULABLE\n"),
+        ("wait a/x a/slow --timeout 100ms", 1, "a/x: SUCCEEDED: ä SUCCEEDED\n"),
+        ("cancel a/b", 0, "cancelled a/b\n"),
+        ("logs train/x/task-0 --tail 1", 0, "out 19999\nerr 19999\n"),
+        ("logs train/x --tail 1 --stream out", 0, "[0] out 19999\n"),
+        (
+            "--quiet logs train/x/task-0 --tail all --stream err",
+            0,
+            "".join(f"err {n}\n" for n in range(20_000)),
+        ),
+    ],
+)
+def test_answers_become_words_and_exit_codes(line: str, code: int, out: str, iris: Iris, task: Task) -> None:
+    with OperatorThread(task.directory, operator(eval="FAILED", slow="RUNNING", late="UNSCHEDULABLE")):
+        found = iris(*line.split())
+    assert (found.code, found.out) == (code, out)
+
+
+def test_waiting_tells_as_json_what_it_tells_as_text(iris: Iris, task: Task) -> None:
+    with OperatorThread(task.directory, operator()):
+        found = json.loads(iris("wait", "a/x", "--json").out)
+        launched = json.loads(iris("launch", "--name", "x", "--json", "--", "true").out)
+    assert found == {
+        "schema_version": 1,
+        "jobs": [{"job": "a/x", "state": "SUCCEEDED", "reason": "ä SUCCEEDED"}],
+        "timed_out": False,
+    }
+    assert launched == {"schema_version": 1, "job": "train/x", "created": True}
+
+
+def test_following_prints_each_line_until_the_end(iris: Iris, task: Task) -> None:
+    with OperatorThread(task.directory, operator()):
+        found = iris("logs", "train/x/task-0", "--follow", "--stream", "out")
+    assert found.out == "".join(f"out {number}\n" for number in range(20_000))
+
+
+def test_a_job_file_is_read_here(iris: Iris, task: Task) -> None:
+    Path("job.yaml").write_text("command: [python, x.py]\nname: from-file\ncpu: 2\n")
+    with OperatorThread(task.directory, operator()) as thread:
+        assert iris("launch", "job.yaml", "--cpu", "3").out == "train/from-file\n"
+    (found,) = thread.asked
+    assert isinstance(found, Submit)
+    assert (found.job.command, found.job.cpu) == (("python", "x.py"), 3)
+
+
+def test_a_refusal_has_its_exit_code_and_its_hint(iris: Iris, task: Task) -> None:
+    refusal = Refusal(kind="not_found", message="no job", hint="look", exit_code=ExitCode.NOT_FOUND)
+
+    def refuse(_: Request) -> Refusal:
+        return refusal
+
+    with OperatorThread(task.directory, refuse):
+        assert iris("cancel", "a/b") == (4, "", "error: no job\nhint: look\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "schedule --once",
+        "watch --once",
+        "why train",
+        "history",
+        "workers",
+        "worker show w",
+        "doctor",
+        "gc",
+        "log verify",
+        "launch --dry-run -- true",
+        "cancel train/x --prefix",
+        "launch --no-inherit-constraints -c a=b -- true",
+        "register-endpoint http",
+        "register-endpoint http 80 --metadata x",
+    ],
+)
+def test_what_makes_no_sense_inside_a_task_says_so(line: str, iris: Iris, task: Task) -> None:
+    found = iris(*line.split())
+    assert found.code in (1, 2), found
+    assert found.out == "" or "inside a task" in found.out or "task has none" in found.out, found
+    assert list((task.directory / "outbox").iterdir()) == []
+
+
+def test_a_state_directory_that_is_named_is_meant(
+    iris: Iris, task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("cluster.yaml").write_text("cluster: {name: lab}\nworkers: [{id: w, host: localhost}]\n")
+    assert "outbox" not in iris("--state-dir", "state", "status").out
+    assert iris("--config", "cluster.yaml", "status").code == 0
+    monkeypatch.setenv("IRIS_STATE_DIR", "state")
+    assert iris("status").code == 0
+    assert iris("register-endpoint", "http", "80").code == 2
+    assert iris("launch", "--request-id", "x", "--", "true").code == 2
+    assert list((task.directory / "outbox").iterdir()) == []

@@ -1,0 +1,60 @@
+"""Every field that a job can have can be said to the client, and goes out of a task as what it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iris_cli.client.fields import JobFields, job_request
+from iris_cli.config.request_reading import FIELDS, read_request
+from iris_cli.config.request_text import write_request
+from iris_cli.core.dataclass import fields
+from iris_cli.core.job import JobRequest
+from iris_cli.core.requests import Submit
+
+MADE_BY_US = frozenset({"workspace", "lines"})
+"""What becomes of `workdir` and `each_line` on the way."""
+
+SAID: dict[str, Any] = {
+    "name": "eval",
+    "tpu": "v5litepod-16",
+    "cpu": 0.5,
+    "memory": "3GiB",
+    "replicas": 8,
+    "slices": 2,
+    "prefer": ["pool"],
+    "tolerate": ["spot"],
+    "group_by": "rack",
+    "env": {"A": "ä\n"},
+    "secrets": ["HF"],
+    "setup": "make",
+    "env_preset": "jax",
+    "priority": "high",
+    "max_retries_failure": 1,
+    "max_retries_preemption": 2,
+    "max_task_failures": 3,
+    "scheduling_timeout": "1m",
+    "timeout": "2h",
+    "setup_timeout": 1,
+    "grace": 0,
+    "lease": "1d",
+    "replace_lost": "always",
+    "labels": {"team": "vision"},
+    "after": ["train/prep"],
+    "ports": ["http"],
+    "signal": "USR1@120",
+    "array": "0-9%4",
+    "force": True,
+}
+
+
+def test_the_client_has_a_name_for_every_field() -> None:
+    known = {*JobFields.__annotations__} - {"prefer"} | {"command", "constraints"}
+    assert known == {field.name for field in fields(JobRequest)} - MADE_BY_US
+
+
+def test_what_is_said_inside_a_task_is_what_arrives() -> None:
+    assert SAID.keys() | {"gpu"} >= FIELDS & JobFields.__annotations__.keys()
+    request = job_request(["python", "x.py"], ["region=us-west4"], SAID)
+    assert read_request(write_request(Submit(job=request))) == Submit(job=request)
+    gpus = job_request("true", None, {"gpu": 2})
+    assert read_request(write_request(Submit(job=gpus))) == Submit(job=gpus)
