@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.dataclass import fields
+from iris_cli.core.dataclass import fields, replace
 from iris_cli.core.job import JobRequest
 from iris_cli.core.requests import FORMAT, MOST_BYTES, OPS, Answer, Refusal, Request, Submit
 from iris_cli.errors import ExitCode, IrisError, UsageError
@@ -29,6 +29,14 @@ def write_request(request: Request) -> bytes:
             f"the request takes {len(raw)} bytes, more than {MOST_BYTES}", hint="put the data into a file"
         )
     return raw
+
+
+def digest_of(job: JobRequest) -> str:
+    """Tells whether two requests ask for the same job, but for its name. It stays what it is when fields are added."""
+    from hashlib import sha256
+
+    said = json.dumps(_job(replace(job, name=None)), sort_keys=True, separators=(",", ":"))
+    return sha256(said.encode("ascii")).hexdigest()[:32]
 
 
 def _job(request: JobRequest) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from iris_cli.ops.plausible import Seen
 from iris_cli.ops.session import Session
 
 if TYPE_CHECKING:
+    from iris_cli.ops.mail import LogReading
     from iris_cli.remote.fan_out import FanOut
 
 
@@ -22,7 +23,7 @@ class Call:
     """One call of the worker protocol, and what was known of the worker when it was made.
 
     `question` is what it is to answer, if it is asked in a poll; `starts` are the attempts that it may start,
-    `goes` those among the prepared ones that it tells to start.
+    `goes` those among the prepared ones that it tells to start, `reads` the pieces of logs that it fetches for tasks.
     """
 
     known: Known
@@ -30,6 +31,7 @@ class Call:
     question: Question | None = None
     starts: tuple[AttemptId, ...] = ()
     goes: tuple[Token, ...] = ()
+    reads: tuple[LogReading, ...] = ()
 
     @property
     def worker(self) -> WorkerId:

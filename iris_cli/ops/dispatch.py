@@ -24,10 +24,12 @@ from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.ops import observe
 from iris_cli.ops.calls import Call, Calls
 from iris_cli.ops.launch_request import launch_request
+from iris_cli.ops.mail import Mail
 from iris_cli.ops.observe import Answer, Question
 from iris_cli.ops.plausible import Seen
 from iris_cli.ops.readiness import Readiness
 from iris_cli.ops.reap import reap_call
+from iris_cli.ops.requests import Outcomes
 from iris_cli.ops.secret_values import MissingSecretError
 from iris_cli.ops.session import Session
 
@@ -61,6 +63,7 @@ class Dispatcher:
         self._to_start: dict[WorkerId, None] = {}
         self._to_reap: dict[WorkerId, None] = {}
         self._readiness = Readiness()
+        self._mail = Mail()
         self._mine: set[Token] = set()  # assigned by this invocation, and nothing was sent yet
         self._strays: dict[WorkerId, dict[Token, float]] = {}  # over by the log, to be stopped; with graces
         self._begun: set[tuple[Token, AttemptState]] = set()
@@ -105,6 +108,7 @@ class Dispatcher:
 
     def _take_cluster(self) -> None:
         self.cluster, self._read_at = self.session.cluster, self.session.read_at
+        self._mail.look(self.cluster)
 
     def begin(self, *, ask: bool = True) -> int:
         """A new cycle, after a decision: what the log asks for may be sent once more. Returns how many are asked."""
@@ -112,6 +116,7 @@ class Dispatcher:
         del self.seen[: self._old]
         self._old = 0
         self._readiness.begin(self.cluster)
+        self._mail.begin()
         self._begun.clear()
         mine, self._mine = self._mine, set()
         for attempt_id, attempt in self.cluster.live_attempts():
@@ -159,8 +164,10 @@ class Dispatcher:
         """Send as much as there is room for: stops first, then questions, then starts, then what can wait."""
         self._readiness.look_again()
         self._begin(self._to_stop, lambda worker, _: self._stop(worker))
+        self._begin(self._mail.to_answer, partial(self._mail.answer_call, self.session, self.cluster))
         self._begin(self._to_ask, self._ask)
         self._begin(self._to_start, lambda worker, _: self._start(worker))
+        self._begin(self._mail.to_read, partial(self._mail.read_call, self.session, self.cluster))
         self._begin(self._to_reap, lambda worker, _: reap_call(self.session, self.cluster, worker))
 
     def _begin(self, waiting: dict[WorkerId, V], call_of: Callable[[Worker, V], Call | None]) -> None:
@@ -171,12 +178,13 @@ class Dispatcher:
                 return
             if self._calls.busy(worker_id) or worker_id in unweighed:
                 continue  # its turn comes after that answer
-            task = waiting.pop(worker_id)
+            task = waiting[worker_id]
             worker = self.cluster.workers.get(worker_id)
-            if worker is None:
-                continue
-            if workers.left_alone(worker, now, self.session.limits):
+            if worker is not None and workers.left_alone(worker, now, self.session.limits):
                 self._give_up(worker_id, f"the worker is {worker.condition}: {worker.reason}")
+                worker = None
+            waiting.pop(worker_id, None)
+            if worker is None:
                 continue
             call = call_of(worker, task)
             if call is not None:
@@ -197,7 +205,8 @@ class Dispatcher:
         if worker.condition is WorkerCondition.UNTRUSTED and not (question.probe or question.stops):
             return None  # its word would count for nothing
         known = observe.known_of(self.cluster, worker.id, also=dict(question.stops))
-        act = observe.asking(self.session, self.cluster, self._read_at, question, known)
+        held = self._mail.held(known.attempts)
+        act = observe.asking(self.session, self.cluster, self._read_at, question, known, held)
         return Call(known=known, act=act, question=question)
 
     def _start(self, worker: Worker) -> Call | None:
@@ -278,6 +287,7 @@ class Dispatcher:
 
     def _give_up(self, worker: WorkerId, why: str) -> None:
         """A worker won't be asked for a while: what was assigned to it and not sent will not be."""
+        self._mail.refuse_readings(self.cluster, worker, why)
         for attempt_id, attempt in self.cluster.live_on(worker):
             if attempt.token in self._mine:
                 self._mine.discard(attempt.token)
@@ -292,7 +302,8 @@ class Dispatcher:
 
     def _heard(self, call: Call, answer: Answer) -> None:
         seen, worker = answer.seen, call.worker
-        self._answers.append(answer)
+        self._answers.append(self._mail.taken(answer))
+        self._mail.was_read(self.cluster, call.reads, seen)
         self._to_stop[worker] = self._to_start[worker] = None
         if call.question is not None:
             self.seen.append(seen)
@@ -312,17 +323,20 @@ class Dispatcher:
     def _weigh(self) -> None:
         """Record what is known. The state may have moved since: everything is decided again."""
 
-        def rule(draft: Draft) -> observe.States:
+        def rule(draft: Draft) -> tuple[observe.States, Outcomes]:
             given_up = self._record_not_sent(draft)
-            states = observe.weigh(self.session, draft, self._answers, self.unheard)
+            states, outcomes = observe.weigh(self.session, draft, self._answers, self.unheard)
             for seen in (answer.seen for answer in self._answers):
                 if isinstance(seen, WorkerReport):
                     held_up = self._readiness.give_up(draft, seen, states, self.session.limits)
                     given_up.update(dict.fromkeys(held_up))
             observe.settle(self.session, draft, given_up, self.unheard)
-            return states
+            return states, outcomes
 
-        self._readiness.said |= self.decide(rule)
+        said, outcomes = self.decide(rule)
+        self._readiness.said |= said
+        self._mail.take_in(self.cluster, outcomes.values())
+        self._to_ask = {**self._mail.questions(self._answers), **self._to_ask}
         self._find_strays()
         told = dict.fromkeys(mine.task.job for each in self._answers for mine in each.known.attempts.values())
         self._answers.clear()

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.constraints import AttributeValue
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobRequest, Workspace
 from iris_cli.core.lifecycle.near_misses import near_misses
 from iris_cli.core.lifecycle.submit import over, submit
-from iris_cli.core.scale_group import slice_attributes
 from iris_cli.core.scheduling import Plan
 from iris_cli.errors import WorkspaceGoneError
 from iris_cli.ops import cycle
 from iris_cli.ops.each_line import text_of, with_lines
+from iris_cli.ops.offered import fleet
 from iris_cli.ops.session import Session
 
 if TYPE_CHECKING:
@@ -83,17 +81,3 @@ def _submit(session: Session, draft: Draft, request: JobRequest) -> tuple[JobId,
 def _warn(session: Session, slips: list[str]) -> None:
     for slip in slips:
         session.tell(f"warning: {slip}")
-
-
-def fleet(session: Session, cluster: Cluster) -> list[Mapping[str, AttributeValue]]:
-    """The attributes of every worker there is or could be.
-
-    As registered, or as declared where it was never probed; of scale groups as their slices will have them.
-    """
-    known = [worker.attributes for worker in cluster.workers.values() if worker.incarnation]
-    known += [
-        host.attributes
-        for worker_id, host in session.hosts.items()
-        if worker_id not in cluster.workers or not cluster.workers[worker_id].incarnation
-    ]
-    return [*known, *(slice_attributes(group) for group in session.config.scale_groups if group.max_slices)]

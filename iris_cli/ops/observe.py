@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 
 from iris_cli.core.cluster import Cluster
@@ -22,6 +22,7 @@ from iris_cli.core.lifecycle import (
     workers,
 )
 from iris_cli.core.observations import (
+    OVER,
     AttemptReport,
     ProbeReport,
     ReapReport,
@@ -31,8 +32,10 @@ from iris_cli.core.observations import (
     WorkerReport,
 )
 from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.ops import requests
 from iris_cli.ops.facts import facts_of
-from iris_cli.ops.plausible import Seen, believed
+from iris_cli.ops.plausible import LogPieces, Seen, believed
+from iris_cli.ops.requests import Asked, Key, Outcomes
 from iris_cli.ops.session import ReadAt, Session
 
 _ON_ITS_WAY = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING})
@@ -76,12 +79,17 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was seen of a worker, at what time, what had been known of it when it was asked, and when that was."""
+    """What was seen of a worker, at what time, what had been known of it when it was asked, and when that was.
+
+    `asked` is what its tasks ask for; the end of those in `deferred` waits for what else they ask for.
+    """
 
     seen: Seen
     at: float
     known: Known
     asked_at: float | None = None
+    asked: tuple[Asked, ...] = ()
+    deferred: frozenset[Token] = frozenset()
 
 
 def known_of(cluster: Cluster, worker: WorkerId, also: Iterable[Token] = ()) -> Known:
@@ -98,7 +106,8 @@ def known_of(cluster: Cluster, worker: WorkerId, also: Iterable[Token] = ()) -> 
 
 def heard(session: Session, known: Known, asked_at: float, seen: Seen) -> Answer:
     """What a worker has just answered, if it can be true."""
-    return Answer(believed(seen, known.worker, known.tokens), session.clock.now(), known, asked_at)
+    said = believed(seen, known.worker, known.tokens)
+    return Answer(said, session.clock.now(), known, asked_at, requests.read(said, known.attempts))
 
 
 def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
@@ -141,9 +150,17 @@ def _needs_probe(session: Session, worker: Worker, now: float) -> bool:
 
 
 def asking(
-    session: Session, cluster: Cluster, read_at: ReadAt, question: Question, known: Known
+    session: Session,
+    cluster: Cluster,
+    read_at: ReadAt,
+    question: Question,
+    known: Known,
+    held: Sequence[Key] = (),
 ) -> Callable[[], Seen]:
-    """The call that puts a question, or its first part, to a worker. The cluster was read at `read_at`."""
+    """The call that puts a question, or its first part, to a worker. The cluster was read at `read_at`.
+
+    The requests of tasks there that are `held` need not be told again.
+    """
     worker = cluster.workers[question.worker]
     target = session.target(worker)
     if question.probe:
@@ -153,7 +170,7 @@ def asking(
 
     def poll() -> Seen:
         renew = lease.may_renew(worker, session.age(read_at), session.limits)
-        return session.runner.poll(target, list(known.attempts), renew=renew)
+        return session.runner.poll(target, list(known.attempts), renew=renew, held=held)
 
     return poll
 
@@ -186,12 +203,13 @@ def probe(session: Session, worker: Worker, *, first_contact: bool = True) -> Pr
 
 def weigh(
     session: Session, draft: Draft, batch: Iterable[Answer], unheard: Container[WorkerId] = ()
-) -> States:
-    """Decide what a batch of answers means, on the draft. Returns what was said of each token.
+) -> tuple[States, Outcomes]:
+    """Decide what a batch of answers means, on the draft. Returns what was said of each token, and to each request.
 
     Each is weighed by itself: what one of them does to us, also by a fault of ours, is not felt by the others.
     """
     states: States = {}
+    outcomes: Outcomes = {}
     touched: dict[JobId, None] = {}
     for answer in batch:
         worker = answer.known.worker
@@ -200,7 +218,9 @@ def weigh(
         affected = {attempt_id.task.job: None for attempt_id, _ in draft.cluster.live_on(worker)}
         kept = len(draft.events)
         try:
-            states |= _weigh_one(session, draft, answer)
+            told, decided = _weigh_one(session, draft, answer)
+            states |= told
+            outcomes |= decided
         except Exception as error:
             draft.take_back(kept)
             session.fault(f"weighing the answer of {worker}", error)
@@ -211,7 +231,7 @@ def weigh(
         news = len(draft.events) > kept
         touched.update((job, None) for job in affected if news or draft.cluster.jobs[job].is_gang)
     settle(session, draft, touched, unheard)
-    return states
+    return states, outcomes
 
 
 def _identity(cluster: Cluster, worker_id: WorkerId) -> tuple[str, str] | None:
@@ -240,7 +260,8 @@ def weigh_silence(session: Session, draft: Draft, seen: Iterable[Seen]) -> None:
         worker: session.hosts[worker].replace_lost if worker in session.hosts else session.config.replace_lost
         for worker in draft.cluster.workers
     }
-    touched = presumption.weigh(draft, seen, policies, session.limits)
+    said = (each for each in seen if not isinstance(each, LogPieces))
+    touched = presumption.weigh(draft, said, policies, session.limits)
     touched += lease.settle(draft, session.limits)
     settle(session, draft, dict.fromkeys(touched))
 
@@ -251,41 +272,66 @@ def settle_waiting(session: Session, draft: Draft, unheard: Container[WorkerId] 
     settle(session, draft, waiting, unheard)
 
 
-def _weigh_one(session: Session, draft: Draft, answer: Answer) -> States:
+_NOTHING: tuple[States, Outcomes] = ({}, {})
+
+
+def _weigh_one(session: Session, draft: Draft, answer: Answer) -> tuple[States, Outcomes]:
     seen = answer.seen
     known = answer.known
     if isinstance(seen, Silence):
         workers.silent(draft, seen, session.limits)
         if known.reaped and seen.sent:
             reaping.told(draft, known.worker, tuple(known.reaped.values()))
-        return {}
+        return _NOTHING
+    if isinstance(seen, LogPieces):
+        return _NOTHING
     if answer.asked_at is not None:
         clocks.told(draft, seen.worker, seen.clock, answer.asked_at, answer.at)
     if isinstance(seen, ProbeReport):
         found = facts_of(session, draft.cluster, seen)
         identity.probed(draft, found, session.limits)
-        return {}
+        return _NOTHING
     if isinstance(seen, ReapReport):
         if (seen.boot_id, seen.incarnation) == known.identity:
             gone = {known.reaped[token] for token in seen.tokens}
             reaping.told(draft, known.worker, tuple(known.reaped.values()), gone)
-        return {}
+        return _NOTHING
     if draft.cluster.workers[seen.worker].condition is WorkerCondition.UNTRUSTED:
-        return {}  # only a probe tells enough to trust it again
+        return _NOTHING  # only a probe tells enough to trust it again
     if not identity.answered(draft, seen, session.limits):
-        return {}
+        return _NOTHING
+    return _weigh_report(session, draft, answer, seen)
+
+
+def _weigh_report(
+    session: Session, draft: Draft, answer: Answer, seen: WorkerReport
+) -> tuple[States, Outcomes]:
+    """What a worker says of its attempts, and what these ask for.
+
+    What they ask for comes after their being alive, for a child has a parent that runs; and before their end.
+    """
     ghosts.reported(draft, seen.worker, seen.attempts)
     by_token = {attempt.token: attempt_id for attempt_id, attempt in draft.cluster.live_on(seen.worker)}
     waited = max(0.0, draft.at - answer.at)
-    for report in seen.attempts:
-        attempt_id = by_token.get(report.token)
-        if attempt_id is None:
-            continue
-        if report.state is RemoteState.ABSENT and report.token not in answer.known.acknowledged:
-            continue  # it wasn't there *yet*: it may have been launched since
-        lived = max(0.0, draft.at - draft.cluster.attempt(attempt_id).assigned_at)
-        attempts.reported(draft, attempt_id, _aged(report, waited, lived), session.limits)
-    return {report.token: report.state for report in seen.attempts}
+
+    def weigh_attempts(over: bool) -> None:
+        for report in seen.attempts:
+            attempt_id = by_token.get(report.token)
+            if attempt_id is None or (report.state in OVER) is not over:
+                continue
+            if report.state is RemoteState.ABSENT and report.token not in answer.known.acknowledged:
+                continue  # it wasn't there *yet*: it may have been launched since
+            attempt = draft.cluster.attempt(attempt_id)
+            if over and report.token in answer.deferred and attempt.stop is None:
+                continue  # what it still asks for comes first
+            lived = max(0.0, draft.at - attempt.assigned_at)
+            attempts.reported(draft, attempt_id, _aged(report, waited, lived), session.limits)
+
+    weigh_attempts(over=False)
+    asked = (each for each in answer.asked if by_token.get(each.token) == each.attempt)
+    outcomes = requests.carry_out(session, draft, asked)
+    weigh_attempts(over=True)
+    return {report.token: report.state for report in seen.attempts}, outcomes
 
 
 def _aged(report: AttemptReport, waited: float, lived: float) -> AttemptReport:

@@ -6,9 +6,12 @@ The worker protocol has checked the form of what came back; here it is the conte
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.ids import Token, WorkerId, is_request_id
 from iris_cli.core.observations import (
     AttemptReport,
     ProbeReport,
@@ -18,14 +21,33 @@ from iris_cli.core.observations import (
     SilenceKind,
     WorkerReport,
 )
+from iris_cli.core.requests import MOST_BYTES
+
+if TYPE_CHECKING:
+    from iris_cli.remote.task_runner import LogChunk
 
 MOST_TEXT = 64 << 10  # characters of a log tail, or of all that a probe says in words
 MOST_UPTIME = 100 * 366 * 86400.0  # seconds; also a clock that is so far ahead is none
-MOST_CPUS, MOST_DEVICES, MOST_BYTES = 1 << 16, 1 << 10, 1 << 60
+MOST_CPUS, MOST_DEVICES, MOST_MEMORY = 1 << 16, 1 << 10, 1 << 60
 _LONGEST_ID = 64
 _SLACK = 5.0  # seconds between two looks of a worker at its own clock
 
-Seen = WorkerReport | ProbeReport | ReapReport | Silence
+MOST_REQUESTS = 16  # of one attempt in one answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPieces:
+    """Pieces of logs that were read on a worker. It says nothing of the worker but that it is there."""
+
+    worker: WorkerId
+    boot_id: str
+    incarnation: str
+    pieces: tuple[LogChunk, ...]
+    clock: float = 0.0
+    uptime: float = 0.0
+
+
+Seen = WorkerReport | ProbeReport | ReapReport | LogPieces | Silence
 
 
 def believed(seen: Seen, worker: WorkerId, asked: frozenset[Token]) -> Seen:
@@ -56,7 +78,7 @@ def doubts(seen: Seen, worker: WorkerId, asked: frozenset[Token]) -> Iterator[st
     elif isinstance(seen, ReapReport):
         if not asked.issuperset(seen.tokens):
             yield "it speaks of attempts that it was not asked about"
-    else:
+    elif isinstance(seen, WorkerReport):
         yield from _of_report(seen, asked)
 
 
@@ -68,6 +90,19 @@ def _of_report(seen: WorkerReport, asked: frozenset[Token]) -> Iterator[str]:
         yield "it speaks of attempts that it was not asked about"
     for report in seen.attempts:
         yield from _of_attempt(report, seen.uptime)
+    yield from _of_requests(seen, asked)
+
+
+def _of_requests(seen: WorkerReport, asked: frozenset[Token]) -> Iterator[str]:
+    counts = Counter(each.token for each in seen.requests)
+    if not asked.issuperset((*counts, *seen.asking)):
+        yield "attempts ask for something that it was not asked about"
+    elif max(counts.values(), default=0) > MOST_REQUESTS:
+        yield "an attempt asks for too much at once"
+    elif len({(each.token, each.id) for each in seen.requests}) != len(seen.requests):
+        yield "an attempt asks for two things under one name"
+    elif any(not is_request_id(each.id) or len(each.data or b"") > MOST_BYTES for each in seen.requests):
+        yield "a request is none"
 
 
 def _of_attempt(report: AttemptReport, uptime: float) -> Iterator[str]:
@@ -90,7 +125,7 @@ def _of_probe(seen: ProbeReport) -> Iterator[str]:
         0 <= seen.cpus <= MOST_CPUS and 0 <= seen.chips <= MOST_DEVICES and 0 <= seen.gpus <= MOST_DEVICES
     ):
         yield "no host has so many cores or devices"
-    if not all(0 <= size <= MOST_BYTES for size in (seen.memory, seen.disk_free)):
+    if not all(0 <= size <= MOST_MEMORY for size in (seen.memory, seen.disk_free)):
         yield "no host has so much memory or disk"
     words = [seen.gpu_variant, *seen.warnings, *(text for pair in seen.metadata for text in pair)]
     if not _is_text("\n".join(words)):

@@ -41,7 +41,9 @@ class Hosts:
         self.afterwards()
         return LogChunk(data=data[start : start + limit], offset=start, size=len(data), inode=1)
 
-    def poll(self, target: Target, tokens: Sequence[Token], *, renew: bool = True) -> WorkerReport | Silence:
+    def poll(
+        self, target: Target, tokens: Sequence[Token], *, renew: bool = True, held: Sequence[object] = ()
+    ) -> WorkerReport | Silence:
         return self.polls.get(target.worker) or silence(target.worker)
 
     def stop(self, target: Target, stops: Sequence[tuple[Token, float]]) -> WorkerReport | Silence:

@@ -68,7 +68,9 @@ class SimRunner:
         worker = target.worker
         return self._call(worker, "probe", lambda machine: machine.probe(worker), first_contact=first_contact)
 
-    def poll(self, target: Target, tokens: Sequence[Token], *, renew: bool = True) -> WorkerReport | Silence:
+    def poll(
+        self, target: Target, tokens: Sequence[Token], *, renew: bool = True, held: Sequence[object] = ()
+    ) -> WorkerReport | Silence:
         worker = target.worker
 
         def act(machine: Machine) -> WorkerReport:

@@ -11,8 +11,8 @@ answer of a call is made, but hasn't arrived.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -21,16 +21,16 @@ from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.connection import Connection
-from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
+from iris_cli.core.ids import JobId, RequestId, TaskId, Token, WorkerId
 from iris_cli.core.invariants import breaches
 from iris_cli.core.job import JobRequest, JobState
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import (
     AttemptReport,
     Holder,
+    OutboxFile,
     ProbeReport,
     ReapReport,
-    RemoteState,
     Silence,
     SilenceKind,
     UnwedgeReport,
@@ -42,97 +42,15 @@ from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops import cycle
 from iris_cli.ops.launch import launch
 from iris_cli.ops.session import Session
-from iris_cli.remote.task_runner import LaunchRequest, TaskRunner
+from iris_cli.remote.task_runner import LaunchRequest, LogChunk, TaskRunner
 from iris_cli.remote.transport import Target
+from tests.support.fake_hosts import OVER, Entry, Host, S
 
-S = RemoteState
+__all__ = ["SIZE", "Clock", "Entry", "FakeRunner", "Host", "S", "Site"]
+
 T = TypeVar("T")
 SIZE = 4096
 """Bytes that the files of any attempt take."""
-_OVER = (S.EXITED, S.CANCELLED, S.NOSTART, S.LOST, S.STOPPED)
-
-
-@dataclass
-class Entry:
-    """One attempt's directory, or its tombstone."""
-
-    state: RemoteState
-    name: str = ""  # of the task
-    exit_code: int | None = None
-    cause: str = ""
-    ended_at: float | None = None
-    half: bool = False  # the call that prepared it was cut off
-    told_at: float | None = None  # when it was first told to start, and could note that
-    starts: int = 0
-
-
-@dataclass
-class Host:
-    """One machine: what it holds, and what goes wrong there."""
-
-    name: str
-    now: Callable[[], float]
-    boot_id: str = "boot-1"
-    incarnation: str = ""
-    tokens: dict[Token, Entry] = field(default_factory=dict)
-    silence: SilenceKind | None = None
-    sent: bool = False  # whether what is not answered was sent nevertheless
-    refuses: str = ""  # the cause
-    unkillable: bool = False
-    never_starts: bool = False  # what is prepared stays so
-    notes: bool = True  # when it was told to start something
-    holders: list[Holder] = field(default_factory=list)  # processes that hold chips
-    network_disk: bool = False
-    cut: str = ""  # the next `prepare` ends after this step: made, prepared
-    meanwhile: dict[str, Callable[[], None]] = field(default_factory=dict)
-    calls: list[str] = field(default_factory=list)
-    renewals: int = 0  # polls that renewed leases
-    clock_ahead: float = 0.0
-    reaped: list[Token] = field(default_factory=list)
-    busy_files: set[Token] = field(default_factory=set)  # can't be removed yet
-
-    def of(self, task: str) -> Entry:
-        """The newest attempt here of a task, or of the first task of a job."""
-        names = (task, f"{task}/task-0")
-        return [entry for entry in self.tokens.values() if entry.name in names][-1]
-
-    def exits(self, task: str, code: int = 0) -> None:
-        entry = self.of(task)
-        entry.state, entry.exit_code, entry.ended_at = S.EXITED, code, self.now()
-
-    def reboot(self) -> None:
-        self.boot_id += "+"
-        for entry in self.tokens.values():
-            entry.state = entry.state if entry.state in _OVER else S.LOST
-
-    @property
-    def running(self) -> list[str]:
-        return [entry.name for entry in self.tokens.values() if entry.state is S.RUNNING]
-
-    def start(self, entry: Entry) -> None:
-        entry.state = S.RUNNING
-        entry.starts += 1
-
-    def report(self, tokens: Sequence[Token]) -> WorkerReport:
-        return WorkerReport(
-            worker=WorkerId(self.name),
-            boot_id=self.boot_id,
-            incarnation=self.incarnation,
-            clock=float(int(self.now() + self.clock_ahead)),
-            attempts=tuple(self._report(token) for token in tokens),
-        )
-
-    def _report(self, token: Token) -> AttemptReport:
-        entry = self.tokens.get(token, Entry(S.ABSENT))
-        told_at = entry.told_at if entry.state is S.PREPARED else None
-        return AttemptReport(
-            token=token,
-            state=entry.state,
-            exit_code=entry.exit_code,
-            cause=entry.cause,
-            started_ago=None if told_at is None else self.now() - told_at,
-            ended_ago=None if entry.ended_at is None else self.now() - entry.ended_at,
-        )
 
 
 @dataclass
@@ -156,10 +74,53 @@ class FakeRunner:
         )
         return self._answer(host, "probe", answer)
 
-    def poll(self, target: Target, tokens: Sequence[Token], *, renew: bool = True) -> WorkerReport | Silence:
+    def poll(
+        self, target: Target, tokens: Sequence[Token], *, renew: bool = True, held: Sequence[object] = ()
+    ) -> WorkerReport | Silence:
         host = self.hosts[target.worker]
         host.renewals += renew
-        return self._answer(host, "poll", host.report(tokens))
+        return self._answer(host, "poll", self._telling(host, tokens, held))
+
+    def answer(
+        self,
+        target: Target,
+        answers: Sequence[tuple[Token, RequestId, bytes]],
+        tokens: Sequence[Token],
+        *,
+        telling: bool = True,
+        held: Sequence[object] = (),
+    ) -> WorkerReport | Silence:
+        host = self.hosts[target.worker]
+        host.beforehand.pop("answer", lambda: None)()
+        for token, name, text in answers if host.silence is None else ():
+            host.tokens[token].inbox[name] = text
+            if not host.box_is_stuck:
+                host.tokens[token].outbox.pop(name, None)
+        report = self._telling(host, tokens, held) if telling else host.report(tokens)
+        return self._answer(host, "answer", report)
+
+    def _telling(self, host: Host, tokens: Sequence[Token], held: Sequence[object]) -> WorkerReport:
+        """Of each attempt the first 16 requests by name."""
+        asked: list[OutboxFile] = []
+        asking = []
+        for token in tokens:
+            outbox = host.tokens[token].outbox if token in host.tokens else {}
+            names = sorted(name for name in outbox if (token, name) not in held)
+            asking += [token] if names[16:] else []
+            for name in names[:16]:
+                text = outbox[name]
+                data = text if len(text) <= 65536 else None
+                asked.append(OutboxFile(token=token, id=RequestId(name), size=len(text), data=data))
+        return replace(host.report(tokens), requests=tuple(asked), asking=tuple(asking))
+
+    def logs(
+        self, target: Target, token: Token, *, stream: str, offset: int, limit: int
+    ) -> LogChunk | Silence:
+        host = self.hosts[target.worker]
+        data = host.tokens[token].output if token in host.tokens else b""
+        start = min(offset, len(data)) if offset >= 0 else max(0, len(data) + offset)
+        chunk = LogChunk(data=data[start : start + limit], offset=start, size=len(data), inode=1)
+        return self._answer(host, "logs", chunk)
 
     def prepare(
         self, target: Target, requests: Sequence[LaunchRequest], *, boot_id: str, incarnation: str, go: bool
@@ -194,7 +155,7 @@ class FakeRunner:
         if host.silence is None:
             for token, _ in stops:
                 entry = host.tokens.setdefault(token, Entry(S.STOPPED))
-                if entry.state not in _OVER:
+                if entry.state not in OVER:
                     entry.state = S.UNKILLABLE if host.unkillable else S.STOPPED
         return self._answer(host, "stop", host.report([token for token, _ in stops]))
 
@@ -221,7 +182,7 @@ class FakeRunner:
             for token, entry in host.tokens.items()
             if token not in keep
             and entry.state is not S.STOPPED
-            and not (token in known and entry.state in _OVER)
+            and not (token in known and entry.state in OVER)
         ]
         answer = UnwedgeReport(
             worker=target.worker,
@@ -237,7 +198,7 @@ class FakeRunner:
         gone = tuple(
             token
             for token in tokens
-            if token not in host.busy_files and host.report([token]).attempts[0].state in (*_OVER, S.ABSENT)
+            if token not in host.busy_files and host.report([token]).attempts[0].state in (*OVER, S.ABSENT)
         )
         if host.silence is None:
             host.reaped += gone

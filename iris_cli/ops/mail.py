@@ -1,0 +1,221 @@
+"""Answers on their way to tasks: what is to be said to whom, who waits for the end of a job, and which logs to read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import dataclass, replace
+from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core.observations import Silence, WorkerReport
+from iris_cli.core.requests import Answer, Logs, Refusal, Wait, refusal_of
+from iris_cli.core.worker import Worker
+from iris_cli.errors import IrisError, UnreachableError
+from iris_cli.ops.calls import Call
+from iris_cli.ops.observe import Question, known_of
+from iris_cli.ops.plausible import LogPieces
+from iris_cli.ops.requests import Asked, Key, Outcome
+
+if TYPE_CHECKING:
+    from iris_cli.ops.observe import Answer as Heard
+    from iris_cli.ops.session import Session
+    from iris_cli.remote.task_runner import LogChunk
+
+MOST_ROUNDS = 16
+"""How often in a cycle a worker is asked at once for more of what its tasks ask for. The rest has time."""
+MOST_WAITS = 64
+"""How many ends of jobs one attempt may wait for at a time."""
+MOST_READ = 8
+"""How many pieces of logs one call reads."""
+_MOST_BYTES = 256 << 10  # of answers in one call
+
+
+@dataclass(frozen=True, slots=True)
+class LogReading:
+    """A piece of a log that a task asks for: `token` is whose log, the rest is who asks."""
+
+    asked: Asked
+    token: Token
+    piece: Logs
+
+
+class Mail:
+    """What an invocation owes to tasks. All of it may be lost: what isn't answered is asked for again."""
+
+    def __init__(self) -> None:
+        self.to_answer: dict[WorkerId, dict[Key, bytes]] = {}
+        self.to_read: dict[WorkerId, dict[Key, LogReading]] = {}
+        self._waits: dict[Key, Asked] = {}
+        self._being_read: set[Key] = set()
+        self._rounds: Counter[WorkerId] = Counter()
+
+    def begin(self) -> None:
+        """A new cycle: everybody may ask for as much again."""
+        self._rounds.clear()
+
+    def taken(self, answer: Heard) -> Heard:
+        """An answer that has just come, with the attempts whose end has to wait for what else they ask for."""
+        seen = answer.seen
+        if not isinstance(seen, WorkerReport) or not (seen.requests or seen.asking):
+            return answer
+        self._rounds[seen.worker] += 1
+        return replace(answer, deferred=frozenset(seen.asking)) if self.has_time(seen.worker) else answer
+
+    def has_time(self, worker: WorkerId) -> bool:
+        """Whether that worker may be asked for more in this cycle."""
+        return self._rounds[worker] < MOST_ROUNDS
+
+    def held(self, tokens: Iterable[Token]) -> list[Key]:
+        """The requests of these attempts that are known and wait for something."""
+        wanted = set(tokens)
+        reading = [key for readings in self.to_read.values() for key in readings]
+        return [key for key in (*self._waits, *self._being_read, *reading) if key[0] in wanted]
+
+    def take_in(self, cluster: Cluster, outcomes: Iterable[Outcome]) -> None:
+        """What was decided is committed, and can be told."""
+        for outcome in outcomes:
+            self._tell(cluster, outcome.asked, partial(self._answer_of, cluster, outcome))
+
+    def look(self, cluster: Cluster) -> None:
+        """See whose wait is over, as the state is now."""
+        for key, asked in list(self._waits.items()):
+            assert isinstance(asked.request, Wait)
+            job = cluster.jobs.get(asked.request.job)
+            if job is None or job.end is not None or _worker_of(cluster, asked) is None:
+                del self._waits[key]
+                self._tell(cluster, asked, partial(_read_only, cluster, asked))
+
+    def _answer_of(self, cluster: Cluster, outcome: Outcome) -> Answer | None:
+        """The answer, or None for one that has to wait."""
+        asked, said = outcome.asked, outcome.said
+        if isinstance(said, Wait):
+            answer = _read_only(cluster, asked)
+            if cluster.jobs[said.job].end is not None:
+                return answer
+            if sum(token == asked.token for token, _ in self._waits) >= MOST_WAITS:
+                raise IrisError(f"{asked.attempt} waits for {MOST_WAITS} jobs already")
+            self._waits[asked.key] = asked
+            return None
+        if isinstance(said, Logs):
+            from iris_cli.ops.replies import place_of_log
+
+            place = place_of_log(cluster, asked.attempt, said)
+            readings = self.to_read.setdefault(place.worker, {})
+            readings[asked.key] = LogReading(asked, place.token, said)
+            return None
+        return said if isinstance(said, Refusal | dict) else _read_only(cluster, asked)
+
+    def _tell(self, cluster: Cluster, asked: Asked, answer_of: Callable[[], Answer | None]) -> None:
+        """Put an answer into the mail. Nobody hears those to an attempt that is over."""
+        worker = _worker_of(cluster, asked)
+        if worker is None:
+            return
+        try:
+            answer = answer_of()
+        except IrisError as error:
+            answer = refusal_of(error)
+        if answer is not None:
+            from iris_cli.config.request_text import write_answer
+
+            self.to_answer.setdefault(worker, {})[asked.key] = write_answer(answer)
+
+    def answer_call(
+        self, session: Session, cluster: Cluster, worker: Worker, waiting: Mapping[Key, bytes]
+    ) -> Call | None:
+        """A call that brings answers to a worker, and polls it; what is too much for one stays in the mail."""
+        known = known_of(cluster, worker.id)
+        chosen, room = [], _MOST_BYTES
+        for (token, request), text in waiting.items():
+            if room <= 0:
+                self.to_answer.setdefault(worker.id, {})[token, request] = text
+            elif token in known.attempts:
+                chosen.append((token, request, text))
+                room -= len(text)
+        if not chosen:
+            return None
+        act = partial(
+            session.runner.answer,
+            session.target(worker),
+            chosen,
+            list(known.attempts),
+            telling=self.has_time(worker.id),
+            held=self.held(known.attempts),
+        )
+        return Call(known=known, act=act)
+
+    def questions(self, answers: Iterable[Heard]) -> dict[WorkerId, Question]:
+        """Whom to ask because attempts there have ended and left requests, where no answer is under way to them."""
+        return {
+            each.known.worker: Question(each.known.worker, probe=False)
+            for each in answers
+            if each.deferred and each.known.worker not in self.to_answer
+        }
+
+    # Logs
+
+    def read_call(
+        self, session: Session, cluster: Cluster, worker: Worker, waiting: Mapping[Key, LogReading]
+    ) -> Call:
+        """A call that reads logs for tasks; what is too much for one stays in the mail."""
+        readings = tuple(waiting.values())
+        if readings[MOST_READ:]:
+            self.to_read[worker.id] = {each.asked.key: each for each in readings[MOST_READ:]}
+        self._being_read.update(each.asked.key for each in readings[:MOST_READ])
+        act = partial(_read_logs, session, worker, readings[:MOST_READ])
+        return Call(known=known_of(cluster, worker.id), act=act, reads=readings[:MOST_READ])
+
+    def was_read(self, cluster: Cluster, readings: Sequence[LogReading], seen: object) -> None:
+        """What a call brought, or that it brought nothing."""
+        pieces: Iterator[LogChunk | None] = iter(seen.pieces if isinstance(seen, LogPieces) else ())
+        why = f"{seen.step}: {seen.detail}" if isinstance(seen, Silence) else "no answer"
+        for reading in readings:
+            self._being_read.discard(reading.asked.key)
+            chunk = next(pieces, None)
+            self._tell(cluster, reading.asked, partial(_piece, reading, chunk, why))
+
+    def refuse_readings(self, cluster: Cluster, worker: WorkerId, why: str) -> None:
+        """Nobody can read there now."""
+        readings = tuple(self.to_read.pop(worker, {}).values())
+        for reading in readings:
+            self._tell(cluster, reading.asked, partial(_piece, reading, None, why))
+
+
+def _read_logs(session: Session, worker: Worker, readings: Sequence[LogReading]) -> LogPieces | Silence:
+    """Read pieces of logs on one worker, one after the other. No lock is held."""
+    target, pieces = session.target(worker), []
+    for each in readings:
+        piece = each.piece
+        chunk = session.runner.logs(
+            target, each.token, stream=piece.stream, offset=piece.offset, limit=piece.limit
+        )
+        if isinstance(chunk, Silence):
+            return chunk
+        pieces.append(chunk)
+    return LogPieces(
+        worker=worker.id, boot_id=worker.boot_id, incarnation=worker.incarnation, pieces=tuple(pieces)
+    )
+
+
+def _piece(reading: LogReading, chunk: LogChunk | None, why: str) -> Answer:
+    if chunk is None:
+        return refusal_of(UnreachableError(f"the worker of {reading.piece.task} can't be asked: {why}"))
+    from base64 import b64encode
+
+    return {"offset": chunk.offset, "size": chunk.size, "data": b64encode(chunk.data).decode("ascii")}
+
+
+def _read_only(cluster: Cluster, asked: Asked) -> Answer:
+    from iris_cli.ops.replies import reply
+
+    return reply(cluster, asked.attempt, asked.request)  # type: ignore[arg-type]  # all the others were decided
+
+
+def _worker_of(cluster: Cluster, asked: Asked) -> WorkerId | None:
+    """Where the attempt lives that asks; None if it doesn't any more."""
+    task = cluster.tasks.get(asked.attempt.task)
+    number = asked.attempt.number
+    attempt = task.attempts[number] if task is not None and number < len(task.attempts) else None
+    return attempt.worker if attempt is not None and attempt.live and attempt.token == asked.token else None

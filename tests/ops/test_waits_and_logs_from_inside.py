@@ -1,0 +1,121 @@
+"""Waits and logs that tasks ask for: answered when there is something to answer, and nobody is held up meanwhile."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.ids import JobId
+from iris_cli.core.job import JobRequest
+from iris_cli.core.observations import SilenceKind
+from iris_cli.ops import cycle
+from iris_cli.ops.launch import launch
+from iris_cli.ops.mail import MOST_WAITS
+from iris_cli.ops.wait import wait_for
+from iris_cli.ops.watch import watch
+from tests.ops.asking import EVAL, running
+from tests.support.fake_runner import Entry, Host, Site
+
+
+def test_a_wait_is_answered_when_the_job_is_over_and_holds_up_nothing(tmp_path: Path) -> None:
+    site, host, task = running(tmp_path)
+    task.ask("1", "submit", job=EVAL)
+    for number in range(20):
+        task.ask(f"2.{number:02}", "wait", job="train/eval")
+    task.ask("3", "status")
+    site.cycle()
+    assert sorted(task.inbox) == ["1", "3"], "those that wait make room for the others"
+    site.cycle()
+    assert sorted(task.inbox) == ["1", "3"]
+    host.exits("train/eval")
+    site.cycle()
+    assert len(task.inbox) == 22
+    assert task.told("2.07")["job"]["state"] == "SUCCEEDED"
+    assert task.outbox == {}
+
+
+def test_whoever_watches_knows_the_waits_and_hears_of_an_end_that_somebody_else_recorded(
+    tmp_path: Path,
+) -> None:
+    site, host, task = running(tmp_path)
+    task.ask("1", "submit", job=EVAL)
+    task.ask("2", "wait", job="train/eval")
+    steps = watch(site.session(), interval=1.0, schedule=True)
+    next(steps)
+    next(steps)
+    assert "2" not in task.inbox
+    host.exits("train/eval")
+    cycle.run(site.session())
+    task.inbox.pop("2", None)
+    task.ask("2", "wait", job="train/eval")
+    next(steps)
+    assert task.told("2")["job"]["state"] == "SUCCEEDED"
+
+
+def test_too_many_waits_are_refused(tmp_path: Path) -> None:
+    site, _, task = running(tmp_path)
+    for number in range(MOST_WAITS + 2):
+        task.ask(f"{number:03}", "wait", job="train")
+    site.cycle()
+    refused = [name for name in task.inbox if f"waits for {MOST_WAITS} jobs already" in task.told(name)]
+    assert len(refused) == 2
+
+
+@pytest.mark.parametrize("way", ["wait", "launch and wait", "watch"])
+def test_every_command_that_goes_on_does_it(tmp_path: Path, way: str) -> None:
+    site, _, task = running(tmp_path)
+    task.ask("1", "submit", job=EVAL)
+    session = site.session()
+    if way == "watch":
+        next(watch(session, interval=1.0, schedule=True))
+    else:
+        job = (
+            launch(session, JobRequest(name="other", command=("true",)))
+            if way == "launch and wait"
+            else JobId("train")
+        )
+        wait_for(session, [job], timeout=0.5)
+    assert task.told("1") == {"job": "train/eval", "created": True}
+
+
+def two_hosts(tmp_path: Path) -> tuple[Site, Entry, Host, Entry]:
+    """`train` on one host, its child on the other."""
+    site, host, task = running(tmp_path, "w0", "w1", cpu=3.0)
+    task.ask("0", "submit", job={**EVAL, "cpu": 3})
+    site.cycle()
+    site.cycle()
+    other = next(each for each in site.hosts.values() if each is not host)
+    return site, task, other, other.of("train/eval")
+
+
+def test_logs_are_read_on_the_worker_of_the_other_task(tmp_path: Path) -> None:
+    site, task, other, child = two_hosts(tmp_path)
+    child.output = bytes(range(256))
+    task.ask("1", "logs", task="train/eval/task-0", offset=250, limit=4)
+    task.ask("2", "logs", task="train/eval/task-0", offset=-2)
+    task.ask("3", "logs", task="train/task-0")
+    for number in range(12):
+        task.ask(f"4.{number:02}", "logs", task="train/eval/task-0", attempt=0)
+    site.cycle()
+    assert {**task.told("1"), "data": b64decode(task.told("1")["data"])} == {
+        "offset": 250,
+        "size": 256,
+        "data": b"\xfa\xfb\xfc\xfd",
+    }
+    assert b64decode(task.told("2")["data"]) == b"\xfe\xff"
+    assert task.told("3")["size"] == 0
+    assert len(task.inbox) == 16
+    assert other.calls.count("logs") == 14
+
+
+@pytest.mark.parametrize("meanwhile", ["silent", "left alone"])
+def test_logs_of_a_silent_worker_are_refused_in_words(tmp_path: Path, meanwhile: str) -> None:
+    site, task, other, _ = two_hosts(tmp_path)
+    other.silence = SilenceKind.UNREACHABLE
+    if meanwhile == "left alone":
+        site.cycle()
+    task.ask("1", "logs", task="train/eval/task-0")
+    site.cycle()
+    assert "the worker of train/eval/task-0 can't be asked" in task.told("1")

@@ -1,0 +1,117 @@
+"""Machines in memory: what `fake_runner` talks to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core.observations import AttemptReport, Holder, RemoteState, SilenceKind, WorkerReport
+
+S = RemoteState
+OVER = (S.EXITED, S.CANCELLED, S.NOSTART, S.LOST, S.STOPPED)
+
+
+@dataclass
+class Entry:
+    """One attempt's directory, or its tombstone."""
+
+    state: RemoteState
+    name: str = ""  # of the task
+    exit_code: int | None = None
+    cause: str = ""
+    ended_at: float | None = None
+    half: bool = False  # the call that prepared it was cut off
+    told_at: float | None = None  # when it was first told to start, and could note that
+    starts: int = 0
+    outbox: dict[str, bytes] = field(default_factory=dict)
+    inbox: dict[str, bytes] = field(default_factory=dict)
+    output: bytes = b""
+
+    def ask(self, request: str, op: str, **fields: Any) -> None:
+        """Its task asks for something."""
+        self.outbox[request] = json.dumps({"v": 1, "op": op, **fields}).encode()
+
+    def told(self, name: str) -> Any:
+        """What it was answered: the result, or the message of a refusal."""
+        answer = json.loads(self.inbox[name])
+        return answer["result"] if answer["ok"] else answer["error"]["message"]
+
+
+@dataclass
+class Host:
+    """One machine: what it holds, and what goes wrong there."""
+
+    name: str
+    now: Callable[[], float]
+    boot_id: str = "boot-1"
+    incarnation: str = ""
+    tokens: dict[Token, Entry] = field(default_factory=dict)
+    silence: SilenceKind | None = None
+    sent: bool = False  # whether what is not answered was sent nevertheless
+    refuses: str = ""  # the cause
+    unkillable: bool = False
+    never_starts: bool = False  # what is prepared stays so
+    notes: bool = True  # when it was told to start something
+    holders: list[Holder] = field(default_factory=list)  # processes that hold chips
+    network_disk: bool = False
+    cut: str = ""  # the next `prepare` ends after this step: made, prepared
+    meanwhile: dict[str, Callable[[], None]] = field(default_factory=dict)
+    beforehand: dict[str, Callable[[], None]] = field(default_factory=dict)  # before a call does anything
+    box_is_stuck: bool = False  # what is answered doesn't go from the outbox
+    calls: list[str] = field(default_factory=list)
+    renewals: int = 0  # polls that renewed leases
+    clock_ahead: float = 0.0
+    reaped: list[Token] = field(default_factory=list)
+    busy_files: set[Token] = field(default_factory=set)  # can't be removed yet
+
+    def of(self, task: str) -> Entry:
+        """The newest attempt here of a task, or of the first task of a job."""
+        names = (task, f"{task}/task-0")
+        return [entry for entry in self.tokens.values() if entry.name in names][-1]
+
+    def exits(self, task: str, code: int = 0) -> None:
+        entry = self.of(task)
+        entry.state, entry.exit_code, entry.ended_at = S.EXITED, code, self.now()
+
+    def reboot(self) -> None:
+        self.boot_id += "+"
+        for entry in self.tokens.values():
+            entry.state = entry.state if entry.state in OVER else S.LOST
+
+    @property
+    def running(self) -> list[str]:
+        return [entry.name for entry in self.tokens.values() if entry.state is S.RUNNING]
+
+    def start(self, entry: Entry) -> None:
+        entry.state = S.RUNNING
+        entry.starts += 1
+
+    def report(self, tokens: Sequence[Token]) -> WorkerReport:
+        return WorkerReport(
+            worker=WorkerId(self.name),
+            boot_id=self.boot_id,
+            incarnation=self.incarnation,
+            clock=float(int(self.now() + self.clock_ahead)),
+            attempts=tuple(self._report(token) for token in tokens),
+            asking=tuple(token for token in tokens if self._left(token)),
+        )
+
+    def _left(self, token: Token) -> bool:
+        """What has ended says in every answer that it left requests."""
+        entry = self.tokens.get(token)
+        return entry is not None and entry.state in OVER and bool(entry.outbox)
+
+    def _report(self, token: Token) -> AttemptReport:
+        entry = self.tokens.get(token, Entry(S.ABSENT))
+        told_at = entry.told_at if entry.state is S.PREPARED else None
+        return AttemptReport(
+            token=token,
+            state=entry.state,
+            exit_code=entry.exit_code,
+            cause=entry.cause,
+            started_ago=None if told_at is None else self.now() - told_at,
+            ended_ago=None if entry.ended_at is None else self.now() - entry.ended_at,
+        )
