@@ -1,9 +1,9 @@
 """A host on this machine for the demo: a real SSH server in a process of its own, with its own key and home.
 
 Run as `python -m iris_cli.remote.local_host`; reads its settings as one JSON object from the first line of
-stdin, prints its ports as another, and ends when stdin ends, so that it can't outlive whoever started it
-(unless told to `stay`). It lets in one key, and runs what it is told with the home and the metadata server of
-the host it plays. Loopback only.
+stdin, prints its port and its host key as another, and ends when stdin ends, so that it can't outlive whoever
+started it (unless told to `stay`). It lets in one key, and runs what it is told with the home and the metadata
+server of the host it plays. Loopback only.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from paramiko.common import (
     OPEN_SUCCEEDED,
 )
 
+from iris_cli.remote.local_keys import make_key
+
 _LOOPBACK = "127.0.0.1"
 _METADATA_ROOT = "/computeMetadata/v1/"
 
@@ -36,7 +38,8 @@ def main() -> None:
     settings = json.loads(sys.stdin.readline())
     host = _Host(settings)
     listener = socket.create_server((_LOOPBACK, 0), backlog=64)
-    sys.stdout.write(json.dumps({"port": listener.getsockname()[1], "pid": os.getpid()}) + "\n")
+    said = {"port": listener.getsockname()[1], "pid": os.getpid(), "key": host.key.get_base64()}
+    sys.stdout.write(json.dumps(said) + "\n")
     sys.stdout.flush()
     threading.Thread(target=_accept, args=(listener, host), daemon=True).start()
     if settings["stay"]:
@@ -49,13 +52,19 @@ class _Host:
     """What all connections to one host share."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
+        if not Path(settings["host_key"]).exists():
+            make_key(Path(settings["host_key"]))
         self.key = paramiko.Ed25519Key.from_private_key_file(settings["host_key"])
-        self.client_key = settings["client_key"]
+        self.client_key = settings.get("client_key") or _public_part(settings["client_key_file"])
         home = Path(settings["home"])
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         metadata = _serve_metadata(settings["metadata"])
         keep = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TMPDIR") if name in os.environ}
         self.environment = {**keep, "HOME": str(home), "SHELL": "/bin/sh", "GCE_METADATA_HOST": metadata}
+
+
+def _public_part(private_key: str) -> str:
+    return paramiko.PKey.from_path(private_key).get_base64()
 
 
 class _Door(paramiko.ServerInterface):

@@ -1,0 +1,1 @@
+"""Who makes slices: the port, and one module for each provider."""

@@ -1,0 +1,221 @@
+"""Slices of SSH hosts on this machine, for the demo and for tests: real processes, real keys, no root.
+
+A slice is a directory: `owner.json` says whose it is, `pids` has the process of each host before that begins to serve,
+`slice.json` is there once all of them do. So whatever is cut off in the middle is found, and can be ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from iris_cli.capacity.provider import ProviderError
+from iris_cli.core.cloud import CloudSlice, CloudState, Refusal
+from iris_cli.core.scale_group import ScaleGroup
+from iris_cli.core.slice import SliceHost
+from iris_cli.core.topology import lookup
+
+_MODULE = "iris_cli.remote.local_host"
+_MARKER = ".iris-local-slices"
+_MAKING = 60.0
+"""Seconds after which a slice that is not finished is taken for cut off."""
+
+
+class LocalProvider:
+    """The slices of one owner below `root`, in one zone."""
+
+    def __init__(self, root: Path, owner: str, zone: str) -> None:
+        self._root = root.absolute()
+        self._owner = owner
+        self._zone = zone
+
+    def list(self) -> tuple[CloudSlice, ...]:
+        """Those that are there. A slice one of whose hosts has ended is as good as preempted."""
+        if not self._root.is_dir():
+            return ()
+        return tuple(self._look(path) for path in sorted(self._root.iterdir()) if self._is_mine(path))
+
+    def create(self, name: str, group: ScaleGroup) -> None:
+        """Start its hosts; returns when they serve. `ssh.key` of the group is the key that they let in."""
+        known = lookup(group.template.type)
+        if known is None:
+            raise ProviderError(Refusal.INVALID, f"TPU type {group.template.type} is not known")
+        if not group.connection.key:
+            raise ProviderError(
+                Refusal.INVALID, "local slices need `ssh: {key: ...}`, the key that they let in"
+            )
+        path = self._root / name
+        try:
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self._root / _MARKER).touch(mode=0o600)
+            if not self._claim(path, group):
+                return
+        except OSError as error:
+            raise ProviderError(Refusal.DENIED, str(error)) from error
+        self._start(path, name, group, known.vms)
+
+    def delete(self, name: str) -> None:
+        """End its hosts and all that runs there, and remove it."""
+        path = self._root / name
+        if not self._is_mine(path):
+            return
+        for pid in _hosts_among(_pids(path)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        _end_inhabitants(path)
+        # Only what we made, below a directory that we marked as ours.
+        if (self._root / _MARKER).is_file() and (path / "owner.json").is_file():
+            shutil.rmtree(path, ignore_errors=True)
+
+    # One slice
+
+    def _claim(self, path: Path, group: ScaleGroup) -> bool:
+        """Make its directory, which says whose it is from its first moment on. False if it is there already."""
+        draft = Path(mkdtemp(prefix=f".{path.name}.", dir=self._root))
+        said = {"owner": self._owner, "zone": self._zone, "group": group.name, "made_at": time.time()}
+        _write(draft / "owner.json", said)
+        try:
+            draft.rename(path)
+        except OSError:
+            shutil.rmtree(draft)
+            if self._is_mine(path):
+                return False
+            raise ProviderError(Refusal.INVALID, f"there is a slice {path.name} of somebody else") from None
+        return True
+
+    def _is_mine(self, path: Path) -> bool:
+        said = None if path.name.startswith(".") else _read(path / "owner.json")
+        return said is not None and (said["owner"], said["zone"]) == (self._owner, self._zone)
+
+    def _look(self, path: Path) -> CloudSlice:
+        said, made = _read(path / "owner.json") or {}, _read(path / "slice.json")
+        state, detail = CloudState.READY, ""
+        hosts: tuple[SliceHost, ...] = ()
+        if made is None:
+            young = 0 <= time.time() - float(said.get("made_at", 0.0)) < _MAKING
+            state, detail = (CloudState.CREATING, "") if young else (CloudState.FAILED, "cut off half-made")
+        else:
+            hosts = tuple(
+                SliceHost(host="127.0.0.1", port=each["port"], key=each["key"]) for each in made["hosts"]
+            )
+            ended = len(hosts) - len(_hosts_among([each["pid"] for each in made["hosts"]]))
+            if ended:
+                state, detail = CloudState.STOPPED, f"{ended} of {len(hosts)} hosts have ended"
+        return CloudSlice(
+            name=path.name,
+            state=state,
+            group=str(said.get("group", "")),
+            hosts=hosts,
+            incarnation=f"{path.name} {said.get('made_at', '')}",
+            detail=detail,
+        )
+
+    def _start(self, path: Path, name: str, group: ScaleGroup, vms: int) -> None:
+        """BEFORE a host is told what to be, its pid is on the disk: one that is told nothing ends by itself."""
+        begun = [_begin() for _ in range(vms)]
+        _write(path / "pids", [process.pid for process in begun])
+        try:
+            for index, process in enumerate(begun):
+                _tell(process, _settings(path, name, group, index, vms))
+            hosts = [_answer(process) for process in begun]
+        except (OSError, ValueError) as error:
+            for process in begun:
+                process.kill()
+            raise ProviderError(Refusal.UNANSWERED, f"a local SSH server did not start: {error}") from error
+        _write(path / "slice.json", {"hosts": hosts})
+
+
+def _begin() -> subprocess.Popen[str]:
+    return subprocess.Popen(  # noqa: S603 - our own interpreter and module
+        [sys.executable, "-m", _MODULE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def _tell(process: subprocess.Popen[str], settings: dict[str, object]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(settings) + "\n")
+    process.stdin.close()
+
+
+def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    with process.stdout:
+        said: dict[str, Any] = json.loads(process.stdout.readline())
+    return {"pid": process.pid, "port": said["port"], "key": f"ssh-ed25519 {said['key']}"}
+
+
+def _settings(path: Path, name: str, group: ScaleGroup, index: int, vms: int) -> dict[str, object]:
+    host = path / "hosts" / f"{name}-{index}"
+    host.mkdir(mode=0o700, parents=True)
+    template = group.template
+    return {
+        "host_key": str(host / "host_key"),
+        "client_key_file": group.connection.key,
+        "home": str(host / "home"),
+        "stay": True,
+        "metadata": {  # what the metadata server of a TPU VM says, by path
+            "instance/attributes/accelerator-type": template.type,
+            "instance/attributes/agent-worker-number": str(index),
+            "instance/attributes/instance-id": name,
+            "instance/attributes/worker-network-endpoints": ",".join(["127.0.0.1"] * vms),
+            "instance/zone": f"projects/1/zones/{template.zone}",
+            "instance/scheduling/preemptible": str(template.preemptible).upper(),
+        },
+    }
+
+
+def _pids(path: Path) -> list[int]:
+    found = _read(path / "pids")
+    return [pid for pid in found if isinstance(pid, int)] if isinstance(found, list) else []
+
+
+def _hosts_among(pids: Sequence[int]) -> list[int]:
+    """Those that are still servers of ours: pids are used again."""
+    if not pids:
+        return []
+    shown = subprocess.run(  # noqa: S603 - fixed program, the pids are integers
+        ["ps", "-o", "pid=,stat=,command=", "-p", ",".join(map(str, pids))],  # noqa: S607 - ps is where PATH says
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    rows = [line.split() for line in shown.stdout.splitlines()]
+    return [int(row[0]) for row in rows if not row[1].startswith("Z") and _MODULE in row]
+
+
+def _end_inhabitants(path: Path) -> None:
+    """End what runs at home on these hosts, as a machine does that is deleted; where the system shows it (Linux)."""
+    homes = {f"HOME={host / 'home'}".encode() for host in (path / "hosts").glob("*")}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if homes & set((entry / "environ").read_bytes().split(b"\0")):
+                os.kill(int(entry.name), signal.SIGKILL)
+
+
+def _read(path: Path) -> Any:
+    """What stands in a file, None if nothing that makes sense does."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _write(path: Path, content: object) -> None:
+    draft = path.with_name(f".{path.name}.tmp")
+    draft.write_text(json.dumps(content), encoding="utf-8")
+    draft.replace(path)

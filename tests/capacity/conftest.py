@@ -1,0 +1,60 @@
+"""Providers to try, each in a place of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris_cli.capacity.local import LocalProvider
+from iris_cli.capacity.provider import SliceProvider
+from iris_cli.core.connection import Connection
+from iris_cli.core.scale_group import ScaleGroup
+from iris_cli.remote.local_keys import make_key
+from tests.support.memory_provider import Books, MemoryProvider
+from tests.support.scale import scale_group
+
+
+@dataclass
+class Place:
+    """Somewhere slices are made. `provider()` is what a process opens, `group` asks for slices of two VMs."""
+
+    provider: Callable[..., SliceProvider]
+    group: ScaleGroup
+
+
+@pytest.fixture(params=["memory", "local"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    with contextlib.ExitStack() as stack:
+        yield stack.enter_context(_PLACES[request.param](tmp_path))
+
+
+@contextlib.contextmanager
+def memory(_: Path) -> Iterator[Place]:
+    books = Books()
+    yield Place(lambda owner="us": MemoryProvider(books, owner), scale_group("west", "v4-16"))
+
+
+@contextlib.contextmanager
+def local(path: Path) -> Iterator[Place]:
+    make_key(path / "id_ed25519")
+    connection = Connection(host="", key=str(path / "id_ed25519"))
+    opened: list[LocalProvider] = []
+
+    def provider(owner: str = "us") -> LocalProvider:
+        opened.append(LocalProvider(path / "slices", owner, "us-west4-a"))
+        return opened[-1]
+
+    try:
+        yield Place(provider, scale_group("west", "v4-16", connection=connection))
+    finally:
+        for each in opened:
+            for there in each.list():
+                each.delete(there.name)
+
+
+_PLACES: dict[str, Any] = {"memory": memory, "local": local}
