@@ -1,4 +1,5 @@
-# The call `logs`, of each file: L <offset> <size> <inode>, then the bytes; behind the inode `gzip` where they are packed.
+# The call `logs`, of each file: L <offset> <size> <inode>, then the bytes. `gzip` behind the inode: they are
+# packed.
 
 # logs TOKEN STREAM OFFSET LIMIT: a negative offset counts from the end.
 logs() {
