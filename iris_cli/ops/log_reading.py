@@ -34,6 +34,10 @@ class LogLine:
     def rank(self) -> int:
         return self.attempt.task.index
 
+    def as_text(self) -> LogText:
+        """The same as a text of one line."""
+        return LogText(self.attempt, self.stream, f"{self.text}\n")
+
 
 @dataclass(frozen=True, slots=True)
 class LogText:
