@@ -307,7 +307,7 @@ class TaskRunner(OperatorCalls):
             "await_starts",
             "begin_frame",
             f"report {' '.join(tokens)}",
-            *([f"tell_lacking {' '.join(workspaces)}"] if workspaces else []),
+            *([f"tell_workspaces {' '.join(workspaces)}"] if workspaces else []),
             "else",
             "begin_frame",
             "fi",
