@@ -85,10 +85,15 @@ class Session:
         """The workers of the configuration."""
         return {host.worker: host for host in self.config.hosts}
 
+    @property
+    def cluster_id(self) -> str:
+        """Which names the directories on workers."""
+        assert self._header is not None, "workers are asked only after the log was read"
+        return self._header.cluster_id
+
     @cached_property
     def runner(self) -> TaskRunner:
-        assert self._header is not None, "workers are asked only after the log was read"
-        return self.make_runner(self._header.cluster_id)
+        return self.make_runner(self.cluster_id)
 
     @property
     def begun(self) -> bool:
