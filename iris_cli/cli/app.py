@@ -15,8 +15,8 @@ VALUED = frozenset({"--config", "--state-dir", "--lock-timeout"})
 
 # In the order of --help: each module `cli/NAME.py` has `register(app)`.
 COMMANDS = (
-    *("launch", "status", "schedule", "watch", "cancel", "logs", "wait", "why", "history", "workers"),
-    *("exec", "ssh", "register-endpoint"),
+    *("launch", "status", "schedule", "watch", "cancel", "logs", "pull", "wait", "why", "history"),
+    *("workers", "exec", "ssh", "register-endpoint"),
 )
 SETUP_COMMANDS = ("worker", "init", "config", "doctor", "log", "gc", "demo")
 
