@@ -15,10 +15,19 @@ VALUED = frozenset({"--config", "--state-dir", "--lock-timeout"})
 
 # In the order of --help: each module `cli/NAME.py` has `register(app)`.
 COMMANDS = (
-    *("launch", "status", "schedule", "watch", "cancel", "logs", "pull", "wait", "why", "history"),
-    *("workers", "exec", "ssh", "register-endpoint"),
+    "launch",
+    "status",
+    "schedule",
+    "watch",
+    "cancel",
+    "logs",
+    "wait",
+    "why",
+    "history",
+    "workers",
+    "register-endpoint",
 )
-SETUP_COMMANDS = ("worker", "init", "config", "doctor", "log", "gc", "demo")
+SETUP_COMMANDS = ("worker", "init", "config", "doctor", "log", "gc", "demo", "register-endpoint")
 
 
 def main() -> None:

@@ -123,7 +123,20 @@ class StateDirectory:
         return bool(cancel(self._session("cancel"), [job], reason=reason).cancelled)
 
     def endpoints(self, job: str | None) -> tuple[Endpoint, ...]:
-        raise NotImplementedError(job)
+        from iris_cli.ops.status import job_status
+
+        if job is None:
+            raise UsageError("outside of a task it takes a job to list endpoints of", hint="endpoints(JOB)")
+        return tuple(
+            Endpoint(
+                name=each.name,
+                task=str(each.task),
+                host=each.address,
+                port=each.port,
+                metadata=dict(each.metadata),
+            )
+            for each in job_status(self._session("endpoints"), job).endpoints
+        )
 
     def register_endpoint(self, name: str, port: int, metadata: Mapping[str, str]) -> None:  # noqa: ARG002 - the interface
         _only_inside()

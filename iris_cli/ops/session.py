@@ -85,15 +85,10 @@ class Session:
         """The workers of the configuration."""
         return {host.worker: host for host in self.config.hosts}
 
-    @property
-    def cluster_id(self) -> str:
-        """Which names the directories on workers."""
-        assert self._header is not None, "workers are asked only after the log was read"
-        return self._header.cluster_id
-
     @cached_property
     def runner(self) -> TaskRunner:
-        return self.make_runner(self.cluster_id)
+        assert self._header is not None, "workers are asked only after the log was read"
+        return self.make_runner(self._header.cluster_id)
 
     @property
     def begun(self) -> bool:

@@ -1,7 +1,7 @@
 # What calls about workspaces have in common.
 
-# tell_workspaces HASHES: W <hash> for each that isn't here.
-tell_workspaces() {
+# tell_lacking WORKSPACES: W <hash> for each that isn't here.
+tell_lacking() {
     for each; do [ -d "$root/w/$each" ] || line "W $each"; done
 }
 
