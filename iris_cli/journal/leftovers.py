@@ -1,41 +1,62 @@
-"""Files in the state directory that nobody reads any more: what was set aside, and pulled task logs."""
+"""Files in the state directory that nobody reads any more: set aside, packed for jobs that are over, or pulled."""
 
 from __future__ import annotations
 
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from iris_cli.core.dataclass import dataclass, replace
-from iris_cli.journal.layout import ARCHIVE, DAMAGED_PREFIX, OLD_SUFFIX, TASK_LOGS, TORN_PREFIX
+from iris_cli.journal.layout import (
+    ARCHIVE,
+    DAMAGED_PREFIX,
+    LINES,
+    OLD_SUFFIX,
+    PACKED_SUFFIX,
+    PART_SUFFIX,
+    TASK_LOGS,
+    TORN_PREFIX,
+    WORKSPACES,
+)
+
+_DRAFT = 86_400.0  # seconds after which nobody goes on writing a draft
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """One file, or the pulled logs of one job. `what` says what it was; `problem` why it could not be removed."""
+    """One file, or the pulled logs of one job. `what` says what it was; `problem` why it could not be removed.
+
+    `written` is when that was last done, in seconds since the epoch. `packed`: the hash of what jobs may need; it is
+    to be removed with the lock held, and if none does.
+    """
 
     path: Path
     what: str
     bytes: int
+    written: float
+    packed: str = ""
     removed: bool = False
     problem: str = ""
 
 
-def leftovers(directory: Path, before: float) -> tuple[Leftover, ...]:
-    """What is left in a state directory and was last written before that time, in the order of names."""
-    return tuple(
-        Leftover(path=path, what=what, bytes=size)
-        for path, what in _candidates(directory)
-        for size, written in [_size(path)]
-        if written <= before
-    )
+def leftovers(directory: Path, before: float, needed: Collection[str] = ()) -> tuple[Leftover, ...]:
+    """What is left in a state directory and was last written before that time, in the order of names.
+
+    `needed` are the hashes of what was packed for jobs that are open.
+    """
+    found = [*_set_aside(directory), *_packed(directory, before, needed)]
+    return tuple(each for each in found if each.written <= before)
 
 
 def remove_leftover(leftover: Leftover) -> Leftover:
-    """Remove it, but nothing that a link in it points to."""
+    """Remove it, but nothing that a link in it points to, and nothing that was written since it was found."""
+    if _size(leftover.path)[1] > leftover.written:
+        return replace(
+            leftover, problem="it was written meanwhile" if leftover.path.exists() else "it is gone"
+        )
     try:
         if leftover.path.is_dir() and not leftover.path.is_symlink():
             shutil.rmtree(leftover.path)
@@ -46,17 +67,34 @@ def remove_leftover(leftover: Leftover) -> Leftover:
     return replace(leftover, removed=True)
 
 
-def _candidates(directory: Path) -> Iterator[tuple[Path, str]]:
+def _set_aside(directory: Path) -> Iterator[Leftover]:
     for path in _entries(directory):
         if path.name.startswith(TORN_PREFIX):
-            yield path, "the unfinished end of a log"
+            yield _leftover(path, "the unfinished end of a log")
         elif path.name.startswith(DAMAGED_PREFIX):
-            yield path, "a log as it was before it was salvaged"
+            yield _leftover(path, "a log as it was before it was salvaged")
     for path in _entries(directory / ARCHIVE):
         if OLD_SUFFIX in path.name:
-            yield path, "a segment that is no longer part of the archive"
+            yield _leftover(path, "a segment that is no longer part of the archive")
     for path in _entries(directory / TASK_LOGS, files=False):
-        yield path, "pulled task logs"
+        yield _leftover(path, "pulled task logs")
+
+
+def _packed(directory: Path, before: float, needed: Collection[str]) -> Iterator[Leftover]:
+    for kind, what in ((WORKSPACES, "a packed workspace"), (LINES, "the lines of an array")):
+        for path in _entries(directory / kind):
+            name = path.name.removesuffix(PACKED_SUFFIX)
+            if path.name.endswith(PART_SUFFIX):
+                draft = _leftover(path, f"the beginning of {what}")
+                if draft.written <= before - _DRAFT:
+                    yield draft
+            elif name != path.name and name not in needed:
+                yield _leftover(path, f"{what} that no open job needs", packed=name)
+
+
+def _leftover(path: Path, what: str, packed: str = "") -> Leftover:
+    size, written = _size(path)
+    return Leftover(path=path, what=what, bytes=size, written=written, packed=packed)
 
 
 def _entries(directory: Path, *, files: bool = True) -> list[Path]:

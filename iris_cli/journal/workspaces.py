@@ -27,10 +27,8 @@ from iris_cli.journal.durable import (
     sync_directory,
     write_all,
 )
+from iris_cli.journal.layout import PACKED_SUFFIX, PART_SUFFIX
 
-PART_SUFFIX = ".part"  # of a file that is still being written, or whose writer was killed
-
-_SUFFIX = ".tar.gz"
 _HASH = re.compile("[0-9a-f]{64}")
 _GZIP = (
     31  # zlib: the largest window, with the header and trailer of gzip, which then have no name and no time
@@ -93,7 +91,7 @@ class Workspaces:
             found = sorted(os.listdir(self.path))
         except OSError:
             return ()
-        names = [name.removesuffix(_SUFFIX) for name in found if name.endswith(_SUFFIX)]
+        names = [name.removesuffix(PACKED_SUFFIX) for name in found if name.endswith(PACKED_SUFFIX)]
         return tuple(name for name in names if _HASH.fullmatch(name))
 
     def remove(self, workspace: str) -> None:
@@ -104,7 +102,7 @@ class Workspaces:
     def _file(self, workspace: str) -> Path:
         if _HASH.fullmatch(workspace) is None:
             raise ValueError(f"{workspace[:80]!r} is not the hash of a workspace")
-        return self.path / f"{workspace}{_SUFFIX}"
+        return self.path / f"{workspace}{PACKED_SUFFIX}"
 
     @contextmanager
     def _draft(self) -> Iterator[tuple[int, Path]]:

@@ -89,7 +89,7 @@ def find(session: Session, older_than: float = 0.0) -> Garbage:
     order = {worker.id: place for place, (worker, _) in enumerate(workers)}
     return Garbage(
         workers=tuple(sorted(found, key=lambda each: order[each.worker])),
-        files=leftovers(session.state.path, now - older_than),
+        files=leftovers(session.state.path, now - older_than, _needed(cluster)),
         messages=tuple(session.messages),
     )
 
@@ -133,8 +133,25 @@ def remove(session: Session, found: Garbage) -> Garbage:
                 worker, attempts = answer.known.worker, tuple(answer.known.reaped.values())
                 asked[worker].update(attempts)
                 rows[worker] = _told(session.cluster, rows[worker], answer, attempts)
-    files = tuple(remove_leftover(each) for each in found.files)
-    return replace(found, workers=tuple(rows.values()), files=files)
+    return replace(found, workers=tuple(rows.values()), files=_remove_files(session, found.files))
+
+
+def _needed(cluster: Cluster) -> frozenset[str]:
+    """The hashes of what was packed for jobs that are open."""
+    packed = [each for job in cluster.open_jobs() for each in (job.workspace, job.each_line)]
+    return frozenset(each.hash for each in packed if each is not None)
+
+
+def _remove_files(session: Session, files: Sequence[Leftover]) -> tuple[Leftover, ...]:
+    """What a job may be submitted with at any moment is looked at once more, with the lock held."""
+    if not any(each.packed for each in files):
+        return tuple(map(remove_leftover, files))
+    with session.transaction() as draft:
+        needed = _needed(draft.cluster)
+        return tuple(
+            replace(each, problem="a job needs it now") if each.packed in needed else remove_leftover(each)
+            for each in files
+        )
 
 
 def _next_calls(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from iris_cli.core.observations import SilenceKind
+from iris_cli.errors import WorkspaceGoneError
 from iris_cli.journal.leftovers import leftovers
+from iris_cli.journal.workspaces import Workspaces
 from iris_cli.ops import gc
 from iris_cli.ops.cancel import cancel
+from iris_cli.ops.workspace.pack import list_directory, tar_chunks
 from tests.support.fake_runner import SIZE, Host, Site
 
 
@@ -184,3 +188,107 @@ def test_what_somebody_else_removes_meanwhile_is_no_longer_found(
     names = {str(tmp_path): ["torn-1", "torn-gone"], str(tmp_path / "logs"): ["there", "gone"]}
     monkeypatch.setattr(os, "listdir", lambda path: names.get(str(path)) or listed(path))
     assert [each.path.name for each in leftovers(tmp_path, 1e12)] == ["torn-1", "there"]
+
+
+# Packed workspaces
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/run.py").write_text("print()")
+    return tmp_path / "work"
+
+
+def packed(site: Site) -> tuple[str, ...]:
+    return site.session().state.workspaces.names()
+
+
+def removed(site: Site, older_than: float = 0.0) -> list[str]:
+    session = site.session()
+    done = gc.remove(session, gc.find(session, older_than))
+    return [each.packed for each in done.files if each.removed]
+
+
+def test_a_packed_workspace_goes_when_no_open_job_needs_it(tmp_path: Path, work: Path) -> None:
+    site = Site(tmp_path, "w")
+    for name in ("first", "second"):
+        site.launch(name, workdir=str(work))
+    (workspace,) = packed(site)
+    cancel(site.session(), ["first"])
+    site.cycle()
+    assert removed(site) == []
+    cancel(site.session(), ["second"])
+    site.cycle()
+    found = gc.find(site.session())
+    assert [(each.what, each.packed) for each in found.files] == [
+        ("a packed workspace that no open job needs", workspace)
+    ]
+    assert found.bytes > 0
+    assert removed(site, older_than=1e9) == []
+    assert removed(site) == [workspace]
+    assert packed(site) == ()
+
+
+def test_one_that_a_job_was_launched_with_since_it_was_found_stays(tmp_path: Path, work: Path) -> None:
+    site = Site(tmp_path, "w")
+    site.launch("first", workdir=str(work))
+    cancel(site.session(), ["first"])
+    site.cycle()
+    session = site.session()
+    found = gc.find(session)
+    site.launch("second", workdir=str(work))
+    assert [each.problem for each in gc.remove(session, found).files] == ["a job needs it now"]
+    assert len(packed(site)) == 1
+
+
+def test_one_that_was_packed_anew_since_it_was_found_stays(tmp_path: Path, work: Path) -> None:
+    """Whoever packs it is about to submit a job."""
+    site = Site(tmp_path, "w")
+    site.launch("first", workdir=str(work))
+    cancel(site.session(), ["first"])
+    site.cycle()
+    session = site.session()
+    file = next(session.state.workspaces.path.iterdir())
+    os.utime(file, (1, 1))
+    found = gc.find(session)
+    session.state.workspaces.put([b"".join(tar_chunks(list_directory(work, 1 << 20)))])
+    assert [each.problem for each in gc.remove(session, found).files] == ["it was written meanwhile"]
+    assert len(packed(site)) == 1
+
+
+def test_what_was_begun_to_be_packed_goes_a_day_later(tmp_path: Path, work: Path) -> None:
+    site = Site(tmp_path, "w")
+    site.launch("first", workdir=str(work))
+    part = site.session().state.workspaces.path / "0123.part"
+    part.touch()
+    for age, names in ((3600.0, []), (90_000.0, ["0123.part"])):
+        os.utime(part, (site.clock.now() - age,) * 2)
+        assert [each.path.name for each in gc.find(site.session()).files] == names
+
+
+def test_the_lines_of_an_array_go_with_its_job(tmp_path: Path) -> None:
+    site = Site(tmp_path, "w")
+    site.launch("all", command=("echo", "{}"), each_line=("a", "b"))
+    assert removed(site) == []
+    cancel(site.session(), ["all"])
+    site.cycle()
+    assert len(removed(site)) == 1
+    assert site.session().state.lines.names() == ()
+
+
+def test_a_job_whose_workspace_was_removed_before_it_was_submitted_is_refused(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, "w")
+    put = Workspaces.put
+
+    def then_removed(store: Workspaces, chunks: Iterable[bytes]) -> tuple[str, int]:
+        found = put(store, chunks)
+        store.remove(found[0])
+        return found
+
+    monkeypatch.setattr(Workspaces, "put", then_removed)
+    with pytest.raises(WorkspaceGoneError, match="removed in the meantime"):
+        site.launch("first", workdir=str(work))
+    assert not site.session().view().jobs
