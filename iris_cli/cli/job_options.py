@@ -128,7 +128,7 @@ def request(options: Mapping[str, Any], command: tuple[str, ...]) -> JobRequest:
         labels=pairs("--label", options["label"]),
         after=_tuple(options["after"]),
         ports=_tuple([name for words in options["ports"] or () for name in words.split(",")]),
-        each_line=_lines(options["each_line"]),
+        each_line=_lines(options["each_line"] and Path(options["each_line"])),
         force=options["force"] or None,
         **fields,
     )

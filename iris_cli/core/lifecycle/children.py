@@ -136,8 +136,15 @@ def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, by: Submission) -
         env={**parent.env, **(wanted.env or {})},
         setup=parent.setup if wanted.setup is None else wanted.setup,
         workspace=parent.workspace,
+        secrets=wanted.secrets and tuple(_with_source(parent, name) for name in wanted.secrets),
     )
     return accept(cluster, over(request, by.defaults), by.fleet, by.limits)
+
+
+def _with_source(parent: Job, secret: str) -> str:
+    """A secret of the parent, read from where the parent's is."""
+    file = parent.secret_files.get(secret)
+    return f"{secret}=@{file}" if file else secret
 
 
 def inherited_constraints(
