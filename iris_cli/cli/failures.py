@@ -26,7 +26,9 @@ def report(error: IrisError, *, verbose: bool) -> ExitCode:
 
 def unexpected(error: Exception) -> IrisError:
     """A fault of ours, in one line. What is in the log stays true; the command can be run again."""
-    return IrisError(
+    fault = IrisError(
         f"internal error: {type(error).__name__}: {error}",
         hint="run it again with --verbose and report what it prints; iris doctor checks the state",
     )
+    fault.__cause__ = error  # whose traceback is the one that helps
+    return fault
