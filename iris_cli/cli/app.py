@@ -18,6 +18,7 @@ COMMANDS = (
     "launch",
     "status",
     "schedule",
+    "autoscale",
     "watch",
     "cancel",
     "logs",

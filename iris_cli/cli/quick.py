@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, LockedError, UsageError
 from iris_cli.render.console import Output
+
+if TYPE_CHECKING:
+    from iris_cli.ops.session import Session
 
 _GLOBAL = {
     "--json": "as_json",
@@ -33,8 +36,9 @@ def understood(words: Sequence[str]) -> Callable[[], int] | None:
     rest = iter(words)
     given, command = _global_options(rest)
     arguments = list(rest)
-    if command == "schedule" and set(arguments) <= {"--once"}:
-        return lambda: schedule(context_of(**given), once="--once" in arguments)
+    if command == "schedule" and set(arguments) <= {"--once", "--autoscale"}:
+        scale = "--autoscale" in arguments
+        return lambda: schedule(context_of(**given), once="--once" in arguments, scale=scale)
     jobs = [word for word in arguments if word != "--all"]
     if command == "status" and not any(word.startswith("-") for word in jobs) and len(jobs) < 2:
         return lambda: status(context_of(**given), *jobs, everything="--all" in arguments)
@@ -79,15 +83,16 @@ def context_of(
     )
 
 
-def schedule(iris: Context, *, once: bool = False, interval: float | None = None) -> int:
-    """One cycle, or one every so many seconds."""
+def schedule(iris: Context, *, once: bool = False, interval: float | None = None, scale: bool = False) -> int:
+    """One cycle, or one every so many seconds; `scale`: a pass of the autoscaler before each."""
     from iris_cli.ops import compaction, cycle
     from iris_cli.render import cycles
 
     session = iris.session("iris schedule")
     while True:
         try:
-            cycles.show(iris.output, session.cluster, cycle.run(session))
+            scaling = autoscale(iris, session, in_cycle=True) if scale else None
+            cycles.show(iris.output, session.cluster, cycle.run(session), scaling)
             compaction.when_large(session)
         except LockedError as error:
             if iris.lock_timeout != 0:
@@ -97,6 +102,20 @@ def schedule(iris: Context, *, once: bool = False, interval: float | None = None
             return ExitCode.OK
         iris.output.flush()
         session.clock.sleep(interval)
+
+
+def autoscale(iris: Context, session: Session, *, in_cycle: bool = False) -> dict[str, object] | None:
+    """One pass of the autoscaler. `in_cycle`: before a cycle, which probes new slices, and shows this in its JSON."""
+    from iris_cli.ops import autoscale as operation
+    from iris_cli.ops.scale_status import scaling_rows
+    from iris_cli.render import scaling as render
+
+    done = operation.run(session, probe=not in_cycle)
+    rows = scaling_rows(session.cluster, done.plan, session.clock.now())
+    if in_cycle and iris.output.as_json:
+        return render.pass_document(done, rows)
+    render.show_pass(iris.output, done, rows)
+    return None
 
 
 def status(

@@ -24,6 +24,10 @@ def schedule(
         float | None,
         typer.Option(help="Go on, with this many seconds between cycles.", min=0.1, show_default=False),
     ] = None,
+    autoscale: Annotated[
+        bool,
+        typer.Option("--autoscale", help="Before each cycle make slices for what waits, delete idle ones."),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be placed; change nothing.")
     ] = False,
@@ -32,7 +36,7 @@ def schedule(
     iris: Context = context.obj
     if dry_run:
         return _show_plan(iris)
-    return quick.schedule(iris, once=once, interval=interval)
+    return quick.schedule(iris, once=once, interval=interval, scale=autoscale)
 
 
 def _show_plan(iris: Context) -> int:

@@ -121,6 +121,8 @@ def _conclude(session: Session, dispatcher: Dispatcher, result: CycleResult, *, 
 
     def rule(draft: Draft) -> tuple[Plan | None, list[AttemptId]]:
         observe.weigh_silence(session, draft, dispatcher.seen)
+        if draft.cluster.slices:
+            _let_join(draft)
         observe.settle_waiting(session, draft, dispatcher.unheard)
         if not schedule or not _anything_waits(draft.cluster):
             return None, []
@@ -132,6 +134,13 @@ def _conclude(session: Session, dispatcher: Dispatcher, result: CycleResult, *, 
     result.assigned += made.assignments if made is not None else ()
     result.silent = [each for each in dispatcher.seen if isinstance(each, Silence)]
     dispatcher.concluded()
+
+
+def _let_join(draft: Draft) -> None:
+    """Slices of scale groups whose VMs have all passed their probes."""
+    from iris_cli.core.lifecycle.slices import joined  # only for clusters that have some
+
+    joined(draft)
 
 
 def _anything_waits(cluster: Cluster) -> bool:

@@ -20,6 +20,9 @@ from iris_cli.errors import LogDamagedError, LogReplacedError
 from iris_cli.journal.state_dir import LOCK_TIMEOUT, StateDir
 
 if TYPE_CHECKING:
+    from iris_cli.capacity.provider import SliceProvider
+    from iris_cli.core.cloud import Scope
+    from iris_cli.core.slice import Slice
     from iris_cli.journal.record import Header
     from iris_cli.journal.state_dir import LogView
     from iris_cli.journal.writer import Writer
@@ -64,6 +67,10 @@ class Session:
     )
     read_at: ReadAt = (0.0, 0.0)  # when the state in `cluster` was read, by both clocks
     faults: list[str] = field(default_factory=list)  # of ours, where they are not worth ending for
+    make_provider: Callable[[Scope, str], SliceProvider] | None = (
+        None  # of a place, for an owner; None: real ones
+    )
+    _with_slices: tuple[Mapping[str, Slice], Mapping[WorkerId, HostConfig]] | None = None
     _begun: bool = False
     _told: int = 0  # the last transaction that was news
     _header: Header | None = None
@@ -80,10 +87,26 @@ class Session:
         wall, steady = read_at
         return max(self.clock.now() - wall, self.clock.monotonic() - steady)
 
-    @cached_property
+    @property
     def hosts(self) -> Mapping[WorkerId, HostConfig]:
-        """The workers of the configuration."""
+        """The workers of the configuration, and those of slices that were made on demand."""
+        slices = self.cluster.slices
+        if not slices:
+            return self._configured
+        if self._with_slices is None or self._with_slices[0] != slices:
+            from iris_cli.ops.slice_hosts import slice_hosts
+
+            self._with_slices = slices, {**self._configured, **slice_hosts(slices, self.config)}
+        return self._with_slices[1]
+
+    @cached_property
+    def _configured(self) -> Mapping[WorkerId, HostConfig]:
         return {host.worker: host for host in self.config.hosts}
+
+    @property
+    def cluster_id(self) -> str:
+        """The random id of the log, "" while there is none."""
+        return self._header.cluster_id if self._header is not None else ""
 
     @cached_property
     def runner(self) -> TaskRunner:

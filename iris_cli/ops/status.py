@@ -19,6 +19,7 @@ from iris_cli.errors import UsageError
 from iris_cli.ops.causes import job_cause
 from iris_cli.ops.inventory import SliceRow, WorkerRow, slice_rows, worker_rows
 from iris_cli.ops.names import find_job
+from iris_cli.ops.scaling_view import NO_SCALING, Scaling
 from iris_cli.ops.session import Session
 from iris_cli.ops.task_rows import (
     FailureCard,
@@ -73,6 +74,7 @@ class ClusterStatus:
     older: int
     slices: tuple[SliceRow, ...]
     workers: tuple[WorkerRow, ...]
+    scaling: Scaling = NO_SCALING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +149,18 @@ def cluster_status(
         older=0 if wanted_labels or wanted_states else len(view.cluster.jobs) - len(chosen),
         slices=slice_rows(view, workers),
         workers=workers,
+        scaling=_scaling(session, view),
     )
+
+
+def _scaling(session: Session, view: View) -> Scaling:
+    """How the scale groups stand, and what a pass of the autoscaler would do."""
+    if not session.config.scale_groups and not view.cluster.slices:
+        return NO_SCALING
+    from iris_cli.ops.autoscale import look_at
+    from iris_cli.ops.scale_status import scaling_rows
+
+    return scaling_rows(view.cluster, look_at(session, view.cluster, view.now), view.now)
 
 
 def _jobs(cluster: Cluster, ended: int | None) -> list[Job]:

@@ -21,7 +21,8 @@ MOST_PROBLEMS = 5
 def cluster_tables(status: ClusterStatus, width: int, *, everything: bool) -> Group:
     """The whole view, for a terminal of that width."""
     parts: list[Text | Table] = [*banner(status.messages), _header(status)]
-    for part in (_jobs(status, width, everything), _slices(status, width), _hosts(status, width)):
+    scaling = _scaling(status, width)
+    for part in (_jobs(status, width, everything), _slices(status, width), scaling, _hosts(status, width)):
         parts += [text(""), *part] if part else []
     problems = list(_problems(status.workers))
     parts += [text(""), *problems] if problems else []
@@ -100,6 +101,14 @@ def _slices(status: ClusterStatus, width: int) -> list[Text | Table]:
     rows = folded(status.slices, lambda each: each.name, _slice_cells)
     only = ("SLICE", "TYPE", "FREE", "STATUS") if width < NARROW else ()
     return [table(("SLICE", "TYPE", "FREE", "STATUS", "JOBS"), rows, only=only)] if rows else []
+
+
+def _scaling(status: ClusterStatus, width: int) -> list[Text | Table]:
+    if not status.scaling.groups:
+        return []
+    from iris_cli.render.scaling_tables import group_tables
+
+    return group_tables(status.scaling, width)
 
 
 def _slice_cells(row: SliceRow) -> Row:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from iris_cli.core.cluster import Cluster
 from iris_cli.ops.cycle import CycleResult
 from iris_cli.render.console import Output
 
 
-def show(output: Output, cluster: Cluster, result: CycleResult) -> None:
-    """Placements, what still waits and why, and who did not answer."""
+def show(
+    output: Output, cluster: Cluster, result: CycleResult, scaling: Mapping[str, object] | None = None
+) -> None:
+    """Placements, what still waits and why, and who did not answer. `scaling`: a pass of the autoscaler, for JSON."""
     plan = result.plan
     if output.as_json:
         output.document(
@@ -24,6 +28,7 @@ def show(output: Output, cluster: Cluster, result: CycleResult) -> None:
                     for each in result.silent
                 ],
                 "asked": result.asked,
+                **({"scaling": scaling} if scaling is not None else {}),
             }
         )
         return

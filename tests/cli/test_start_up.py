@@ -163,8 +163,8 @@ def test_both_ways_are_taken(seen: Seen, capsys: pytest.CaptureFixture[str]) -> 
     assert app.run(["schedule", "--interval", "3"]) == 0
     assert app.run(["schedule", "--bogus"]) == 2
     assert [(name, options) for name, _, options in seen] == [
-        ("schedule", {"once": True}),
-        ("schedule", {"once": False, "interval": 3.0}),
+        ("schedule", {"once": True, "scale": False}),
+        ("schedule", {"once": False, "interval": 3.0, "scale": False}),
     ]
     assert capsys.readouterr().err == "error: No such option: --bogus\nhint: iris schedule --help\n"
 

@@ -1,0 +1,210 @@
+"""Make slices for what waits, and give back those that are idle: list, follow the list, decide, commit, ask, commit.
+
+Nobody is asked for anything under the lock, nor before it is in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from iris_cli.capacity.opening import open_provider
+from iris_cli.capacity.provider import ProviderError, SliceProvider
+from iris_cli.core.autoscaling.scaling import ScalingPlan, plan_scaling
+from iris_cli.core.cloud import CallOutcome, CloudSlice, Refusal, Scope
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import dataclass, field, replace
+from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.lifecycle import slices, workers
+from iris_cli.core.scale_group import Provider
+from iris_cli.core.slice import Slice, SliceState
+from iris_cli.core.worker import WorkerCondition
+from iris_cli.ops import observe
+from iris_cli.ops.secret_values import jobs_without_secrets
+from iris_cli.ops.session import Session
+
+
+@dataclass
+class Autoscaled:
+    """What a pass decided and what became of it. `problems` are those of providers, in words.
+
+    `created` and `deleted` were asked for now, for the first time or again.
+    """
+
+    plan: ScalingPlan
+    created: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def dry_run(session: Session) -> ScalingPlan:
+    """What a pass that began now would decide by the log; nobody is asked, nothing is written."""
+    return look_at(session, session.view(), session.clock.now())
+
+
+def look_at(session: Session, cluster: Cluster, now: float) -> ScalingPlan:
+    """The same of a state that was read already, or of an old one."""
+    return _plan(session, cluster, now, {})
+
+
+def run(session: Session, *, probe: bool = True) -> Autoscaled:
+    """One pass. `probe`: also probe the VMs of new slices, which a cycle does as well.
+
+    Raises LockedError before anything is done, or NotWritableError.
+    """
+    session.view()
+    if not session.cluster_id:
+        with session.transaction():
+            pass  # a new cluster gets its log, whose id is part of the names of slices
+    listings, silent = _list_all(session)
+    _learn_keys(session, listings)
+    plan = _decide(session, listings, silent)
+    result = Autoscaled(plan=plan, problems=[f"{scope}: {words}" for scope, words in silent.items()])
+    _ask(session, listings, result)
+    if probe:
+        _probe(session)
+    return result
+
+
+def _plan(session: Session, cluster: Cluster, now: float, unheard: Mapping[str, str]) -> ScalingPlan:
+    return plan_scaling(
+        cluster,
+        session.config.scale_groups,
+        now,
+        session.limits,
+        owner=session.cluster_id or "0000",
+        without_secrets=jobs_without_secrets(cluster),
+        unheard=unheard,
+    )
+
+
+# Lists
+
+
+def _list_all(session: Session) -> tuple[list[slices.Listing], dict[Scope, str]]:
+    """What there is in every place that matters, and why some did not say."""
+    before = dict(session.cluster.slices)
+    templates = [group.template for group in session.config.scale_groups]
+    templates += [each.template for each in before.values()]
+    scopes = dict.fromkeys(Scope.of(each) for each in templates if each.provider is not Provider.MANUAL)
+
+    def one(scope: Scope) -> tuple[Scope, tuple[CloudSlice, ...] | str]:
+        try:
+            return scope, _provider(session, scope).list()
+        except ProviderError as error:
+            return scope, error.message
+
+    found = [each for batch in session.fan_out(list(scopes), one) for each in batch]
+    heard = [(scope, said) for scope, said in found if not isinstance(said, str)]
+    listings = [slices.Listing(scope=scope, slices=said, before=before) for scope, said in sorted(heard)]
+    return listings, {scope: said for scope, said in sorted(found, key=str) if isinstance(said, str)}
+
+
+def _provider(session: Session, scope: Scope) -> SliceProvider:
+    if session.make_provider is not None:
+        return session.make_provider(scope, session.cluster_id)
+    return open_provider(scope, session.cluster_id, session.config.path.absolute().parent)
+
+
+def _learn_keys(session: Session, listings: Sequence[slices.Listing]) -> None:
+    """What providers say of the host keys of VMs, so that nobody else can stand in for them from the first call on."""
+    known = session.cluster.slices
+    told = [
+        (WorkerId(f"{each.name}-{index}"), host.key)
+        for listing in listings
+        for each in listing.slices
+        if each.name not in known or known[each.name].hosts != each.hosts
+        for index, host in enumerate(each.hosts)
+        if host.key
+    ]
+    if not told:
+        return
+    from iris_cli.remote.host_keys import HostKeys, parse
+
+    own = HostKeys(session.state.known_hosts)
+    for worker, key in told:
+        for line in parse(f"{worker} {key}"):
+            own.put(worker, line.key)
+
+
+# Decisions
+
+
+def _decide(session: Session, listings: Sequence[slices.Listing], silent: Mapping[Scope, str]) -> ScalingPlan:
+    groups = session.config.scale_groups
+    connections = {group.name: group.connection for group in groups}
+    unheard = {
+        group.name: f"its provider did not answer: {silent[scope]}"
+        for group in groups
+        if (scope := Scope.of(group.template)) in silent
+    }
+
+    def rule(draft: Draft) -> ScalingPlan:
+        for listing in listings:
+            touched = slices.observed(draft, listing, connections, session.limits)
+            observe.settle(session, draft, dict.fromkeys(touched))
+        slices.joined(draft)
+        plan = _plan(session, draft.cluster, draft.at, unheard)
+        slices.intend(draft, plan, session.limits)
+        return plan
+
+    return session.decide(rule)
+
+
+def _ask(session: Session, listings: Sequence[slices.Listing], result: Autoscaled) -> None:
+    """Ask for what is to be made and for what is to go. AFTER the intent is on the disk, and without the lock."""
+    listed = {each.scope: [one.name for one in each.slices] for each in listings}
+    create, delete = slices.calls_due(session.cluster, listed, session.clock.now(), session.limits)
+    groups = {group.name: group for group in session.config.scale_groups}
+
+    def make(each: Slice) -> CallOutcome:
+        group = replace(groups[each.group], template=each.template)
+        return _outcome(each, lambda: _provider(session, Scope.of(each.template)).create(each.name, group))
+
+    def remove(each: Slice) -> CallOutcome:
+        return _outcome(each, lambda: _provider(session, Scope.of(each.template)).delete(each.name))
+
+    result.created = [each.name for each in create if each.group in groups]
+    result.deleted = [each.name for each in delete]
+    for batch in session.fan_out([each for each in create if each.group in groups], make):
+        with session.transaction() as draft:
+            for outcome in batch:
+                slices.create_answered(draft, outcome, session.limits)
+        result.problems += [f"{each.slice}: {each.error}" for each in batch if each.refusal]
+    for batch in session.fan_out(delete, remove):
+        result.problems += [f"{each.slice}: {each.error}" for each in batch if each.refusal]
+
+
+def _outcome(each: Slice, call: Callable[[], None]) -> CallOutcome:
+    try:
+        call()
+    except ProviderError as error:
+        return CallOutcome(slice=each.name, refusal=error.refusal, error=error.message)
+    except Exception as error:
+        return CallOutcome(
+            slice=each.name, refusal=Refusal.UNANSWERED, error=f"{type(error).__name__}: {error}"
+        )
+    return CallOutcome(slice=each.name)
+
+
+# New VMs
+
+
+def _probe(session: Session) -> None:
+    """Probe the VMs of slices that boot, and let those join that are complete."""
+    from iris_cli.ops.workers import probe
+
+    now, cluster = session.clock.now(), session.cluster
+    booting = [each for each in cluster.slices.values() if each.state is SliceState.BOOTING]
+    known = [
+        cluster.workers[worker] for each in booting for worker in each.workers if worker in cluster.workers
+    ]
+    names = [
+        worker.id
+        for worker in known
+        if (worker.condition is not WorkerCondition.HEALTHY or worker.unschedulable)
+        and not workers.left_alone(worker, now, session.limits)
+    ]
+    if names:
+        probe(session, list(names))
+        session.decide(slices.joined)

@@ -1,0 +1,66 @@
+"""How scale groups stand, for people: slices, back-off, what they are asked for, and what nobody makes."""
+
+from __future__ import annotations
+
+from iris_cli.capacity.manual import instructions
+from iris_cli.core.attributes import REGION_ATTRIBUTE_KEY, region_of_zone
+from iris_cli.core.autoscaling.groups import GroupState
+from iris_cli.core.autoscaling.scaling import ScalingPlan
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.slice import Slice, SliceState
+from iris_cli.core.topology import describe
+from iris_cli.ops.scaling_view import MadeRow, ScaleGroupRow, Scaling, UnmetRow
+
+
+def scaling_rows(cluster: Cluster, plan: ScalingPlan, now: float) -> Scaling:
+    """The rows of a plan that was made on this cluster."""
+    by_group: dict[str, list[MadeRow]] = {}
+    for each in cluster.slices.values():
+        by_group.setdefault(each.group, []).append(_made(each, now))
+    return Scaling(
+        groups=tuple(_group(state, plan, tuple(by_group.get(state.name, ()))) for state in plan.states),
+        unmet=tuple(
+            UnmetRow(id=str(each.entry.key), reason=each.reason.kind.value, text=str(each.reason))
+            for each in plan.routing.unmet
+        ),
+    )
+
+
+def _group(state: GroupState, plan: ScalingPlan, slices: tuple[MadeRow, ...]) -> ScaleGroupRow:
+    group = state.group
+    by_hand = plan.by_hand.get(group.name, 0)
+    zone = group.template.zone
+    return ScaleGroupRow(
+        name=group.name,
+        type=describe(group.template.type, state.vms),
+        provider=group.template.provider.value,
+        region=region_of_zone(zone) or str(group.attributes.get(REGION_ATTRIBUTE_KEY, "")),
+        preemptible=group.template.preemptible,
+        priority=group.priority,
+        min_slices=group.min_slices,
+        max_slices=group.max_slices,
+        slices=slices,
+        wanted=plan.routing.launch.get(group.name, 0),
+        backing_off=state.backing_off,
+        by_hand=tuple(instructions(group, by_hand)) if by_hand else (),
+    )
+
+
+def _made(each: Slice, now: float) -> MadeRow:
+    since = {
+        SliceState.REQUESTED: each.requested_at,
+        SliceState.CREATING: each.created_at,
+        SliceState.BOOTING: each.started_at,
+        SliceState.READY: each.joined_at,
+        SliceState.DELETING: each.deleting_at,
+    }[each.state]
+    at = since if since is not None else each.requested_at
+    return MadeRow(
+        name=each.name,
+        group=each.group,
+        state=each.state.value,
+        since_at=at,
+        age=max(0.0, round(now - at, 3)),
+        vms=len(each.hosts),
+        reason=each.reason,
+    )

@@ -1,0 +1,53 @@
+"""The VMs of slices that were made on demand, as if they stood in `cluster.yaml`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from iris_cli.config.schema import ClusterConfig, HostConfig
+from iris_cli.core.attributes import (
+    TPU_NAME_ATTRIBUTE_KEY,
+    TPU_VM_COUNT_ATTRIBUTE_KEY,
+    TPU_WORKER_ID_ATTRIBUTE_KEY,
+    AttributeValue,
+)
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.resources import Device
+from iris_cli.core.scale_group import ScaleGroup, slice_attributes
+from iris_cli.core.slice import Slice, SliceState
+
+_HERE = (SliceState.BOOTING, SliceState.READY)
+
+
+def slice_hosts(slices: Mapping[str, Slice], config: ClusterConfig) -> dict[WorkerId, HostConfig]:
+    """One for each VM of the slices that are there, and whose group the configuration knows."""
+    groups = {group.name: group for group in config.scale_groups}
+    return {
+        host.worker: host
+        for each in slices.values()
+        if each.state in _HERE and each.group in groups
+        for host in _hosts(each, groups[each.group], config)
+    }
+
+
+def _hosts(each: Slice, group: ScaleGroup, config: ClusterConfig) -> list[HostConfig]:
+    from iris_cli.core.lifecycle.slices import connections_of
+
+    shared = slice_attributes(group)
+    return [
+        HostConfig(
+            worker=worker,
+            connection=connection,
+            attributes={
+                **shared,
+                TPU_NAME_ATTRIBUTE_KEY: AttributeValue(each.name),
+                TPU_WORKER_ID_ATTRIBUTE_KEY: AttributeValue(index),
+                TPU_VM_COUNT_ATTRIBUTE_KEY: AttributeValue(len(each.hosts)),
+            },
+            device=Device("tpu", group.template.type),
+            env=group.env,
+            slice=each.name,
+            replace_lost=config.replace_lost,
+        )
+        for index, (worker, connection) in enumerate(connections_of(each, group.connection).items())
+    ]

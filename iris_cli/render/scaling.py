@@ -1,0 +1,115 @@
+"""What a pass of the autoscaler would do, and what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY
+from iris_cli.core.autoscaling.demand import DemandEntry
+from iris_cli.core.autoscaling.scaling import ScalingPlan
+from iris_cli.core.resources import format_memory
+from iris_cli.core.units import count
+from iris_cli.ops.autoscale import Autoscaled
+from iris_cli.ops.scaling_view import Scaling
+from iris_cli.render.as_json import plain
+from iris_cli.render.console import Output
+
+
+def show_plan(output: Output, plan: ScalingPlan, scaling: Scaling) -> None:
+    """What a pass would do, and why."""
+    if output.as_json:
+        output.document(_document(plan, scaling))
+        return
+    if output.quiet:
+        for order in plan.create:
+            output.line(f"create {order.slice}")
+        for removal in plan.delete:
+            output.line(f"delete {removal.slice}")
+        return
+    for line in _lines(plan, scaling):
+        output.line(line)
+
+
+def _lines(plan: ScalingPlan, scaling: Scaling) -> Iterator[str]:
+    if not plan.demand:
+        yield "demand: nothing waits for a slice"
+    homes = {entry.key: name for name, some in plan.routing.routed.items() for entry in some}
+    unmet = {each.entry.key: str(each.reason) for each in plan.routing.unmet}
+    for entry in plan.demand:
+        fate = f"to {homes[entry.key]}" if entry.key in homes else f"unmet: {unmet[entry.key]}"
+        yield f"demand {entry.key} ({_needs(entry)}): {fate}"
+    yield from _actions(plan, scaling)
+
+
+def _actions(plan: ScalingPlan, scaling: Scaling) -> Iterator[str]:
+    for order in plan.create:
+        yield f"create {order.slice} in {order.group.name}"
+    for name, number in plan.later.items():
+        yield f"later {count(number, 'slice')} of {name}: not too many at once"
+    for removal in plan.delete:
+        yield f"delete {removal.slice}: {removal.reason}"
+    for group in scaling.groups:
+        yield from (f"by hand {line}" for line in group.by_hand)
+        if group.backing_off:
+            yield f"{group.name} backs off: {group.backing_off}"
+
+
+def _needs(entry: DemandEntry) -> str:
+    device = entry.resources.device
+    if entry.shape is not None:
+        what = device.variant if device is not None else f"{entry.resources.cpu:g} cores each"
+        if entry.shape.whole:
+            return f"{count(entry.slices, 'slice')} of {what}"
+        return f"{count(entry.shape.size, 'host')}, {what}"
+    if device is not None:
+        return str(device)
+    return f"{entry.resources.cpu:g} cores, {format_memory(entry.resources.memory)}"
+
+
+def _document(plan: ScalingPlan, scaling: Scaling) -> dict[str, object]:
+    return {
+        "demand": [
+            {
+                "id": str(entry.key),
+                "slices": entry.slices,
+                "constraints": plain(entry.constraints),
+                PREEMPTIBLE_ATTRIBUTE_KEY: entry.preemptible,
+                "required_regions": sorted(entry.required_regions)
+                if entry.required_regions is not None
+                else None,
+                "invalid_reason": entry.invalid_reason,
+            }
+            for entry in plan.demand
+        ],
+        "routed": {name: [str(entry.key) for entry in some] for name, some in plan.routing.routed.items()},
+        "create": [{"slice": order.slice, "group": order.group.name} for order in plan.create],
+        "delete": [{"slice": each.slice, "reason": each.reason} for each in plan.delete],
+        "later": dict(plan.later),
+        "groups": plain(scaling.groups),
+        "unmet": plain(scaling.unmet),
+    }
+
+
+def show_pass(output: Output, done: Autoscaled, scaling: Scaling) -> None:
+    """What a pass did: cron mails what is printed, so one that did nothing prints nothing."""
+    if output.as_json:
+        output.document(pass_document(done, scaling))
+        return
+    reasons = {removal.slice: removal.reason for removal in done.plan.delete}
+    for name in done.created:
+        output.line(f"asked for slice {name}")
+    for name in done.deleted:
+        output.line(f"deleting slice {name}" + (f": {reasons[name]}" if name in reasons else ""))
+    for group in scaling.groups:
+        for line in group.by_hand:
+            output.line(line)
+    for each in scaling.unmet:
+        output.line(f"unmet {each.id}: {each.text}")
+    for problem in done.problems:
+        output.message(problem)
+
+
+def pass_document(done: Autoscaled, scaling: Scaling) -> dict[str, object]:
+    """The same as JSON."""
+    asked = {"created": done.created, "deleted": done.deleted, "problems": done.problems}
+    return {**_document(done.plan, scaling), **asked}

@@ -1,0 +1,252 @@
+"""A pass of the autoscaler over a real log, with a provider in memory; killed anywhere, it is gone on with."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from iris_cli.config.schema import ClusterConfig
+from iris_cli.core.cloud import CloudState, Refusal
+from iris_cli.core.connection import Connection
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.invariants import breaches
+from iris_cli.core.job import JobRequest
+from iris_cli.core.observations import ProbeReport
+from iris_cli.core.scale_group import Provider, SliceTemplate
+from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops import autoscale, cycle, launch
+from iris_cli.ops.autoscale import Autoscaled
+from iris_cli.ops.session import Session
+from iris_cli.remote.task_runner import TaskRunner
+from tests.ops.world import Clock, Hosts
+from tests.support.memory_provider import Books, MemoryProvider
+from tests.support.scale import scale_group
+
+LOCAL = SliceTemplate(provider=Provider.LOCAL, type="v4-16", zone="us-west4-a")
+
+
+class Killed(BaseException):
+    """As a process is."""
+
+
+class Site:
+    """A cluster whose scale group `west` is made by a provider in memory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.clock = Clock()
+        self.hosts = Hosts()
+        self.books = Books()
+        self.group = replace(scale_group("west", "v4-16", env={"WHERE": "west"}), template=LOCAL)
+
+    def session(self) -> Session:
+        group = replace(self.group, connection=Connection(host="", user="me"))
+        return Session(
+            state=StateDir(self.directory, now=self.clock.now, actor="me@laptop"),
+            config=ClusterConfig(path=self.directory / "cluster.yaml", name="lab", scale_groups=(group,)),
+            make_runner=lambda _: cast("TaskRunner", self.hosts),
+            clock=self.clock,
+            command="iris autoscale",
+            lock_timeout=0.0,
+            make_provider=lambda _, owner: MemoryProvider(self.books, owner),
+        )
+
+    def launch(self, name: str, **asked: object) -> None:
+        request = JobRequest(name=name, command=("true",), tpu="v4-16", **asked)  # type: ignore[arg-type]  # fields of a request
+        launch.launch(self.session(), request)
+
+    def autoscale(self) -> Autoscaled:
+        session = self.session()
+        done = autoscale.run(session)
+        assert breaches(session.view()) == []
+        return done
+
+    @property
+    def states(self) -> dict[str, str]:
+        return {name: each.state.value for name, each in self.session().view().slices.items()}
+
+    def boots(self, name: str) -> None:
+        """Its VMs answer probes from now on."""
+        for index in range(2):
+            worker = WorkerId(f"{name}-{index}")
+            self.hosts.probes[worker] = ProbeReport(
+                worker=worker,
+                boot_id="boot-1",
+                incarnation=f"{worker}-life-1",
+                cpus=240,
+                memory=400 << 30,
+                disk_free=100 << 30,
+                clock=self.clock.now(),
+            )
+
+    def place(self) -> list[str]:
+        """A cycle's decisions alone: the workers that got something."""
+        session = self.session()
+        with session.transaction() as draft:
+            made, _ = cycle.assign(session, draft)
+        return [each.worker for each in made.assignments]
+
+    def only(self) -> str:
+        [name] = self.states
+        return name
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path / "state")
+
+
+def test_a_slice_is_made_for_what_waits_probed_and_used(site: Site) -> None:
+    site.launch("train")
+    assert len(site.autoscale().created) == 1
+    name = site.only()
+    assert site.states == {name: "creating"}
+    assert name.startswith("west-")
+    site.autoscale()
+    assert site.states == {name: "booting"}
+    site.boots(name)
+    site.clock.sleep(60)
+    site.autoscale()
+    assert site.states == {name: "ready"}
+    assert site.place() == [f"{name}-0", f"{name}-1"]
+
+
+def test_workers_of_a_new_slice_have_the_attributes_and_the_environment_of_their_group(site: Site) -> None:
+    site.launch("train")
+    site.autoscale()
+    name = site.only()
+    site.boots(name)
+    site.autoscale()
+    session = site.session()
+    worker = session.view().workers[WorkerId(f"{name}-1")]
+    found = {
+        key: worker.attributes[key].value for key in ("scale-group", "tpu-name", "tpu-worker-id", "region")
+    }
+    assert found == {"scale-group": "west", "tpu-name": name, "tpu-worker-id": 1, "region": "us-west4"}
+    host = session.hosts[worker.id]
+    assert (host.env, host.connection.host, host.connection.user) == ({"WHERE": "west"}, f"{name}-w1", "me")
+
+
+def test_a_dry_run_asks_nobody_and_writes_nothing(site: Site) -> None:
+    site.launch("train")
+    before = site.session().view().seq
+    plan = autoscale.dry_run(site.session())
+    assert [order.group.name for order in plan.create] == ["west"]
+    assert (site.books.calls, site.session().view().seq) == ([], before)
+
+
+def test_an_idle_pass_writes_nothing(site: Site) -> None:
+    site.autoscale()
+    before = site.session().view().seq
+    site.autoscale()
+    assert site.session().view().seq == before
+
+
+def test_a_provider_that_does_not_answer_is_named_and_nothing_is_decided_there(site: Site) -> None:
+    site.launch("train")
+    site.books.refusals = [Refusal.UNANSWERED]
+    done = site.autoscale()
+    assert done.problems == ["local us-west4-a: no list"]
+    assert site.states == {}
+    assert "its provider did not answer" in str(done.plan.routing.unmet[0].reason)
+
+
+def test_a_quota_error_is_told_and_backs_off(site: Site) -> None:
+    site.launch("train")
+    site.books.refusals = [None, Refusal.QUOTA]
+    done = site.autoscale()
+    assert (done.problems, site.states) == ([f"{done.created[0]}: no {done.created[0]}"], {})
+    assert "backs off" in str(site.autoscale().plan.routing.unmet[0].reason)
+
+
+def test_there_is_no_provider_of_that_name_yet(site: Site) -> None:
+    site.group = replace(site.group, template=replace(LOCAL, provider=Provider.GCP, project="p"))
+    site.launch("train")
+    session = replace(site.session(), make_provider=None)
+    done = autoscale.run(session)
+    assert done.problems == ["gcp p us-west4-a: there is no provider gcp in this program yet"]
+
+
+@pytest.mark.parametrize("heard", [False, True])
+@pytest.mark.parametrize("call", ["list", "create", "delete"])
+def test_killed_in_any_call_no_slice_leaks_and_none_is_made_twice(site: Site, call: str, heard: bool) -> None:
+    """`heard`: the provider had done it when we were killed. Then the job is over, and all is given back."""
+    killed: list[str] = []
+
+    class Deadly(MemoryProvider):
+        def _next(self, asked: str) -> Refusal | None:
+            if not killed and asked.startswith(call):
+                killed.append(call)
+                if heard and call != "list":
+                    getattr(MemoryProvider(self.books, self.owner), call)(*asked.split()[1:], *self._group)
+                raise Killed
+            return super()._next(asked)
+
+        @property
+        def _group(self) -> tuple[Any, ...]:
+            return (site.group,) if call == "create" else ()
+
+    def provider(owner: str) -> MemoryProvider:
+        return Deadly(site.books, owner)
+
+    site.launch("train")
+    _pass(site, provider)
+    for _ in range(3):
+        _pass(site, provider)
+        site.clock.sleep(30)
+    assert (len(site.books.slices), site.books.made) == (1, 1)
+    assert list(site.books.slices) == list(site.states)
+    _cancel(site)
+    name = site.only()
+    site.boots(name)
+    for _ in range(6):
+        site.clock.sleep(660)
+        _pass(site, provider)
+    assert killed == [call]
+    assert (site.books.slices, site.states) == ({}, {})
+
+
+def _pass(site: Site, provider: Callable[[str], MemoryProvider]) -> None:
+    session = replace(site.session(), make_provider=lambda _, owner: provider(owner))
+    with contextlib.suppress(Killed):
+        autoscale.run(session)
+    assert breaches(site.session().view()) == []
+
+
+def _cancel(site: Site) -> None:
+    from iris_cli.core.ids import JobId
+    from iris_cli.core.lifecycle import jobs
+
+    with site.session().transaction() as draft:
+        jobs.cancel(draft, JobId("train"), "")
+
+
+def test_a_preempted_slice_is_deleted_and_replaced(site: Site) -> None:
+    site.launch("train")
+    site.autoscale()
+    first = site.only()
+    site.boots(first)
+    site.autoscale()
+    site.place()
+    site.books.turn(first, CloudState.STOPPED, "preempted")
+    done = site.autoscale()
+    assert done.deleted == [first]
+    assert len(done.created) == 1
+    site.autoscale()
+    assert list(site.states) == list(site.books.slices) == done.created
+
+
+def test_what_is_listed_as_ours_and_unknown_is_deleted(site: Site) -> None:
+    site.autoscale()
+    session = site.session()
+    session.view()
+    MemoryProvider(site.books, session.cluster_id).create("west-stray-1", site.group)
+    MemoryProvider(site.books, "somebody else").create("west-theirs-1", site.group)
+    site.autoscale()
+    site.autoscale()
+    assert (list(site.books.slices), site.states) == (["west-theirs-1"], {})
