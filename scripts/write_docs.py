@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import sys
 import typing
 from collections.abc import Callable, Iterator
@@ -13,8 +14,10 @@ from typing import Any
 
 from typer.main import get_command
 
+from iris_cli import client
 from iris_cli.cli.app import COMMANDS, SETUP_COMMANDS
 from iris_cli.cli.tree import build
+from iris_cli.client.fields import JobFields
 from iris_cli.core import constraints, events, job, outcome, resources, task, topology, worker
 from iris_cli.core.autoscaling import (
     DemandEntry,
@@ -80,6 +83,13 @@ TYPES: tuple[type, ...] = (
     UnmetReason,
     UnmetKind,
 )
+CLIENT_TYPES: tuple[type, ...] = (
+    client.JobInfo,
+    client.JobStatus,
+    client.TaskStatus,
+    client.Endpoint,
+    client.LogLine,
+)
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     find_assignments,
     compute_demand_entries,
@@ -121,6 +131,15 @@ def api() -> Iterator[str]:
     for kind in TYPES:
         yield from ("", f"## `{kind.__module__}.{kind.__name__}`", "", _first_paragraph(kind), "")
         yield from _members(kind)
+    yield from ("", "## The client", "", "`iris_cli.client`; [the page about it](client.md) has examples.")
+    for kind in (client.IrisClient, client.Job):
+        yield from _methods(kind)
+    yield from ("", "### `iris_cli.client.get_job_info`", "", _first_paragraph(client.get_job_info))
+    yield from ("", "### `JobFields`", "", _first_paragraph(JobFields), "")
+    yield from (f"- `{name}`: `{hint.__forward_arg__}`" for name, hint in JobFields.__annotations__.items())
+    for kind in CLIENT_TYPES:
+        yield from ("", f"### `iris_cli.client.{kind.__name__}`", "", _first_paragraph(kind), "")
+        yield from _members(kind)
     yield from ("", "## Functions")
     for function in FUNCTIONS:
         yield from ("", f"### `{function.__module__}.{function.__name__}`", "", "```python")
@@ -133,6 +152,18 @@ def api() -> Iterator[str]:
         if event is not events.AttemptEvent:
             fields = ", ".join(f"`{field.name}`" for field in dataclasses.fields(event))
             yield f"- `{name}`: {fields}"
+
+
+def _methods(kind: type) -> Iterator[str]:
+    """The public methods of a class, each with its signature."""
+    yield from ("", f"### `iris_cli.client.{kind.__name__}`", "", _first_paragraph(kind), "")
+    for name, method in vars(kind).items():
+        if inspect.isfunction(method) and not name.startswith("_"):
+            signature = str(inspect.signature(method)).replace("(self, ", "(").replace("(self)", "()")
+            yield f"- `{name}{re.sub(_QUOTED_TYPE, _UNQUOTED, signature)}`: {_first_paragraph(method)}"
+
+
+_QUOTED_TYPE, _UNQUOTED = r"(: |-> )'([^']*)'", r"\1\2"
 
 
 def _members(kind: type) -> Iterator[str]:

@@ -14,16 +14,18 @@ from iris_cli.core.ids import JobId, WorkerId, clip, parent_of, parse_job_id, pa
 from iris_cli.errors import UsageError
 
 T = TypeVar("T")
+_PORT = "IRIS_PORT_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobInfo:
     """The place of a task in the world. `task_index` counts from 0, `attempt` too; `task_id` is `JOB/task-INDEX`.
 
-    `constraints` are those of the job, `worker_attributes` what its worker is. `hosts`, in the order of the ranks,
-    and `coordinator_address`, a `host:port` of the first one, are there in gangs only; of a gang on several slices
-    `slice_index` says on which one this task is. `default_env` came from the configuration of the cluster. The
-    directories are None where iris did not start the process itself.
+    `constraints` are those of the job, `worker_attributes` what its worker is. `hosts` are those of the gang, by rank
+    (or the own one), `coordinator_address` is `host:port` of the first; of a gang on several slices `slice_index` says
+    on which one this task is. `array_index` is None where the job is no array; `ports` are numbers by the names that
+    the job gave them, in lower case. `default_env` came from the configuration of the cluster. The directories are
+    None where iris did not start the process itself.
     """
 
     job_id: JobId
@@ -41,6 +43,8 @@ class JobInfo:
     slice: str | None = None
     num_slices: int = 1
     slice_index: int = 0
+    array_index: int | None = None
+    ports: Mapping[str, int] = field(default_factory=dict)
     workdir: Path | None = None
     output_dir: Path | None = None
     task_dir: Path | None = None
@@ -81,6 +85,12 @@ def read_job_info(environ: Mapping[str, str]) -> JobInfo:
         slice=read("IRIS_SLICE", str, None),
         num_slices=read("IRIS_NUM_SLICES", _count, 1),
         slice_index=read("IRIS_SLICE_INDEX", _count, 0),
+        array_index=read("IRIS_ARRAY_INDEX", _count, None),
+        ports={
+            name.removeprefix(_PORT).lower(): read(name, _count)
+            for name in environ
+            if name.startswith(_PORT) and environ[name]
+        },
         workdir=read("IRIS_WORKDIR", Path, None),
         output_dir=read("IRIS_OUTPUT_DIR", Path, None),
         task_dir=read("IRIS_TASK_DIR", Path, None),

@@ -73,6 +73,8 @@ def test_a_rank_of_a_gang_knows_its_peers(inside: Callable[..., None]) -> None:
         IRIS_WORKDIR="/w/work",
         IRIS_OUTPUT_DIR="/w/output",
         IRIS_TASK_DIR="/w",
+        IRIS_ARRAY_INDEX="20",
+        IRIS_PORT_HTTP="8080",
     )
     found = get_job_info()
     assert found is not None
@@ -85,6 +87,7 @@ def test_a_rank_of_a_gang_knows_its_peers(inside: Callable[..., None]) -> None:
     assert (found.scale_group, found.hosts) == ("v4", ("10.0.0.1", "10.0.0.2"))
     assert (found.coordinator_address, found.slice) == ("10.0.0.1:8476", "tpu-a")
     assert (found.num_slices, found.slice_index) == (2, 1)
+    assert (found.array_index, found.ports) == (20, {"http": 8080})
     assert (found.workdir, found.output_dir, found.task_dir) == (
         Path("/w/work"),
         Path("/w/output"),
@@ -126,6 +129,8 @@ def test_an_environment_in_part_is_refused_by_name(name: str, value: str | None)
         ("IRIS_TASK_DEFAULT_ENV_JSON", '["a"]'),
         ("IRIS_TASK_DEFAULT_ENV_JSON", '{"a":1}'),
         ("IRIS_SLICE_INDEX", "x"),
+        ("IRIS_PORT_HTTP", "http"),
+        ("IRIS_ARRAY_INDEX", "-1"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(name: str, value: str) -> None:

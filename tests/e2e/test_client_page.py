@@ -1,0 +1,85 @@
+"""What docs/client.md shows is what happens."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from iris_cli.client.mailbox import UnansweredError
+from iris_cli.client.port import ANSWER_TIMEOUT
+from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
+from iris_cli.core.endpoints import MOST_CHANGES
+from iris_cli.core.lifecycle.children import inherited_constraints
+from iris_cli.core.limits import Limits
+from iris_cli.core.requests import MOST_BYTES
+from iris_cli.ops.mail import MOST_WAITS
+from tests.support.desk import Desk
+from tests.support.site import Site
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/client.md").read_text("utf-8")
+EXAMPLES = re.findall(r"```(python|sh)\n(.*?)```\n\n```text\n(.*?)```", PAGE, re.DOTALL)
+
+
+def paths() -> str:
+    return f"{ROOT}:{os.pathsep.join(path for path in sys.path if path)}"
+
+
+def ended(desk: Desk, job: str) -> Callable[[], bool]:
+    return lambda: desk.state(job).terminal
+
+
+@pytest.mark.ssh
+def test_the_examples_print_what_the_page_says(slice_of_four: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(slice_of_four.directory))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    (_, outside, printed), (_, cross, crossed), (_, nightly, said) = EXAMPLES
+    site, desk = slice_of_four, Desk(slice_of_four)
+    done = subprocess.run(
+        [sys.executable, "-c", outside],
+        cwd=site.directory,
+        env={**os.environ, "PYTHONPATH": paths()},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == (printed, "")
+    desk.launch("cross", sys.executable, "-c", cross, env={"PYTHONPATH": paths()})
+    desk.launch("nightly", "sh", "-c", nightly)
+    for job, words in (("cross", crossed), ("nightly", said)):
+        desk.until(ended(desk, job))
+        host = site.hosts[int(desk.attempt(job).worker.rpartition("-")[2])]
+        (out,) = host.home.glob(f".iris/*/*/a/{desk.attempt(job).token}/out")
+        assert out.read_text() == words, out.with_name("err").read_text()
+
+
+def test_the_table_of_inherited_constraints_is_true() -> None:
+    rows = re.findall(r"^\| (`region.*?) \| (.*?) \| (.*?) \|$", PAGE, re.MULTILINE)
+    assert len(rows) == 5
+    for parent, said, result in rows:
+        has = [parse_constraint(text) for text in re.findall("`(.*?)`", parent)]
+        texts = None if said == "`None`" else re.findall(r"`([^\[\]`]+)`", said)
+        child = None if texts is None else [parse_constraint(text) for text in texts]
+        found = [format_constraint(each) for each in inherited_constraints(has, child)]
+        assert found == re.findall(r"`([^\[\]`]+)`", result)
+
+
+def test_the_limits_are_these() -> None:
+    limits = Limits()
+    told = re.findall(r"^\| .* \| (.*) \|$", PAGE.partition("## Limits")[2], re.MULTILINE)[1:]
+    assert told == [
+        f"{MOST_BYTES >> 10} KiB",
+        f"`limits.max_children`, {limits.max_children}",
+        f"`limits.max_job_depth`, {limits.max_job_depth}",
+        f"`limits.max_endpoints`, {limits.max_endpoints}, and {MOST_CHANGES} changes",
+        f"{MOST_WAITS}",
+    ]
+    assert ANSWER_TIMEOUT == 300
+    assert int(UnansweredError("").exit_code) == 7
