@@ -9,7 +9,17 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import autoscaling, commands, gang_failure, journal, result, scheduler, ssh_fan_out, ssh_one_host
+from bench import (
+    autoscaling,
+    commands,
+    gang_failure,
+    journal,
+    log_follow,
+    result,
+    scheduler,
+    ssh_fan_out,
+    ssh_one_host,
+)
 from bench.result import Row
 from bench.scale import FULL, TINY, Scale
 
@@ -26,6 +36,7 @@ GROUPS: tuple[tuple[frozenset[int], Group], ...] = (
     (frozenset({9, 10}), ssh_one_host.rows),
     (frozenset({11}), ssh_fan_out.rows),
     (frozenset({12}), gang_failure.rows),
+    (frozenset({13}), log_follow.rows),
     (frozenset({14}), commands.memory_rows),
     (frozenset({15}), commands.submit_rows),
 )

@@ -14,6 +14,8 @@ import hashlib
 import os
 import re
 import struct
+import time
+import zlib
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -27,6 +29,7 @@ BOOT_ID = "00000000-0000-4000-8000-000000000000"
 _BANNER = b"SSH-2.0-OpenSSH_9.2"
 _RAW = (serialization.Encoding.Raw, serialization.PublicFormat.Raw)
 _WINDOW = 2 << 20
+_PACKET = 32 << 10
 _LISTS = (
     b"curve25519-sha256,curve25519-sha256@libssh.org",
     b"ssh-ed25519",
@@ -38,6 +41,7 @@ _LISTS = (
 _OPEN = re.compile(rb"^open_frame .* ([A-Za-z0-9._-]+)$", re.MULTILINE)
 _NONCE = re.compile(rb"^nonce=([0-9a-f]{32})$", re.MULTILINE)
 _TOKENS = re.compile(rb"^report ((?:[0-9a-f]{32} ?)*)$", re.MULTILINE)
+_PIECES = re.compile(rb"^logs ([0-9a-f]{32}) (out|err) (-?[0-9]+) ([0-9]+)$", re.MULTILINE)
 _GO = re.compile(rb"^(go|stop) ([0-9a-f]{32})", re.MULTILINE)
 
 
@@ -63,11 +67,54 @@ class HostKey:
         return _text(b"ssh-ed25519") + _text(self._private.sign(data))
 
 
+class Writing:
+    """What attempts write to `out`: so many lines a second, of different numbers unless all are `alike`."""
+
+    def __init__(self, rate: int, *, alike: bool) -> None:
+        self._rate = rate
+        self._alike = alike
+        self._begun = time.monotonic()
+
+    def pieces(self, script: bytes) -> list[bytes]:
+        lines = []
+        for token, stream, offset, limit in _PIECES.findall(script):
+            there = int((time.monotonic() - self._begun) * self._rate) if stream == b"out" else 0
+            size = there * LINE
+            start = min(int(offset), size) if int(offset) >= 0 else max(0, size + int(offset))
+            data = self._data(token, start, min(start + int(limit), size))
+            packed = zlib.compress(data, 1, wbits=31) if len(data) >= 4096 else data
+            lines.append(b"L %d %d 1%b" % (start, size, b" gzip" if packed is not data else b""))
+            lines += [b"T " + each for each in base64.encodebytes(packed).splitlines()]
+        return lines
+
+    def _data(self, token: bytes, start: int, end: int) -> bytes:
+        first = start // LINE
+        seed = 0 if self._alike else int(token, 16)
+        lines = b"".join(line(number, seed) for number in range(first, -(-end // LINE)))
+        return lines[start - first * LINE : end - first * LINE]
+
+
+def line(number: int, seed: int) -> bytes:
+    """One line of LINE bytes, as a training program writes them. What is measured hardly repeats itself."""
+    noise = (number * 2_654_435_761 + seed) % 10**12
+    return b"step %08d loss %06d norm %06d tokens/s 123456 mfu 0.4%03d\n" % (
+        number,
+        noise % 10**6,
+        noise // 10**6,
+        noise % 997,
+    )
+
+
+LINE = len(line(0, 0))
+"""Bytes."""
+
+
 class Worker:
     """What the scripts find: attempts that start when they are told to, and run until they are stopped."""
 
-    def __init__(self, failed: frozenset[bytes] = frozenset()) -> None:
+    def __init__(self, failed: frozenset[bytes] = frozenset(), writing: Writing | None = None) -> None:
         self._failed = failed  # tokens of attempts that have exited with 1
+        self._writing = writing or Writing(0, alike=False)
 
     def answer(self, script: bytes) -> bytes:
         nonce, tokens, opened = _NONCE.search(script), _TOKENS.search(script), _OPEN.search(script)
@@ -77,7 +124,7 @@ class Worker:
         asked = tokens[1].split() if tokens else []
         told = {token: verb for verb, token in _GO.findall(script)}
         otherwise = b"PREPARED" if b"\nprepare " in script else b"RUNNING"
-        lines = [b"H 1700000000 100000"]
+        lines = [b"H 1700000000 100000", *self._writing.pieces(script)]
         for token in asked:
             if token in self._failed:
                 lines.append(b"A %b EXITED 1 - 2 1 0" % token)
@@ -215,7 +262,9 @@ class Session(asyncio.Protocol):
         elif kind == 96:
             answer = self._worker.answer(bytes(self._scripts.pop(channel)))
             status = b"\x62" + to + _text(b"exit-status") + b"\0" + bytes(4)
-            self._send(b"\x5e" + to + _text(answer), b"\x60" + to, status, b"\x61" + to)
+            pieces = [answer[start : start + _PACKET] for start in range(0, len(answer), _PACKET)]
+            data = [b"\x5e" + to + _text(each) for each in pieces]
+            self._send(*data, b"\x60" + to, status, b"\x61" + to)
 
     def _exchange_keys(self, theirs: bytes) -> None:
         shared = self._key.ephemeral.exchange(X25519PublicKey.from_public_bytes(theirs)).lstrip(b"\0")
@@ -250,8 +299,10 @@ def main() -> None:
     parser.add_argument(
         "counter", type=argparse.FileType("ab", 0), help="file that grows by a byte a connection"
     )
+    parser.add_argument("--lines", type=int, default=0, help="that every attempt writes in a second")
+    parser.add_argument("--alike", action="store_true", help="all of them the same")
     given = parser.parse_args()
-    key, worker = HostKey(), Worker()
+    key, worker = HostKey(), Worker(writing=Writing(given.lines, alike=given.alike))
 
     def accept() -> Session:
         given.counter.write(b".")

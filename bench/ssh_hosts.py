@@ -83,12 +83,14 @@ class ScriptedServer:
 
 
 @contextlib.contextmanager
-def scripted_sshd(place: Path, round_trip: float = 0.0) -> Iterator[ScriptedServer]:
-    """A server that answers every call as a worker would, and runs nothing."""
+def scripted_sshd(
+    place: Path, round_trip: float = 0.0, *, writing: Sequence[str] = ()
+) -> Iterator[ScriptedServer]:
+    """A server that answers every call as a worker would, and runs nothing. `writing`: what attempts write there."""
     counter, client_key = place / "connections", place / "client_key"
     counter.touch()
     write_key(client_key)
-    with _child("bench.scripted_sshd", str(round_trip), str(counter)) as (port, *key):
+    with _child("bench.scripted_sshd", str(round_trip), str(counter), *writing) as (port, *key):
         yield ScriptedServer(int(port), " ".join(key), client_key, counter)
 
 

@@ -15,20 +15,10 @@ VALUED = frozenset({"--config", "--state-dir", "--lock-timeout"})
 
 # In the order of --help: each module `cli/NAME.py` has `register(app)`.
 COMMANDS = (
-    "launch",
-    "status",
-    "schedule",
-    "autoscale",
-    "watch",
-    "cancel",
-    "logs",
-    "wait",
-    "why",
-    "history",
-    "workers",
-    "register-endpoint",
+    *("launch", "status", "schedule", "autoscale", "watch", "cancel", "logs", "pull", "wait", "why"),
+    *("history", "workers", "exec", "ssh", "register-endpoint"),
 )
-SETUP_COMMANDS = ("worker", "init", "config", "doctor", "log", "gc", "demo", "register-endpoint")
+SETUP_COMMANDS = ("worker", "init", "config", "doctor", "log", "gc", "demo")
 
 
 def main() -> None:

@@ -104,7 +104,7 @@ def logs(iris: Context, what: str, query: Query, *, follow: bool, folded: bool) 
 
     def sink(line: LogLine) -> None:
         if line.stream in query.streams:
-            printer.step(Step(lines=[_line(line)]))
+            printer.step(Step(texts=[_line(line).as_text()]))
 
     iris.outbox.wait(job, None, ranks, sink)
     return ExitCode.OK

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from iris_cli.cli import job_options as job
+from iris_cli.cli.after_dashes import CommandAfterDashes, command_of
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
@@ -32,24 +32,10 @@ _EXAMPLES = """Examples:
 
   iris launch --array 0-99%8 --timeout 2h --signal USR1@120 -- ./simulate
 """
-_COMMAND = "iris.command"
-
-
-class _CommandAfterDashes(TyperCommand):
-    """What follows `--` is the command of the job, whatever it looks like."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if "--" in args:
-            cut = args.index("--")
-            ctx.meta[_COMMAND] = tuple(args[cut + 1 :])
-            args = args[:cut]
-        return super().parse_args(ctx, args)
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog=_EXAMPLES, cls=_CommandAfterDashes, options_metavar="[OPTIONS] [-- COMMAND...]")(
-        launch
-    )
+    app.command(epilog=_EXAMPLES, cls=CommandAfterDashes, options_metavar="[OPTIONS] [-- COMMAND...]")(launch)
 
 
 def launch(
@@ -114,7 +100,7 @@ def launch(
 
 
 def _request(context: typer.Context, words: list[str]) -> JobRequest:
-    command = context.meta.get(_COMMAND, ())
+    command = command_of(context)
     if len(words) > 1 or (words and not words[0].endswith((".yaml", ".yml"))):
         raise UsageError(
             f"{words[0][:80]!r} is not a job file", hint=f"put -- before the command: -- {words[0][:80]} ..."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,12 +96,13 @@ def _follow(
     printer = LogPrinter(iris.output, prefixed=follower.tasks > 1, folded=folded)
     told: set[str] = set()
     try:
-        for step in follower.steps():
-            for message in session.messages:
-                if message not in told:
-                    told.add(message)
-                    iris.output.message(message)
-            printer.step(step)
+        with closing(printer):
+            for step in follower.steps():
+                for message in session.messages:
+                    if message not in told:
+                        told.add(message)
+                        iris.output.message(message)
+                printer.step(step)
     except KeyboardInterrupt:
         iris.output.message(f"stopped following; {what} goes on: iris logs {what} --follow")
         raise

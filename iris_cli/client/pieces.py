@@ -85,9 +85,11 @@ class Cursor:
         """The unfinished last line, once no more will come."""
         return self.lines(self._cutter.rest())
 
-    def lines(self, texts: Sequence[str]) -> list[LogLine]:
+    def lines(self, text: str) -> list[LogLine]:
+        """Of whole lines, each with its line feed."""
         return [
-            LogLine(task=self.task, attempt=self.attempt, stream=self.stream, text=text) for text in texts
+            LogLine(task=self.task, attempt=self.attempt, stream=self.stream, text=line)
+            for line in text.split("\n")[:-1]
         ]
 
 

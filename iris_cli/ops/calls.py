@@ -1,4 +1,4 @@
-"""Calls to workers under way: one at a time for each worker, and no more than the limit altogether."""
+"""Calls to workers under way: one at a time for each worker, beside what is shipped, and no more than the limit."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class Call:
 
     `question` is what it is to answer, if it is asked in a poll; `starts` are the attempts that it may start,
     `goes` those among the prepared ones that it tells to start, `reads` the pieces of logs that it fetches for tasks.
+    A call that `ships` the workspace of that hash may take long: it keeps the worker from nothing else.
     """
 
     known: Known
@@ -32,6 +33,7 @@ class Call:
     starts: tuple[AttemptId, ...] = ()
     goes: tuple[Token, ...] = ()
     reads: tuple[LogReading, ...] = ()
+    ships: str = ""
 
     @property
     def worker(self) -> WorkerId:
@@ -47,7 +49,7 @@ class Calls:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._fan_out: FanOut[Returned] | None = None
-        self._under_way: dict[WorkerId, Call] = {}
+        self._under_way: dict[tuple[WorkerId, str], Call] = {}
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -58,8 +60,8 @@ class Calls:
         return len(self._under_way) >= max(self._session.limits.max_dispatch_parallelism, 1)
 
     def busy(self, worker: WorkerId) -> bool:
-        """Whether a call to this worker hasn't been answered yet."""
-        return worker in self._under_way
+        """Whether a call to this worker hasn't been answered yet, of those of which there is one at a time."""
+        return (worker, "") in self._under_way
 
     def under_way(self) -> list[Call]:
         """What hasn't been answered yet."""
@@ -69,7 +71,7 @@ class Calls:
         """Send a call to a worker that isn't busy, while there is room."""
         if self._fan_out is None:
             self._fan_out = self._session.make_fan_out(self._session.limits.max_dispatch_parallelism)
-        self._under_way[call.worker] = call
+        self._under_way[call.worker, call.ships] = call
         self._fan_out.submit(lambda: (call, self._carry_out(call)))
 
     def take(self, patience: float | None = None) -> list[Returned]:
@@ -78,7 +80,7 @@ class Calls:
             return []
         returned = self._fan_out.take(patience)
         for call, _ in returned:
-            del self._under_way[call.worker]
+            del self._under_way[call.worker, call.ships]
         return returned
 
     def _carry_out(self, call: Call) -> Answer:

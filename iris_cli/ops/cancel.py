@@ -7,9 +7,9 @@ from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import AttemptId, JobId
 from iris_cli.core.lifecycle import jobs, workers
 from iris_cli.ops import cycle
-from iris_cli.ops.dispatch import send_stops
 from iris_cli.ops.names import find_jobs
 from iris_cli.ops.session import Session
+from iris_cli.ops.stops import send_stops
 
 _PAUSE = 1.0
 

@@ -12,13 +12,11 @@ from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import AttemptStopRequested
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts, workers
-from iris_cli.core.observations import RemoteState, Silence, WorkerReport
-from iris_cli.core.outcome import EndReason
+from iris_cli.core.observations import RemoteState, Silence, SilenceKind, WorkerReport
 from iris_cli.core.task import Attempt, AttemptState
 from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.ops import observe
@@ -32,6 +30,8 @@ from iris_cli.ops.reap import reap_call
 from iris_cli.ops.requests import Outcomes
 from iris_cli.ops.secret_values import MissingSecretError
 from iris_cli.ops.session import Session
+from iris_cli.ops.shipping import Shipping
+from iris_cli.ops.strays import Strays, attempt_of, stop_order
 
 R = TypeVar("R")
 V = TypeVar("V")
@@ -39,8 +39,6 @@ Item = tuple[AttemptId, Attempt]
 
 _LACKING = frozenset({RemoteState.ABSENT, RemoteState.PREPARING})
 """Nothing is there yet, or the call that prepared it may have been cut off; one that is under way minds no other."""
-
-_ALIVE = frozenset({RemoteState.PREPARED, RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.ORPHANED})
 
 
 class Dispatcher:
@@ -64,8 +62,10 @@ class Dispatcher:
         self._to_reap: dict[WorkerId, None] = {}
         self._readiness = Readiness()
         self._mail = Mail()
+        self._shipping = Shipping(session)
+        self._has_shipped = False  # since the last decision
         self._mine: set[Token] = set()  # assigned by this invocation, and nothing was sent yet
-        self._strays: dict[WorkerId, dict[Token, float]] = {}  # over by the log, to be stopped; with graces
+        self._strays = Strays()
         self._begun: set[tuple[Token, AttemptState]] = set()
         self._answers: list[Answer] = []  # not weighed yet
         self._not_sent: dict[Token, tuple[AttemptId, str]] = {}  # for certain, and not committed yet
@@ -85,8 +85,8 @@ class Dispatcher:
 
     @property
     def busy(self) -> set[WorkerId]:
-        """The workers with a call under way."""
-        return {call.worker for call in self._calls.under_way()}
+        """The workers with a call under way. What is shipped keeps them from nothing."""
+        return {call.worker for call in self._calls.under_way() if not call.ships}
 
     @property
     def working(self) -> bool:
@@ -117,6 +117,7 @@ class Dispatcher:
         self._old = 0
         self._readiness.begin(self.cluster)
         self._mail.begin()
+        self._shipping.begin()
         self._begun.clear()
         mine, self._mine = self._mine, set()
         for attempt_id, attempt in self.cluster.live_attempts():
@@ -169,6 +170,9 @@ class Dispatcher:
         self._begin(self._to_start, lambda worker, _: self._start(worker))
         self._begin(self._mail.to_read, partial(self._mail.read_call, self.session, self.cluster))
         self._begin(self._to_reap, lambda worker, _: reap_call(self.session, self.cluster, worker))
+        if not self._calls.full:
+            for call in self._shipping.calls(self.cluster):
+                self._calls.send(call)
 
     def _begin(self, waiting: dict[WorkerId, V], call_of: Callable[[Worker, V], Call | None]) -> None:
         now = self.session.clock.now()
@@ -194,8 +198,8 @@ class Dispatcher:
         orders = []
         for attempt_id, attempt in self.cluster.live_on(worker.id):
             if attempt.state is AttemptState.STOPPING and self._first_time(attempt):
-                orders.append(_stop_order(self.cluster, (attempt_id, attempt)))
-        strays = self._strays.pop(worker.id, {})
+                orders.append(stop_order(self.cluster, attempt_id, attempt))
+        strays = self._strays.take(worker.id)
         if not orders and not strays:
             return None
         act = partial(self.session.runner.stop, self.session.target(worker), [*orders, *strays.items()])
@@ -218,11 +222,15 @@ class Dispatcher:
             if attempt.state is not AttemptState.ASSIGNED:
                 continue
             job = self.cluster.jobs[attempt_id.task.job]
+            if self._shipping.holds_up(worker.id, job):
+                continue
             if self._readiness.is_prepared(attempt):
                 if not job.is_gang or self._readiness.is_ready(self.cluster, job.id):
                     ready.append(attempt.token)
             elif self._is_to_prepare(attempt):
-                (staged if job.is_gang or job.setup else direct).append((attempt_id, attempt))
+                (staged if job.is_gang or job.setup or job.workspace else direct).append(
+                    (attempt_id, attempt)
+                )
         for items, go in ((direct, True), (staged, False)):
             call = self._prepare(worker, items, go=go)
             if call is not None:
@@ -302,6 +310,10 @@ class Dispatcher:
 
     def _heard(self, call: Call, answer: Answer) -> None:
         seen, worker = answer.seen, call.worker
+        if call.ships:
+            self._shipped(call, seen)
+            if isinstance(seen, Silence) and seen.kind is SilenceKind.LOCAL:
+                return  # nothing of that is the worker's
         self._answers.append(self._mail.taken(answer))
         self._mail.was_read(self.cluster, call.reads, seen)
         self._to_stop[worker] = self._to_start[worker] = None
@@ -312,6 +324,8 @@ class Dispatcher:
             self._to_ask[worker] = rest
         if not isinstance(seen, Silence):
             self._readiness.was_told(call.goes)
+            if isinstance(seen, WorkerReport) and seen.lacking and call.starts:
+                self._lacking(call, seen)
         else:
             why = f"{seen.step}: {seen.detail}"
             if worker in self.cluster.workers:
@@ -320,11 +334,29 @@ class Dispatcher:
                 if attempt_id in call.starts and not seen.sent:
                     self._not_sent[token] = (attempt_id, why)
 
+    def _lacking(self, call: Call, seen: WorkerReport) -> None:
+        """Nothing was done for those who wait for a workspace: they are as if nothing had been sent."""
+        for token, attempt_id in self._shipping.lacking(self.cluster, call, seen).items():
+            attempt = attempt_of(self.cluster, attempt_id)
+            if attempt is not None and not (attempt.taken_over or self._has_expired(attempt)):
+                self._mine.add(token)
+
+    def _shipped(self, call: Call, seen: Seen) -> None:
+        """Those who waited for it are prepared next; or they go elsewhere, if it can't be had from here."""
+        self._has_shipped = True
+        for token, attempt_id in self._shipping.answered(call, seen).items():
+            self._begun.discard((token, AttemptState.ASSIGNED))
+            if isinstance(seen, Silence) and token in self._mine:
+                self._mine.discard(token)
+                self._not_sent[token] = (attempt_id, f"{seen.step}: {seen.detail}")
+
     def _weigh(self) -> None:
         """Record what is known. The state may have moved since: everything is decided again."""
 
         def rule(draft: Draft) -> tuple[observe.States, Outcomes]:
             given_up = self._record_not_sent(draft)
+            if self._has_shipped:  # which may have taken longer than our lease
+                attempts.take_over(draft, self.session.limits)
             states, outcomes = observe.weigh(self.session, draft, self._answers, self.unheard)
             for seen in (answer.seen for answer in self._answers):
                 if isinstance(seen, WorkerReport):
@@ -337,31 +369,19 @@ class Dispatcher:
         self._readiness.said |= said
         self._mail.take_in(self.cluster, outcomes.values())
         self._to_ask = {**self._mail.questions(self._answers), **self._to_ask}
-        self._find_strays()
+        self._strays.find(self.cluster, self._answers)
         told = dict.fromkeys(mine.task.job for each in self._answers for mine in each.known.attempts.values())
         self._answers.clear()
         self._not_sent.clear()
+        self._has_shipped = False
         known = self.cluster.jobs
         self._go_where_ready(job for job in told if job in known and known[job].is_gang)
-
-    def _find_strays(self) -> None:
-        """An outcome that came too late changes nothing, but if it says that something runs, that is stopped."""
-        for answer in self._answers:
-            reports = answer.seen.attempts if isinstance(answer.seen, WorkerReport) else ()
-            for report in reports:
-                attempt_id = answer.known.attempts.get(report.token)
-                attempt = _attempt(self.cluster, attempt_id) if attempt_id is not None else None
-                if attempt_id is None or attempt is None or attempt.live or attempt.token != report.token:
-                    continue
-                if report.state in _ALIVE:
-                    grace = self.cluster.jobs[attempt_id.task.job].grace
-                    self._strays.setdefault(answer.known.worker, {})[report.token] = grace
 
     def _record_not_sent(self, draft: Draft) -> dict[JobId, None]:
         """Say that attempts never started, while we may: within our lease. Returns the jobs this is about."""
         recorded: dict[JobId, None] = {}
         for token, (attempt_id, why) in self._not_sent.items():
-            attempt = _attempt(draft.cluster, attempt_id)
+            attempt = attempt_of(draft.cluster, attempt_id)
             if attempt is None or attempt.token != token or self._has_expired(attempt):
                 continue
             attempts.not_sent(draft, attempt_id, why)
@@ -376,24 +396,3 @@ class Dispatcher:
             if readiness.is_ready(self.cluster, job):
                 ranks = (attempt for _, attempt in self.cluster.live_of(job))
                 self._to_start.update({rank.worker: None for rank in ranks if readiness.is_prepared(rank)})
-
-
-def send_stops(session: Session) -> None:
-    """Send the stops that the log asks for once, and see what comes of them."""
-    with Dispatcher(session) as dispatcher:
-        dispatcher.begin(ask=False)
-        dispatcher.attend()
-
-
-def _attempt(cluster: Cluster, attempt_id: AttemptId) -> Attempt | None:
-    try:
-        return cluster.attempt(attempt_id)
-    except KeyError:
-        return None
-
-
-def _stop_order(cluster: Cluster, item: Item) -> tuple[Token, float]:
-    attempt_id, attempt = item
-    assert attempt.stop is not None
-    job = cluster.jobs[attempt_id.task.job]
-    return attempt.token, 0.0 if attempt.stop.reason is EndReason.DISPATCH_FAILED else job.grace

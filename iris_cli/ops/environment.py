@@ -208,10 +208,15 @@ _PRESETS: dict[EnvPreset, Callable[[Place, list[str]], dict[str, str]]] = {
 def _device(place: Place) -> dict[str, str]:
     """What keeps a task on its own devices: a CPU task must not grab the chips of its host."""
     device = place.job.resources.device
-    host = place.worker.attributes.get(DEVICE_TYPE_ATTRIBUTE_KEY)
     if device is not None and device.kind == "gpu":
         return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, place.attempt.gpus))}
-    if place.on_tpu or host is None or host.value == "cpu":
+    return {} if place.on_tpu else device_guards(place.worker)
+
+
+def device_guards(worker: Worker) -> dict[str, str]:
+    """What keeps a program away from the accelerators of a host, if it has any."""
+    host = worker.attributes.get(DEVICE_TYPE_ATTRIBUTE_KEY)
+    if host is None or host.value == "cpu":
         return {}
     return {
         "JAX_PLATFORMS": "cpu",

@@ -3,28 +3,53 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, field
-from iris_cli.core.ids import AttemptId, TaskId
+from iris_cli.core.ids import AttemptId, TaskId, WorkerId
 from iris_cli.core.task import Attempt, Task
-from iris_cli.ops.log_reading import LogLine, Reading, kept_lines, read
-from iris_cli.ops.logs import Query, is_there, not_started, select, without_worker
+from iris_cli.ops.log_reading import LogLine, LogText, Reading, ask, by_worker
+from iris_cli.ops.logs import Query, is_there, not_started, nothing_left, select, without_worker
+from iris_cli.ops.remains import remains
 from iris_cli.ops.session import Session
 from iris_cli.ops.view import look
 from iris_cli.ops.wait import Caretaker
 
+if TYPE_CHECKING:
+    from iris_cli.remote.fan_out import FanOut
+
 POLL_EVERY = 1.0  # seconds
+CALLS_A_SECOND = 32  # a call costs this machine a millisecond: many workers are asked less often
+FLOOD = (
+    1 << 20
+)  # characters a second: of so many nobody reads each as it comes, and they cost as much themselves
+CALLS_IN_A_FLOOD = 16  # a second
+TOGETHER = 1.0  # seconds in which answers of one turn come as one step, so that equal lines can be folded
+AT_ONCE = 8  # workers that are asked at the same time, if they answer in
+_A_MOMENT = 0.01  # seconds
+_LATE_ANSWERS = 0.1  # seconds between two looks for answers that are late
 _LONGEST_BACKOFF = 30.0  # seconds between two tries of a worker that is silent
 
 
 @dataclass
 class Step:
-    """What is new: lines in the order in which each task wrote them, and what is to be said of tasks."""
+    """What is new: lines in the order in which each task wrote them, and what is to be said of tasks.
 
-    lines: list[LogLine] = field(default_factory=list)
+    `is_turn`: all were asked, not only who is behind.
+    """
+
+    texts: list[LogText] = field(default_factory=list)
     notes: list[tuple[TaskId, str]] = field(default_factory=list)
+    is_turn: bool = False
+
+    @property
+    def lines(self) -> list[LogLine]:
+        """The lines one by one."""
+        return [line for text in self.texts for line in text.lines()]
 
 
 @dataclass
@@ -34,8 +59,13 @@ class _Followed:
     reading: Reading
     printed: bool = False
     failures: int = 0  # turns without an answer, in a row
-    ask_after: float = 0.0  # by the monotonic clock
+    ask_after: float = 0.0  # by the monotonic clock, after a failure
     done: bool = False
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last turn left something unread."""
+        return self.reading.silence is None and not self.reading.at_end
 
 
 class Follower:
@@ -55,6 +85,11 @@ class Follower:
         until: float = math.inf,
     ) -> None:
         self.cut_short = False
+        self._asked: dict[
+            WorkerId, Cluster
+        ] = {}  # who has not answered yet, and how things stood when it was asked
+        self._last_tick = self._next_tick = -math.inf  # when all are asked, by the monotonic clock
+        self._came = 0  # characters since then
         self._until = until
         self._session = session
         self._query = query
@@ -75,27 +110,29 @@ class Follower:
         return len(self._followed)
 
     def steps(self) -> Iterator[Step]:
-        """Until every task is over and all it wrote was read. Waits between the steps."""
+        """Until every task is over and all it wrote was read. There is one a second or more, be it empty."""
         yield self._first
-        with self._caretaker:
-            yield from self._steps()
+        fan_out: FanOut[Sequence[Reading]] = self._session.make_fan_out(
+            self._session.limits.max_dispatch_parallelism
+        )
+        with self._caretaker, closing(fan_out):
+            yield from self._steps(fan_out)
 
-    def _steps(self) -> Iterator[Step]:
+    def _steps(self, fan_out: FanOut[Sequence[Reading]]) -> Iterator[Step]:
+        clock = self._session.clock
         while True:
             cluster = self._caretaker.look()  # before reading: what had ended by then can write no more
-            if notes := self._go_on(cluster):
-                yield Step(notes=notes)
-            # Who was silent comes last: waiting for it again must not hold up the lines of the others.
-            for silent in (False, True):
-                for step in self._read(cluster, silent=silent):
-                    if step.lines or step.notes:
-                        yield step
+            step = Step(notes=self._go_on(cluster))
+            self._finish_those_without_worker(cluster, step)
+            self._submit(fan_out, cluster, step)
+            self._collect(fan_out, step)
+            yield step
             if all(self._is_over(cluster.tasks[task]) for task in self._followed):
                 return
-            left = self._until - self._session.clock.monotonic()
+            left = self._until - clock.monotonic()
             if left <= 0:
                 return
-            self._caretaker.pause(min(POLL_EVERY, left))
+            self._caretaker.pause(min(self._pause(), left))
 
     def _begin(self, task: Task, attempt: Attempt, tail: int | None) -> _Followed:
         attempt_id = AttemptId(task.id, attempt.number)
@@ -113,64 +150,104 @@ class Follower:
             notes.append((task_id, f"attempt {number} on worker {task.attempts[number].worker}"))
         return notes
 
-    def _read(self, cluster: Cluster, *, silent: bool) -> Iterator[Step]:
-        """One turn of everybody who is due; a step for each batch, so that a slow worker delays nobody."""
-        now = self._session.clock.monotonic()
-        due = {
-            followed.reading.id: followed
-            for followed in self._followed.values()
-            if followed
-            and not followed.done
-            and now >= followed.ask_after
-            and silent == bool(followed.failures)
-        }
-        gone = [each for each in due.values() if not is_there(cluster, each.reading.attempt)]
-        asked = [each.reading for each in due.values() if each not in gone]
-        step = Step()
-        for followed in gone:
-            self._finish(cluster, followed, step)
-        yield step
-        for batch in read(self._session, cluster, asked):
-            step = Step()
-            for reading in sorted(batch, key=lambda each: each.id):
-                self._take(cluster, due[reading.id], step)
-            yield step
+    def _open(self, when: Callable[[_Followed], bool]) -> list[_Followed]:
+        """Those of which more may come, and nobody is being asked for it."""
+        return [
+            each
+            for each in self._followed.values()
+            if each and not each.done and each.reading.attempt.worker not in self._asked and when(each)
+        ]
 
-    def _take(self, cluster: Cluster, followed: _Followed, step: Step) -> None:
-        """What one turn of one attempt brought."""
-        reading = followed.reading
-        step.lines += reading.lines
-        followed.printed = followed.printed or bool(reading.lines)
+    def _finish_those_without_worker(self, cluster: Cluster, step: Step) -> None:
+        for followed in self._open(lambda each: not is_there(cluster, each.reading.attempt)):
+            attempt = cluster.attempt(followed.reading.id)
+            self._finish(cluster, followed, step, without_worker(attempt, None))
+
+    def _submit(self, fan_out: FanOut[Sequence[Reading]], cluster: Cluster, step: Step) -> None:
+        """Ask all whose turn it is, who then have one call each."""
+        now = self._session.clock.monotonic()
+        open_ones = self._open(lambda each: now >= each.ask_after)
+        step.is_turn = is_tick = now >= self._next_tick
+        if is_tick:
+            workers = {each.reading.attempt.worker for each in open_ones}
+            is_flood = self._came > FLOOD * (now - self._last_tick)
+            calls = CALLS_IN_A_FLOOD if is_flood else CALLS_A_SECOND
+            self._last_tick, self._next_tick = now, now + max(POLL_EVERY, len(workers) / calls)
+            self._came = 0
+        due = by_worker([each.reading for each in open_ones if is_tick or each.is_behind or each.failures])
+        self._session.runner  # noqa: B018 - made here once, not in each of the threads
+        for number, (worker, readings) in enumerate(due.items(), 1):
+            self._asked[worker] = cluster
+            fan_out.submit(partial(ask, self._session, cluster, readings, len(due)))
+            if not number % AT_ONCE:  # many threads that wake at the same time cost twice as much
+                self._hear(fan_out.take(_A_MOMENT), step)
+
+    def _collect(self, fan_out: FanOut[Sequence[Reading]], step: Step) -> None:
+        """The answers that come soon. Those that are late delay nobody: they are for the next turn."""
+        until = self._session.clock.monotonic() + TOGETHER
+        while self._asked:
+            answered = fan_out.take(max(0.0, until - self._session.clock.monotonic()))
+            if not answered:
+                break
+            self._hear(answered, step)
+
+    def _hear(self, answered: Sequence[Sequence[Reading]], step: Step) -> None:
+        for reading in sorted((each for readings in answered for each in readings), key=lambda each: each.id):
+            self._take(self._asked[reading.attempt.worker], reading, step)
+        for readings in answered:
+            del self._asked[readings[0].attempt.worker]
+
+    def _pause(self) -> float:
+        """Seconds until there is something to do."""
+        if self._open(lambda each: each.is_behind):
+            return 0.0
+        if self._asked:
+            return _LATE_ANSWERS
+        return min(POLL_EVERY, max(0.0, self._next_tick - self._session.clock.monotonic()))
+
+    def _take(self, cluster: Cluster, reading: Reading, step: Step) -> None:
+        """What one turn of one attempt brought. `cluster` is from before it was asked."""
+        followed = self._followed[reading.id.task]
+        assert followed is not None, "it was asked for"
+        step.texts += reading.texts
+        self._came += sum(len(text.text) for text in reading.texts)
+        followed.printed = followed.printed or bool(reading.texts)
         ended = _has_ended(cluster, reading)
+        worker = reading.attempt.worker
         if reading.silence is not None:
             followed.failures += 1
             pause = min(2.0 ** min(followed.failures, 10), _LONGEST_BACKOFF)
             followed.ask_after = self._session.clock.monotonic() + pause
             if not ended and followed.failures == 1:
-                step.notes.append(
-                    (reading.id.task, f"{without_worker(reading.attempt, reading.silence)}; trying again")
-                )
+                why = without_worker(reading.attempt, reading.silence)
+                step.notes.append((reading.id.task, f"{why}; trying again"))
         elif followed.failures:
             followed.failures = 0
-            step.notes.append((reading.id.task, f"worker {reading.attempt.worker} answers again"))
-        if ended and (reading.at_end or reading.silence is not None):
+            step.notes.append((reading.id.task, f"worker {worker} answers again"))
+        for stream in reading.replaced:
+            what = f"{stream} was replaced or cut off on worker {worker}; it goes on from its beginning"
+            step.notes.append((reading.id.task, what))
+        if not ended:
+            return
+        if reading.silence is not None:
+            self._finish(cluster, followed, step, without_worker(reading.attempt, reading.silence))
+        elif reading.is_gone and not followed.printed:
+            self._finish(cluster, followed, step, nothing_left(reading.attempt))
+        elif reading.at_end:
             self._finish(cluster, followed, step)
 
-    def _finish(self, cluster: Cluster, followed: _Followed, step: Step) -> None:
-        """Nothing more will be read of this attempt."""
+    def _finish(self, cluster: Cluster, followed: _Followed, step: Step, why: str = "") -> None:
+        """Nothing more will be read of this attempt; `why` not all of it could be, if so."""
         reading = followed.reading
-        rest = reading.rest()
-        step.lines += rest
         followed.done = True
-        end = cluster.attempt(reading.id).end
-        why = "" if reading.at_end else without_worker(reading.attempt, reading.silence)
-        if not (followed.printed or rest) and end is not None and end.log_tail:
-            step.lines += kept_lines(reading.id, end.log_tail, reading.tail)
-            why = why or f"nothing is left on worker {reading.attempt.worker}"
-            step.notes.append((reading.id.task, f"{why}; these last lines are from the log"))
-        elif why:
-            step.notes.append((reading.id.task, f"{why}; the end of its output is missing"))
-        self.cut_short = self.cut_short or bool(reading.silence)
+        if why:
+            attempt = cluster.attempt(reading.id)
+            left = remains(self._session, reading, attempt, why, begun=followed.printed)
+            step.texts += left.texts
+            if left.texts or why != nothing_left(attempt):
+                step.notes.append((reading.id.task, left.note))
+            self.cut_short = self.cut_short or (reading.silence is not None and not left.whole)
+        step.texts += reading.rest()
 
     def _is_over(self, task: Task) -> bool:
         followed = self._followed[task.id]

@@ -28,6 +28,7 @@ def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) ->
         token=place.attempt.token,
         argv=place.job.command,
         env={**environment(place, default_env, secrets), **array_variables(place, line)},
+        workspace=place.job.workspace.hash if place.job.workspace is not None else "",
         setup=place.job.setup,
         setup_timeout=place.job.setup_timeout,
         timeout=place.job.timeout,

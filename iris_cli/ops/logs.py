@@ -13,7 +13,8 @@ from iris_cli.core.task import Attempt, Task
 from iris_cli.core.units import format_duration
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.causes import end_words
-from iris_cli.ops.log_reading import BOTH, LogLine, Reading, kept_lines, read
+from iris_cli.ops.log_reading import BOTH, LogLine, LogText, Reading, read
+from iris_cli.ops.remains import remains
 from iris_cli.ops.session import Session
 from iris_cli.ops.view import View, look
 
@@ -36,7 +37,7 @@ class TaskLog:
     """The log of one task. `attempt` and `worker` are None where it was never placed.
 
     `note` says why there is nothing, or not everything. `kept`: the lines are the end that the event log
-    keeps of an attempt. `silence` is why its worker could not be asked.
+    keeps of an attempt; `pulled`: they were pulled before. `silence` is why its worker could not be asked.
     """
 
     task: TaskId
@@ -46,6 +47,7 @@ class TaskLog:
     lines: tuple[LogLine, ...] = ()
     note: str = ""
     kept: bool = False
+    pulled: bool = False
     silence: Silence | None = None
 
 
@@ -56,18 +58,19 @@ def fetch(session: Session, what: str, query: Query) -> list[TaskLog]:
     """
     view = look(session)
     chosen = select(view.cluster, what, query)
-    readings = [
-        Reading(AttemptId(task.id, attempt.number), attempt, streams=query.streams, tail=query.tail)
+    readings = {
+        task.id: Reading(AttemptId(task.id, attempt.number), attempt, streams=query.streams, tail=query.tail)
         for task, attempt in chosen
-        if attempt is not None and is_there(view.cluster, attempt)
-    ]
-    lines = _read_to_end(session, view.cluster, readings)
-    silences = {reading.id.task: reading.silence for reading in readings}
+        if attempt is not None
+    }
+    texts = _read_to_end(
+        session, view.cluster, [each for each in readings.values() if is_there(view.cluster, each.attempt)]
+    )
     return [
-        _task_log(
-            view, task, attempt, _last(lines.get(task.id, []), query), silences.get(task.id), query.tail
-        )
-        for task, attempt in chosen
+        TaskLog(task=task.id, state=task.state, note=not_started(view, task))
+        if task.id not in readings
+        else _task_log(session, view.cluster, task, readings[task.id], texts.get(task.id, []))
+        for task, _ in chosen
     ]
 
 
@@ -120,6 +123,11 @@ def without_worker(attempt: Attempt, silence: Silence | None) -> str:
     return f"no answer from worker {attempt.worker} ({silence.step}: {silence.detail})"
 
 
+def nothing_left(attempt: Attempt) -> str:
+    """What is to be said of an attempt that has ended, and whose worker has no output of it."""
+    return f"nothing is left on worker {attempt.worker}"
+
+
 def _named(cluster: Cluster, what: str) -> tuple[list[Task], int | None]:
     """The tasks of a job, one task, or one task and the number of an attempt."""
     if what in cluster.jobs:
@@ -147,49 +155,35 @@ def _unknown(cluster: Cluster, what: str) -> NotFoundError:
 
 def _read_to_end(
     session: Session, cluster: Cluster, readings: Sequence[Reading]
-) -> dict[TaskId, list[LogLine]]:
-    lines: dict[TaskId, list[LogLine]] = {reading.id.task: [] for reading in readings}
+) -> dict[TaskId, list[LogText]]:
+    texts: dict[TaskId, list[LogText]] = {reading.id.task: [] for reading in readings}
     unread = list(readings)
     while unread:
         going_on = []
         for reading in (each for batch in read(session, cluster, unread) for each in batch):
-            lines[reading.id.task] += reading.lines
-            if reading.at_end or reading.silence is not None:
-                lines[reading.id.task] += reading.rest()
-            else:
+            texts[reading.id.task] += reading.texts
+            if not reading.at_end and reading.silence is None:
                 going_on.append(reading)
         unread = going_on
-    return lines
-
-
-def _last(lines: Sequence[LogLine], query: Query) -> tuple[LogLine, ...]:
-    """As many lines of each stream as were asked for: unfinished ones came on top."""
-    streams = [[line for line in lines if line.stream == name] for name in query.streams]
-    count = query.tail
-    return tuple(line for each in streams for line in (each if count is None else each[len(each) - count :]))
+    return texts
 
 
 def _task_log(
-    view: View,
-    task: Task,
-    attempt: Attempt | None,
-    lines: tuple[LogLine, ...],
-    silence: Silence | None,
-    tail: int | None,
+    session: Session, cluster: Cluster, task: Task, reading: Reading, texts: list[LogText]
 ) -> TaskLog:
-    if attempt is None:
-        return TaskLog(task=task.id, state=task.state, note=not_started(view, task))
-    note, kept = "", False
-    out_of_reach = silence is not None or not is_there(view.cluster, attempt)
+    attempt, silence = reading.attempt, reading.silence
+    note, kept, pulled = "", False, False
+    out_of_reach = silence is not None or not is_there(cluster, attempt)
     if out_of_reach and attempt.started_at is None and attempt.reaped_at is not None:
         note = _nothing_written(attempt)
-    elif out_of_reach:
-        note = without_worker(attempt, silence)
-    if not lines and attempt.end is not None and attempt.end.log_tail:
-        lines = tuple(kept_lines(AttemptId(task.id, attempt.number), attempt.end.log_tail, tail))
-        kept = True
-        note = f"{note or f'nothing is left on worker {attempt.worker}'}; these last lines are from the log"
-    elif not lines and not out_of_reach and tail != 0:
+    elif out_of_reach or (reading.is_gone and attempt.end is not None):
+        why = without_worker(attempt, silence) if out_of_reach else nothing_left(attempt)
+        left = remains(session, reading, attempt, why, begun=bool(texts))
+        texts, note, kept, pulled = [*texts, *left.texts], left.note, left.kept, left.pulled
+        if not out_of_reach and not left.texts:
+            note = _nothing_written(attempt)
+    lines = _lines([*texts, *reading.rest()], reading)
+    if not lines and not note and reading.tail != 0:
         note = _nothing_written(attempt)
     return TaskLog(
         task=task.id,
@@ -199,8 +193,18 @@ def _task_log(
         lines=lines,
         note=note,
         kept=kept,
+        pulled=pulled,
         silence=silence,
     )
+
+
+def _lines(texts: Sequence[LogText], reading: Reading) -> tuple[LogLine, ...]:
+    """As many of each stream as were asked for: unfinished ones came on top."""
+    found: list[LogLine] = []
+    for name in reading.streams:
+        lines = [line for text in texts if text.stream == name for line in text.lines()]
+        found += lines if reading.tail is None else lines[max(0, len(lines) - reading.tail) :]
+    return tuple(found)
 
 
 def _nothing_written(attempt: Attempt) -> str:

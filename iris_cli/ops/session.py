@@ -110,8 +110,7 @@ class Session:
 
     @cached_property
     def runner(self) -> TaskRunner:
-        assert self._header is not None, "workers are asked only after the log was read"
-        return self.make_runner(self._header.cluster_id)
+        return self.make_runner(self.cluster_id)
 
     @property
     def begun(self) -> bool:

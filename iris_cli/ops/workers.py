@@ -12,10 +12,10 @@ from iris_cli.core.observations import ProbeReport, Silence
 from iris_cli.core.worker import Worker
 from iris_cli.errors import IrisError, UsageError
 from iris_cli.ops import observe
-from iris_cli.ops.dispatch import send_stops
 from iris_cli.ops.facts import facts_of
 from iris_cli.ops.names import find_worker
 from iris_cli.ops.session import Session
+from iris_cli.ops.stops import send_stops
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ _ATTEMPT = re.compile(
     rf"A ([0-9a-f]{{32}}) ([A-Z]+) (-|{_NUMBER}) (-|[a-z]+) (-|{_NUMBER}) (-|{_NUMBER}) ({_NUMBER})"
 )
 _LACKING = re.compile(r"W ([0-9a-f]{64})")
-_LOG = re.compile(rf"L ({_NUMBER}) ({_NUMBER}) ({_NUMBER})")
+_RECORD = re.compile(r"\n(?!T )")
 _FIGURE = re.compile(rf"P (cpus|memory|disk_free) ({_NUMBER})")
 _COUNT = re.compile(r"P (chips|gpus) (0|[1-9][0-9]{0,3})")  # they are listed one by one
 _TEXT = re.compile(
@@ -59,18 +59,8 @@ _SLACK = 60 * 100
 """An answer takes a moment: attempts are looked at after its uptime was told."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogChunk:
-    """A piece of an output file: `data` begins at `offset` of `size` bytes. `inode` is 0 if there is no file."""
-
-    data: bytes
-    offset: int
-    size: int
-    inode: int
-
-
 @dataclass(frozen=True, slots=True)
-class _Record:
+class Record:
     """One line, and the bytes of the base64 lines that follow it."""
 
     line: str
@@ -112,8 +102,8 @@ def worker_report(
 
 
 def _asked(
-    records: list[_Record], telling: Sequence[Token], tokens: Sequence[Token]
-) -> tuple[tuple[OutboxFile, ...], tuple[Token, ...], list[_Record]]:
+    records: list[Record], telling: Sequence[Token], tokens: Sequence[Token]
+) -> tuple[tuple[OutboxFile, ...], tuple[Token, ...], list[Record]]:
     """What the tasks ask for, who has more, and the other records."""
     found: dict[tuple[str, str], OutboxFile] = {}
     asking: dict[Token, None] = {}
@@ -135,7 +125,7 @@ def _asked(
     return tuple(ordered), tuple(asking), others
 
 
-def _lacking(records: Sequence[_Record], workspaces: Sequence[str]) -> list[str]:
+def _lacking(records: Sequence[Record], workspaces: Sequence[str]) -> list[str]:
     matches = [_LACKING.fullmatch(record.line) for record in records if not record.data]
     said = [match[1] for match in matches if match is not None]
     if len(set(said)) != len(said) or not set(said) <= set(workspaces):
@@ -183,16 +173,6 @@ def _holder(boot_id: str, match: re.Match[str], data: bytes) -> Holder:
         command=command,
         token=None if match[3] == "-" else Token(match[3]),
     )
-
-
-def log_chunk(frame: Frame, limit: int) -> LogChunk:
-    """The answer to `logs`. Raises NoAnswer."""
-    _, _, records = records_of(frame, limit)
-    match = _LOG.fullmatch(records[0].line) if len(records) == 1 else None
-    if match is None:
-        raise broken("the answer is no piece of a log")
-    offset, size, inode = (int(number) for number in match.groups())
-    return LogChunk(data=records[0].data, offset=offset, size=size, inode=inode)
 
 
 def reap_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> ReapReport:
@@ -305,28 +285,25 @@ def _variables(text: str) -> dict[str, str]:
     return found
 
 
-def records_of(frame: Frame, longest: int) -> tuple[float, int, list[_Record]]:
+def records_of(frame: Frame, longest: int) -> tuple[float, int, list[Record]]:
     """The clock in seconds, the uptime in hundredths, and the rest of the lines, with at most `longest` bytes each."""
     match = _CLOCK.fullmatch(frame.lines[0]) if frame.lines else None
     if match is None or int(match[1]) > LATEST_CLOCK or int(match[2]) > LONGEST_UPTIME:
         raise broken("the answer does not begin with a time that can be")
-    grouped: list[tuple[str, list[str]]] = []
-    for line in frame.lines[1:]:
-        if not line.startswith("T "):
-            grouped.append((line, []))
-        elif grouped:
-            grouped[-1][1].append(line[2:])
-        else:
-            raise broken("the answer has data that belongs to nothing")
-    records = [_Record(line, _decode(chunks, longest)) for line, chunks in grouped]
+    first, *grouped = _RECORD.split("\n".join(frame.lines))
+    if "\n" in first:
+        raise broken("the answer has data that belongs to nothing")
+    # A line of data begins with T: what follows a line of another kind is its own.
+    texts = (each.partition("\nT ") for each in grouped)
+    records = [Record(line, _decode(data.replace("\nT ", ""), longest)) for line, _, data in texts]
     return float(match[1]), int(match[2]), records
 
 
-def _decode(chunks: list[str], longest: int) -> bytes:
-    if sum(map(len, chunks)) > longest * 4 // 3 + 8:
+def _decode(encoded: str, longest: int) -> bytes:
+    if len(encoded) > longest * 4 // 3 + 8:
         raise broken("the answer has more data than was asked for")
     try:
-        data = base64.b64decode("".join(chunks), validate=True)
+        data = base64.b64decode(encoded, validate=True)
     except binascii.Error as error:
         raise broken("the answer's data is malformed") from error
     if len(data) > longest:
@@ -334,7 +311,7 @@ def _decode(chunks: list[str], longest: int) -> bytes:
     return data
 
 
-def _attempt(record: _Record, uptime: int) -> AttemptReport:
+def _attempt(record: Record, uptime: int) -> AttemptReport:
     match = _ATTEMPT.fullmatch(record.line)
     if match is None or match[2] not in RemoteState.__members__:
         raise broken("the answer has a line that is about no attempt")

@@ -9,7 +9,7 @@ from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.transport import NoAnswer, Output
 
 LONGEST_LINE = 512
-_LINE = re.compile(rb"[\x20-\x7e]{1,%d}" % LONGEST_LINE)
+_PLAIN = bytes(range(0x20, 0x7F)) + b"\n"
 _BEGIN = re.compile(rb"IRIS1 ([0-9a-f]{32}) BEGIN ([A-Za-z0-9._-]{1,64}) ([0-9a-f]{32}|-)")
 _END = re.compile(rb"IRIS1 ([0-9a-f]{32}) END (0|[1-9][0-9]{0,6})")
 
@@ -30,23 +30,31 @@ def parse_frame(output: bytes, nonce: str) -> Frame:
     in anything that was there before.
     """
     mark = nonce.encode()
-    lines = output.split(b"\n")
-    marked = [index for index, line in enumerate(lines) if mark in line]
-    if len(marked) != 2 or marked[1] == len(lines) - 1:
+    if (marks := output.count(mark)) != 2:
         raise broken(
-            "the answer has no frame" if not marked else "the frame of the answer is cut off or doubled"
+            "the answer has no frame" if not marks else "the frame of the answer is cut off or doubled"
         )
-    first, last = marked
-    begin, end = _BEGIN.fullmatch(lines[first]), _END.fullmatch(lines[last])
+    (first, after_first), (last, after_last) = (
+        (output.rfind(b"\n", 0, at) + 1, output.find(b"\n", at) + 1)
+        for at in (output.find(mark), output.rfind(mark))
+    )
+    if not after_last:
+        raise broken("the frame of the answer is cut off or doubled")
+    begin = _BEGIN.fullmatch(output, first, after_first - 1)
+    end = _END.fullmatch(output, last, after_last - 1)
     if begin is None or end is None or begin[1] != mark or end[1] != mark:
         raise broken("the answer's frame is malformed")
-    inside = lines[first + 1 : last]
-    if len(inside) != int(end[2]):
-        raise broken(f"the answer has {len(inside)} lines and claims {int(end[2])}")
-    if not all(_LINE.fullmatch(line) for line in inside):
-        raise broken("the answer has a line that is too long or not plain text")
-    boot_id, incarnation = (text.decode() for text in begin.group(2, 3))
-    return Frame(_known(boot_id), _known(incarnation), tuple(line.decode() for line in inside))
+    inside = output[after_first:last]
+    count = inside.count(b"\n")
+    if count != int(end[2]):
+        raise broken(f"the answer has {count} lines and claims {int(end[2])}")
+    if inside.translate(None, _PLAIN):
+        raise broken("the answer has a line that is not plain text")
+    lines = inside.decode().split("\n")[:-1]
+    if not all(lines) or max(map(len, lines), default=0) > LONGEST_LINE:
+        raise broken("the answer has a line that is empty or too long")
+    boot_id, incarnation = (word.decode() for word in begin.group(2, 3))
+    return Frame(_known(boot_id), _known(incarnation), tuple(lines))
 
 
 def broken(detail: str, *, hint: str = "") -> NoAnswer:

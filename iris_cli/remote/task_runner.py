@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal
 
-from iris_cli.core.ids import RequestId, Token, is_name, parse_token
+from iris_cli.core.dataclass import replace
+from iris_cli.core.ids import RequestId, Token, is_name
 from iris_cli.core.limits import extra_time
 from iris_cli.core.observations import (
     Holder,
@@ -19,8 +19,6 @@ from iris_cli.core.observations import (
     WorkerReport,
 )
 from iris_cli.remote.answers import (
-    LogChunk,
-    log_chunk,
     probe_report,
     reap_report,
     unwedge_report,
@@ -33,6 +31,7 @@ from iris_cli.remote.launch_request import (
     Shipment,
     hundredths,
 )
+from iris_cli.remote.log_pieces import LONGEST_PIECE, LogChunk, LogPiece, log_chunks, piece_line, room_for
 from iris_cli.remote.operator_calls import OperatorCalls
 from iris_cli.remote.script_lines import (
     Held,
@@ -46,10 +45,7 @@ from iris_cli.remote.script_lines import (
 from iris_cli.remote.transport import NoAnswer, Payload, Target, Transport
 from iris_cli.remote.worker_script import HostPaths, directory_word, quote, task_program, worker_script
 
-__all__ = ["LaunchRequest", "LogChunk", "Shipment", "TaskRunner"]
-
-LONGEST_PIECE = 512 << 10
-"""The most bytes of a log that one call fetches."""
+__all__ = ["LaunchRequest", "LogChunk", "LogPiece", "Shipment", "TaskRunner"]
 
 _ROOM = 64 << 10  # bytes of an answer beside what was asked for; a login shell may be talkative
 _ROOM_PER_ATTEMPT = 8 << 10
@@ -273,16 +269,19 @@ class TaskRunner(OperatorCalls):
             return silence.silence(target.worker)
 
     def logs(
-        self, target: Target, token: Token, *, stream: Literal["out", "err"] | str, offset: int, limit: int
+        self, target: Target, token: Token, *, stream: str, offset: int, limit: int
     ) -> LogChunk | Silence:
         """At most `limit` bytes of one output file from `offset` on; a negative one counts from the end."""
-        if stream not in ("out", "err"):
-            raise ValueError(f"{stream[:20]!r} is neither out nor err")
-        limit = max(0, min(limit, LONGEST_PIECE))
-        step = f"logs {parse_token(token)} {stream} {int(offset)} {limit}"
-        call = [self._open(target), "begin_frame", step, "end_frame"]
+        piece = LogPiece(token=token, stream=stream, offset=offset, limit=limit)
+        answer = self.pieces(target, [piece])
+        return answer if isinstance(answer, Silence) else answer[0]
+
+    def pieces(self, target: Target, wanted: Sequence[LogPiece]) -> tuple[LogChunk, ...] | Silence:
+        """These pieces of output files, in the same order, in one round trip. Each at most LONGEST_PIECE bytes."""
+        wanted = [replace(each, limit=max(0, min(each.limit, LONGEST_PIECE))) for each in wanted]
+        call = [self._open(target), "begin_frame", *map(piece_line, wanted), "end_frame"]
         try:
-            return log_chunk(self._ask(target, "logs", call, room=2 * limit), limit)
+            return log_chunks(self._ask(target, "logs", call, room=room_for(wanted)), wanted)
         except NoAnswer as silence:
             return silence.silence(target.worker)
 
@@ -308,7 +307,7 @@ class TaskRunner(OperatorCalls):
             "await_starts",
             "begin_frame",
             f"report {' '.join(tokens)}",
-            *([f"tell_lacking {' '.join(workspaces)}"] if workspaces else []),
+            *([f"tell_workspaces {' '.join(workspaces)}"] if workspaces else []),
             "else",
             "begin_frame",
             "fi",

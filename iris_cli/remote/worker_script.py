@@ -37,6 +37,7 @@ _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
         "logs": ("host", "report", "logs"),
         "unwedge": ("report", "unwedge"),
         "reap": (*_PROCESSES, "fence", "report", "reap"),
+        "pull": ("host", "report", "pull"),
         "usage": ("host", "report", "reap", "usage"),
         "exec": (*_PROCESSES, "report", "exec"),
     }

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import unicodedata
 
-_KEPT = {"\n", "\t"}
 # Controls, formats (bidirectional overrides), surrogates, private use, line and paragraph separators.
 _DANGEROUS = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+_PLAIN = bytes(range(0x20, 0x7F)) + b"\n\t"
 
 
 def clean(text: str) -> str:
-    """`text` with every control character made visible; line feeds and tabs stay."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(each if each in _KEPT or not _is_dangerous(each) else _visible(each) for each in text)
+    """`text` with every control character made visible; line feeds and tabs stay.
+
+    Text of which nothing has to be changed, a megabyte a second of it, takes a few milliseconds.
+    """
+    if text.isascii():
+        is_plain = not text.encode("ascii").translate(None, _PLAIN)
+    else:
+        is_plain = text.replace("\n", "").replace("\t", "").isprintable()
+    return text if is_plain else text.translate(_SHOWN)
 
 
 def clean_line(text: str) -> str:
@@ -21,10 +26,17 @@ def clean_line(text: str) -> str:
     return clean(text).replace("\n", "⏎").replace("\t", " ")
 
 
-def _is_dangerous(character: str) -> bool:
-    return unicodedata.category(character) in _DANGEROUS
+class _Shown(dict[int, str]):
+    """How each character is shown, found out when it is met first."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        shown = self[code] = _visible(code) if unicodedata.category(character) in _DANGEROUS else character
+        return shown
 
 
-def _visible(character: str) -> str:
-    code = ord(character)
+def _visible(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+_SHOWN = _Shown({ord(each): each for each in "\n\t"})

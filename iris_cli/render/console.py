@@ -60,6 +60,13 @@ class Output:
         """Text of several lines, as it is but for control characters."""
         sys.stdout.write(clean(text))
 
+    def lines(self, text: str, prefix: str = "") -> None:
+        """Whole lines of somebody else's, each behind a prefix of ours."""
+        text = clean(text)
+        if prefix:
+            text = prefix + text[:-1].replace("\n", "\n" + prefix) + "\n"
+        sys.stdout.write(text)
+
     def document(self, content: Mapping[str, Any]) -> None:
         """A result as JSON, alone on stdout."""
         sys.stdout.write(json.dumps({"schema_version": SCHEMA_VERSION, **content}, indent=2) + "\n")

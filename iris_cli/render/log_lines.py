@@ -6,17 +6,16 @@ import json
 import os
 import re
 import sys
-from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from iris_cli.core.dataclass import dataclass
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import TaskId
-from iris_cli.ops.log_reading import BOTH, LogLine
+from iris_cli.ops.log_reading import BOTH, LogText
 from iris_cli.ops.logs import TaskLog
-from iris_cli.render.clean import clean_line
 from iris_cli.render.console import SCHEMA_VERSION, Output
 from iris_cli.render.fold import fold
+from iris_cli.render.log_fold import Block, LiveFold, merged
 
 if TYPE_CHECKING:
     from iris_cli.ops.follow import Step
@@ -31,7 +30,7 @@ def show(output: Output, logs: Sequence[TaskLog], *, folded: bool = True) -> Non
         output.document({"tasks": [_document(log) for log in logs]})
         return
     printer = LogPrinter(output, prefixed=len(logs) > 1, folded=folded)
-    printer.show(line for log in logs for line in log.lines)
+    printer.show(logs)
     printer.tell([(log.task, log.note) for log in logs if log.note])
 
 
@@ -42,25 +41,38 @@ class LogPrinter:
     output: Output
     prefixed: bool = True
     folded: bool = True
+    _live: dict[str, LiveFold] = field(default_factory=lambda: {name: LiveFold() for name in BOTH})
+    _painted: dict[tuple[int, ...], str] = field(default_factory=dict)
+
+    def show(self, logs: Iterable[TaskLog]) -> None:
+        """What each rank said, in the order in which it said it; one stream after the other."""
+        for name in BOTH:
+            texts = {
+                log.task.index: "".join(f"{line.text}\n" for line in log.lines if line.stream == name)
+                for log in logs
+            }
+            self._print(merged(texts) if self.folded else _one_by_one(texts))
 
     def step(self, step: Step) -> None:
         """What is new of logs that are followed: lines of text, or of JSON."""
         self.tell(step.notes)
         if self.output.as_json:
-            for line in step.lines:
-                self.output.line(json.dumps({"schema_version": SCHEMA_VERSION, **_line(line)}))
+            for text in step.texts:
+                self.output.lines(_json_lines(text))
         else:
-            self.show(step.lines)
+            for name, live in self._live.items():
+                texts = _by_rank(text for text in step.texts if text.stream == name)
+                if not self.folded:
+                    self._print(_one_by_one(texts))
+                elif texts or step.is_turn:  # else nobody had the chance to say what others wait for
+                    self._print(live.add(texts))
         self.output.flush()
 
-    def show(self, lines: Iterable[LogLine]) -> None:
-        """What each rank said, in the order in which it said it; one stream after the other."""
-        streams: dict[str, dict[int, list[str]]] = {name: {} for name in BOTH}
-        for line in lines:
-            streams[line.stream].setdefault(line.rank, []).append(line.text)
-        for by_rank in streams.values():
-            for ranks, text in merged(by_rank) if self.folded else _one_by_one(by_rank):
-                self._print(ranks, readable(text))
+    def close(self) -> None:
+        """Nothing more will come: show what waits for others that may say the same."""
+        for live in self._live.values():
+            self._print(live.flush())
+        self.output.flush()
 
     def tell(self, notes: Iterable[tuple[TaskId, str]]) -> None:
         """What is to be said of tasks, beside the result; once where it is the same."""
@@ -71,19 +83,28 @@ class LogPrinter:
         for text, names in tasks.items():
             self.output.message(f"{fold(names)}: {text}")
 
-    def _print(self, ranks: tuple[int, ...], text: str) -> None:
-        if not self.prefixed:
-            self.output.line(text)
-            return
-        prefix = rank_prefix(ranks)
+    def _print(self, blocks: Iterable[Block]) -> None:
+        for ranks, text in blocks:
+            self.output.lines(readable(text), self._prefix(ranks) if self.prefixed else "")
+
+    def _prefix(self, ranks: tuple[int, ...]) -> str:
+        if ranks not in self._painted:
+            self._painted[ranks] = f"{self._paint(rank_prefix(ranks), ranks)} "
+        return self._painted[ranks]
+
+    def _paint(self, prefix: str, ranks: tuple[int, ...]) -> str:
         if not self._is_colorful:
-            self.output.line(f"{prefix} {text}")
-            return
+            return prefix
         from rich.text import Text
 
-        style = _COLORS[ranks[0] % len(_COLORS)] if len(ranks) == 1 else "bold"
-        # The terminal wraps the line, so that it is copied as one.
-        self.output.console.print(Text.assemble((prefix, style), f" {text}"), soft_wrap=True)
+        console = self.output.console
+        with console.capture() as painted:
+            console.print(
+                Text(prefix, _COLORS[ranks[0] % len(_COLORS)] if len(ranks) == 1 else "bold"),
+                end="",
+                soft_wrap=True,
+            )
+        return painted.get()
 
     @property
     def _is_colorful(self) -> bool:
@@ -91,8 +112,10 @@ class LogPrinter:
 
 
 def readable(text: str) -> str:
-    """A line of a program as it may be shown: without its colours, every other control visible."""
-    return clean_line(_SGR.sub("", text).expandtabs())
+    """Lines of a program without its colours and tabs; what else is no text the output makes visible."""
+    if "\x1b" in text:
+        text = _SGR.sub("", text)
+    return text.expandtabs() if "\t" in text else text
 
 
 def rank_prefix(ranks: Sequence[int]) -> str:
@@ -100,38 +123,15 @@ def rank_prefix(ranks: Sequence[int]) -> str:
     return f"[{ranks[0]}]" if len(ranks) == 1 else fold(map(str, ranks))
 
 
-def merged(lines: Mapping[int, Sequence[str]]) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Merge the lines of ranks: each rank's order stays, and equal lines of several ranks become one.
-
-    A line waits while another rank has the same one still to come; the lowest rank that need not wait goes
-    first, and where all wait for each other the lowest of all.
-    """
-    rest = {rank: deque(lines[rank]) for rank in sorted(lines) if lines[rank]}
-    left = {rank: Counter(texts) for rank, texts in rest.items()}
-    holders = Counter(text for counts in left.values() for text in counts)
-    at_head: defaultdict[str, list[int]] = defaultdict(list)
-    for rank, texts in rest.items():
-        at_head[texts[0]].append(rank)
-    while rest:
-        heads = (texts[0] for texts in rest.values())
-        ready = (text for text in heads if holders[text] == len(at_head[text]))
-        text = next(ready, next(iter(rest.values()))[0])
-        together = sorted(at_head.pop(text))
-        yield tuple(together), text
-        for rank in together:
-            rest[rank].popleft()
-            left[rank][text] -= 1
-            holders[text] -= not left[rank][text]
-            if rest[rank]:
-                at_head[rest[rank][0]].append(rank)
-            else:
-                del rest[rank]
+def _by_rank(texts: Iterable[LogText]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for text in texts:
+        found[text.rank] = found.get(text.rank, "") + text.text
+    return found
 
 
-def _one_by_one(lines: Mapping[int, Sequence[str]]) -> Iterator[tuple[tuple[int, ...], str]]:
-    for rank in sorted(lines):
-        for text in lines[rank]:
-            yield (rank,), text
+def _one_by_one(texts: Mapping[int, str]) -> Iterator[Block]:
+    return (((rank,), texts[rank]) for rank in sorted(texts) if texts[rank])
 
 
 def _document(log: TaskLog) -> dict[str, Any]:
@@ -143,16 +143,21 @@ def _document(log: TaskLog) -> dict[str, Any]:
         "worker": log.worker,
         "answered": log.silence is None,
         "kept": log.kept,
+        "pulled": log.pulled,
         "note": log.note,
         "lines": [{"stream": line.stream, "text": line.text} for line in log.lines],
     }
 
 
-def _line(line: LogLine) -> dict[str, Any]:
-    return {
-        "task": str(line.attempt.task),
-        "rank": line.rank,
-        "attempt": line.attempt.number,
-        "stream": line.stream,
-        "text": line.text,
-    }
+def _json_lines(text: LogText) -> str:
+    """An object a line. All but its text is the same in all of them."""
+    head = json.dumps(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "task": str(text.attempt.task),
+            "rank": text.rank,
+            "attempt": text.attempt.number,
+            "stream": text.stream,
+        }
+    )
+    return "".join(f'{head[:-1]}, "text": {json.dumps(line)}}}\n' for line in text.text.split("\n")[:-1])

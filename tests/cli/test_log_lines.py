@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -12,8 +13,10 @@ from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.ops.log_reading import LogLine
 from iris_cli.ops.logs import TaskLog
 from iris_cli.render import log_lines
+from iris_cli.render.clean import clean
 from iris_cli.render.console import Output
-from iris_cli.render.log_lines import merged, rank_prefix, readable
+from iris_cli.render.log_fold import Block, LiveFold, merged
+from iris_cli.render.log_lines import rank_prefix, readable
 
 FOLDED = {
     "the same of all": ({0: "abc", 1: "abc", 2: "abc"}, "[0-2] a, [0-2] b, [0-2] c"),
@@ -28,18 +31,101 @@ FOLDED = {
 }
 
 
+Lines = dict[int, list[str]]
+SAID = st.dictionaries(st.integers(0, 7), st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=8))
+"""What each rank said."""
+
+
+def as_texts(said: Mapping[int, Sequence[str]]) -> dict[int, str]:
+    return {rank: "".join(f"{line}\n" for line in lines) for rank, lines in said.items()}
+
+
+def one_by_one(blocks: Iterable[Block]) -> list[tuple[tuple[int, ...], str]]:
+    return [(ranks, line) for ranks, text in blocks for line in text.split("\n")[:-1]]
+
+
+def literally(said: Lines) -> list[tuple[tuple[int, ...], str]]:
+    """The rule, line by line."""
+    rest, shown = {rank: list(said[rank]) for rank in sorted(said)}, []
+    while rest := {rank: lines for rank, lines in rest.items() if lines}:
+        heads = [lines[0] for lines in rest.values()]
+        free = (head for head in heads if all(each[0] == head or head not in each for each in rest.values()))
+        text = next(free, heads[0])
+        together = tuple(rank for rank, lines in rest.items() if lines[0] == text)
+        for rank in together:
+            rest[rank].pop(0)
+        shown.append((together, text))
+    return shown
+
+
 @pytest.mark.parametrize(("said", "shown"), FOLDED.values(), ids=FOLDED)
 def test_equal_lines_of_ranks_fold(said: dict[int, str], shown: str) -> None:
-    lines = {rank: list(text) for rank, text in said.items()}
-    assert ", ".join(f"{rank_prefix(ranks)} {text}" for ranks, text in merged(lines)) == shown
+    found = one_by_one(merged(as_texts(said)))
+    assert ", ".join(f"{rank_prefix(ranks)} {text}" for ranks, text in found) == shown
 
 
-@given(st.dictionaries(st.integers(0, 7), st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=8)))
-def test_folding_keeps_each_ranks_lines_and_their_order(said: dict[int, list[str]]) -> None:
-    shown = list(merged(said))
+@given(SAID)
+def test_folding_keeps_each_ranks_lines_and_their_order(said: Lines) -> None:
+    shown = one_by_one(merged(as_texts(said)))
     for rank, texts in said.items():
         assert [text for ranks, text in shown if rank in ranks] == texts
     assert all(list(ranks) == sorted(set(ranks)) for ranks, _ in shown)
+
+
+@given(SAID)
+def test_whole_blocks_fold_as_their_lines_do(said: Lines) -> None:
+    assert one_by_one(merged(as_texts(said))) == literally(said)
+
+
+@given(st.lists(SAID, max_size=6))
+def test_what_comes_little_by_little_is_shown_once_in_order_and_at_the_next_turn_at_the_latest(
+    turns: list[Lines],
+) -> None:
+    live, shown = LiveFold(), []
+    said: Lines = {rank: [] for rank in range(8)}
+    for turn in turns:
+        before = {rank: len(lines) for rank, lines in said.items()}
+        for rank, lines in turn.items():
+            said[rank] += lines
+        shown += one_by_one(live.add(as_texts(turn)))
+        for rank in said:
+            of_rank = [text for ranks, text in shown if rank in ranks]
+            assert of_rank == said[rank][: len(of_rank)]
+            assert len(of_rank) >= before[rank]
+    shown += one_by_one(live.flush())
+    for rank in said:
+        assert [text for ranks, text in shown if rank in ranks] == said[rank]
+
+
+@pytest.mark.parametrize(
+    ("turns", "shown"),
+    [
+        ([{0: "a", 1: "a"}, {0: "b"}, {1: "b"}], "[0-1] a | | [0-1] b"),
+        ([{0: "a", 1: "a"}, {0: "b"}, {}, {1: "b"}], "[0-1] a | | [0] b | | [1] b"),
+        ([{0: "ab", 1: "a"}, {0: "c", 1: "bc"}], "[0-1] a | [0-1] b, [0-1] c"),
+        ([{0: "ab", 1: "a", 2: "ab"}, {1: "b"}], "[0-2] a | [0-2] b"),
+        ([{0: "ab", 1: "xy"}, {0: "c", 1: "z"}], "[0] a, [0] b, [1] x, [1] y | [0] c, [1] z"),
+        ([{0: "a", 1: "a", 2: "x"}, {0: "b", 2: "y"}, {1: "b"}], "[0-1] a, [2] x | [2] y | [0-1] b"),
+        ([{0: "a", 1: "a"}, {0: "b"}], "[0-1] a |  | [0] b"),
+    ],
+    ids=[
+        "a line that others have not said yet waits for them",
+        "for one turn",
+        "all go on where the slowest is",
+        "some are ahead together",
+        "who says something of its own never waits",
+        "each with its own company",
+        "what waits at the end is shown",
+    ],
+)
+def test_of_lines_that_come_little_by_little_who_is_ahead_waits(
+    turns: list[dict[int, str]], shown: str
+) -> None:
+    live = LiveFold()
+    found = [live.add(as_texts(turn)) for turn in turns]
+    found += [last] if (last := live.flush()) else []
+    words = [", ".join(f"{rank_prefix(ranks)} {text}" for ranks, text in one_by_one(each)) for each in found]
+    assert " | ".join(words).replace("  ", " ") == shown.replace("  ", " ")
 
 
 @pytest.mark.parametrize(
@@ -64,7 +150,33 @@ def test_ranks_are_written_as_ranges(ranks: Sequence[int], prefix: str) -> None:
     ],
 )
 def test_hostile_text_is_harmless(text: str, shown: str) -> None:
-    assert readable(text) == shown
+    assert clean(readable(text)) == shown
+
+
+def test_hostile_lines_are_harmless_behind_their_prefix(capsys: pytest.CaptureFixture[str]) -> None:
+    """Many at once: none can end its line, move to another one or look like that of another rank."""
+    texts = ["\x1b[2Jboom", "a\u2028[1] b", "\x0b\x0c\x85", "caf\xe9 \u202e\U0001f600", "x\ud800\x00\x7f"]
+    log_lines.show(Output(), [log_of(0, *texts), log_of(1, "fine")])
+    out = capsys.readouterr().out
+    assert out.splitlines() == [
+        "[0] \\x1b[2Jboom",
+        "[0] a\\u2028[1] b",
+        "[0] \\x0b\\x0c\\x85",
+        "[0] caf\xe9 \\u202e\U0001f600",
+        "[0] x\\ud800\\x00\\x7f",
+        "[1] fine",
+    ]
+
+
+@given(st.text())
+def test_text_is_made_visible_character_by_character(text: str) -> None:
+    def shown(character: str) -> str:
+        if character in "\n\t" or unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}:
+            return character
+        code = ord(character)
+        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+    assert clean(text) == "".join(map(shown, text))
 
 
 def line(rank: int, text: str, stream: str = "out") -> LogLine:

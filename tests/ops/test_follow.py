@@ -10,10 +10,19 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.observations import AttemptReport, RemoteState
+from iris_cli.ops import follow as follow_module
+from iris_cli.ops import log_stream
 from iris_cli.ops.follow import Follower, Step
 from iris_cli.ops.logs import Query
 from tests.ops.world import World
-from tests.support.lab import Lab
+from tests.support.lab import START, Lab
+
+
+@pytest.fixture(autouse=True)
+def answers_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow this machine is: the world's clock stands still meanwhile."""
+    monkeypatch.setattr(follow_module, "TOGETHER", 60.0)
+    monkeypatch.setattr(follow_module, "_A_MOMENT", 60.0)
 
 
 @pytest.fixture
@@ -26,7 +35,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def follow(
-    world: World, story: list[Callable[[], object]], what: str = "train", tail: int = 20
+    world: World, story: list[Callable[[], object]], what: str = "train", tail: int | None = 20
 ) -> list[Step]:
     """Every step while the story happens, one part of it between two looks."""
     parts = iter(story)
@@ -148,9 +157,8 @@ def test_a_silent_worker_is_not_asked_at_every_look(world: World) -> None:
     world.hosts.silent.add("a-1")
     rest = [lambda: None] * 60
     follow(world, [*rest, lambda: world.lab.reports("train/* exited 0")])
-    asked = [worker for worker, _ in world.hosts.asked]
-    assert asked.count("a-0") > 100
-    assert asked.count("a-1") < 10
+    assert world.hosts.calls.count("a-0") > 50
+    assert world.hosts.calls.count("a-1") < 10
 
 
 def test_an_end_on_a_silent_worker_is_told_from_the_log(world: World) -> None:
@@ -201,3 +209,77 @@ def test_what_waits_says_why_and_is_followed_once_it_runs(tmp_path: Path) -> Non
         steps = follow(world, [start, lambda: lab.reports("side/* exited 0")], what="side")
     assert lines(steps) == ["0.0 hi"]
     assert notes(steps)[0].startswith("side/task-0: has not started: ")
+
+
+def test_a_flood_gives_way_to_others(world: World) -> None:
+    world.says("train/task-0", "x" * 99 + "\n")
+    world.says("train/task-0", ("x" * 99 + "\n") * 40_000)
+    world.says("train/task-1", "hello\n")
+    world.lab.reports("train/* exited 0")
+    world.write()
+    steps = [step for step in follow(world, [], tail=None) if step.texts]
+    assert [line.text for line in steps[0].lines if line.rank == 1] == ["hello"]
+    assert all(len(text.text) <= log_stream.PIECE + 100 for step in steps for text in step.texts)
+    assert len(lines(steps)) == 40_002
+    assert world.clock.time == START  # who is behind is asked again at once
+    assert world.hosts.calls.count("a-1") == 1
+
+
+def test_all_ranks_of_a_worker_are_asked_in_one_call(tmp_path: Path) -> None:
+    lab = (
+        Lab()
+        .worker("w", cpu=100, memory=1 << 40)
+        .job("many", replicas=70)
+        .schedule()
+        .reports("many/* running")
+    )
+    world = World(lab, tmp_path / "state")
+    for index in range(70):
+        world.says(f"many/task-{index}", f"hello from {index}\n")
+    lab.reports("many/* exited 0")
+    world.write()
+    with world.scheduler():
+        steps = follow(world, [], what="many", tail=1)
+    assert lines(steps) == [f"{index}.0 hello from {index}" for index in range(70)]
+    assert world.hosts.calls == ["w", "w"]  # of 64 and of 6
+
+
+def test_many_workers_are_asked_less_often(tmp_path: Path) -> None:
+    lab = Lab().slice("a", "v4-512").job("train", tpu="v4-512").schedule().reports("train/* running")
+    world = World(lab, tmp_path / "state")
+    with world.scheduler():
+        follow(world, [lambda: None] * 30 + [lambda: lab.reports("train/* exited 0")])
+    passed = world.clock.time - START
+    assert len(world.hosts.calls) / 64 <= passed / 2 + 2
+
+
+def test_a_file_that_was_replaced_is_told_and_read_from_its_beginning(world: World) -> None:
+    def replace_it() -> None:
+        token = world.lab.attempt("train", 0).token
+        world.hosts.files[token, "out"] = b"anew\n"
+        world.hosts.inodes[token, "out"] = 2
+
+    world.says("train/task-0", "old 1\nold 2\nhal")
+    steps = follow(world, [replace_it, lambda: None, lambda: world.lab.reports("train/* exited 0")])
+    assert lines(steps) == ["0.0 old 1", "0.0 old 2", "0.0 hal", "0.0 anew"]
+    assert notes(steps) == [
+        "train/task-0: out was replaced or cut off on worker a-0; it goes on from its beginning"
+    ]
+
+
+def test_what_was_pulled_goes_on_where_the_worker_fell_silent(world: World) -> None:
+    def end() -> None:
+        world.says("train/task-0", "ree\nfour\nfi")
+        world.hosts.silent.add("a-0")
+        said = replace(exited(world, 0), log_tail="four\nfi")
+        world.lab.answers(world.lab.answer_of("a-0", said)).reports("train/task-1 exited 0")
+        world.write()
+        world.pulls("train/task-0", after=60.0)
+
+    world.says("train/task-0", "one\ntwo\nth")
+    follower = Follower(world.session(), "train", Query())
+    world.clock.then = end
+    steps = list(follower.steps())
+    assert lines(steps) == [f"0.0 {text}" for text in ("one", "two", "three", "four", "fi")]
+    assert notes(steps)[-1].endswith("no route); this is what was pulled 0s ago")
+    assert not follower.cut_short

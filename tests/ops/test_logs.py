@@ -180,3 +180,67 @@ def test_the_log_keeps_the_end_for_when_the_worker_was_forgotten(tmp_path: Path)
     log = fetch(world.session(), "side", Query())[0]
     assert (texts(log), world.hosts.asked) == (["Traceback", "ValueError"], [])
     assert log.note.startswith("worker w is no longer part of the cluster")
+
+
+def pulled_world(tmp_path: Path, *, ended: bool, bytes_pulled: int | None = None) -> World:
+    lab = Lab().worker("w").job("side").schedule().reports("side/* running")
+    world = World(lab, tmp_path / "state")
+    world.says("side/task-0", "one\ntwo\nthree\n")
+    world.says("side/task-0", "warning\n", "err")
+    if ended:
+        attempt = lab.attempt("side")
+        report = AttemptReport(token=attempt.token, state=RemoteState.EXITED, exit_code=1, log_tail="three\n")
+        lab.advance("1h").answers(lab.answer_of("w", report))
+    world.write()
+    world.clock.time = lab.now
+    world.pulls("side/task-0", bytes=bytes_pulled, after=0.0 if bytes_pulled is None else -7200.0)
+    return world
+
+
+def test_what_was_pulled_outlives_the_worker(tmp_path: Path) -> None:
+    world = pulled_world(tmp_path, ended=True)
+    world.lab.advance("14d").reap("w")
+    world.clock.time = world.lab.now
+    log = fetch(world.session(), "side", Query(tail=2))[0]
+    assert (texts(log), log.pulled, log.kept) == (["two", "three", "warning"], True, False)
+    assert log.note == f"{REMOVED}; this is what was pulled 14d ago"
+    assert texts(fetch(world.session(), "side", Query(tail=None))[0]) == ["one", "two", "three", "warning"]
+    assert texts(fetch(world.session(), "side", Query(streams=("err",)))[0]) == ["warning"]
+    steps = list(Follower(world.session(), "side", Query(tail=2)).steps())
+    assert [line.text for step in steps for line in step.lines] == ["two", "three", "warning"]
+    assert [note for step in steps for _, note in step.notes] == [log.note]
+    assert world.hosts.calls == []
+
+
+def test_what_was_pulled_is_shown_while_the_worker_is_silent(tmp_path: Path) -> None:
+    world = pulled_world(tmp_path, ended=False, bytes_pulled=6)
+    world.hosts.silent.add("w")
+    log = fetch(world.session(), "side", Query())[0]
+    assert (texts(log), log.pulled) == (["one", "tw", "warnin"], True)
+    assert log.note == "no answer from worker w (connect: no route); this is what was pulled 2h ago"
+    assert log.silence is not None
+
+
+def test_what_was_pulled_before_the_end_is_named_beside_the_end_that_the_log_keeps(tmp_path: Path) -> None:
+    world = pulled_world(tmp_path, ended=True, bytes_pulled=6)
+    world.hosts.silent.add("w")
+    log = fetch(world.session(), "side", Query())[0]
+    assert (texts(log), log.kept, log.pulled) == (["three"], True, False)
+    assert log.note.endswith(
+        "these last lines are from the log; what was pulled before them is in "
+        f"{tmp_path / 'state/logs/side/task-0/attempt-0'}"
+    )
+
+
+def test_what_was_pulled_is_shown_when_the_files_are_gone_from_the_worker(tmp_path: Path) -> None:
+    world = pulled_world(tmp_path, ended=True)
+    world.hosts.files.clear()
+    log = fetch(world.session(), "side", Query(tail=1))[0]
+    assert (texts(log), log.silence) == (["three", "warning"], None)
+    assert log.note == "nothing is left on worker w; this is what was pulled 0s ago"
+
+
+def test_a_worker_that_answers_is_asked_whatever_was_pulled(tmp_path: Path) -> None:
+    world = pulled_world(tmp_path, ended=True, bytes_pulled=6)
+    log = fetch(world.session(), "side", Query(tail=None))[0]
+    assert (texts(log), log.note) == (["one", "two", "three", "warning"], "")

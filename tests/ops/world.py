@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -9,12 +10,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from iris_cli.config.schema import ClusterConfig, HostConfig
-from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.observations import ProbeReport, Silence, SilenceKind, WorkerReport
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.writer import Writer
 from iris_cli.ops.session import Session
-from iris_cli.remote.task_runner import LogChunk, TaskRunner
+from iris_cli.remote.task_runner import LogChunk, LogPiece, TaskRunner
 from iris_cli.remote.transport import Target
 from tests.support.lab import START, Lab
 
@@ -24,22 +25,30 @@ class Hosts:
     """Stands where the workers would: their files, who is silent, and which files were asked for."""
 
     files: dict[tuple[str, str], bytes] = field(default_factory=dict)  # by token and stream
+    inodes: dict[tuple[str, str], int] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
     probes: dict[str, ProbeReport] = field(default_factory=dict)
     polls: dict[str, WorkerReport] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)  # worker and stream
-    afterwards: Callable[[], None] = lambda: None  # what happens when a piece of a log has been read
+    calls: list[str] = field(default_factory=list)  # the worker of each call for logs
+    afterwards: Callable[[], None] = lambda: None  # what happens when pieces of logs have been read
 
-    def logs(
-        self, target: Target, token: Token, *, stream: str, offset: int, limit: int
-    ) -> LogChunk | Silence:
-        self.asked.append((target.worker, stream))
+    def pieces(self, target: Target, wanted: Sequence[LogPiece]) -> tuple[LogChunk, ...] | Silence:
+        self.calls.append(target.worker)
+        self.asked += [(target.worker, piece.stream) for piece in wanted]
         if target.worker in self.silent:
             return silence(target.worker)
-        data = self.files.get((token, stream), b"")
-        start = offset if offset >= 0 else max(0, len(data) + offset)
+        answer = tuple(map(self._piece, wanted))
         self.afterwards()
-        return LogChunk(data=data[start : start + limit], offset=start, size=len(data), inode=1)
+        return answer
+
+    def _piece(self, piece: LogPiece) -> LogChunk:
+        key = (piece.token, piece.stream)
+        data = self.files.get(key, b"")
+        start = piece.offset if piece.offset >= 0 else max(0, len(data) + piece.offset)
+        start = min(start, len(data))
+        inode = self.inodes.get(key, 1) if key in self.files else 0
+        return LogChunk(data=data[start : start + piece.limit], offset=start, size=len(data), inode=inode)
 
     def poll(
         self, target: Target, tokens: Sequence[Token], *, renew: bool = True, held: Sequence[object] = ()
@@ -141,6 +150,19 @@ class World:
         token = self.lab.attempt(job, int(index), number).token
         key = (token, stream)
         self.hosts.files[key] = self.hosts.files.get(key, b"") + text.encode()
+
+    def pulls(self, task: str, *, bytes: int | None = None, after: float = 0.0) -> None:  # noqa: A002 - what it counts
+        """What a task has written so far, or its first bytes, is pulled, so many seconds after now."""
+        job, _, index = task.rpartition("/task-")
+        number = len(self.lab.cluster.tasks[TaskId(JobId(job), int(index))].attempts) - 1
+        attempt_id = AttemptId(TaskId(JobId(job), int(index)), number)
+        logs = self._state().task_logs
+        for stream in ("out", "err"):
+            key = (self.lab.attempt(job, int(index)).token, stream)
+            if data := self.hosts.files.get(key, b"")[:bytes]:
+                logs.put(attempt_id, stream, 0, data)
+                at = self.clock.now() + after
+                os.utime(logs.path(attempt_id, stream), (at, at))
 
     def _state(self) -> StateDir:
         return StateDir(self.directory, now=self.clock.now, actor="me@laptop")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.remote.task_runner import LogChunk
+from iris_cli.core.observations import Silence
+from iris_cli.remote.task_runner import LogChunk, LogPiece
+from tests.remote.conftest import MakeHost
 from tests.support.worker_host import WorkerHost
 
 
@@ -41,6 +45,41 @@ def test_all_bytes_arrive_as_they_are(host: WorkerHost) -> None:
     data = bytes(range(256)) * 1200 + b"\nIRIS1 x END 1\n"
     (host.attempt_dir(token) / "out").write_bytes(data)
     assert host.output(token) == data
+
+
+def test_many_pieces_come_in_one_call(host: WorkerHost) -> None:
+    first, second = host.launch("sh", "-c", "printf abc; printf def >&2"), host.launch("seq", "20000")
+    host.wait(first)
+    host.wait(second)
+    wanted = [
+        LogPiece(token=token, stream=stream, offset=offset, limit=limit)
+        for token, stream, offset, limit in [
+            (first, "err", 1, 10),
+            (second, "out", 5, 50_000),
+            (host.request("true").token, "out", 0, 10),
+            (second, "out", -100, 8000),
+            (first, "out", 0, 10),
+        ]
+    ]
+    numbers = "".join(f"{number}\n" for number in range(1, 20001)).encode()
+    answer = host.runner.pieces(host.target, wanted)
+    assert not isinstance(answer, Silence), answer
+    assert [chunk.data for chunk in answer] == [b"ef", numbers[5:50_005], b"", numbers[-100:], b"abc"]
+
+
+def test_where_nothing_packs_the_bytes_come_as_they_are(make_host: MakeHost, tmp_path: Path) -> None:
+    """A gzip that doesn't work is as good as none."""
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "gzip").write_text("#!/bin/sh\nexit 1\n")
+    (broken / "gzip").chmod(0o755)
+    host = make_host("dash")
+    host.probe()
+    token = host.launch("seq", "5000")
+    host.wait(token)
+    seen = host.output(token)
+    host.transport.env["PATH"] = f"{broken}:{host.transport.env['PATH']}"
+    assert host.output(token) == seen == "".join(f"{number}\n" for number in range(1, 5001)).encode()
 
 
 def test_more_than_a_call_may_bring_comes_in_several(dash_host: WorkerHost) -> None:

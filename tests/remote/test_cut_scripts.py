@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from importlib import resources
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.observations import Holder, RemoteState
+from iris_cli.remote import worker_script as worker_script_module
 from iris_cli.remote.operator_calls import CommandRequest
 from iris_cli.remote.transport import Output, Target
 from iris_cli.remote.worker_script import HostPaths
@@ -146,6 +148,17 @@ def test_the_library_fits_its_own_rules() -> None:
         assert "<<" not in text, f"{name}: bash keeps here-documents in files"
         assert max(map(len, text.splitlines())) <= 110, name
         assert len(text.splitlines()) <= 400, name
+
+
+@pytest.mark.parametrize("call", [*worker_script_module._PARTS])
+def test_no_function_of_a_call_has_the_name_of_another(call: str) -> None:
+    """The later one would be taken for it."""
+    files = library()
+    parts = dict.fromkeys([*worker_script_module._LASTING.get(call, ()), *worker_script_module._PARTS[call]])
+    names = Counter(
+        name for part in parts for name in set(re.findall(r"^(\w+)\(\)", files[f"{part}.sh"], re.MULTILINE))
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_every_shell_accepts_every_file(tmp_path: Path) -> None:

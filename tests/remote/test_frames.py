@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 from dataclasses import replace
 
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.observations import AttemptReport, RemoteState, SilenceKind
-from iris_cli.remote.answers import log_chunk, probe_report, worker_report
+from iris_cli.remote.answers import probe_report, worker_report
 from iris_cli.remote.frames import Frame, parse_frame
+from iris_cli.remote.log_pieces import LogPiece, log_chunks
 from iris_cli.remote.transport import NoAnswer
 
 NONCE = "0123456789abcdef0123456789abcdef"
@@ -208,15 +210,64 @@ def test_a_host_without_an_incarnation_says_so() -> None:
     assert (frame.boot_id, frame.incarnation) == ("", "")
 
 
+def pieces(*wanted: tuple[int, int]) -> list[LogPiece]:
+    return [LogPiece(token=ONE, stream="out", offset=offset, limit=limit) for offset, limit in wanted]
+
+
 def test_a_piece_of_a_log_is_at_most_what_was_asked_for() -> None:
     lines = ("H 1 2", "L 5 100 77", *data_lines(b"0123456789"))
-    chunk = log_chunk(Frame("b", INCARNATION, lines), 10)
+    (chunk,) = log_chunks(Frame("b", INCARNATION, lines), pieces((5, 10)))
     assert (chunk.data, chunk.offset, chunk.size, chunk.inode) == (b"0123456789", 5, 100, 77)
-    for bad in [lines[:1], ("H 1 2", "L 5 100"), (*lines, "L 5 100 77"), ("H 1 2", "L -5 100 77")]:
+    for bad in [
+        lines[:1],
+        ("H 1 2", "L 5 100"),
+        (*lines, "L 5 100 77"),
+        ("H 1 2", "L -5 100 77"),
+        ("H 1 2", "L 5 100 77 zip"),
+    ]:
         with pytest.raises(NoAnswer):
-            log_chunk(Frame("b", INCARNATION, bad), 10)
+            log_chunks(Frame("b", INCARNATION, bad), pieces((5, 10)))
+    for wanted in [(5, 9), (4, 10), (-5, 10), (500, 10)]:
+        with pytest.raises(NoAnswer):
+            log_chunks(Frame("b", INCARNATION, lines), pieces(wanted))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "begins", "size"), [(5, 5, 100), (500, 100, 100), (-30, 70, 100), (-300, 0, 100), (0, 0, 0)]
+)
+def test_a_piece_begins_where_the_size_of_the_file_lets_it(wanted: int, begins: int, size: int) -> None:
+    frame = Frame("b", INCARNATION, ("H 1 2", f"L {begins} {size} 7"))
+    assert log_chunks(frame, pieces((wanted, 10)))[0].offset == begins
+
+
+def test_several_pieces_are_told_apart_in_the_order_in_which_they_were_asked_for() -> None:
+    lines = ("H 1 2", "L 0 2 7", *data_lines(b"ab"), "L 0 0 0", "L 1 4 8", *data_lines(b"cde"))
+    wanted = pieces((0, 10), (0, 10), (1, 3))
+    found = log_chunks(Frame("b", INCARNATION, lines), wanted)
+    assert [(chunk.data, chunk.inode) for chunk in found] == [(b"ab", 7), (b"", 0), (b"cde", 8)]
+    for fewer in (wanted[:2], wanted[1:], [*wanted, wanted[0]]):
+        with pytest.raises(NoAnswer):
+            log_chunks(Frame("b", INCARNATION, lines), fewer)
+
+
+def test_a_packed_piece_is_unpacked_and_what_is_no_whole_one_is_no_answer() -> None:
+    data = b"the same again and again\n" * 1000
+    packed = gzip.compress(data)
+
+    def read_piece(sent: bytes, limit: int = len(data)) -> bytes:
+        lines = ("H 1 2", "L 0 90000 7 gzip", *data_lines(sent))
+        return log_chunks(Frame("b", INCARNATION, lines), pieces((0, limit)))[0].data
+
+    assert read_piece(packed) == data
+    assert read_piece(gzip.compress(b"")) == b""
+    for bad in (packed[:-1], packed[:20], packed + b"x", packed + packed, data[:100], b""):
+        with pytest.raises(NoAnswer):
+            read_piece(bad)
     with pytest.raises(NoAnswer):
-        log_chunk(Frame("b", INCARNATION, lines), 9)
+        read_piece(packed, len(data) - 1)
+    bomb = gzip.compress(bytes(100 << 20))
+    with pytest.raises(NoAnswer):
+        read_piece(bomb, 200 << 10)
 
 
 def test_metadata_keeps_the_servers_keys_and_leaves_out_what_is_blank() -> None:

@@ -22,8 +22,13 @@ from iris_cli.core.observations import (
     WorkerReport,
 )
 from iris_cli.journal.timestamps import iso_time
-from iris_cli.remote.answers import LogChunk, log_chunk, probe_report, unwedge_report, worker_report
+from iris_cli.remote.answers import (
+    probe_report,
+    unwedge_report,
+    worker_report,
+)
 from iris_cli.remote.frames import Frame, parse_frame
+from iris_cli.remote.log_pieces import LogChunk, LogPiece, log_chunks
 from iris_cli.remote.transport import NoAnswer, Output, Target
 from tests.support.devices import Devices
 from tests.support.local_transport import tools_of
@@ -82,11 +87,16 @@ def _cases(host: WorkerHost, devices: Devices, answers: list[tuple[str, bytes]])
     devices.lock.touch()
     asked = [ended, running, absent]
     identity = (host.boot_id, host.incarnation)
+    pieces = [LogPiece(token=ended, stream=stream, offset=0, limit=1 << 16) for stream in ("out", "err")]
     calls: dict[str, tuple[Callable[[], object], Callable[[Frame], object], list[Token]]] = {
         "poll": (lambda: host.poll(*asked), lambda frame: worker_report(frame, WORKER, asked), asked),
         "go": (lambda: host.go(*asked), lambda frame: worker_report(frame, WORKER, asked, identity), asked),
         "probe": (host.probe, lambda frame: probe_report(frame, WORKER), []),
-        "logs": (lambda: host.output(ended), lambda frame: log_chunk(frame, 1 << 18), []),
+        "logs": (
+            lambda: host.runner.pieces(host.target, pieces),
+            lambda frame: log_chunks(frame, pieces)[0],
+            [],
+        ),
         "unwedge": (
             lambda: host.runner.unwedge(host.target, keep=[running], clear=[ended]),
             lambda frame: unwedge_report(frame, WORKER, [running], [ended]),

@@ -154,7 +154,7 @@ def unpacker(request: pytest.FixtureRequest, make_host: MakeHost) -> WorkerHost:
 def test_what_could_do_harm_is_refused(unpacker: WorkerHost) -> None:
     for what, fill in HOSTILE.items():
         words = is_refused(unpacker, shipment(archive(lambda a: fill(a.file("harmless")))))  # noqa: B023 - called at once
-        assert words.startswith("the workspace can not be had here: "), what
+        assert words.startswith("iris: not started: its workspace can't be had: "), what
 
 
 def test_what_is_not_what_it_says_is_refused(unpacker: WorkerHost) -> None:

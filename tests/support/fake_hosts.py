@@ -52,6 +52,10 @@ class Host:
     silence: SilenceKind | None = None
     sent: bool = False  # whether what is not answered was sent nevertheless
     refuses: str = ""  # the cause
+    workspaces: set[str] = field(default_factory=set)
+    shipped: list[tuple[str, int]] = field(default_factory=list)  # hash, and bytes that were sent
+    refuses_workspaces: str = ""  # the cause
+    is_being_shipped: bool = False  # by somebody else
     unkillable: bool = False
     never_starts: bool = False  # what is prepared stays so
     notes: bool = True  # when it was told to start something

@@ -42,7 +42,7 @@ from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops import cycle
 from iris_cli.ops.launch import launch
 from iris_cli.ops.session import Session
-from iris_cli.remote.task_runner import LaunchRequest, LogChunk, TaskRunner
+from iris_cli.remote.task_runner import LaunchRequest, LogChunk, Shipment, TaskRunner
 from iris_cli.remote.transport import Target
 from tests.support.fake_hosts import OVER, Entry, Host, S
 
@@ -131,14 +131,34 @@ class FakeRunner:
         if (boot_id, incarnation) != (host.boot_id, host.incarnation):
             return self._answer(host, "prepare", host.report(()))
         cut, host.cut = host.cut, ""
+        lacking = {each.workspace for each in requests if each.workspace} - host.workspaces
         for request in requests:
-            self._prepare(host, request, cut)
+            if request.workspace not in lacking:
+                self._prepare(host, request, cut)
         tokens = [request.token for request in requests]
         if cut:
             return _silence(host, SilenceKind.TIMEOUT, sent=True)
         if go:
             self._go(host, tokens)
-        return self._answer(host, "prepare", host.report(tokens))
+        return self._answer(host, "prepare", replace(host.report(tokens), lacking=tuple(sorted(lacking))))
+
+    def ship(
+        self, target: Target, workspace: Shipment, tokens: Sequence[Token], *, boot_id: str, incarnation: str
+    ) -> WorkerReport | Silence:
+        host = self.hosts[target.worker]
+        if host.silence is not None:
+            return self._answer(host, "ship", host.report(()))
+        if (boot_id, incarnation) != (host.boot_id, host.incarnation):
+            return self._answer(host, "ship", host.report(()))
+        if workspace.hash not in host.workspaces and not host.is_being_shipped:
+            host.shipped.append((workspace.hash, sum(map(len, workspace.chunks()))))
+            if host.refuses_workspaces:
+                for token in tokens:
+                    host.tokens[token] = Entry(S.NOSTART, cause=host.refuses_workspaces)
+            else:
+                host.workspaces.add(workspace.hash)
+        lacking = () if workspace.hash in host.workspaces else (workspace.hash,)
+        return self._answer(host, "ship", replace(host.report(tokens), lacking=lacking))
 
     def go(
         self, target: Target, tokens: Sequence[Token], *, boot_id: str, incarnation: str

@@ -116,7 +116,8 @@ copy() {
 
 # no_copy CAUSE WORDS: it is given up. Nothing of ours is left to wait for.
 no_copy() {
-    printf 'the workspace can not be had here: %s\n' "$2" 2>/dev/null >>err
+    said=$(printf '%s' "$2" | tr '\n' ' ')
+    printf "iris: not started: its workspace can't be had: %s\n" "$said" 2>/dev/null >>err
     unwatch
     unready "$1"
     exit

@@ -29,14 +29,15 @@ ship() {
 
 # not_here CAUSE WORDS: why it can't be had. False.
 not_here() {
-    cause=$1 why=$2
+    cause=$1
+    why="its workspace can't be had: $(printf '%s' "$2" | tr '\n' ' ')"
     return 1
 }
 
 # deny TOKEN: it will never start.
 deny() {
     if mkdir "$1" 2>/dev/null; then
-        printf 'the workspace can not be had here: %s\n' "$why" 2>/dev/null >>"$1/err"
+        printf 'iris: not started: %s\n' "$why" 2>/dev/null >>"$1/err"
         refuse "$1" "nostart.$cause"
     elif [ ! -e "$1" ]; then
         no_room "$1"

@@ -1,7 +1,7 @@
 # What calls about workspaces have in common.
 
-# tell_lacking WORKSPACES: W <hash> for each that isn't here.
-tell_lacking() {
+# tell_workspaces HASHES: W <hash> for each that isn't here.
+tell_workspaces() {
     for each; do [ -d "$root/w/$each" ] || line "W $each"; done
 }
 

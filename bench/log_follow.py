@@ -1,0 +1,91 @@
+"""Target 13: the output of 64 ranks at once, each with 1,000 new lines a second."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bench.cluster_files import ClusterFiles, running_gang
+from bench.result import Row
+from bench.scale import Scale
+from bench.ssh_hosts import directory, known_to, scripted_sshd
+
+LINES_A_SECOND = 1000
+SHARE = 0.1
+"""Of one core."""
+
+
+def rows(scale: Scale) -> Iterator[Row]:
+    """One host a rank. Lines that are all different, as where each tells the time, and lines that all say alike."""
+    ranks = scale.of(64)
+    seconds = (3.0, 23.0) if scale.shrink == 1 else (0.5, 1.0)
+    for kind in ((), ("--alike",)):
+        with (
+            directory() as place,
+            scripted_sshd(place, writing=["--lines", str(LINES_A_SECOND), *kind]) as server,
+        ):
+            cluster = ClusterFiles.make(place, ranks, vms=ranks, ssh_config=server.config)
+            known_to(cluster.known_hosts, cluster.workers, server)
+            cluster.write(running_gang(cluster.workers)[0])
+            (start, before), (end, after) = (follow(cluster, place / "out", each) for each in seconds)
+            words = "alike, folded" if kind else "all different"
+            name = f"logs --follow, {ranks} ranks x {LINES_A_SECOND} lines/s {words}, cores"
+            yield Row(target=13, name=name, value=(after - before) / (end - start), reference=SHARE, limit=1)
+            made = server.connections() / len(seconds)
+            yield Row(target=13, name=f"SSH connections of it, {words}", value=made, reference=ranks, limit=1)
+
+
+def follow(cluster: ClusterFiles, out: Path, seconds: float) -> tuple[float, float]:
+    """Follow for so long once there is something to see. Seconds from the start to the end, by clock and of CPU."""
+    begun = time.monotonic()
+    with out.open("wb") as file:
+        process = subprocess.Popen(
+            cluster.iris("logs", "gang", "--follow"),
+            env=cluster.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.PIPE,
+        )
+    try:
+        while not out.stat().st_size and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+    finally:
+        assert process.stderr is not None
+        said = process.stderr.read()
+        _, ended, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(ended)
+    if process.returncode != 130:
+        raise RuntimeError(f"following ended with {process.returncode}: {said.decode()[-2000:]}")
+    check(out.read_bytes(), len(cluster.workers))
+    return time.monotonic() - begun, usage.ru_utime + usage.ru_stime
+
+
+def check(output: bytes, ranks: int) -> None:
+    """Every rank's lines are there, none twice and none left out. Raises RuntimeError."""
+    last: dict[int, int] = {}
+    for line in output.splitlines():
+        prefix, _, text = line.partition(b" ")
+        if "…".encode() in prefix:
+            continue  # there are more of them than are named
+        number = int(text[5:13])
+        for rank in ranks_of(prefix.decode()):
+            if last.setdefault(rank, number - 1) != number - 1:
+                raise RuntimeError(f"after line {last[rank]} of rank {rank} came {number}")
+            last[rank] = number
+    if len(last) != ranks:
+        raise RuntimeError(f"only {len(last)} of {ranks} ranks were heard")
+
+
+def ranks_of(prefix: str) -> Sequence[int]:
+    """`[3]`, `[0-3,7]`."""
+    found: list[int] = []
+    for part in prefix.strip("[]").split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found

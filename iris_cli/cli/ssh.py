@@ -1,0 +1,51 @@
+"""`iris ssh`: a shell on a worker, or where a task runs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, IrisError
+
+_EXAMPLES = """Examples:
+
+  iris ssh train/task-3
+
+  iris ssh v5a-0 --print
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog=_EXAMPLES)(ssh)
+
+
+def ssh(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(metavar="TASK|WORKER", help="Where to go.", show_default=False)],
+    show: Annotated[bool, typer.Option("--print", help="Print the command instead of running it.")] = False,
+) -> int:
+    """Open a shell with the system's ssh; of a task in its work directory, with its IRIS_* variables.
+
+    The shell gets none of the chips. The host key is the one on record, and no other is accepted.
+    """
+    from iris_cli.ops.ssh_command import ssh_command
+
+    iris: Context = context.obj
+    words = ssh_command(iris.session("iris ssh"), what)
+    if iris.output.as_json:
+        iris.output.document({"argv": words})
+    elif show:
+        iris.output.line(shlex.join(words))
+    else:
+        iris.output.flush()
+        try:
+            os.execvp(words[0], words)  # noqa: S606 - an argument vector, and no shell
+        except OSError as error:
+            raise IrisError(
+                f"ssh can't be run: {error.strerror}", hint="install an OpenSSH client"
+            ) from error
+    return ExitCode.OK

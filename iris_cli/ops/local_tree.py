@@ -1,0 +1,151 @@
+"""A directory of the operator that is filled with files of others: nothing is written outside, no link followed.
+
+A file comes together under another name, and takes its place at once: killed anywhere, what is there is whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from iris_cli.errors import UsageError
+
+_PART = b".iris-part-"
+_CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
+_LONGEST = 4096  # bytes of a name with its directories
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class BadNameError(Exception):
+    """Nothing here can have that name; the message says why."""
+
+
+def parts_of(name: bytes) -> tuple[bytes, ...]:
+    """The directories and the name of a file, relative to the top. Raises BadNameError.
+
+    A control character becomes `%` and its number in hexadecimal digits, for nobody would be glad of it.
+    """
+    if len(name) > _LONGEST:
+        raise BadNameError("its name is too long")
+    if name.startswith(b"/"):
+        raise BadNameError("its name is absolute")
+    parts = tuple(_CONTROL.sub(lambda match: b"%%%02X" % match[0][0], part) for part in name.split(b"/"))
+    if any(part in (b"", b".", b"..") for part in parts):
+        raise BadNameError("its name leads elsewhere")
+    if parts[0].startswith(_PART):
+        raise BadNameError("its name is one of ours")
+    return parts
+
+
+@contextmanager
+def opened_tree(path: Path) -> Iterator[LocalTree]:
+    """The directory at `path`, made if need be, for one user at a time. Raises OSError and UsageError."""
+    path.mkdir(parents=True, exist_ok=True)
+    top = os.open(path, _DIRECTORY)
+    try:
+        try:
+            fcntl.flock(top, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"another iris pull is filling {path}", hint="wait for its end") from None
+        yield LocalTree(top)
+    finally:
+        os.close(top)
+
+
+class LocalTree:
+    """The directory behind a descriptor. Everything here raises OSError, also where a link is in the way."""
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+
+    @property
+    def free(self) -> int:
+        """Bytes that can still be written there."""
+        room = os.fstatvfs(self._top)
+        return room.f_bavail * room.f_frsize
+
+    def has(self, parts: Sequence[bytes], size: int, mtime: int) -> bool:
+        """Whether there is such a file, of that size, last written in that second."""
+        try:
+            with self._parent(parts) as parent:
+                status = os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)
+        except OSError:
+            return False
+        return stat.S_ISREG(status.st_mode) and (status.st_size, int(status.st_mtime)) == (size, mtime)
+
+    @contextmanager
+    def part(self, parts: Sequence[bytes], version: object) -> Iterator[Part]:
+        """A file in the making. What an earlier call fetched of that version is in it."""
+        key = hashlib.sha256(b"/".join(parts) + b"\0" + repr(version).encode()).hexdigest()[:32]
+        name = _PART + key.encode()
+        fd = os.open(name, _FILE | os.O_CREAT, 0o666, dir_fd=self._top)
+        try:
+            yield Part(self, fd, name, parts)
+        finally:
+            os.close(fd)
+
+    def clean(self) -> None:
+        """All is there: remove what was begun, and became something else meanwhile."""
+        for name in map(os.fsencode, os.listdir(self._top)):
+            if name.startswith(_PART):
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=self._top)
+
+    def put_in_place(self, name: bytes, parts: Sequence[bytes]) -> None:
+        """Give a part its name and place."""
+        with self._parent(parts, make=True) as parent:
+            with suppress(FileNotFoundError):
+                status = os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)
+                if stat.S_ISLNK(status.st_mode):
+                    raise OSError(errno.ELOOP, "a link has its name here")
+            os.replace(name, parts[-1], src_dir_fd=self._top, dst_dir_fd=parent)
+
+    @contextmanager
+    def _parent(self, parts: Sequence[bytes], *, make: bool = False) -> Iterator[int]:
+        """A descriptor of the directory that a file is in."""
+        here = os.dup(self._top)
+        try:
+            for part in parts[:-1]:
+                if make:
+                    with suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=here)
+                below = os.open(part, _DIRECTORY, dir_fd=here)
+                os.close(here)
+                here = below
+            yield here
+        finally:
+            os.close(here)
+
+
+class Part:
+    """A file in the making."""
+
+    def __init__(self, tree: LocalTree, fd: int, name: bytes, parts: Sequence[bytes]) -> None:
+        self._tree, self._fd, self._name, self._parts = tree, fd, name, parts
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def write(self, data: bytes, offset: int) -> None:
+        left = memoryview(data)
+        while left:
+            written = os.pwrite(self._fd, left, offset)
+            left, offset = left[written:], offset + written
+
+    def begin_anew(self) -> None:
+        os.ftruncate(self._fd, 0)
+
+    def finish(self, size: int, mtime: int) -> None:
+        """It is whole: it takes its place, as a file that was last written in that second."""
+        os.ftruncate(self._fd, size)
+        os.utime(self._fd, (mtime, mtime))
+        self._tree.put_in_place(self._name, self._parts)

@@ -1,0 +1,77 @@
+"""Output that its worker can't give any more: what was pulled of it, else the end that the event log keeps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.task import Attempt
+from iris_cli.core.units import format_duration
+from iris_cli.ops.log_reading import LogText, Reading
+from iris_cli.ops.log_stream import LineCutter, last_lines
+from iris_cli.ops.session import Session
+
+if TYPE_CHECKING:
+    from iris_cli.journal.pulled_logs import PulledLogs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remains:
+    """`texts` go on where the worker fell silent; `note` says whence they are.
+
+    `kept`: they are from the event log; `pulled`: they were pulled; `whole`: that was after the attempt's end.
+    """
+
+    texts: tuple[LogText, ...] = ()
+    note: str = ""
+    kept: bool = False
+    pulled: bool = False
+    whole: bool = False
+
+
+def remains(session: Session, reading: Reading, attempt: Attempt, why: str, *, begun: bool) -> Remains:
+    """What is left of an attempt, whose worker can't be asked, for a reason `why`.
+
+    `begun`: the beginning of it was shown already. Raises NotWritableError if what was pulled can't be read.
+    """
+    logs, end = session.state.task_logs, attempt.end
+    times = [at for name in reading.streams if (at := logs.written_at(reading.id, name)) is not None]
+    pulled_at = max(times, default=None)
+    whole = pulled_at is not None and attempt.ended_at is not None and pulled_at >= attempt.ended_at
+    kept = end.log_tail if end is not None and not begun else ""
+    if pulled_at is not None and (whole or not kept):
+        texts = [text for name in reading.streams for text in _pulled(logs, reading, name)]
+        age = format_duration(max(0.0, session.clock.now() - pulled_at))
+        note = f"{why}; this is what was pulled {age} ago"
+        if not texts and begun:
+            note = why if whole else f"{why}; the end of its output is missing"
+        return Remains(texts=tuple(texts), note=note, pulled=True, whole=whole)
+    if kept:
+        note = f"{why}; these last lines are from the log"
+        if pulled_at is not None:
+            note += f"; what was pulled before them is in {logs.path(reading.id, 'out').parent}"
+        return Remains(texts=(_kept(reading, kept),), note=note, kept=True)
+    return Remains(note=f"{why}; the end of its output is missing" if begun else why)
+
+
+def _pulled(logs: PulledLogs, reading: Reading, name: str) -> list[LogText]:
+    """The lines of one stream beyond those that were read."""
+    from iris_cli.remote.task_runner import LogChunk
+
+    stream, size = reading.streams[name], logs.size(reading.id, name)
+    texts = []
+    while size > stream.offset:
+        offset, limit = stream.wanted
+        start = offset if offset >= 0 else max(0, size + offset)
+        data = logs.read(reading.id, name, start, limit)
+        if not data:
+            break  # somebody has just removed it
+        texts.append(stream.take(LogChunk(data=data, offset=start, size=size, inode=stream.inode or 1)))
+    return [LogText(reading.id, name, text) for text in texts if text]
+
+
+def _kept(reading: Reading, log_tail: str) -> LogText:
+    """The event log does not tell the streams apart."""
+    cutter = LineCutter()
+    text = cutter.feed(log_tail.encode("utf-8", "replace")) + cutter.rest()
+    return LogText(reading.id, "out", last_lines(text, reading.tail))

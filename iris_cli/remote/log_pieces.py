@@ -1,0 +1,88 @@
+"""Pieces of output files: how a script asks for them, and what its answer means."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.ids import Token, parse_token
+from iris_cli.remote.answers import Record, records_of
+from iris_cli.remote.frames import Frame, broken
+
+LONGEST_PIECE = 512 << 10
+"""The most bytes that one call fetches of a file."""
+_ROOM = 2 << 10  # bytes of an answer for each piece, beside the piece itself
+_PACKED_MORE = 1 << 10  # bytes by which something that can't be packed may grow
+_STREAMS = frozenset({"out", "err"})
+_NUMBER = "(0|[1-9][0-9]{0,14})"
+_LOG = re.compile(f"L {_NUMBER} {_NUMBER} {_NUMBER}( gzip)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogChunk:
+    """A piece of an output file: `data` begins at `offset` of `size` bytes. `inode` is 0 if there is no file."""
+
+    data: bytes
+    offset: int
+    size: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPiece:
+    """At most `limit` bytes of the output `stream` (`out` or `err`) of an attempt, from `offset` on.
+
+    A negative offset counts from the end.
+    """
+
+    token: Token
+    stream: str
+    offset: int
+    limit: int
+
+
+def piece_line(piece: LogPiece) -> str:
+    """A piece of at most LONGEST_PIECE bytes. Raises ValueError for what can't be asked for."""
+    if piece.stream not in _STREAMS:
+        raise ValueError(f"{piece.stream[:20]!r} is neither out nor err")
+    return f"logs {parse_token(piece.token)} {piece.stream} {int(piece.offset)} {piece.limit}"
+
+
+def room_for(pieces: Sequence[LogPiece]) -> int:
+    """Bytes of an answer that has them all."""
+    return sum(2 * piece.limit + _ROOM for piece in pieces)
+
+
+def log_chunks(frame: Frame, pieces: Sequence[LogPiece]) -> tuple[LogChunk, ...]:
+    """The answer to `logs`, about exactly these pieces. Raises NoAnswer."""
+    longest = max((piece.limit for piece in pieces), default=0)
+    _, _, records = records_of(frame, longest + _PACKED_MORE)
+    if len(records) != len(pieces):
+        raise broken("the answer is not about the pieces that were asked for")
+    return tuple(map(_log_chunk, records, pieces))
+
+
+def _log_chunk(record: Record, piece: LogPiece) -> LogChunk:
+    match = _LOG.fullmatch(record.line)
+    if match is None:
+        raise broken("the answer is no piece of a log")
+    offset, size, inode = (int(number) for number in match.groups()[:3])
+    data = _unpacked(record.data, piece.limit) if match[4] else record.data
+    asked = min(piece.offset, size) if piece.offset >= 0 else max(0, size + piece.offset)
+    if len(data) > piece.limit or offset != asked:
+        raise broken("the answer is another piece of a log than was asked for")
+    return LogChunk(data=data, offset=offset, size=size, inode=inode)
+
+
+def _unpacked(packed: bytes, limit: int) -> bytes:
+    """Of gzip, whole; never more than `limit` bytes and one, however much was packed. Raises NoAnswer."""
+    unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        data = unpacking.decompress(packed, limit + 1)
+    except zlib.error as error:
+        raise broken("the answer's data is malformed") from error
+    if len(data) <= limit and (not unpacking.eof or unpacking.unused_data):
+        raise broken("the answer's data is cut off, or more than that")
+    return data

@@ -1,0 +1,219 @@
+"""The calls that fetch what attempts have written: a list of files, many small files at once, pieces of one.
+
+All that comes back is hostile text: names are bytes as they are there, and nothing here touches a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.ids import Token, parse_token
+from iris_cli.core.observations import Silence
+from iris_cli.remote.answers import records_of
+from iris_cli.remote.frames import broken
+from iris_cli.remote.task_runner import TaskRunner
+from iris_cli.remote.transport import NoAnswer, Target
+from iris_cli.remote.worker_script import quote
+
+BLOCK = 64 << 10
+"""So many bytes are read at a time there."""
+PIECE = 1 << 20
+"""The most bytes of a file, or of many small ones together, that one call fetches."""
+MOST_NAMES = 256
+LONGEST_NAMES = 32 << 10
+"""How many files, and bytes of names, one call for many small files takes."""
+LONGEST_LIST = 16 << 20
+"""Bytes of the list of an attempt's files. Of a longer one only the beginning is known."""
+
+_LIST_PATIENCE = 60.0  # every file is looked at, maybe on a cold disk
+_FETCH_PATIENCE = 60.0  # on a slow line
+_NUMBER = r"(?:0|[1-9][0-9]{0,14})"
+_OUTPUT = re.compile(r"O ([0-9a-f]{32}) (here|partial|gone)")
+_FILE = re.compile(rf"({_NUMBER}) ({_NUMBER}) ({_NUMBER}) ([^\n\0]+)".encode(), re.DOTALL)
+_VERSION = re.compile(rf"({_NUMBER}) ({_NUMBER}) ({_NUMBER})".encode())
+_PIECE = re.compile(rf"F ({_NUMBER}) ({_NUMBER}) ({_NUMBER}) ({_NUMBER})")
+_PLAIN = re.compile(rb"[\x20-\x7e]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What changes when a file does: its size in bytes, when it was last written, and which file it is.
+
+    `mtime` is in seconds since the epoch, by the worker's clock.
+    """
+
+    size: int
+    mtime: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileList:
+    """The files of one attempt: `out`, `err` and what is below `output/`. A version of None isn't known yet.
+
+    `gone`: nothing is left of them. `partial`: there are more, which could not be looked at; `cut`: there are more
+    than fit into the answer, which holds the more of each attempt the fewer are asked for.
+    """
+
+    token: Token
+    files: tuple[tuple[bytes, Version | None], ...] = ()
+    gone: bool = False
+    partial: bool = False
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLists:
+    """What a worker has of some attempts; `clock` is its time, in seconds since the epoch."""
+
+    clock: float
+    lists: tuple[FileList, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePiece:
+    """Bytes of a file from `offset` on. There is no such file if the inode is 0."""
+
+    data: bytes
+    offset: int
+    version: Version
+
+
+class OutputCalls:
+    """More calls of a TaskRunner, by the same means. Each answers wholly or not at all, and changes nothing."""
+
+    def __init__(self, runner: TaskRunner) -> None:
+        self._runner = runner
+
+    def list_files(self, target: Target, tokens: Sequence[Token]) -> FileLists | Silence:
+        """The files of each of these attempts, in the order of the tokens."""
+        words = " ".join(map(parse_token, tokens))
+        step = f"files {LONGEST_LIST // max(1, len(tokens))} {words}"
+        try:
+            records = self._ask(
+                target, step, room=3 * LONGEST_LIST, longest=LONGEST_LIST, patience=_LIST_PATIENCE
+            )
+            return FileLists(clock=records[0], lists=_file_lists(records[1], tokens))
+        except NoAnswer as silence:
+            return silence.silence(target.worker)
+
+    def batch(
+        self, target: Target, token: Token, names: Sequence[bytes]
+    ) -> tuple[tuple[Version, bytes], ...] | Silence | None:
+        """Many small files at once, at most PIECE bytes in all; None if that can't be done now: ask for each."""
+        step = f"batch {parse_token(token)} {PIECE} {' '.join(map(_word, names))}"
+        try:
+            _, records = self._ask(target, step, room=2 * PIECE, longest=PIECE, patience=_FETCH_PATIENCE)
+            return _batch(records, len(names))
+        except NoAnswer as silence:
+            return silence.silence(target.worker)
+
+    def piece(
+        self, target: Target, token: Token, name: bytes, offset: int, limit: int = PIECE
+    ) -> FilePiece | Silence:
+        """At least one byte of a file from `offset` on, unless it ends before, and at most `limit`."""
+        first, last = offset // BLOCK, -(-min(offset + limit, offset + PIECE) // BLOCK)
+        step = f"piece {parse_token(token)} {first} {last - first} {_word(name)}"
+        longest = (last - first) * BLOCK
+        try:
+            _, records = self._ask(target, step, room=2 * longest, longest=longest, patience=_FETCH_PATIENCE)
+            return _piece(records, first * BLOCK, offset, limit)
+        except NoAnswer as silence:
+            return silence.silence(target.worker)
+
+    def _ask(
+        self, target: Target, step: str, *, room: int, longest: int, patience: float
+    ) -> tuple[float, list[tuple[str, bytes]]]:
+        """Raises NoAnswer."""
+        call = [self._runner._open(target), "begin_frame", step, "end_frame"]
+        frame = self._runner._ask(target, "pull", call, room=room, patience=patience)
+        clock, _, records = records_of(frame, longest)
+        return clock, [(record.line, record.data) for record in records]
+
+
+def _word(name: bytes) -> str:
+    """A name for the library, with a point behind it. Raises ValueError for a NUL."""
+    if b"\0" in name:
+        raise ValueError("a NUL byte can't be in the name of a file")
+    if _PLAIN.fullmatch(name):
+        return quote(name.decode("ascii") + ".")
+    escaped = "".join(
+        chr(byte) if 0x20 <= byte < 0x7F and byte not in b"\\%" else f"\\{byte:03o}" for byte in name
+    )
+    return f'"$(printf {quote(escaped + ".")})"'
+
+
+def _file_lists(records: list[tuple[str, bytes]], tokens: Sequence[Token]) -> tuple[FileList, ...]:
+    """Raises NoAnswer."""
+    found = []
+    for number, (line, data) in enumerate(records):
+        match = _OUTPUT.fullmatch(line)
+        if match is None:
+            if line != "N" or not number or not records[number - 1][0].startswith("O "):
+                raise broken("the answer has a line that is about no files")
+            continue
+        odd = b""
+        if match[2] != "gone":
+            if number + 1 == len(records) or records[number + 1][0] != "N":
+                raise broken("the answer does not say which names are odd")
+            odd = records[number + 1][1]
+        found.append(_file_list(Token(match[1]), match[2], data, odd))
+    if [each.token for each in found] != list(tokens):
+        raise broken("the answer is not about the attempts that were asked for")
+    return tuple(found)
+
+
+def _file_list(token: Token, how: str, data: bytes, odd: bytes) -> FileList:
+    lines, names = data.split(b"\n"), odd.split(b"\0")
+    cut = bool(lines.pop() + names.pop())  # what has no end was cut off
+    files: dict[bytes, Version | None] = {}
+    for line in lines:
+        match = _FILE.fullmatch(line)
+        if match is None:
+            raise broken("the answer has a line that is about no file")
+        files[match[4]] = Version(int(match[1]), int(match[2]), int(match[3]))
+    files |= dict.fromkeys(names)
+    return FileList(
+        token=token,
+        files=tuple(files.items()),
+        gone=how == "gone",
+        partial=how == "partial",
+        cut=cut,
+    )
+
+
+def _batch(records: list[tuple[str, bytes]], names: int) -> tuple[tuple[Version, bytes], ...] | None:
+    """Raises NoAnswer."""
+    said = [line for line, _ in records]
+    if said in (["S changed"], [f"B {names}", "S changed"]):
+        return None
+    if said != [f"B {names}", "S same"]:
+        raise broken("the answer is not about the files that were asked for")
+    versions = []
+    for line in records[1][1].splitlines():
+        match = _VERSION.fullmatch(line)
+        if match is None:
+            raise broken("the answer has a line that is about no file")
+        versions.append(Version(int(match[1]), int(match[2]), int(match[3])))
+    data = records[0][1]
+    if len(versions) != names or sum(each.size for each in versions) != len(data):
+        return None  # one is missing, or they are more than was asked for
+    files, start = [], 0
+    for version in versions:
+        files.append((version, data[start : start + version.size]))
+        start += version.size
+    return tuple(files)
+
+
+def _piece(records: list[tuple[str, bytes]], start: int, offset: int, limit: int) -> FilePiece:
+    """Raises NoAnswer."""
+    match = _PIECE.fullmatch(records[0][0]) if len(records) == 1 else None
+    if match is None:
+        raise broken("the answer is no piece of a file")
+    version = Version(int(match[2]), int(match[3]), int(match[4]))
+    if version.inode and int(match[1]) != start:
+        raise broken("the answer is another piece of the file")
+    data = records[0][1][offset - start :][:limit]
+    return FilePiece(data=data, offset=offset, version=version)

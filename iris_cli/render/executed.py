@@ -1,0 +1,64 @@
+"""What a command of the operator said in many places: once where it said the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from iris_cli.ops.execute import Executed
+from iris_cli.render.console import Output
+from iris_cli.render.fold import fold
+from iris_cli.render.log_lines import rank_prefix, readable
+
+
+def show_executed(output: Output, results: Sequence[Executed]) -> None:
+    """The output of each place, with the ranks in front where there are several; how it ended on stderr."""
+    if output.as_json:
+        output.document({"results": [_document(each) for each in results]})
+        return
+    alike: dict[bytes, list[Executed]] = {}
+    for each in results:
+        if each.end is not None:
+            alike.setdefault(each.end.output, []).append(each)
+    for said, places in alike.items():
+        ranks = [each.task.index for each in places if each.task is not None]
+        prefix = f"{rank_prefix(ranks)} " if len(results) > 1 and ranks else ""
+        for line in said.decode("utf-8", "replace").splitlines():
+            output.line(prefix + readable(line))
+    output.flush()
+    words: dict[str, list[str]] = {}
+    for each in results:
+        if text := _words(each):
+            words.setdefault(text, []).append(str(each.task or each.worker))
+    for text, names in words.items():
+        output.message(f"{fold(names)}: {text}")
+
+
+def _words(each: Executed) -> str:
+    """What is to be said beside its output; nothing if all went well."""
+    if each.silence is not None:
+        return f"no answer: {each.silence.detail}"
+    if each.end is None:
+        return each.note
+    if each.end.gone:
+        return "its directory is not there any more"
+    cut = "; its output was longer than this" if each.end.cut else ""
+    code = "no exit code" if each.end.exit_code is None else f"exit {each.end.exit_code}"
+    if each.end.timed_out:
+        return f"ended by the time-out ({code}){cut}"
+    return cut.removeprefix("; ") if each.well else code + cut
+
+
+def _document(each: Executed) -> dict[str, Any]:
+    end = each.end
+    return {
+        "task": str(each.task) if each.task else None,
+        "rank": each.task.index if each.task else None,
+        "worker": each.worker,
+        "answered": each.silence is None,
+        "exit_code": end.exit_code if end else None,
+        "timed_out": end.timed_out if end else False,
+        "cut": end.cut if end else False,
+        "output": end.output.decode("utf-8", "replace") if end else "",
+        "note": _words(each),
+    }

@@ -1,0 +1,115 @@
+"""`iris pull` from real SSH servers: whole, also when it is killed in the middle; silent hosts are named."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from iris_cli.errors import ExitCode
+from tests.support.site import PATIENCE, Site
+from tests.support.sshd import SshHost
+
+pytestmark = pytest.mark.ssh
+
+TPU = ("--tpu", "v4-16")
+SCRIPT = """
+cd "$IRIS_OUTPUT_DIR"
+mkdir -p sub && echo "rank $IRIS_TASK_INDEX" >"sub/two words"
+i=0; while [ $i -lt 300 ]; do echo $i >small-$i; i=$((i + 1)); done
+head -c 12000000 /dev/urandom >large
+ln -s /etc/passwd link
+echo done
+"""
+
+
+@pytest.fixture
+def site(ssh_lab: Callable[..., list[SshHost]], tmp_path: Path) -> Site:
+    """A gang of two that has written much on its hosts, and ended."""
+    hosts = ssh_lab(2)
+    directory = tmp_path / "operator"
+    directory.mkdir()
+    site = Site(directory, hosts)
+    site.write_config({"a": hosts}, tpu="v4-16")
+    site.iris("launch", "--wait", "--name", "train", *TPU, "--", "sh", "-c", SCRIPT)
+    return site
+
+
+def outputs(site: Site) -> list[Path]:
+    """What there is on the hosts, by rank."""
+    return [next(host.home.glob(".iris/*/*/a/*/output")) for host in site.hosts]
+
+
+def tree(top: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(top)): path.read_bytes()
+        for path in top.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    }
+
+
+def begun(site: Site) -> bool:
+    """Whether a file is coming together; the next moment it may be in its place."""
+    for path in site.directory.glob("train/*/*/.iris-part-*"):
+        with suppress(FileNotFoundError):
+            if path.stat().st_size:
+                return True
+    return False
+
+
+def here(site: Site, rank: int) -> Path:
+    return site.directory / f"train/task-{rank}/attempt-0"
+
+
+def test_it_fetches_all_once_also_when_it_is_killed_in_the_middle(site: Site) -> None:
+    first = site.start("pull", "train")
+    deadline = time.monotonic() + PATIENCE
+    while not begun(site):
+        assert time.monotonic() < deadline
+        if first.poll() is not None:
+            break  # faster than we could look
+    first.send_signal(signal.SIGKILL)
+    first.communicate(timeout=PATIENCE)
+    for rank, there in enumerate(outputs(site)):
+        whole = tree(there)
+        assert all(
+            whole[name] == data for name, data in tree(here(site, rank)).items() if ".iris" not in name
+        )
+    second = site.iris("pull", "train", "--json").json()
+    for rank, there in enumerate(outputs(site)):
+        assert tree(here(site, rank)) == tree(there)
+        assert len(tree(there)) == 302
+        kept = site.state / f"logs/train/task-{rank}/attempt-0/out"
+        assert (kept.read_bytes(), kept.stat().st_mode & 0o777) == (b"done\n", 0o600)
+    assert [row["files"] + row["unchanged"] for row in second["attempts"]] == [302, 302]
+    third = site.iris("pull", "train", "--json").json()
+    assert [(row["files"], row["unchanged"], row["log_bytes"]) for row in third["attempts"]] == [
+        (0, 302, 0)
+    ] * 2
+
+
+def test_a_host_that_is_silent_is_named_and_the_other_is_fetched(site: Site) -> None:
+    site.hosts[0].stop()
+    ran = site.iris("pull", "train", "--dir", "elsewhere", code=ExitCode.UNREACHABLE)
+    assert "train/task-0/attempt-0: connect" in ran.err
+    assert "a-0" in ran.out
+    assert tree(site.directory / "elsewhere/train/task-1/attempt-0") == tree(outputs(site)[1])
+    assert not (site.directory / "elsewhere/train/task-0").exists()
+
+
+def test_ctrl_c_leaves_nothing_half_done(site: Site) -> None:
+    pulling = site.start("pull", "train", "--rank", "0")
+    deadline = time.monotonic() + PATIENCE
+    while not here(site, 0).exists() and pulling.poll() is None:
+        assert time.monotonic() < deadline
+    pulling.send_signal(signal.SIGINT)
+    pulling.communicate(timeout=PATIENCE)
+    assert pulling.returncode in (ExitCode.INTERRUPTED, ExitCode.OK)  # the latter if it was done by then
+    whole = tree(outputs(site)[0])
+    assert all(whole[name] == data for name, data in tree(here(site, 0)).items() if ".iris" not in name)
+    assert os.listdir(site.directory / "train") == ["task-0"]

@@ -1,0 +1,282 @@
+"""`iris pull`: what tasks have written comes here whole, once, and nowhere else than where it belongs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.ids import AttemptId, JobId, TaskId, Token
+from iris_cli.errors import NotFoundError
+from iris_cli.ops.pull import pull
+from iris_cli.remote.output_calls import PIECE
+from tests.ops.pull.conftest import pulled, row, tree
+from tests.ops.world import World
+from tests.support.lab import Lab
+from tests.support.remote_files import LONG_AGO, RemoteFile, RemoteFiles
+
+MIB = 1 << 20
+
+
+def test_files_of_all_sizes_come_whole(world: World, remote: RemoteFiles, rank0: Token, here: Path) -> None:
+    files = {
+        "empty": b"",
+        "sub/small": b"x",
+        "sub/deep/large": os.urandom(3 * MIB + 5),
+        "two words": b"y" * 9,
+    }
+    for name, data in files.items():
+        remote.put(rank0, f"output/{name}", data)
+    found = row(world, remote, here)
+    assert tree(here) == files
+    assert (found.files, found.bytes, found.problems, found.notes) == (4, 3 * MIB + 15, (), ())
+    assert {path.stat().st_mtime for path in here.rglob("*") if path.is_file()} == {LONG_AGO}
+
+
+def test_what_is_here_is_not_fetched_again_and_what_differs_is_replaced(
+    world: World, remote: RemoteFiles, rank0: Token, here: Path
+) -> None:
+    for name in ("a", "b", "c"):
+        remote.put(rank0, f"output/{name}", b"1" + name.encode())
+    pulled(world, remote, here)
+    remote.put(rank0, "output/b", b"2b", mtime=LONG_AGO + 1)
+    remote.put(rank0, "output/c", b"longer")
+    remote.asked.clear()
+    found = row(world, remote, here)
+    assert tree(here) == {"a": b"1a", "b": b"2b", "c": b"longer"}
+    assert (found.files, found.unchanged) == (2, 1)
+    assert [what[0] for what in remote.asked] == ["files", "batch"]
+    remote.asked.clear()
+    pulled(world, remote, here)
+    assert [what[0] for what in remote.asked] == ["files"]
+
+
+def test_thousands_of_small_files_take_few_calls(
+    world: World, remote: RemoteFiles, rank0: Token, here: Path
+) -> None:
+    for number in range(2000):
+        remote.put(rank0, f"output/{number}", b"x" * (number % 99))
+    assert row(world, remote, here).files == 2000
+    assert len(remote.asked) < 12
+
+
+def test_what_was_cut_off_goes_on_where_it_was(
+    world: World, remote: RemoteFiles, rank0: Token, here: Path
+) -> None:
+    data = os.urandom(4 * PIECE)
+    remote.put(rank0, "output/large", data)
+
+    def third_time(what: tuple[object, ...]) -> None:
+        if what == ("piece", b"output/large", 2 * PIECE):
+            remote.silent.add("a-0")
+
+    remote.before = third_time
+    found = row(world, remote, here)
+    assert (found.silent, found.problems) == (True, ("connect: no route",))
+    assert not (here / "large").exists()
+    remote.before = lambda _: None
+    remote.silent.clear()
+    remote.asked.clear()
+    assert row(world, remote, here).files == 1
+    assert tree(here) == {"large": data}
+    assert [what[2] for what in remote.asked if what[0] == "piece"] == [2 * PIECE, 3 * PIECE]
+
+
+def test_a_beginning_of_another_version_is_not_gone_on_with(
+    world: World, remote: RemoteFiles, rank0: Token, here: Path
+) -> None:
+    remote.put(rank0, "output/large", b"1" * (2 * PIECE))
+    remote.before = lambda what: remote.silent.add("a-0") if what[-1] == PIECE else None
+    pulled(world, remote, here)
+    remote.before = lambda _: None
+    remote.silent.clear()
+    remote.put(rank0, "output/large", b"2" * (2 * PIECE), mtime=LONG_AGO + 9)
+    pulled(world, remote, here)
+    assert tree(here) == {"large": b"2" * (2 * PIECE)}
+
+
+def changing(remote: RemoteFiles, token: Token, *versions: RemoteFile | None) -> None:
+    """With each piece that is asked for, the file is what comes next."""
+    rest = list(versions)
+
+    def change(what: tuple[object, ...]) -> None:
+        if what[0] == "piece" and rest:
+            if (now := rest.pop(0)) is None:
+                del remote.files[token][b"output/x"]
+            else:
+                remote.files[token][b"output/x"] = now
+
+    remote.before = change
+
+
+BIG = RemoteFile(b"a" * (2 * PIECE))
+LONGER = RemoteFile(b"a" * (2 * PIECE) + b"more", mtime=LONG_AGO + 5)
+REPLACED = RemoteFile(b"b" * (2 * PIECE), inode=8)
+SHORTER = RemoteFile(b"c", mtime=LONG_AGO + 5)
+
+
+@pytest.mark.parametrize(
+    ("versions", "here_then", "said"),
+    [
+        ((BIG, LONGER), BIG.data, "still being written"),
+        ((BIG, REPLACED), REPLACED.data, ""),
+        ((BIG, SHORTER), SHORTER.data, ""),
+        ((BIG, None), None, "vanished"),
+        ((BIG, REPLACED, BIG, REPLACED, BIG, REPLACED, BIG), None, "changes all the time"),
+    ],
+    ids=["grows", "is replaced", "is truncated", "vanishes", "never rests"],
+)
+def test_a_file_that_changes_is_never_put_together_of_two(
+    world: World,
+    remote: RemoteFiles,
+    rank0: Token,
+    here: Path,
+    versions: tuple[RemoteFile | None, ...],
+    here_then: bytes | None,
+    said: str,
+) -> None:
+    remote.put(rank0, "output/x", BIG.data)
+    changing(remote, rank0, *versions)
+    found = row(world, remote, here)
+    assert tree(here) == ({} if here_then is None else {"x": here_then})
+    assert said in " ".join((*found.notes, *found.problems))
+    assert bool(found.problems) == (said == "changes all the time")
+
+
+def test_a_file_that_grew_or_is_fresh_is_fetched_again_next_time(
+    world: World, remote: RemoteFiles, rank0: Token, here: Path
+) -> None:
+    remote.put(rank0, "output/x", BIG.data)
+    remote.put(rank0, "output/fresh", b"f", mtime=LONG_AGO + 999)
+    changing(remote, rank0, BIG, LONGER)
+    pulled(world, remote, here)
+    found = row(world, remote, here)
+    assert (found.files, found.unchanged) == (2, 0)
+    assert tree(here) == {"x": LONGER.data, "fresh": b"f"}
+
+
+def test_small_files_that_can_t_be_had_together_come_one_by_one(
+    world: World, remote: RemoteFiles, rank0: Token, here: Path
+) -> None:
+    for name in ("a", "b", "c"):
+        remote.put(rank0, f"output/{name}", name.encode())
+
+    def vanish(what: tuple[object, ...]) -> None:
+        if what[0] == "batch":
+            remote.files[rank0].pop(b"output/b", None)
+
+    remote.before = vanish
+    found = row(world, remote, here)
+    assert tree(here) == {"a": b"a", "c": b"c"}
+    assert (found.problems, found.notes) == ((), ("output/b vanished meanwhile",))
+
+
+def test_names_whose_size_the_list_does_not_know_come_too(
+    world: World, remote: RemoteFiles, rank0: Token, here: Path
+) -> None:
+    for name, data in {b"output/a\nb": b"1", b"output/c\nd": os.urandom(2 * MIB)}.items():
+        remote.put(rank0, name, data)
+        remote.unlisted.add(name)
+    remote.put(rank0, b"output/c\nd", data := b"x" * (2 * MIB))
+    assert row(world, remote, here).files == 2
+    assert tree(here) == {"a%0Ab": b"1", "c%0Ad": data}
+
+
+# Logs
+
+
+def kept(world: World, stream: str) -> bytes:
+    logs = world.session().state.task_logs
+    return logs.read(AttemptId(TaskId(JobId("train"), 0), 0), stream, 0, 1 << 30)
+
+
+def test_logs_are_kept_in_the_state_directory_and_gone_on_with(
+    world: World, remote: RemoteFiles, rank0: Token, here: Path
+) -> None:
+    said = os.urandom(2 * PIECE + 7)
+    remote.put(rank0, "out", said)
+    remote.put(rank0, "err", b"warning\n")
+    assert row(world, remote, here).log_bytes == len(said) + 8
+    remote.put(rank0, "out", said + b"more\n")
+    remote.asked.clear()
+    assert row(world, remote, here).log_bytes == 5
+    assert (kept(world, "out"), kept(world, "err")) == (said + b"more\n", b"warning\n")
+    assert [what[1:] for what in remote.asked if what[0] == "piece"] == [(b"out", len(said))]
+    assert not here.exists()
+
+
+def test_another_log_in_its_place_is_fetched_anew(
+    world: World, remote: RemoteFiles, rank0: Token, here: Path
+) -> None:
+    remote.put(rank0, "out", b"a long first one")
+    pulled(world, remote, here)
+    remote.put(rank0, "out", b"second")
+    pulled(world, remote, here)
+    assert kept(world, "out") == b"second"
+
+
+# Which attempts, and what is missing
+
+
+def test_all_ranks_and_one_connection_to_each_host(
+    world: World, remote: RemoteFiles, rank0: Token, here: Path
+) -> None:
+    rank1 = world.lab.attempt("train", 1).token
+    remote.put(rank0, "output/x", b"0")
+    remote.put(rank1, "output/x", b"1")
+    found = pulled(world, remote, here, "train")
+    assert [str(each.attempt) for each in found.attempts] == [
+        "train/task-0/attempt-0",
+        "train/task-1/attempt-0",
+    ]
+    assert tree(here.parents[2]) == {"train/task-0/attempt-0/x": b"0", "train/task-1/attempt-0/x": b"1"}
+    assert [each.attempt.task.index for each in pulled(world, remote, here, "train", ranks=[1]).attempts] == [
+        1
+    ]
+
+
+def test_a_silent_worker_is_named_and_the_others_are_fetched(
+    world: World, remote: RemoteFiles, rank0: Token, here: Path
+) -> None:
+    remote.put(world.lab.attempt("train", 1).token, "output/x", b"1")
+    remote.silent.add("a-0")
+    first, second = pulled(world, remote, here, "train").attempts
+    assert (first.silent, first.worker, first.problems) == (True, "a-0", ("connect: no route",))
+    assert (second.silent, second.files) == (False, 1)
+
+
+def test_what_is_gone_from_its_worker_is_missing(
+    world: World, remote: RemoteFiles, rank0: Token, here: Path
+) -> None:
+    remote.gone.add(rank0)
+    assert row(world, remote, here).problems == ("nothing of it is left on worker a-0",)
+
+
+def test_every_attempt_is_fetched_unless_one_is_named(tmp_path: Path, remote: RemoteFiles) -> None:
+    lab = Lab().worker("w").job("flaky", max_retries_failure=1).schedule().reports("flaky/* running")
+    lab.reports("flaky/* exited 1").schedule().reports("flaky/* running")
+    world = World(lab, tmp_path / "state")
+    here = tmp_path / "here/flaky/task-0/attempt-0"
+    for number in (0, 1):
+        remote.put(lab.attempt("flaky", 0, number).token, "output/x", b"%d" % number)
+    pulled(world, remote, here, "flaky")
+    assert tree(here.parent) == {"attempt-0/x": b"0", "attempt-1/x": b"1"}
+    for what, options in [("flaky", {"number": 1}), ("flaky/task-0/attempt-1", {})]:
+        found = pulled(world, remote, here, what, **options)
+        assert [each.attempt.number for each in found.attempts] == [1]
+
+
+def test_a_job_that_is_not_there_is_named(world: World, remote: RemoteFiles, here: Path) -> None:
+    with pytest.raises(NotFoundError, match="no job or task 'trian'"):
+        pulled(world, remote, here, "trian")
+
+
+def test_what_takes_long_is_told(world: World, remote: RemoteFiles, rank0: Token, here: Path) -> None:
+    told: list[str] = []
+    session = world.session()
+    session.tell = told.append
+    remote.put(rank0, "output/x", b"x" * (8 * PIECE))
+    remote.before = lambda what: world.clock.sleep(0.5)
+    pull(session, "train/task-0", here.parents[2], calls=remote)
+    assert told == [f"pulled {size}MiB so far" for size in (1, 3, 7)]

@@ -1,0 +1,180 @@
+"""Lists and pieces of what attempts have written, in every shell; files of any name, that change, that are links."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.ids import Token
+from iris_cli.core.observations import Silence
+from iris_cli.remote import output_calls
+from iris_cli.remote.output_calls import FileList, FilePiece, OutputCalls, Version
+from tests.support.worker_host import WorkerHost
+
+ODD = (
+    *(b"plain", b"two words", b" leading", b"-n", b"'quoted\"", b"back\\slash", b"$HOME `id`", b"*", b"?"),
+    *(b"\xff\xfe", b"\xc3\xa4", b"a\nb", b"ends in a line break\n", b"\x1b[31m", b"%s%n", b"\\033", b"\x7f"),
+)
+
+
+def listed(host: WorkerHost, *tokens: Token) -> list[FileList]:
+    answer = OutputCalls(host.runner).list_files(host.target, tokens)
+    assert not isinstance(answer, Silence), answer
+    return list(answer.lists)
+
+
+def piece(host: WorkerHost, token: Token, name: bytes, offset: int = 0, limit: int = 1 << 20) -> FilePiece:
+    answer = OutputCalls(host.runner).piece(host.target, token, name, offset, limit)
+    assert not isinstance(answer, Silence), answer
+    return answer
+
+
+def batch(host: WorkerHost, token: Token, *names: bytes) -> list[bytes] | None:
+    answer = OutputCalls(host.runner).batch(host.target, token, names)
+    assert not isinstance(answer, Silence), answer
+    return None if answer is None else [data for _, data in answer]
+
+
+def version(path: Path) -> Version:
+    status = path.stat()
+    return Version(status.st_size, int(status.st_mtime), status.st_ino)
+
+
+@pytest.fixture
+def token(host: WorkerHost) -> Token:
+    """An attempt that has ended."""
+    token = host.launch("sh", "-c", "echo said; echo complained >&2")
+    host.wait(token)
+    return token
+
+
+def output(host: WorkerHost, token: Token) -> Path:
+    return host.attempt_dir(token) / "output"
+
+
+def test_all_files_are_listed_and_nothing_else(host: WorkerHost, token: Token) -> None:
+    top = output(host, token)
+    (top / "sub/empty directory").mkdir(parents=True)
+    (top / "sub/a").write_bytes(b"0123456789")
+    (top / "link").symlink_to("sub/a")
+    (top / "way").symlink_to("/etc")
+    os.mkfifo(top / "pipe")
+    os.utime(top / "sub/a", (1, 1_700_000_000))
+    (found,) = listed(host, token)
+    assert dict(found.files) == {
+        b"out": version(host.attempt_dir(token) / "out"),
+        b"err": version(host.attempt_dir(token) / "err"),
+        b"output/sub/a": Version(10, 1_700_000_000, (top / "sub/a").stat().st_ino),
+    }
+    assert (found.gone, found.partial, found.cut) == (False, False, False)
+
+
+def test_a_file_may_have_any_name(host: WorkerHost, token: Token) -> None:
+    top = os.fsencode(output(host, token))
+    for name in ODD:
+        os.makedirs(os.path.join(top, b"in", name))
+        with open(os.path.join(top, b"in", name, name), "wb") as file:
+            file.write(b"in " + name)
+    names = [b"output/in/%b/%b" % (name, name) for name in ODD]
+    (found,) = listed(host, token)
+    assert sorted(set(dict(found.files)) - {b"out", b"err"}) == sorted(names)
+    assert all((known is None) == (b"\n" in name) for name, known in found.files)
+    assert [piece(host, token, name).data for name in names] == [b"in " + name for name in ODD]
+    assert batch(host, token, *names) == [b"in " + name for name in ODD]
+
+
+def test_several_attempts_answer_in_order_and_one_that_is_gone_says_so(
+    host: WorkerHost, token: Token
+) -> None:
+    nobody = host.request("true").token
+    other = host.launch("true")
+    host.wait(other)
+    (output(host, other) / "b").touch()
+    assert host.reaped(token) <= {token}
+    found = listed(host, nobody, other)
+    assert [each.token for each in found] == [nobody, other]
+    assert [each.gone for each in found] == [True, False]
+    assert b"output/b" in dict(found[1].files)
+    assert piece(host, nobody, b"out").version == Version(0, 0, 0)
+    assert batch(host, nobody, b"out") is None
+
+
+def test_a_list_that_is_too_long_is_cut_at_a_whole_line(
+    host: WorkerHost, token: Token, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(100):
+        (output(host, token) / f"file-{number}").touch()
+    monkeypatch.setattr(output_calls, "LONGEST_LIST", 1000)
+    (found,) = listed(host, token)
+    assert found.cut
+    assert 0 < len(found.files) < 100
+    assert all((host.attempt_dir(token) / os.fsdecode(name)).exists() for name, _ in found.files)
+
+
+def test_a_piece_begins_where_it_was_asked_for(host: WorkerHost, token: Token) -> None:
+    data = os.urandom(200_000)
+    (output(host, token) / "big").write_bytes(data)
+    for offset, limit in [
+        (0, 10), (0, 300_000), (65_535, 2), (65_536, 65_536), (100_001, 65_537), (199_999, 9), (200_000, 9),
+        (10**9, 5), (0, 10**12),
+    ]:  # fmt: skip
+        found = piece(host, token, b"output/big", offset, limit)
+        assert found.data == data[offset : offset + limit]
+        assert found.version == version(output(host, token) / "big")
+
+
+def test_all_bytes_arrive_as_they_are(host: WorkerHost, token: Token) -> None:
+    data = bytes(range(256)) * 4096
+    (output(host, token) / "bytes").write_bytes(data)
+    assert piece(host, token, b"output/bytes").data == data
+    (output(host, token) / "more").write_bytes(b"IRIS1 x END 1\nT AAAA\n")
+    assert batch(host, token, b"output/more", b"out", b"output/more") == [
+        b"IRIS1 x END 1\nT AAAA\n",
+        b"said\n",
+        b"IRIS1 x END 1\nT AAAA\n",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", [b"output/link", b"output/way/passwd", b"output/pipe", b"output/d", b"output/-"]
+)
+def test_no_link_is_followed_and_nothing_but_files_read(host: WorkerHost, token: Token, name: bytes) -> None:
+    top = output(host, token)
+    (top / "link").symlink_to("/etc/passwd")
+    (top / "way").symlink_to("/etc")
+    (top / "d").mkdir()
+    os.mkfifo(top / "pipe")
+    assert piece(host, token, name) == FilePiece(data=b"", offset=0, version=Version(0, 0, 0))
+    assert batch(host, token, b"out", name) is None
+
+
+def test_output_that_is_a_link_itself_is_gone(dash_host: WorkerHost, tmp_path: Path) -> None:
+    token = dash_host.launch("true")
+    dash_host.wait(token)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/secret").touch()
+    output(dash_host, token).rmdir()
+    output(dash_host, token).symlink_to(tmp_path / "elsewhere")
+    assert [name for name, _ in listed(dash_host, token)[0].files] == [b"out", b"err"]
+    assert piece(dash_host, token, b"output/secret").version.inode == 0
+
+
+def test_thousands_of_small_files_come_in_few_calls(dash_host: WorkerHost) -> None:
+    token = dash_host.launch("true")
+    dash_host.wait(token)
+    names = [f"output/file-{number}" for number in range(2000)]
+    for name in names:
+        (dash_host.attempt_dir(token) / name).write_text(name)
+    before = len(dash_host.transport.scripts)
+    for start in range(0, 2000, output_calls.MOST_NAMES):
+        part = [name.encode() for name in names[start : start + output_calls.MOST_NAMES]]
+        assert batch(dash_host, token, *part) == part
+    assert len(dash_host.transport.scripts) - before == 8
+
+
+def test_a_nul_is_in_no_name(dash_host: WorkerHost) -> None:
+    token = dash_host.launch("true")
+    with pytest.raises(ValueError, match="NUL"):
+        piece(dash_host, token, b"a\0b")

@@ -1,0 +1,80 @@
+"""Files of attempts in memory, in the place of the calls that fetch them; workers that lie, and files that change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from iris_cli.core.ids import Token
+from iris_cli.core.observations import Silence
+from iris_cli.remote.output_calls import BLOCK, PIECE, FileList, FileLists, FilePiece, OutputCalls, Version
+from iris_cli.remote.transport import Target
+from tests.ops.world import silence
+
+LONG_AGO = 1_700_000_000
+
+
+@dataclass
+class RemoteFile:
+    data: bytes
+    mtime: int = LONG_AGO
+    inode: int = 7
+
+    @property
+    def version(self) -> Version:
+        return Version(len(self.data), self.mtime, self.inode)
+
+
+@dataclass
+class RemoteFiles(OutputCalls):
+    """By token and name. `asked` are the calls; before each of them something may happen."""
+
+    files: dict[Token, dict[bytes, RemoteFile]] = field(default_factory=dict)
+    silent: set[str] = field(default_factory=set)
+    gone: set[Token] = field(default_factory=set)
+    unlisted: set[bytes] = field(default_factory=set)  # names whose version isn't in the list
+    asked: list[tuple[object, ...]] = field(default_factory=list)
+    before: Callable[[tuple[object, ...]], None] = lambda _: None
+
+    def put(
+        self, token: Token, name: str | bytes, data: bytes, mtime: int = LONG_AGO, inode: int = 7
+    ) -> None:
+        raw = name if isinstance(name, bytes) else name.encode()
+        self.files.setdefault(token, {})[raw] = RemoteFile(data, mtime, inode)
+
+    def _ask_for(self, target: Target, *what: object) -> Silence | None:
+        self.asked.append(what)
+        self.before(what)
+        return silence(target.worker) if target.worker in self.silent else None
+
+    def files_of(self, token: Token) -> FileList:
+        listed = {
+            name: None if name in self.unlisted else file.version
+            for name, file in self.files.get(token, {}).items()
+        }
+        return FileList(token=token, files=tuple(listed.items()), gone=token in self.gone)
+
+    def list_files(self, target: Target, tokens: Sequence[Token]) -> FileLists | Silence:
+        said = self._ask_for(target, "files", *tokens)
+        return said or FileLists(clock=LONG_AGO + 1000.0, lists=tuple(map(self.files_of, tokens)))
+
+    def batch(
+        self, target: Target, token: Token, names: Sequence[bytes]
+    ) -> tuple[tuple[Version, bytes], ...] | Silence | None:
+        said = self._ask_for(target, "batch", *names)
+        there = self.files.get(token, {})
+        if said or any(name not in there for name in names):
+            return said
+        return tuple((there[name].version, there[name].data) for name in names)
+
+    def piece(
+        self, target: Target, token: Token, name: bytes, offset: int, limit: int = PIECE
+    ) -> FilePiece | Silence:
+        said = self._ask_for(target, "piece", name, offset)
+        file = self.files.get(token, {}).get(name)
+        if said or file is None:
+            return said or FilePiece(data=b"", offset=0, version=Version(0, 0, 0))
+        end = -(-(offset + min(limit, PIECE)) // BLOCK) * BLOCK if limit > BLOCK else offset + limit
+        return FilePiece(
+            data=file.data[offset : min(end, offset + limit)], offset=offset, version=file.version
+        )
