@@ -299,10 +299,13 @@ def test_what_a_task_may_not_do_is_refused_and_nothing_happens(name: str) -> Non
     assert lab.cluster.jobs == before
 
 
-def test_secrets_of_the_parent_may_be_named() -> None:
-    lab = parent(secrets=("TOKEN",))
-    Inside(lab).submit(name="eval", secrets=("TOKEN",))
-    assert lab.the_job("train/eval").secrets == ("TOKEN",)
+def test_secrets_of_the_parent_may_be_named_and_come_from_where_it_has_them() -> None:
+    lab = parent(secrets=("TOKEN", "KEY=@/home/me/key"))
+    Inside(lab).submit(name="eval", secrets=("TOKEN", "KEY"))
+    job = lab.the_job("train/eval")
+    assert (job.secrets, job.secret_files) == (("TOKEN", "KEY"), {"KEY": "/home/me/key"})
+    with pytest.raises(UsageError, match="no secret of train"):
+        Inside(lab).submit(name="spy", secrets=("TOKEN=@/etc/shadow",), request="r2")
 
 
 def test_a_child_may_come_after_another() -> None:

@@ -14,6 +14,8 @@ from unittest.mock import patch
 
 from iris_cli.core.job import Job
 from iris_cli.journal.record import decode_line
+from iris_cli.ops.secret_values import MissingSecretError
+from tests.simulation.boxes import Boxes
 from tests.simulation.disk import sim_lock
 from tests.simulation.fleet import config_of, draw_fleet
 from tests.simulation.machines import Machine
@@ -40,6 +42,7 @@ class Run:
     story: Story
     steps: int
     truth: Truth
+    boxes: Boxes | None = None
 
     @property
     def breaches(self) -> list[str]:
@@ -51,8 +54,11 @@ class Run:
         )
 
 
-def run(seed: int, faults: Sequence[str] = ()) -> Run:
-    """The same seed is always the same run. `faults` are names of `Weather`'s: then only these occur, and often."""
+def run(seed: int, faults: Sequence[str] = (), *, asking: bool = False) -> Run:
+    """The same seed is always the same run. `faults` are names of `Weather`'s: then only these occur, and often.
+
+    `asking`: its tasks ask for child jobs and endpoints from inside.
+    """
     rng = Random(seed)
     scheduler = Scheduler(rng, START)
     directory = Path(tempfile.mkdtemp(prefix=f"iris-sim-{seed}-", dir=_memory()))
@@ -60,23 +66,24 @@ def run(seed: int, faults: Sequence[str] = ()) -> Run:
         with (
             patch("iris_cli.journal.lock.hold_lock", sim_lock(scheduler)),
             patch("iris_cli.journal.scan.decode_line", lru_cache(_LINES)(decode_line)),
-            patch.dict(os.environ, SIM_SECRET="sesame"),
-            patch("iris_cli.ops.launch_request.missing_secrets", _missing_secrets(scheduler)),
+            patch("iris_cli.ops.secret_values._value", _secret_value(scheduler)),
             patch("secrets.token_hex", lambda size: f"{rng.getrandbits(8 * size):0{2 * size}x}"),
         ):
-            return _run(seed, scheduler, directory, faults)
+            return _run(seed, scheduler, directory, faults, asking=asking)
     finally:
         shutil.rmtree(directory)
 
 
-def _missing_secrets(scheduler: Scheduler) -> Callable[[Job], list[str]]:
+def _secret_value(scheduler: Scheduler) -> Callable[[Job, str], str]:
     """Some invocations have what a job needs in their environment, others not."""
 
-    def missing(job: Job) -> list[str]:
+    def value(_job: Job, name: str) -> str:
         strand = scheduler.current
-        return list(job.secrets) if strand is not None and not strand.process.has_secrets else []
+        if strand is not None and not strand.process.has_secrets:
+            raise MissingSecretError(name)
+        return "sesame"
 
-    return missing
+    return value
 
 
 def _memory() -> str | None:
@@ -84,7 +91,9 @@ def _memory() -> str | None:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None
 
 
-def _run(seed: int, scheduler: Scheduler, directory: Path, faults: Sequence[str]) -> Run:
+def _run(
+    seed: int, scheduler: Scheduler, directory: Path, faults: Sequence[str], *, asking: bool = False
+) -> Run:
     rng = scheduler.rng
     story = Story(lambda: scheduler.now)
     places = draw_fleet(rng)
@@ -97,6 +106,9 @@ def _run(seed: int, scheduler: Scheduler, directory: Path, faults: Sequence[str]
         network.addresses[place.worker] = Machine(
             place.worker, place.facts, key, scheduler, site.truth, behaviour
         )
+    if asking:
+        network.boxes = Boxes(scheduler, site.truth, Random(f"asking {seed}"))
+        site.truth.on_start, site.truth.on_commit = network.boxes.begins, network.boxes.committed
     length = rng.choice((150.0, 500.0, 1000.0))
     program, weather = Program(site, length), Weather(site, places, behaviour)
     program.begin()
@@ -106,7 +118,7 @@ def _run(seed: int, scheduler: Scheduler, directory: Path, faults: Sequence[str]
         if not story.breaches:
             _calm(site, program, weather)
         site.kill_all()
-    return Run(seed, story, scheduler.steps, site.truth)
+    return Run(seed, story, scheduler.steps, site.truth, network.boxes)
 
 
 def _stops(story: Story, scheduler: Scheduler) -> bool:

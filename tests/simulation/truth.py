@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -73,6 +73,8 @@ class Truth:
     lives: dict[Token, Life] = field(default_factory=dict)
     by_attempt: dict[AttemptId, Token] = field(default_factory=dict)
     cluster: Cluster = field(default_factory=Cluster)
+    on_start: Callable[[Machine, Token], None] = lambda _machine, _token: None
+    on_commit: Callable[[Sequence[Event], Cluster], None] = lambda _events, _after: None
     cut_off_for: Callable[[], float] = lambda: 0.0  # seconds that the operator's own link has been down
 
     def output_removed(self, tokens: Iterable[Token]) -> None:
@@ -107,6 +109,7 @@ class Truth:
                 self.story.breach(f"{job.id} goes on, and its parent has ended")
         self._charges(before)
         self._siblings(transaction)
+        self.on_commit(transaction.events, after)
 
     def _assigned(self, event: TaskAssigned, who: str) -> None:
         job = self.cluster.jobs[event.task.job]
@@ -295,6 +298,7 @@ class Truth:
         if life.over and not life.presumed:
             self.story.breach(f"{life.id} starts on {machine.name}, and is over in the log")
         life.started, life.where = True, machine
+        self.on_start(machine, token)
         self._alone(machine, life)
         self._room(machine, life)
         if life.gang:

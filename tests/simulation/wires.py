@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core.ids import RequestId, Token, WorkerId
 from iris_cli.core.observations import (
     Holder,
     ProbeReport,
@@ -23,6 +23,9 @@ from tests.simulation.disk import Medium
 from tests.simulation.machines import Machine
 from tests.simulation.strands import Process, Scheduler
 from tests.simulation.truth import Truth
+
+if TYPE_CHECKING:
+    from tests.simulation.boxes import Boxes
 
 T = TypeVar("T")
 K = SilenceKind
@@ -44,6 +47,7 @@ class Network:
     refusing: set[WorkerId] = field(default_factory=set)  # the key of the operator
     unreliable: float = 0.0  # the share of calls that go wrong
     slow: set[WorkerId] = field(default_factory=set)
+    boxes: Boxes | None = None  # of tasks that ask for things from inside
 
     def cut_off_for(self) -> float:
         return 0.0 if self.offline_since is None else self.scheduler.now - self.offline_since
@@ -76,9 +80,35 @@ class SimRunner:
         def act(machine: Machine) -> WorkerReport:
             if renew:
                 machine.renew(worker, tokens)
-            return machine.poll(worker, tokens)
+            return self._told(machine.poll(worker, tokens), held)
 
         return self._call(worker, "poll", act)
+
+    def answer(
+        self,
+        target: Target,
+        answers: Sequence[tuple[Token, RequestId, bytes]],
+        tokens: Sequence[Token],
+        *,
+        telling: bool = True,
+        held: Sequence[object] = (),
+    ) -> WorkerReport | Silence:
+        worker, boxes = target.worker, self._network.boxes
+        assert boxes is not None, "nobody has asked for anything"
+
+        def act(machine: Machine) -> WorkerReport:
+            for token, request, text in answers:
+                boxes.answer(token, request, text)
+            report = machine.poll(worker, tokens)
+            return self._told(report, held) if telling else self._left(report)
+
+        return self._call(worker, "answer", act)
+
+    def _told(self, report: WorkerReport, held: Sequence[object]) -> WorkerReport:
+        return report if self._network.boxes is None else self._network.boxes.tell(report, held)
+
+    def _left(self, report: WorkerReport) -> WorkerReport:
+        return report if self._network.boxes is None else self._network.boxes.left(report)
 
     def prepare(
         self, target: Target, requests: Sequence[LaunchRequest], *, boot_id: str, incarnation: str, go: bool
@@ -97,7 +127,7 @@ class SimRunner:
                 machine.prepare(worker, request, cut=cut and request is requests[-1])
             for token in tokens if go and not cut else ():
                 machine.go(worker, token)
-            return machine.poll(worker, tokens)
+            return self._left(machine.poll(worker, tokens))
 
         return self._call(worker, "prepare go" if go else "prepare", act)
 
@@ -111,7 +141,7 @@ class SimRunner:
                 return machine.poll(worker, ())
             for token in tokens:
                 machine.go(worker, token)
-            return machine.poll(worker, tokens)
+            return self._left(machine.poll(worker, tokens))
 
         return self._call(worker, "go", act)
 
@@ -121,7 +151,7 @@ class SimRunner:
         def act(machine: Machine) -> WorkerReport:
             for token, grace in stops:
                 machine.stop(worker, token, grace)
-            return machine.poll(worker, [token for token, _ in stops])
+            return self._left(machine.poll(worker, [token for token, _ in stops]))
 
         return self._call(worker, "stop", act)
 

@@ -1,0 +1,61 @@
+"""The same with tasks that ask for child jobs and endpoints from inside, at any moment, also their last one."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from iris_cli.core.lifecycle import children
+from iris_cli.ops.mail import Mail
+from tests.simulation.simulation import run
+
+_SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "2000"))
+
+
+def _all_is_well(seeds: range) -> Counter[str]:
+    answered: Counter[str] = Counter()
+    for seed in seeds:
+        result = run(seed, asking=True)
+        assert not result.breaches, result.report()
+        assert result.boxes is not None
+        answered.update(result.boxes.counts)
+    return answered
+
+
+@pytest.mark.parametrize("first", range(0, 24, 8))
+def test_each_request_counts_once_and_none_is_forgotten(first: int) -> None:
+    answered = _all_is_well(range(first, first + 8))
+    assert set(answered) >= {"submit", "cancel", "wait"}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("block", range(20))
+def test_the_same_for_very_many_seeds(block: int) -> None:
+    _all_is_well(range(block, _SEEDS, 20))
+
+
+def _counted_each_time() -> AbstractContextManager[Any]:
+    return patch.object(children, "_is_of", lambda _known, _origin: False)
+
+
+def _not_waited_for() -> AbstractContextManager[Any]:
+    return patch.object(Mail, "taken", lambda _self, answer: answer)
+
+
+@pytest.mark.parametrize("broken", [_counted_each_time, _not_waited_for])
+def test_it_is_noticed_if_a_request_counts_twice_or_is_forgotten(broken: Any) -> None:
+    """Without the memory of who asked for what, and where an end doesn't wait for what was asked before it."""
+    for seed in range(60):
+        with broken():
+            if run(seed, asking=True).breaches:
+                return
+    pytest.fail("nobody noticed")
+
+
+def test_whoever_asks_for_nothing_lives_as_ever() -> None:
+    assert run(3).story.digest() == run(3).story.digest() != run(3, asking=True).story.digest()
