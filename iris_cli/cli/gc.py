@@ -30,7 +30,8 @@ def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what there is; remove nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Remove it without asking.")] = False,
 ) -> int:
-    """Show how much room ended attempts take on their workers, and old files here; remove them if you say so.
+    """Show how much room ended attempts and unused workspaces take on workers, and old files here; remove them
+    if you say so.
 
     Of attempts that live, or that may, nothing is touched; how the others ended stays in the log.
     """
@@ -40,14 +41,15 @@ def gc(
 
     iris: Context = context.obj
     session = iris.session("iris gc")
-    found = operation.find(session, parse_duration(older_than))
+    age = parse_duration(older_than)
+    found = operation.find(session, age)
     if not iris.output.as_json:
         render.show(iris.output, found)
     done = (
         found.anything and not dry_run and (yes or _consents(iris, f"Remove {format_memory(found.bytes)}?"))
     )
     if done:
-        found = operation.remove(session, found)
+        found = operation.remove(session, found, age)
         if not iris.output.as_json:
             render.show_removed(iris.output, found)
     if iris.output.as_json:

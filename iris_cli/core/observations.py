@@ -154,6 +154,20 @@ class UsageReport:
     sizes: tuple[tuple[Token, int], ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheReport:
+    """How many bytes a worker keeps in its caches that nobody has used for long: of each workspace and set-up."""
+
+    worker: WorkerId
+    boot_id: str
+    incarnation: str
+    sizes: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        return sum(size for _, size in self.sizes)
+
+
 class LockFile(StrEnum):
     """The lock file of the TPU library on a worker, which a killed program leaves behind."""
 

@@ -19,7 +19,7 @@ from iris_cli.core.outputs import BATCH
 from iris_cli.core.task import AttemptState
 from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.journal.leftovers import Leftover, leftovers, remove_leftover
-from iris_cli.ops import observe
+from iris_cli.ops import caches, observe
 from iris_cli.ops.calls import Call
 from iris_cli.ops.observe import Answer
 from iris_cli.ops.session import Session
@@ -31,24 +31,27 @@ _UNSURE = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
 class WorkerFiles:
     """What attempts that have ended left on one worker, in bytes by attempt.
 
-    `removed` are those that are gone by now, `left` those that were asked for and take longer. `problem` says why
-    it isn't known, or can't be removed now; `silent`: the worker did not answer.
+    `removed` are those that are gone by now, `left` those that were asked for and take longer. `caches` are bytes of
+    workspaces and set-ups that nobody has used for long, `caches_removed` those that are gone. `problem` says why it
+    isn't known, or can't be removed now; `silent`: the worker did not answer.
     """
 
     worker: WorkerId
     sizes: Mapping[AttemptId, int]
     removed: tuple[AttemptId, ...] = ()
     left: tuple[AttemptId, ...] = ()
+    caches: int = 0
+    caches_removed: int = 0
     problem: str = ""
     silent: bool = False
 
     @property
     def bytes(self) -> int:
-        return sum(self.sizes.values())
+        return sum(self.sizes.values()) + self.caches
 
     @property
     def bytes_removed(self) -> int:
-        return sum(self.sizes[attempt] for attempt in self.removed)
+        return sum(self.sizes[attempt] for attempt in self.removed) + self.caches_removed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +69,9 @@ class Garbage:
     @property
     def anything(self) -> bool:
         """Whether there is something that can be removed now."""
-        return bool(self.files) or any(each.sizes and not each.problem for each in self.workers)
+        return bool(self.files) or any(
+            (each.sizes or each.caches) and not each.problem for each in self.workers
+        )
 
 
 def find(session: Session, older_than: float = 0.0) -> Garbage:
@@ -76,15 +81,20 @@ def find(session: Session, older_than: float = 0.0) -> Garbage:
     """
     cluster = session.view()
     now = session.clock.now()
+    shipped = any(job.workspace is not None for job in cluster.jobs.values())
     workers = [
         (worker, ended)
         for worker in cluster.workers.values()
         if (ended := reaping.ended_before(cluster, worker, now - older_than))
+        or (shipped and worker.condition is WorkerCondition.HEALTHY)
     ]
     found = [
         each
-        for batch in session.fan_out(workers, lambda item: _measure(session, cluster, *item))
+        for batch in session.fan_out(
+            workers, lambda item: _measure(session, cluster, *item, older_than if shipped else None)
+        )
         for each in batch
+        if each.sizes or each.caches or each.problem
     ]
     order = {worker.id: place for place, (worker, _) in enumerate(workers)}
     return Garbage(
@@ -94,8 +104,14 @@ def find(session: Session, older_than: float = 0.0) -> Garbage:
     )
 
 
-def _measure(session: Session, cluster: Cluster, worker: Worker, ended: Sequence[AttemptId]) -> WorkerFiles:
-    """In a thread of its own."""
+def _measure(
+    session: Session,
+    cluster: Cluster,
+    worker: Worker,
+    ended: Sequence[AttemptId],
+    unused_for: float | None,
+) -> WorkerFiles:
+    """In a thread of its own. Into the caches it looks only if told for how long what counts wasn't used."""
     nothing = WorkerFiles(worker=worker.id, sizes=dict.fromkeys(ended, 0))
     if worker.condition in _UNSURE:
         return replace(nothing, problem=f"it is {worker.condition}: iris worker probe {worker.id}")
@@ -108,7 +124,10 @@ def _measure(session: Session, cluster: Cluster, worker: Worker, ended: Sequence
         if not _same(worker, said):
             return replace(nothing, problem=_ANOTHER)
         sizes |= {attempt: dict(said.sizes).get(token, 0) for token, attempt in tokens.items()}
-    return replace(nothing, sizes=sizes)
+    unused = 0 if unused_for is None else caches.unused(session, cluster, worker, unused_for, remove=False)
+    if isinstance(unused, Silence):
+        return replace(nothing, problem=f"no answer: {unused.detail}", silent=True)
+    return replace(nothing, sizes=sizes, caches=unused)
 
 
 _ANOTHER = "another boot or machine answers than the one in the log: iris schedule --once"
@@ -118,9 +137,10 @@ def _same(worker: Worker, said: UsageReport) -> bool:
     return (said.boot_id, said.incarnation) == (worker.boot_id, worker.incarnation)
 
 
-def remove(session: Session, found: Garbage) -> Garbage:
+def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage:
     """Remove what was found: on workers as far as they are reached, a few attempts of each at a time.
 
+    `older_than` is what it was found with, in seconds.
     Raises LockedError, LogDamagedError and NotWritableError, for what is gone from workers goes into the log.
     """
     rows = {each.worker: each for each in found.workers}
@@ -133,6 +153,7 @@ def remove(session: Session, found: Garbage) -> Garbage:
                 worker, attempts = answer.known.worker, tuple(answer.known.reaped.values())
                 asked[worker].update(attempts)
                 rows[worker] = _told(session.cluster, rows[worker], answer, attempts)
+    _remove_caches(session, rows, older_than)
     return replace(found, workers=tuple(rows.values()), files=_remove_files(session, found.files))
 
 
@@ -152,6 +173,21 @@ def _remove_files(session: Session, files: Sequence[Leftover]) -> tuple[Leftover
             replace(each, problem="a job needs it now") if each.packed in needed else remove_leftover(each)
             for each in files
         )
+
+
+def _remove_caches(session: Session, rows: dict[WorkerId, WorkerFiles], older_than: float) -> None:
+    cluster = session.view()
+    full = [row for row in rows.values() if row.caches and not row.problem and row.worker in cluster.workers]
+
+    def act(row: WorkerFiles) -> WorkerFiles:
+        worker = cluster.workers[row.worker]
+        left = caches.unused(session, cluster, worker, older_than, remove=True)
+        if isinstance(left, Silence):
+            return replace(row, problem=f"no answer: {left.detail}", silent=True)
+        return replace(row, caches_removed=max(0, row.caches - left))
+
+    for batch in session.fan_out(full, act):
+        rows.update({row.worker: row for row in batch})
 
 
 def _next_calls(

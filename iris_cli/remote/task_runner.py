@@ -25,6 +25,7 @@ from iris_cli.remote.answers import (
     usage_report,
     worker_report,
 )
+from iris_cli.remote.cache_calls import CacheCalls
 from iris_cli.remote.frames import Frame, failed, parse_frame
 from iris_cli.remote.launch_request import (
     LaunchRequest,
@@ -59,7 +60,7 @@ _UNPACKED_PER_SECOND = 5e6  # bytes, on a slow disk
 _UNWEDGE_PATIENCE = 10.0  # every process is looked into, and every attempt
 
 
-class TaskRunner(OperatorCalls):
+class TaskRunner(OperatorCalls, CacheCalls):
     """The calls of the worker protocol. Safe to use from many threads.
 
     Every call returns either a whole answer or a Silence, which tells nothing of what happened there. All of

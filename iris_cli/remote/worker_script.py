@@ -38,6 +38,7 @@ _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
         "unwedge": ("report", "unwedge"),
         "reap": (*_PROCESSES, "fence", "report", "reap"),
         "pull": ("host", "report", "pull"),
+        "caches": ("host", "report", "trees", "caches"),
         "usage": ("host", "report", "reap", "usage"),
         "exec": (*_PROCESSES, "report", "exec"),
     }

@@ -45,6 +45,7 @@ def document(found: Garbage) -> dict[str, Any]:
                 "worker": row.worker,
                 "attempts": [str(each) for each in row.sizes],
                 "bytes": row.bytes,
+                "cache_bytes": row.caches,
                 "removed": [str(each) for each in row.removed],
                 "left": [str(each) for each in row.left],
                 "problem": row.problem,
@@ -68,7 +69,11 @@ def document(found: Garbage) -> dict[str, Any]:
 
 
 def _size(row: WorkerFiles) -> str:
-    return f"{count(len(row.sizes), 'ended attempt')}, {format_memory(row.bytes)}"
+    attempts = f"{count(len(row.sizes), 'ended attempt')}, {format_memory(row.bytes - row.caches)}"
+    if not row.caches:
+        return attempts
+    unused = f"unused workspaces and set-ups, {format_memory(row.caches)}"
+    return f"{attempts}; {unused}" if row.sizes else unused
 
 
 def _removed(found: Garbage) -> int:

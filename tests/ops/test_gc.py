@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from iris_cli.core.job import Workspace
 from iris_cli.core.observations import SilenceKind
 from iris_cli.errors import WorkspaceGoneError
 from iris_cli.journal.leftovers import leftovers
@@ -292,3 +293,43 @@ def test_a_job_whose_workspace_was_removed_before_it_was_submitted_is_refused(
     with pytest.raises(WorkspaceGoneError, match="removed in the meantime"):
         site.launch("first", workdir=str(work))
     assert not site.session().view().jobs
+
+
+@pytest.fixture
+def shipped(tmp_path: Path) -> Site:
+    """Two workers that have a workspace; on one of them a task uses it still."""
+    site = Site(tmp_path, "w", "v")
+    site.cycle()
+    found, size = site.session().state.workspaces.put([b"tar"])
+    for name in ("over", "lives"):
+        site.launch(name, cpu=4.0, workspace=Workspace(hash=found, size=size))
+    site.cycle()
+    host_of(site, "over").exits("over")
+    site.cycle(15)
+    return site
+
+
+def test_workspaces_that_nobody_uses_are_told_and_removed(shipped: Site) -> None:
+    session = shipped.session()
+    found = gc.find(session, 3600.0)
+    assert [(row.worker, row.caches) for row in found.workers] == [(host_of(shipped, "over").name, SIZE)]
+    done = gc.remove(session, found, 3600.0)
+    assert [row.caches_removed for row in done.workers] == [SIZE]
+    assert host_of(shipped, "over").workspaces == set()
+    assert host_of(shipped, "lives").workspaces != set()
+    assert set(host_of(shipped, "over").cache_ages) == {3600.0}
+
+
+def test_where_no_job_ever_had_a_workspace_nobody_is_asked_for_it(site: Site) -> None:
+    session = site.session()
+    gc.remove(session, gc.find(session))
+    assert not any("caches" in host.calls for host in site.hosts.values())
+
+
+def test_what_has_outlived_its_last_attempt_goes_with_that(shipped: Site) -> None:
+    over, lives = host_of(shipped, "over"), host_of(shipped, "lives")
+    shipped.cycle(shipped.limits.reap_after + 1)
+    shipped.cycle(15)
+    assert (over.workspaces, len(lives.workspaces)) == (set(), 1)
+    assert over.cache_ages == [shipped.limits.reap_after]
+    assert lives.cache_ages == []

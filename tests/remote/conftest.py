@@ -39,6 +39,14 @@ def host(request: pytest.FixtureRequest, make_host: MakeHost) -> WorkerHost:
     return made
 
 
+@pytest.fixture(params=["dash", *(pytest.param(shell, marks=pytest.mark.soak) for shell in SHELLS[1:])])
+def worker(request: pytest.FixtureRequest, make_host: MakeHost) -> WorkerHost:
+    """A probed worker, by default with one shell only: for what takes longer."""
+    made = make_host(request.param)
+    made.probe()
+    return made
+
+
 @pytest.fixture
 def dash_host(make_host: MakeHost) -> WorkerHost:
     """A probed worker with dash, for what doesn't depend on the shell."""

@@ -11,23 +11,12 @@ from iris_cli.core.ids import Token
 from iris_cli.core.observations import RemoteState, WorkerReport
 from iris_cli.remote.task_runner import LaunchRequest, Shipment
 from iris_cli.remote.worker_script import HostPaths, worker_script
-from tests.remote.conftest import MakeHost
 from tests.remote.test_ship import TAR, tree
 from tests.support.archives import Archive, archive, shipment
 from tests.support.worker_host import WorkerHost, at_once, command_line, kill, marked, until
 
 S = RemoteState
 WORKSPACE = shipment(TAR)
-
-
-@pytest.fixture(
-    params=["dash", *(pytest.param(shell, marks=pytest.mark.soak) for shell in ("busybox", "bash"))]
-)
-def worker(request: pytest.FixtureRequest, make_host: MakeHost) -> WorkerHost:
-    """A probed worker; by default with one shell only."""
-    made = make_host(request.param)
-    made.probe()
-    return made
 
 
 def asks(host: WorkerHost, *argv: str, sent: Shipment = WORKSPACE, **settings: object) -> LaunchRequest:

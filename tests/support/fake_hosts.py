@@ -56,6 +56,7 @@ class Host:
     shipped: list[tuple[str, int]] = field(default_factory=list)  # hash, and bytes that were sent
     refuses_workspaces: str = ""  # the cause
     is_being_shipped: bool = False  # by somebody else
+    cache_ages: list[float] = field(default_factory=list)  # for how long what was asked for wasn't used
     unkillable: bool = False
     never_starts: bool = False  # what is prepared stays so
     notes: bool = True  # when it was told to start something

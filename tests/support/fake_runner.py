@@ -27,6 +27,7 @@ from iris_cli.core.job import JobRequest, JobState
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import (
     AttemptReport,
+    CacheReport,
     Holder,
     OutboxFile,
     ProbeReport,
@@ -231,6 +232,31 @@ class FakeRunner:
             tokens=gone,
         )
         return self._answer(host, "reap", answer)
+
+    def caches(
+        self,
+        target: Target,
+        *,
+        boot_id: str,
+        incarnation: str,
+        keep: Sequence[str],
+        unused_for: float,
+        remove: bool = False,
+    ) -> CacheReport | Silence:
+        host = self.hosts[target.worker]
+        there = host.workspaces if (boot_id, incarnation) == (host.boot_id, host.incarnation) else set()
+        unused = sorted(there - set(keep))
+        host.cache_ages.append(unused_for)
+        if remove and host.silence is None:
+            host.workspaces -= set(unused)
+            unused = []
+        answer = CacheReport(
+            worker=target.worker,
+            boot_id=host.boot_id,
+            incarnation=host.incarnation,
+            sizes=tuple((f"w/{each}", SIZE) for each in unused),
+        )
+        return self._answer(host, "caches", answer)
 
     def usage(self, target: Target, tokens: Sequence[Token]) -> UsageReport | Silence:
         host = self.hosts[target.worker]

@@ -19,11 +19,11 @@ set_up_copy() {
     mkdir ../../s 2>/dev/null
     mkdir "$store" 2>/dev/null
     [ -d "$store" ] || no_copy disk "$store can't be made"
+    touch "$store" 2>/dev/null # which tells when it was last used
     waits_for=
     while goes_on; do
         newest_run
         if [ -e "$store/done.$run" ]; then
-            touch "$store" 2>/dev/null # which tells when it was last used
             copy "$store/tree.$run" work
             return
         elif [ "$run" -gt 0 ] && ! is_over_run; then

@@ -50,10 +50,7 @@ is_being_shipped() {
     busy=
     for each in *.part.*; do
         [ -d "$each" ] || continue
-        part_owner=${each#*.part.}
-        part_pid=${part_owner%%.*}
-        part_owner=${part_owner#*.}
-        if [ "${part_owner#*.}" != "$boot" ] || ! is_alive "$part_pid" "${part_owner%%.*}"; then
+        if ! is_part_alive "$each"; then
             remove_tree "$each"
         elif [ "${each%%.*}" = "$hash" ] && is_fresh "$each"; then
             busy=1

@@ -5,6 +5,14 @@ tell_workspaces() {
     for each; do [ -d "$root/w/$each" ] || line "W $each"; done
 }
 
+# is_part_alive NAME: whether the call that receives a workspace there is still at it.
+is_part_alive() {
+    part_owner=${1#*.part.}
+    part_pid=${part_owner%%.*}
+    part_owner=${part_owner#*.}
+    [ "${part_owner#*.}" = "$boot" ] && is_alive "$part_pid" "${part_owner%%.*}"
+}
+
 # remove_tree PATH: a relative one. `find` follows no link.
 remove_tree() {
     [ -d "$1" ] && [ ! -L "$1" ] || return 0

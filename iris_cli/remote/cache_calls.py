@@ -1,0 +1,77 @@
+"""What a worker keeps for later attempts: workspaces, and what their set-ups have made of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Protocol
+
+from iris_cli.core.observations import CacheReport, Silence
+from iris_cli.remote.answers import records_of
+from iris_cli.remote.frames import Frame, broken
+from iris_cli.remote.transport import NoAnswer, Target
+from iris_cli.remote.worker_script import quote
+
+SHORTEST = 600.0
+"""Seconds for which nothing goes: somebody may have been told to use it whom the caller knows nothing of."""
+
+_PATIENCE = 30.0  # every file is looked at, maybe on a cold disk
+_HASH = re.compile("[0-9a-f]{64}")
+_SIZE = re.compile(r"S ([ws]/[0-9a-f]{64}) (0|[1-9][0-9]{0,14})")
+
+
+class _Asks(Protocol):
+    def _open(self, target: Target, then: str = "") -> str: ...
+
+    def _ask(
+        self, target: Target, name: str, call: Sequence[str], *, room: int, patience: float = 0.0
+    ) -> Frame: ...
+
+
+class CacheCalls:
+    """The part of the runner for caches."""
+
+    def caches(
+        self: _Asks,
+        target: Target,
+        *,
+        boot_id: str,
+        incarnation: str,
+        keep: Sequence[str],
+        unused_for: float,
+        remove: bool = False,
+    ) -> CacheReport | Silence:
+        """How much room is taken there by what nobody has used for so many seconds (ten minutes at least).
+
+        `keep` are the workspaces and set-ups (by hash and key) of attempts that live: they count as used. With `remove`
+        all that goes, and the answer is what is left: a large one takes longer than this call, which may be repeated.
+        Another host, or the same one after a reboot, does nothing. Raises ValueError for what is no hash.
+        """
+        wrong = [each for each in keep if _HASH.fullmatch(each) is None]
+        if wrong:
+            raise ValueError(f"{wrong[0][:80]!r} is no hash")
+        minutes = int(max(unused_for, SHORTEST) // 60)
+        step = f"caches {minutes} {quote(' '.join(keep))} {int(remove)}"
+        step = f"if expect {quote(boot_id)} {quote(incarnation)}; then {step}; fi"
+        call = [self._open(target), "unused=", step, "begin_frame", "tell_unused", "end_frame"]
+        try:
+            frame = self._ask(target, "caches", call, room=1 << 20, patience=_PATIENCE)
+            return _report(frame, target)
+        except NoAnswer as silence:
+            return silence.silence(target.worker)
+
+
+def _report(frame: Frame, target: Target) -> CacheReport:
+    _, _, records = records_of(frame, 0)
+    matches = [_SIZE.fullmatch(record.line) for record in records]
+    sizes: dict[str, int] = {}
+    for match in matches:
+        if match is None:
+            raise broken("the answer has a line that is about no cache")
+        sizes[match[1]] = sizes.get(match[1], 0) + (int(match[2]) << 10)
+    return CacheReport(
+        worker=target.worker,
+        boot_id=frame.boot_id,
+        incarnation=frame.incarnation,
+        sizes=tuple(sizes.items()),
+    )
