@@ -1,0 +1,118 @@
+"""`iris autoscale --dry-run` and the scale groups in `iris status`, word for word; nobody is asked for anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from iris_cli.cli import app
+
+CLUSTER = """
+cluster: {name: lab}
+scale_groups:
+  - name: west
+    priority: 1
+    max_slices: 2
+    slice_template: {provider: local, zone: us-west4-a, type: v5litepod-16, preemptible: true}
+  - name: lab
+    priority: 2
+    slice_template: {provider: manual, zone: us-central2-b, type: v4-32}
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("IRIS_CONFIG", raising=False)
+    monkeypatch.delenv("IRIS_STATE_DIR", raising=False)
+    for name, words in {
+        "train": ["--tpu", "v5e-16", "--slices", "2"],
+        "large": ["--tpu", "v4-32"],
+        "far": ["--tpu", "v5e-16", "-c", "region=eu-west4"],
+    }.items():
+        assert app.run(["launch", "--no-schedule", "--name", name, *words, "--", "true"]) == 0
+    capsys.readouterr()
+    return tmp_path
+
+
+def lines(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    assert app.run(list(words)) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_dry_run_says_who_wants_what_who_makes_it_and_why_not(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    owner = json.loads((site / "state" / "events.jsonl").read_text().splitlines()[0])["cluster_id"][:4]
+    assert lines(capsys, "autoscale", "--dry-run") == [
+        "demand train (2 slices of v5litepod-16): to west",
+        "demand large (1 slice of v4-32): to lab",
+        "demand far (1 slice of v5litepod-16): unmet: region: wants eu-west4, "
+        "of those that serve otherwise (west) all have us-west4; did you mean europe-west4?",
+        f"create west-{owner}-1 in west",
+        f"create west-{owner}-2 in west",
+        "by hand lab: make 1 slice of v4-32 (16 chips, 4 VMs) in us-central2-b,",
+        "by hand then write each under slices in cluster.yaml: "
+        "- {name: NAME, type: v4-32, hosts: [HOST-[0-3]], zone: us-central2-b}",
+    ]
+    assert lines(capsys, "--quiet", "autoscale", "--dry-run") == [
+        f"create west-{owner}-1",
+        f"create west-{owner}-2",
+    ]
+
+
+def test_a_dry_run_as_json_has_all_of_it(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads("\n".join(lines(capsys, "autoscale", "--dry-run", "--json")))
+    assert found["schema_version"] == 1
+    assert found["demand"][2] == {
+        "id": "far",
+        "slices": 1,
+        "constraints": ["region=eu-west4"],
+        "preemptible": None,
+        "required_regions": ["eu-west4"],
+        "invalid_reason": "",
+    }
+    assert found["routed"] == {"west": ["train"], "lab": ["large"]}
+    assert [each["reason"] for each in found["unmet"]] == ["region"]
+    assert [(each["name"], each["wanted"], each["provider"]) for each in found["groups"]] == [
+        ("west", 2, "local"),
+        ("lab", 1, "manual"),
+    ]
+
+
+def test_status_shows_groups_and_what_is_unmet(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = lines(capsys, "status")
+    start = next(number for number, line in enumerate(shown) if line.startswith("GROUP"))
+    assert [line.split() for line in shown[start : start + 3]] == [
+        ["GROUP", "TYPE", "WHERE", "SLICES", "WANTED"],
+        *(
+            [
+                "west",
+                "v5litepod-16",
+                "(16",
+                "chips,",
+                "4",
+                "VMs)",
+                "us-west4,",
+                "preemptible",
+                "0",
+                "of",
+                "0-2",
+                "2",
+            ],
+            ["lab", "v4-32", "(16", "chips,", "4", "VMs)", "us-central2", "0", "of", "0-1", "1"],
+        ),
+    ]
+    assert any(line.startswith("unmet far: region: wants eu-west4") for line in shown)
+
+
+def test_without_scale_groups_nothing_is_said_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cluster.yaml").write_text("workers: [{id: w, host: w.example.org}]\n")
+    monkeypatch.chdir(tmp_path)
+    assert lines(capsys, "autoscale", "--dry-run") == ["demand: nothing waits for a slice"]
+    assert not any("GROUP" in line for line in lines(capsys, "status"))
