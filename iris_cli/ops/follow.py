@@ -31,6 +31,7 @@ CALLS_IN_A_FLOOD = 16  # a second
 TOGETHER = 1.0  # seconds in which answers of one turn come as one step, so that equal lines can be folded
 AT_ONCE = 8  # workers that are asked at the same time, if they answer in
 _A_MOMENT = 0.01  # seconds
+LAST_TRIES = 3  # for the end of an output that can't grow any more: who is silent then may be so for ever
 _LATE_ANSWERS = 0.1  # seconds between two looks for answers that are late
 _LONGEST_BACKOFF = 30.0  # seconds between two tries of a worker that is silent
 
@@ -230,7 +231,8 @@ class Follower:
         if not ended:
             return
         if reading.silence is not None:
-            self._finish(cluster, followed, step, without_worker(reading.attempt, reading.silence))
+            if followed.failures >= LAST_TRIES:
+                self._finish(cluster, followed, step, without_worker(reading.attempt, reading.silence))
         elif reading.is_gone and not followed.printed:
             self._finish(cluster, followed, step, nothing_left(reading.attempt))
         elif reading.at_end:

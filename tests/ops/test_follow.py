@@ -277,9 +277,21 @@ def test_what_was_pulled_goes_on_where_the_worker_fell_silent(world: World) -> N
         world.pulls("train/task-0", after=60.0)
 
     world.says("train/task-0", "one\ntwo\nth")
+    story = iter([end])
+    world.clock.then = lambda: next(story, lambda: None)()
     follower = Follower(world.session(), "train", Query())
-    world.clock.then = end
     steps = list(follower.steps())
     assert lines(steps) == [f"0.0 {text}" for text in ("one", "two", "three", "four", "fi")]
     assert notes(steps)[-1].endswith("no route); this is what was pulled 0s ago")
     assert not follower.cut_short
+
+
+def test_the_end_of_an_output_is_asked_for_again_before_it_is_given_up(world: World) -> None:
+    def end() -> None:
+        world.says("train/task-0", "last words\n")
+        world.hosts.silent.add("a-0")
+        world.lab.reports("train/* exited 0")
+
+    steps = follow(world, [end, world.hosts.silent.clear])
+    assert lines(steps) == ["0.0 last words"]
+    assert notes(steps) == ["train/task-0: worker a-0 answers again"]
