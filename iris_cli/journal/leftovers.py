@@ -53,10 +53,8 @@ def leftovers(directory: Path, before: float, needed: Collection[str] = ()) -> t
 
 def remove_leftover(leftover: Leftover) -> Leftover:
     """Remove it, but nothing that a link in it points to, and nothing that was written since it was found."""
-    if _size(leftover.path)[1] > leftover.written:
-        return replace(
-            leftover, problem="it was written meanwhile" if leftover.path.exists() else "it is gone"
-        )
+    if leftover.written < _size(leftover.path)[1] < math.inf:
+        return replace(leftover, problem="it was written meanwhile")
     try:
         if leftover.path.is_dir() and not leftover.path.is_symlink():
             shutil.rmtree(leftover.path)

@@ -176,6 +176,7 @@ def test_files_that_nobody_reads_go_from_the_state_directory_and_only_they(
     done = gc.remove(session, found)
     assert all(each.removed for each in done.files)
     assert {path.name for path in state.iterdir()} <= keep
+    assert all(each.removed for each in gc.remove(session, found).files)  # though somebody else was first
     assert list((state / "logs").iterdir()) == list((state / "archive").iterdir()) == []
     assert (precious / "file").read_text() == "mine"
 

@@ -11,6 +11,8 @@ from iris_cli.core.ids import Token
 from iris_cli.core.observations import Silence
 from iris_cli.remote import output_calls
 from iris_cli.remote.output_calls import FileList, FilePiece, OutputCalls, Version
+from tests.remote.conftest import MakeHost
+from tests.support.local_transport import tools_of
 from tests.support.worker_host import WorkerHost
 
 ODD = (
@@ -146,8 +148,40 @@ def test_no_link_is_followed_and_nothing_but_files_read(host: WorkerHost, token:
     (top / "way").symlink_to("/etc")
     (top / "d").mkdir()
     os.mkfifo(top / "pipe")
-    assert piece(host, token, name) == FilePiece(data=b"", offset=0, version=Version(0, 0, 0))
-    assert batch(host, token, b"out", name) is None
+    for name in (b"output/link", b"output/way/passwd", b"output/pipe", b"output/d", b"output/-"):
+        assert piece(host, token, name) == FilePiece(data=b"", offset=0, version=Version(0, 0, 0))
+        assert batch(host, token, b"out", name) is None
+
+
+def test_of_files_that_change_while_they_are_read_together_nothing_is_taken(
+    make_host: MakeHost, tmp_path: Path
+) -> None:
+    """Their bytes are those of before and after; and here are as many as there should be."""
+    tools = tools_of("dash", tmp_path / "tools")
+    host = make_host("dash", tools=tools)
+    host.probe()
+    token = host.launch("true")
+    host.wait(token)
+    for name in ("a", "b"):
+        (output(host, token) / name).write_text(name)
+    assert batch(host, token, b"output/a", b"output/b") == [b"a", b"b"]
+    (tools / "cat").write_text(
+        '#!/bin/sh\n/bin/cat "$@" && mv output/a output/c && printf x >output/a && touch -d @1 output/a\n'
+    )
+    (tools / "cat").chmod(0o755)
+    assert batch(host, token, b"output/a", b"output/b") is None
+
+
+def test_a_directory_that_can_t_be_read_there_is_told(host: WorkerHost, token: Token) -> None:
+    hidden = output(host, token) / "hidden"
+    hidden.mkdir()
+    hidden.chmod(0)
+    if os.access(hidden, os.R_OK):
+        pytest.skip("whoever runs this can read everything")
+    try:
+        assert [each.partial for each in listed(host, token)] == [True]
+    finally:
+        hidden.chmod(0o700)
 
 
 def test_output_that_is_a_link_itself_is_gone(dash_host: WorkerHost, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from iris_cli.core.ids import Token
 from iris_cli.core.observations import Silence
@@ -33,6 +33,7 @@ class RemoteFiles(OutputCalls):
     silent: set[str] = field(default_factory=set)
     gone: set[Token] = field(default_factory=set)
     unlisted: set[bytes] = field(default_factory=set)  # names whose version isn't in the list
+    room: int = 1_000_000  # files in one answer
     asked: list[tuple[object, ...]] = field(default_factory=list)
     before: Callable[[tuple[object, ...]], None] = lambda _: None
 
@@ -56,7 +57,11 @@ class RemoteFiles(OutputCalls):
 
     def list_files(self, target: Target, tokens: Sequence[Token]) -> FileLists | Silence:
         said = self._ask_for(target, "files", *tokens)
-        return said or FileLists(clock=LONG_AGO + 1000.0, lists=tuple(map(self.files_of, tokens)))
+        lists = tuple(self._cut(self.files_of(token), self.room // len(tokens)) for token in tokens)
+        return said or FileLists(clock=LONG_AGO + 1000.0, lists=lists)
+
+    def _cut(self, found: FileList, room: int) -> FileList:
+        return replace(found, files=found.files[:room], cut=True) if len(found.files) > room else found
 
     def batch(
         self, target: Target, token: Token, names: Sequence[bytes]

@@ -267,6 +267,22 @@ def test_every_attempt_is_fetched_unless_one_is_named(tmp_path: Path, remote: Re
         assert [each.attempt.number for each in found.attempts] == [1]
 
 
+def test_a_list_that_is_cut_is_asked_for_alone(tmp_path: Path, remote: RemoteFiles) -> None:
+    lab = Lab().worker("w").job("many", replicas=2, cpu=1).schedule().reports("many/* running")
+    world = World(lab, tmp_path / "state")
+    for index in (0, 1):
+        for number in range(5):
+            remote.put(lab.attempt("many", index).token, f"output/{number}", b"x")
+    remote.room = 4
+    found = pulled(world, remote, tmp_path / "here/many/task-0/attempt-0", "many")
+    assert [(each.files, each.problems) for each in found.attempts] == [
+        (4, ("it has too many files: 4 of them were looked at",))
+    ] * 2
+    remote.room = 8
+    found = pulled(world, remote, tmp_path / "here/many/task-0/attempt-0", "many")
+    assert [(each.files, each.unchanged, each.problems) for each in found.attempts] == [(1, 4, ())] * 2
+
+
 def test_a_job_that_is_not_there_is_named(world: World, remote: RemoteFiles, here: Path) -> None:
     with pytest.raises(NotFoundError, match="no job or task 'trian'"):
         pulled(world, remote, here, "trian")
