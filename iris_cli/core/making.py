@@ -126,27 +126,37 @@ def _is_frozen(factory: Any) -> bool:
     return is_dataclass(factory) and factory.__setattr__ is refuse
 
 
-def taker(
-    cls: Any, writers: Mapping[str, Callable[[Any], Any]], as_they_are: Mapping[str, tuple[type, ...]]
-) -> Callable[[Any], dict[str, Any]]:
-    """What takes an object apart: contents through their writers, without those that are equal to their defaults."""
-    scope: dict[str, Any] = {}
-    lines = ["taken = {}"]
+def teller(
+    cls: Any, writers: Mapping[str, Callable[[Any], str]], numbers: Mapping[str, type], tag: str = ""
+) -> Callable[[Any], str]:
+    """What writes an object as JSON: behind the `tag`, what isn't equal to its default.
+
+    Each field has a writer, which gives JSON. What is exactly of the type in `numbers`, int or float, and finite is
+    written as it is. Raises TypeError for an object of another class.
+    """
+    scope: dict[str, Any] = {"_cls": cls, "_type": type}
     every: dict[str, Field] = getattr(cls, FIELDS)
+    always, lines = [], []
     for name, each in every.items():
         scope[f"_write_{name}"] = writers[name]
-        take = f"taken[{name!r}] = _write_{name}(value)"
-        if name in as_they_are:
-            plain = _is_one_of("value", as_they_are[name], scope)
-            take = f"taken[{name!r}] = value if {plain} else _write_{name}(value)"
-        lines.append(f"value = record.{name}")
-        if _has_default(each):
-            scope[f"_default_{name}"] = (
-                each.default if each.default is not MISSING else each.default_factory()
-            )
-            take = f"if value is not _default_{name} and value != _default_{name}: {take}"
-        lines.append(take)
-    return compiled("take", "record", [*lines, "return taken"], scope)
+        value = f"_write_{name}(record.{name})"
+        if name in numbers:
+            plain = _is_one_of("value", (numbers[name],), scope).replace("value", f"value := record.{name}", 1)
+            value = f"value if {plain} else {value}"
+        if not _has_default(each):
+            always.append(f',"{name}":{{{value}}}')
+            continue
+        default = f"_default_{name}"
+        scope[default] = each.default if each.default is not MISSING else each.default_factory()
+        lines.append(f"if record.{name} is not {default} and record.{name} != {default}:")
+        lines.append(f" told += f',\"{name}\":{{{value}}}'")
+    lines = [
+        "if _type(record) is not _cls: raise TypeError(f'{record!r} is not of type {_cls.__name__}')",
+        f"told = f'{''.join(always)}'",
+        *lines,
+        f"return f'{{{{{tag}{{told}}}}}}'" if tag else "return f'{{{told[1:]}}}'",
+    ]
+    return compiled("tell", "record", lines, scope)
 
 
 def _making(cls: Any, values: Mapping[str, str], scope: dict[str, Any]) -> list[str]:

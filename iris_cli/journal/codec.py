@@ -7,11 +7,13 @@ Reading is strict: what this module would never have written is refused.
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
+from json.encoder import encode_basestring_ascii as quote
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
 
@@ -32,7 +34,7 @@ from iris_cli.core.ids import (
     parse_token,
     parse_worker_id,
 )
-from iris_cli.core.making import maker, taker
+from iris_cli.core.making import maker, teller
 from iris_cli.errors import IrisError
 
 R = TypeVar("R")
@@ -50,10 +52,35 @@ class UnknownTypeError(Exception):
         self.name = name
 
 
+def event_text(event: Event) -> str:
+    """The event as JSON text. Raises BadEventError for one that could not be read back."""
+    return _told(_TELLERS[type(event)], event)
+
+
+class _Tellers(dict[Any, Callable[[Any], str]]):
+    """What writes the events of each type, worked out when it is first met."""
+
+    def __missing__(self, cls: Any) -> Callable[[Any], str]:
+        tell = self[cls] = _teller(cls, _kinds_of(cls), f'"type":"{cls.__name__}"')
+        return tell
+
+
+_TELLERS = _Tellers()
+
+
+def _told(tell: Callable[[Any], str], record: Any) -> str:
+    try:
+        return tell(record)
+    except (ValueError, TypeError) as error:
+        writers = {name: kind.encode for name, kind in _kinds_of(type(record)).items()}
+        contents = {name: getattr(record, name) for name in writers}
+        raise _explained(type(record), writers, contents, error) from error
+
+
 def encode_event(event: Event) -> dict[str, Any]:
     """The event as a JSON object. Raises BadEventError for one that could not be read back."""
-    cls: Any = type(event)
-    return {"type": cls.__name__, **_kind_of_class(cls).encode(event)}
+    entry: dict[str, Any] = json.loads(event_text(event))
+    return entry
 
 
 def decode_event(entry: Any) -> Event | None:
@@ -96,7 +123,7 @@ _NO_FIELDS = frozenset({"type", "ignorable"})
 def encode_record(record: Any) -> dict[str, Any]:
     """Any data class of the core as a JSON object. Raises BadEventError for one that could not be read back."""
     cls: Any = type(record)
-    entry: dict[str, Any] = _kind_of_class(cls).encode(record)
+    entry: dict[str, Any] = json.loads(_told(_kind_of_class(cls).encode, record))
     return entry
 
 
@@ -112,12 +139,13 @@ _TYPES: dict[str, Any] = {name: cls for name, cls in Event.TYPES.items() if cls 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One type of value: the way into JSON and the strict way back. Both raise ValueError or TypeError.
+    """One type of value: the way into JSON text, and the strict way back from what JSON makes of it.
 
-    What is exactly of one of the types in `same` is the same in JSON; but no float that isn't finite is.
+    Both raise ValueError or TypeError. What is exactly of one of the types in `same` is the same in JSON; but no
+    float that isn't finite is.
     """
 
-    encode: Callable[[Any], Any]
+    encode: Callable[[Any], str]
     decode: Callable[[Any], Any]
     same: tuple[type, ...] = ()
 
@@ -145,7 +173,14 @@ def _kind_of(hint: Any) -> _Kind:
 @cache
 def _kind_of_class(cls: Any) -> _Kind:
     kinds = _kinds_of(cls)
-    return _Kind(_encoder(cls, kinds), _decoder(cls, kinds, {}))
+    tell: Callable[[Any], str] | None = None
+
+    def encode(value: Any) -> str:
+        nonlocal tell
+        tell = tell or _teller(cls, kinds)  # not for whoever only reads
+        return tell(value)
+
+    return _Kind(encode, _decoder(cls, kinds, {}))
 
 
 def _kinds_of(cls: Any) -> dict[str, _Kind]:
@@ -164,22 +199,10 @@ def _kind_called(annotation: str, module: str) -> _Kind:
     return _kind_of(eval(annotation, vars(sys.modules[module])))  # noqa: S307 - of our own source
 
 
-def _encoder(cls: Any, kinds: Mapping[str, _Kind]) -> Callable[[Any], dict[str, Any]]:
+def _teller(cls: Any, kinds: Mapping[str, _Kind], tag: str = "") -> Callable[[Any], str]:
     writers = {name: kind.encode for name, kind in kinds.items()}
-    take: Callable[[Any], dict[str, Any]] | None = None
-
-    def encode(value: Any) -> dict[str, Any]:
-        if type(value) is not cls:
-            raise BadEventError(f"{value!r} is not of type {cls.__name__}")
-        nonlocal take
-        take = take or taker(cls, writers, _same(kinds))  # not for whoever only reads
-        try:
-            return take(value)
-        except (ValueError, TypeError) as error:
-            contents = {name: getattr(value, name) for name in kinds}
-            raise _explained(cls, writers, contents, error) from error
-
-    return encode
+    numbers = {name: each for name, kind in kinds.items() for each in kind.same if each in (int, float)}
+    return teller(cls, writers, numbers, tag)
 
 
 def _same(kinds: Mapping[str, _Kind]) -> dict[str, tuple[type, ...]]:
@@ -230,7 +253,7 @@ def _explained(
 
 def _optional(inner: _Kind) -> _Kind:
     return _Kind(
-        lambda value: None if value is None else inner.encode(value),
+        lambda value: "null" if value is None else inner.encode(value),
         lambda content: None if content is None else inner.decode(content),
         same=(*inner.same, NoneType),
     )
@@ -239,7 +262,7 @@ def _optional(inner: _Kind) -> _Kind:
 def _tuple_of(item: _Kind) -> _Kind:
     encode, decode = item.encode, item.decode
     return _Kind(
-        lambda value: [encode(each) for each in _expect(tuple, value)],
+        lambda value: f"[{','.join([encode(each) for each in _expect(tuple, value)])}]",
         lambda content: tuple([decode(each) for each in _expect(list, content)]),
     )
 
@@ -247,21 +270,23 @@ def _tuple_of(item: _Kind) -> _Kind:
 def _set_of(item: _Kind) -> _Kind:
     encode, decode = item.encode, item.decode
     return _Kind(
-        lambda value: [encode(each) for each in sorted(_expect(frozenset, value))],
+        lambda value: f"[{','.join([encode(each) for each in sorted(_expect(frozenset, value))])}]",
         lambda content: frozenset([decode(each) for each in _expect(list, content)]),
     )
 
 
 def _mapping_to(key: _Kind, item: _Kind) -> _Kind:
+    """Keys are written as text."""
     write_key, read_key, encode, decode = key.encode, key.decode, item.encode, item.decode
     return _Kind(
-        lambda value: {_expect(str, write_key(key)): encode(each) for key, each in value.items()},
+        lambda value: f"{{{','.join([f'{write_key(key)}:{encode(each)}' for key, each in value.items()])}}}",
         lambda content: {read_key(key): decode(each) for key, each in _expect(dict, content).items()},
     )
 
 
 def _enum(cls: type[Enum]) -> _Kind:
-    return _Kind(lambda value: cls(value).value, _Table(cls).__getitem__)
+    texts = {member: json.dumps(member.value) for member in cls}
+    return _Kind(lambda value: texts.get(value) or texts[cls(value)], _Table(cls).__getitem__)
 
 
 class _Table(dict[str, Any]):
@@ -282,17 +307,21 @@ class _Table(dict[str, Any]):
 def _id(parse: Callable[[str], Any]) -> _Kind:
     """An id as it is printed, which must be parsed to the same again."""
     table = _Table(parse)
-    texts: dict[Any, str] = {}
+    return _Kind(_Quoted(table).__getitem__, table.__getitem__)
 
-    def encode(value: Any) -> str:
-        text = texts.get(value)
-        if text is None:
-            if table[text := str(value)] != value:
-                raise ValueError(f"{value!r} is no id")
-            texts[value] = text
-        return text
 
-    return _Kind(encode, table.__getitem__)
+class _Quoted(dict[Any, str]):
+    """Ids as JSON, each checked once only. There is nothing to escape in them."""
+
+    def __init__(self, table: _Table) -> None:
+        super().__init__()
+        self._table = table
+
+    def __missing__(self, value: Any) -> str:
+        if self._table[text := str(value)] != value:
+            raise ValueError(f"{value!r} is no id")
+        quoted = self[value] = f'"{text}"'
+        return quoted
 
 
 def _expect(cls: type, value: Any) -> Any:
@@ -312,12 +341,6 @@ def _only(cls: type) -> Callable[[Any], Any]:
     return check
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.80} is not of type str")
-    return value
-
-
 def _number(value: Any) -> float:
     if type(value) is float and math.isfinite(value):
         return value
@@ -328,8 +351,15 @@ def _number(value: Any) -> float:
     return number
 
 
-def _request(value: Any) -> RequestId:
-    return parse_request_id(_expect(str, value))
+def _number_text(value: Any) -> str:
+    return repr(_number(value))
+
+
+def _word(parse: Callable[[str], Any]) -> _Kind:
+    """Text that `parse` checks, of which there is no end."""
+    return _Kind(
+        lambda value: quote(parse(_expect(str, value))), lambda content: parse(_expect(str, content))
+    )
 
 
 def _attribute(content: Any) -> AttributeValue:
@@ -343,15 +373,15 @@ def _attribute(content: Any) -> AttributeValue:
 
 _ATTRIBUTES = _Table(AttributeValue)  # of text: those of one worker are those of many
 _SCALARS: dict[Any, _Kind] = {
-    str: _Kind(_text, _only(str), same=(str,)),
-    int: _Kind(_only(int), _only(int), same=(int,)),
-    bool: _Kind(_only(bool), _only(bool), same=(bool,)),
-    float: _Kind(_number, _number, same=(float,)),
+    str: _Kind(quote, _only(str), same=(str,)),
+    int: _Kind(lambda value: str(_expect(int, value)), _only(int), same=(int,)),
+    bool: _Kind(lambda value: "true" if _expect(bool, value) else "false", _only(bool), same=(bool,)),
+    float: _Kind(_number_text, _number, same=(float,)),
     JobId: _id(parse_job_id),
     WorkerId: _id(parse_worker_id),
     TaskId: _id(parse_task_id),
     AttemptId: _id(parse_attempt_id),
-    Token: _Kind(parse_token, parse_token),
-    RequestId: _Kind(_request, _request),
-    AttributeValue: _Kind(lambda value: _expect(AttributeValue, value).value, _attribute),
+    Token: _Kind(lambda value: f'"{parse_token(value)}"', parse_token),
+    RequestId: _word(parse_request_id),
+    AttributeValue: _Kind(lambda value: json.dumps(_expect(AttributeValue, value).value), _attribute),
 }

@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from functools import cache
+from json.encoder import encode_basestring_ascii as quote
 from typing import Any
 from zlib import crc32
 
@@ -22,7 +23,7 @@ from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.events import ClusterCreated, Event, LogCompacted, Transaction
 from iris_cli.core.making import maker
 from iris_cli.core.patterns import pattern
-from iris_cli.journal.codec import BadEventError, UnknownTypeError, decode_event, encode_event
+from iris_cli.journal.codec import UnknownTypeError, decode_event, event_text
 from iris_cli.journal.timestamps import iso_time, parse_time
 from iris_cli.journal.upgrades import upgraded
 
@@ -98,19 +99,15 @@ def encode_line(after: Position, events: Sequence[Event], *, at: float, actor: s
 
     Raises BadEventError for events that could not be read back.
     """
-    entry: dict[str, Any] = {"seq": after.seq + 1, "prev": after.crc, "at": iso_time(at), "actor": actor}
+    head = f'{{"seq":{after.seq + 1},"prev":"{after.crc}","at":"{iso_time(at)}","actor":{quote(actor)}'
     heads = after.seq == 0 or isinstance(events[0], LogCompacted)
     if heads:
         cluster_id = os.urandom(16).hex() if after.header is None else after.header.cluster_id
-        entry |= {"format": FORMAT, "cluster_id": cluster_id}
+        head += f',"format":{FORMAT},"cluster_id":{quote(cluster_id)}'
     if heads or after.program != PROGRAM:
-        entry["program"] = PROGRAM
-    entry["events"] = [encode_event(event) for event in events]
-    try:
-        text = json.dumps(entry, separators=(",", ":"), allow_nan=False)
-    except ValueError as error:  # an integer of thousands of digits
-        raise BadEventError(str(error)) from error
-    body = text[:-1].encode("ascii")
+        head += f',"program":{quote(PROGRAM)}'
+    text = f'{head},"events":[{",".join([event_text(event) for event in events])}]'
+    body = text.encode("ascii")
     return b'%s%s%08x"}\n' % (body, _MARK, crc32(body))
 
 
