@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from iris_cli.cli import job_options
 from iris_cli.cli.context import Context
+from iris_cli.cli.job_request import pairs
 from iris_cli.errors import UsageError
 
 
@@ -35,5 +35,5 @@ def register_endpoint(
             "only a task can register an endpoint, and this is none",
             hint="run it in the command of a job; `iris status JOB` lists what its tasks have registered",
         )
-    pairs = job_options.pairs("--metadata", metadata) or {}
-    return inside.register_endpoint(iris, name, port, pairs, remove=remove)
+    said = pairs("--metadata", metadata) or {}
+    return inside.register_endpoint(iris, name, port, said, remove=remove)

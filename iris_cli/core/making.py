@@ -141,7 +141,9 @@ def teller(
         scope[f"_write_{name}"] = writers[name]
         value = f"_write_{name}(record.{name})"
         if name in numbers:
-            plain = _is_one_of("value", (numbers[name],), scope).replace("value", f"value := record.{name}", 1)
+            plain = _is_one_of("value", (numbers[name],), scope).replace(
+                "value", f"value := record.{name}", 1
+            )
             value = f"value if {plain} else {value}"
         if not _has_default(each):
             always.append(f',"{name}":{{{value}}}')
