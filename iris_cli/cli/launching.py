@@ -13,6 +13,7 @@ from iris_cli.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from iris_cli.core.ids import JobId
     from iris_cli.core.job import JobRequest
+    from iris_cli.ops.cycle import CycleResult
     from iris_cli.ops.session import Session
 
 
@@ -63,7 +64,6 @@ def _ask(iris: Context, wanted: JobRequest, options: Mapping[str, Any]) -> int:
 
 
 def _submit(iris: Context, session: Session, wanted: JobRequest, *, schedule: bool, tell: bool) -> JobId:
-    from iris_cli.ops import cycle
     from iris_cli.ops.launch import launch as submit
     from iris_cli.render import launched
 
@@ -74,10 +74,16 @@ def _submit(iris: Context, session: Session, wanted: JobRequest, *, schedule: bo
             iris.output.line(job_id)
             iris.output.flush()
     finally:  # nobody may be there to be told: it is submitted, so it is started, too
-        result = cycle.run(session) if schedule else None
+        result = _cycle(session) if schedule else None
     if tell:
         launched.show(iris.output, session.cluster, job_id, result)
     return job_id
+
+
+def _cycle(session: Session) -> CycleResult:
+    from iris_cli.ops.cycle import run
+
+    return run(session)
 
 
 def _stay(iris: Context, session: Session, job_id: JobId, *, wait: bool, follow: bool) -> int:

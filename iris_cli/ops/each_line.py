@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -42,5 +41,7 @@ def line_of(state: StateDir, job: Job, index: int) -> str | None:
 @lru_cache(maxsize=4)
 def _lines(state: StateDir, digest: str) -> tuple[str, ...]:
     """Read once for all tasks; no content but this can have that hash."""
+    import gzip  # slow to load, and for few jobs
+
     with state.lines.open(digest) as file:
         return tuple(gzip.decompress(file.read()).decode().split("\n"))

@@ -10,14 +10,13 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobRequest, Workspace
 from iris_cli.core.lifecycle.near_misses import near_misses
 from iris_cli.core.lifecycle.submit import over, submit
-from iris_cli.core.scheduling import Plan
 from iris_cli.errors import WorkspaceGoneError
-from iris_cli.ops import cycle
 from iris_cli.ops.each_line import text_of, with_lines
 from iris_cli.ops.offered import fleet
 from iris_cli.ops.session import Session
 
 if TYPE_CHECKING:
+    from iris_cli.core.scheduling import Plan
     from iris_cli.ops.workspace.entries import Listing
 
 
@@ -63,10 +62,12 @@ def shipped(session: Session, request: JobRequest) -> Listing | None:
 
 def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, Cluster, JobId | None]:
     """The plan of a cycle that began now, with the job if there is one; nothing is written or sent."""
+    from iris_cli.ops.cycle import assign  # with all of the scheduler, which a launch may have no use for
+
     draft = Draft(session.view(), session.clock.now())
     request = request and with_lines(request)
     job, slips = _submit(session, draft, request) if request is not None else (None, [])
-    made, _ = cycle.assign(session, draft)
+    made, _ = assign(session, draft)
     _warn(session, slips)
     return made, draft.cluster, job
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId
 from iris_cli.core.task import TaskState
-from iris_cli.ops.cycle import CycleResult
 from iris_cli.render.console import Output
+
+if TYPE_CHECKING:
+    from iris_cli.ops.cycle import CycleResult
 
 
 def show(output: Output, cluster: Cluster, job_id: JobId, result: CycleResult | None) -> None:
