@@ -34,6 +34,7 @@ from iris_cli.core.resources import Device, Resources
 from iris_cli.core.task import TaskState
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops.kept_config import keep_config
 
 GIB = 1 << 30
 NOW = 1_700_000_000.0
@@ -57,8 +58,11 @@ class ClusterFiles:
         config.write_text("\n".join(["cluster: {name: bench}", "slices:", *entries, ""]))
         (directory / ".ssh").mkdir()
         (directory / ".ssh/config").write_text(ssh_config)
-        made = cls(directory, load_cluster_config(config).hosts)
-        made._state().create("bench")
+        read = load_cluster_config(config)
+        made = cls(directory, read.hosts)
+        state = made._state()
+        state.create("bench")
+        keep_config(config, config.read_text(), read, state)  # as any command does that writes to a log
         made.write([each for host in made.hosts for each in _joined(host)])
         return made
 

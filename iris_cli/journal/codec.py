@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
 from json.encoder import encode_basestring_ascii as quote
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
 
@@ -383,5 +384,6 @@ _SCALARS: dict[Any, _Kind] = {
     AttemptId: _id(parse_attempt_id),
     Token: _Kind(lambda value: f'"{parse_token(value)}"', parse_token),
     RequestId: _word(parse_request_id),
+    Path: _Kind(lambda value: quote(str(value)), lambda content: Path(_expect(str, content))),
     AttributeValue: _Kind(lambda value: json.dumps(_expect(AttributeValue, value).value), _attribute),
 }

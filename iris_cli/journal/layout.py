@@ -11,6 +11,7 @@ LOCK: Final = "lock"
 HOLDER: Final = "lock.json"
 NETWORK_TOLD: Final = "network-file-system"  # its type, when the operator was warned of it
 SNAPSHOT: Final = "snapshot.json"
+CONFIG: Final = "config.json"  # what was read in cluster.yaml
 HEARTBEAT: Final = "heartbeat.json"
 KNOWN_HOSTS: Final = "known_hosts"
 TASK_LOGS: Final = "logs"

@@ -108,6 +108,11 @@ def encode_line(after: Position, events: Sequence[Event], *, at: float, actor: s
         head += f',"program":{quote(PROGRAM)}'
     text = f'{head},"events":[{",".join([event_text(event) for event in events])}]'
     body = text.encode("ascii")
+    return sealed(body)
+
+
+def sealed(body: bytes) -> bytes:
+    """The line of a JSON object, whose last brace is cut off, with its checksum."""
     return b'%s%s%08x"}\n' % (body, _MARK, crc32(body))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -24,6 +25,7 @@ from iris_cli.journal.durable import (
     PRIVATE_DIRECTORY,
     Disk,
     not_readable,
+    open_safely,
     opened,
     refusing,
     replace_file,
@@ -32,7 +34,7 @@ from iris_cli.journal.file_store import FileStore, Keep, Loaded
 from iris_cli.journal.fold import Fold
 from iris_cli.journal.holder import Holder, read_holder
 from iris_cli.journal.pulled_logs import PulledLogs
-from iris_cli.journal.record import Header, Position
+from iris_cli.journal.record import Header, Position, is_intact, sealed
 from iris_cli.journal.recovery import Damage, damage_of, repair
 from iris_cli.journal.snapshot import EVERY_LINES, SnapshotCache
 from iris_cli.journal.timestamps import iso_time
@@ -308,3 +310,25 @@ class StateDir:
         except (OSError, ValueError, RecursionError):
             return None
         return heartbeat if isinstance(heartbeat, dict) else None
+
+    def keep_config(self, entry: Mapping[str, object]) -> None:
+        """Keep a JSON object that says what was read in the configuration. Never raises OSError."""
+        path = self.path / layout.CONFIG
+        body = json.dumps(entry, separators=(",", ":"))[:-1].encode("ascii")
+        with suppress(OSError):
+            replace_file(self._disk, path, sealed(body), by=str(os.getpid()))
+
+    def read_config(self) -> dict[str, Any] | None:
+        """What was kept of the configuration; None if nothing was, or if it can't be trusted."""
+        try:
+            with open(self.path / layout.CONFIG, "rb", opener=open_safely) as file:
+                status = os.fstat(file.fileno())
+                line = file.read()
+            ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+            if not ours or status.st_mode & 0o022 or not is_intact(line[:-1]):
+                return None
+            entry = json.loads(line)
+            del entry["crc"]
+        except (OSError, ValueError, RecursionError):
+            return None
+        return entry if isinstance(entry, dict) else None

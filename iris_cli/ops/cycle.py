@@ -68,6 +68,7 @@ def run(
     session.state.write_heartbeat(
         {"at": session.clock.now(), "asked": result.asked, "silent": len(result.silent)}
     )
+    session.wrote()
     return result
 
 

@@ -1,0 +1,72 @@
+"""The configuration as it was read last: to load the library of YAML takes as long as all else that a status does.
+
+It is taken only for the very text that is in `cluster.yaml` now, at the same place, and by the rules that read it
+then; else the file is read as if nothing had been kept. Commands that write to the log keep it, beside the log.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import iris_cli
+from iris_cli.config.schema import ClusterConfig
+from iris_cli.journal.codec import decode_record, encode_record
+
+if TYPE_CHECKING:
+    from iris_cli.journal.state_dir import StateDir
+
+_RULES = ("config", "core")
+
+
+def kept_config(path: Path, state: StateDir) -> ClusterConfig | None:
+    """What was kept of the file as it is now; None if it has to be read."""
+    kept = state.read_config()
+    if kept is None:
+        return None
+    config = kept.pop("config", None)
+    if kept != _asked(path):
+        return None
+    with suppress(ValueError, TypeError):
+        return decode_record(ClusterConfig, config)
+    return None
+
+
+def keep_config(path: Path, text: str, config: ClusterConfig, state: StateDir) -> None:
+    """Keep what was read of this text, if it can be. Never raises OSError."""
+    asked = _asked(path)
+    if asked is not None and asked["text"] == text:
+        with suppress(ValueError):
+            state.keep_config({**asked, "config": encode_record(config)})
+
+
+def text_of(path: Path) -> str | None:
+    """The file as it is now; None if only whoever reads it can tell what is wrong with it."""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except (OSError, ValueError):
+        return None
+
+
+def _asked(path: Path) -> dict[str, Any] | None:
+    """All that the configuration follows from."""
+    text = text_of(path)
+    if text is None:
+        return None
+    return {"rules": _rules(), "path": str(path.absolute()), "home": os.environ.get("HOME"), "text": text}
+
+
+def _rules() -> str:
+    """Tells programs apart that read other things in the same text, also those of one version."""
+    seen = []
+    for name in _RULES:
+        with suppress(OSError), os.scandir(Path(iris_cli.__file__).parent / name) as entries:
+            seen += [
+                (each.name, each.stat().st_size, each.stat().st_mtime_ns)
+                for each in entries
+                if each.name.endswith(".py")
+            ]
+    return f"{iris_cli.__version__} {crc32(repr(sorted(seen)).encode()):08x}"

@@ -1,0 +1,149 @@
+"""The configuration is kept beside the log, and taken only for what it was made of."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from iris_cli.cli.context import Context
+from iris_cli.config import load
+from iris_cli.config.load import load_cluster_config
+from iris_cli.config.schema import ClusterConfig
+from iris_cli.core.events import WorkerRegistered
+from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops import kept_config
+
+VALID = sorted((Path(__file__).parents[1] / "config" / "valid" / "cluster").glob("*.yaml"))
+TEXT = "cluster: {name: lab}\nworkers: [{id: w, host: nowhere.invalid}]\n"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "cluster.yaml").write_text(TEXT)
+    context(tmp_path).state.create("lab")
+    return tmp_path
+
+
+def context(place: Path) -> Context:
+    return Context(config_path=place / "cluster.yaml", state_path=place / "state")
+
+
+@pytest.fixture
+def kept(place: Path) -> Path:
+    """What a command leaves that commits something."""
+    session = context(place).session("iris worker probe")
+    host = session.config.hosts[0]
+    with session.transaction() as draft:
+        draft.record(WorkerRegistered(worker=host.worker, connection=host.connection))
+    return place / "state" / "config.json"
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that were read as YAML."""
+    found: list[Path] = []
+    read = load_cluster_config
+
+    def counted(path: Path) -> ClusterConfig:
+        found.append(path)
+        return read(path)
+
+    monkeypatch.setattr(load, "load_cluster_config", counted)
+    return found
+
+
+@pytest.mark.parametrize("file", VALID, ids=lambda path: path.stem)
+def test_what_is_kept_of_a_configuration_is_what_was_read(file: Path, tmp_path: Path) -> None:
+    state = StateDir(tmp_path, now=lambda: 0.0, actor="me@here")
+    config = load_cluster_config(file)
+    text = kept_config.text_of(file)
+    assert text is not None
+    kept_config.keep_config(file, text, config, state)
+    assert kept_config.kept_config(file, state) == config
+
+
+def test_a_command_that_writes_keeps_it_and_the_next_one_takes_it(
+    place: Path, kept: Path, reads: list[Path]
+) -> None:
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert context(place).config == load_cluster_config(place / "cluster.yaml")
+    assert reads == []
+
+
+def test_a_command_that_only_reads_keeps_nothing(place: Path) -> None:
+    context(place).session("iris status").view()
+    assert not (place / "state" / "config.json").exists()
+
+
+def _changed(place: Path) -> None:
+    (place / "cluster.yaml").write_text(TEXT.replace("nowhere", "anywhere"))
+
+
+def _changed_without_a_trace(place: Path) -> None:
+    """As an editor that keeps the length, in a copy that keeps the time."""
+    path = place / "cluster.yaml"
+    before = path.stat()
+    path.write_text(TEXT.replace("nowhere", "no-here"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def _open_to_others(place: Path) -> None:
+    (place / "state" / "config.json").chmod(0o622)
+
+
+def _flipped(place: Path) -> None:
+    path = place / "state" / "config.json"
+    path.write_bytes(path.read_bytes().replace(b"nowhere", b"nowherf"))
+
+
+def _linked(place: Path) -> None:
+    path = place / "state" / "config.json"
+    path.rename(place / "elsewhere")
+    path.symlink_to(place / "elsewhere")
+
+
+def _by_other_rules(place: Path) -> None:
+    path = place / "state" / "config.json"
+    entry = json.loads(path.read_bytes())
+    del entry["crc"]
+    context(place).state_of(None).keep_config({**entry, "rules": "0.0.1"})
+
+
+def _of_another_form(place: Path) -> None:
+    path = place / "state" / "config.json"
+    entry = json.loads(path.read_bytes())
+    del entry["crc"]
+    context(place).state_of(None).keep_config({**entry, "config": {"colour": "red"}})
+
+
+def _gone(place: Path) -> None:
+    (place / "state" / "config.json").unlink()
+
+
+@pytest.mark.parametrize(
+    "happened",
+    [
+        *(_changed, _changed_without_a_trace, _open_to_others, _flipped, _linked),
+        *(_by_other_rules, _of_another_form, _gone),
+    ],
+)
+def test_what_is_not_sure_to_be_the_same_is_read_anew(
+    happened: Callable[[Path], None], place: Path, kept: Path, reads: list[Path]
+) -> None:
+    happened(place)
+    assert context(place).config == load_cluster_config(place / "cluster.yaml")
+    assert reads == [place / "cluster.yaml"]
+
+
+def test_another_home_or_another_place_is_another_configuration(
+    place: Path, kept: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/other")
+    assert context(place).config.name == "lab"
+    (place / "copy.yaml").write_text(TEXT)
+    assert Context(config_path=place / "copy.yaml", state_path=place / "state").config.name == "lab"
+    assert reads == [place / "cluster.yaml", place / "copy.yaml"]
