@@ -73,7 +73,8 @@ class Sky:
         self.random = random
         self.slices: dict[str, There] = {}
         self.late: list[tuple[int, Callable[[], None]]] = []
-        self.made: dict[str, int] = {}
+        self.made: dict[str, int] = {}  # by name, but for what was heard too late to be anybody's fault
+        self.machines = 0
         self.healed = False
         self.nested: Callable[[], None] | None = None  # somebody else's pass in the middle of ours
 
@@ -101,8 +102,10 @@ class Sky:
         """Time goes by: what was late is heard, what is slow gets ready, some slices die or stick."""
         due = [act for wait, act in self.late if wait <= 1 or self.healed]
         self.late = [(wait - 1, act) for wait, act in self.late if wait > 1 and not self.healed]
+        before = dict(self.made)
         for act in due:
             act()
+        self.made = before
         for name, there in list(self.slices.items()):
             there.wait -= 1
             if there.each.state is CloudState.DELETING and (there.wait <= 0 or self.healed):
@@ -124,7 +127,8 @@ class Sky:
         if name in self.slices:
             return
         self.made[name] = self.made.get(name, 0) + 1
-        machine = f"{name} no. {self.made[name]}"
+        self.machines += 1
+        machine = f"machine {self.machines}"
         made = CloudSlice(name=name, group=group, state=CloudState.CREATING, incarnation=machine)
         self.slices[name] = There(made, scope, wait=self.random.choice([0, 1, 3, 100]))
 

@@ -23,6 +23,7 @@ from iris_cli.core.canonical import preemptible_constraint, region_constraint
 from iris_cli.core.capacity import Amounts
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.limits import Limits
+from iris_cli.core.scale_group import ScaleGroup
 from iris_cli.core.scheduling.capacity import mask_of
 from iris_cli.core.scheduling.feasibility import Shape
 from iris_cli.core.scheduling.fleet import Fleet
@@ -40,8 +41,8 @@ class Criterion(NamedTuple):
 class Catalogue:
     """Scale groups by what they offer; a group is known by its place in the waterfall."""
 
-    def __init__(self, groups: Iterable[GroupState]) -> None:
-        self.states = by_waterfall(tuple(groups))
+    def __init__(self, groups: Iterable[GroupState | ScaleGroup]) -> None:
+        self.states = by_waterfall(groups)
         workers = [
             phantom(state, f"~{rank:06d}", 0, state.vm_count) for rank, state in enumerate(self.states)
         ]

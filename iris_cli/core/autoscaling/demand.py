@@ -12,6 +12,7 @@ from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.resources import Resources
+from iris_cli.core.scale_group import ScaleGroup
 from iris_cli.core.scheduling import SchedulingResult, find_assignments
 from iris_cli.core.scheduling.feasibility import Shape, shape_of
 from iris_cli.core.scheduling.gangs import why_malformed
@@ -61,7 +62,7 @@ def compute_demand_entries(
     get_job: Callable[[JobId], Job | None],
     now: float,
     *,
-    groups: Sequence[GroupState] = (),
+    groups: Sequence[GroupState | ScaleGroup] = (),
     backoff_max: float = 600.0,
     unconfirmed_stops: UnconfirmedStops = (),
 ) -> list[DemandEntry]:
@@ -84,7 +85,7 @@ def compute_demand_entries(
     return list(survey(result, present, tasks, get_job, now).entries)
 
 
-def coming(groups: Sequence[GroupState]) -> Iterator[Worker]:
+def coming(groups: Iterable[GroupState | ScaleGroup]) -> Iterator[Worker]:
     """The workers of all booting slices, as they will be."""
     for rank, state in enumerate(by_waterfall(groups)):
         yield from phantoms(state, state.booting, rank=rank)

@@ -62,9 +62,10 @@ class GroupState:
         return self.vm or vm_amounts(self.group.template.type) or _PLENTY
 
 
-def by_waterfall(groups: Iterable[GroupState]) -> list[GroupState]:
-    """The groups in the order in which they are tried: by priority, then by name."""
-    return sorted(groups, key=lambda each: (each.group.priority, each.name))
+def by_waterfall(groups: Iterable[GroupState | ScaleGroup]) -> list[GroupState]:
+    """The groups in the order in which they are tried: by priority, then by name. A bare group has no slices yet."""
+    states = [each if isinstance(each, GroupState) else GroupState(group=each) for each in groups]
+    return sorted(states, key=lambda each: (each.group.priority, each.name))
 
 
 def phantoms(state: GroupState, slices: int, *, rank: int = 0) -> Iterator[Worker]:

@@ -13,6 +13,7 @@ from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.autoscaling.openings import Openings
 from iris_cli.core.autoscaling.unmet import UnmetKind, UnmetReason
 from iris_cli.core.dataclass import dataclass
+from iris_cli.core.scale_group import ScaleGroup
 from iris_cli.core.scheduling.capacity import mask_of, positions_of
 
 
@@ -37,8 +38,12 @@ class RoutingDecision:
 
 
 @collector.at_rest
-def route_demand(entries: Iterable[DemandEntry], groups: Iterable[GroupState]) -> RoutingDecision:
+def route_demand(
+    entries: Iterable[DemandEntry], groups: Iterable[GroupState | ScaleGroup]
+) -> RoutingDecision:
     """Decide which groups make how many slices. The order of `groups` does not matter, that of `entries` does.
+
+    A group as the configuration has it stands for one without any slices.
 
     Room on slices that others before have asked for is used up first. Else, of the groups that would serve, the one
     of the lowest priority makes one (of equal ones the one that meets more preferences, then the first by name); one

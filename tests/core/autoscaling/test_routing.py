@@ -290,3 +290,8 @@ def test_room_is_found_behind_a_slice_that_is_full() -> None:
     groups = [state("a", max_slices=1), state("b", max_slices=1), state("c", max_slices=1)]
     loose = [job("b", "scale-group=b"), job("load", cpu=100, replicas=2)]
     assert launched(groups, *pinned, *loose) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_a_group_as_the_configuration_has_it_is_one_without_slices() -> None:
+    entries = entries_of(v5e())
+    assert route_demand(entries, [each.group for each in BOTH]) == route_demand(entries, BOTH)
