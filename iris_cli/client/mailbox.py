@@ -10,16 +10,27 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from iris_cli.config.request_text import read_answer, write_request
-from iris_cli.core.ids import clip
-from iris_cli.core.requests import Answer, Refusal, Request, RequestId, is_request_id
+from iris_cli.core.ids import RequestId, clip, is_request_id
+from iris_cli.core.requests import (
+    Answer,
+    Cancel,
+    Refusal,
+    RegisterEndpoint,
+    RemoveEndpoint,
+    Request,
+    Submit,
+)
 from iris_cli.core.units import format_duration
 from iris_cli.errors import IrisError, NotWritableError, UnreachableError, UsageError
+
+CHANGING = (Submit, Cancel, RegisterEndpoint, RemoveEndpoint)
+"""Requests that do something; the others only want to know."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5  # seconds between two looks for an answer
 _MOST_ANSWER = 16 << 20  # bytes: a job may have thousands of tasks
@@ -51,10 +62,16 @@ class Mailbox:
         Raises the error that is the answer; UnansweredError after `timeout` seconds (None: never), NotWritableError.
         """
         name = self.put(request, request_id)
-        answer = self.wait(name, timeout)
+        changes = isinstance(request, CHANGING)
+        answer = None
+        try:
+            answer = self.wait(name, timeout)
+        finally:
+            # What changes something may happen, whoever has given up: taken back now it might have happened.
+            if answer is not None or not changes:
+                self.drop(name, keep_answer=request_id is not None)
         if answer is None:
-            raise unanswered(timeout, name)
-        self.drop(name, keep_answer=request_id is not None)
+            raise unanswered(timeout, name if changes else "")
         return result_of(answer)
 
     def put(self, request: Request, request_id: str | None = None) -> RequestId:
@@ -93,15 +110,23 @@ class Mailbox:
 
     def wait(self, name: RequestId, timeout: float | None) -> Answer | None:
         """The answer, or None after so many seconds. Raises IrisError for one that can't be read."""
+        return self.wait_all([name], timeout)[0]
+
+    def wait_all(self, names: Sequence[RequestId], timeout: float | None) -> list[Answer | None]:
+        """The answers to several, None for those that have none after so many seconds. One refusal ends the wait."""
         until = None if timeout is None else time.monotonic() + timeout
+        found: dict[RequestId, Answer] = {}
         pause = _FIRST_PAUSE
-        while (answer := self.look(name)) is None:
+        while True:
             left = pause if until is None else until - time.monotonic()
-            if left <= 0:
-                return self.look(name)
+            for name in names:
+                if name not in found and (answer := self.look(name)) is not None:
+                    found[name] = answer
+            refused = any(isinstance(answer, Refusal) for answer in found.values())
+            if refused or len(found) == len(names) or left <= 0:
+                return [found.get(name) for name in names]
             time.sleep(min(pause, left))
             pause = min(pause * 1.5, _LONGEST_PAUSE)
-        return answer
 
     def look(self, name: RequestId) -> Answer | None:
         """The answer if there is one."""

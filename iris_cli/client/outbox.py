@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from iris_cli.client.mailbox import Mailbox, result_of, unanswered
 from iris_cli.client.pieces import Cursor, Followed
@@ -18,6 +19,7 @@ from iris_cli.core.requests import (
     LONGEST_LOG_PIECE,
     Cancel,
     Endpoints,
+    Refusal,
     RegisterEndpoint,
     RemoveEndpoint,
     Request,
@@ -26,7 +28,9 @@ from iris_cli.core.requests import (
     Wait,
 )
 from iris_cli.core.task import TaskState
-from iris_cli.errors import NotFoundError
+from iris_cli.errors import IrisError, NotFoundError
+
+T = TypeVar("T")
 
 _FARTHEST = 4 << 20  # bytes to go back for the last lines of a log
 _PAUSE = 0.5  # seconds between two turns of following
@@ -48,13 +52,15 @@ class Outbox:
 
     def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[Mapping[str, Any] | None]:
         """For each job how it ended, as an answer to `Status`; None for those that go on after `timeout` seconds."""
-        until = None if timeout is None else time.monotonic() + timeout
         names = [self._mail.put(Wait(job=job)) for job in jobs]
         try:
-            answers = [self._mail.wait(name, _left(until)) for name in names]
+            answers = self._mail.wait_all(names, timeout)
         finally:
             for name in names:
                 self._mail.drop(name)
+        for answer in answers:
+            if isinstance(answer, Refusal):
+                raise answer.error()
         return [None if answer is None else result_of(answer) for answer in answers]
 
     def status(self, job: str) -> JobStatus:
@@ -168,6 +174,23 @@ def chosen(status: JobStatus, ranks: Sequence[int]) -> Sequence[TaskStatus]:
     return [status.tasks[rank] for rank in ranks] if ranks else status.tasks
 
 
+def _understood(read: Callable[[Mapping[str, Any]], T]) -> Callable[[Mapping[str, Any]], T]:
+    """An answer of another version of iris may lack something, or say what isn't known here."""
+
+    @wraps(read)
+    def reader(said: Mapping[str, Any]) -> T:
+        try:
+            return read(said)
+        except (KeyError, TypeError, ValueError) as error:
+            raise IrisError(
+                "the answer to a request can't be understood",
+                hint="are iris here and on the operator's machine of the same version?",
+            ) from error
+
+    return reader
+
+
+@_understood
 def job_status(said: Mapping[str, Any]) -> JobStatus:
     """A job as an answer tells it."""
     job = said["job"]
@@ -192,6 +215,7 @@ def _task(said: Mapping[str, Any]) -> TaskStatus:
     )
 
 
+@_understood
 def endpoint(said: Mapping[str, Any]) -> Endpoint:
     """An endpoint as an answer tells it."""
     return Endpoint(

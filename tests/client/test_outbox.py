@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import signal
 import stat
@@ -15,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from iris_cli.client import IrisClient, JobState, LogLine, UnansweredError
+from iris_cli.client import IrisClient, JobState, UnansweredError
 from iris_cli.client.mailbox import Mailbox, new_request_id
 from iris_cli.client.outbox import Outbox
 from iris_cli.config.request_reading import read_request
 from iris_cli.core.constraint_syntax import parse_constraint
+from iris_cli.core.ids import JobId, is_request_id
 from iris_cli.core.requests import (
     Answer,
     Cancel,
     Endpoints,
-    Logs,
     Refusal,
     RegisterEndpoint,
     RemoveEndpoint,
@@ -32,13 +31,23 @@ from iris_cli.core.requests import (
     Status,
     Submit,
     Wait,
-    is_request_id,
 )
 from iris_cli.core.task import TaskState
 from iris_cli.errors import IrisError, NotFoundError, NotWritableError, UsageError
 from tests.client.operator_thread import OperatorThread
 
 PATIENCE = 120.0
+
+
+JOB = {"id": "train/eval", "state": "RUNNING", "why": "", "children": ["train/eval/sub"]}
+TASK = {
+    "id": "train/eval/task-0",
+    "state": "RUNNING",
+    "attempt": 1,
+    "worker": "w",
+    "exit_code": None,
+    "why": "",
+}
 
 
 @pytest.fixture
@@ -100,6 +109,22 @@ def test_a_request_is_whole_private_and_has_an_id_in_order(task_dir: Path) -> No
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+def test_a_request_has_its_name_only_when_it_is_whole_and_on_the_disk(
+    task_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[list[str], int]] = []
+
+    def sync(descriptor: int) -> None:
+        visible = [name for name in waiting(task_dir) if is_request_id(name)]
+        synced.append((visible, os.fstat(descriptor).st_size))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    name = Mailbox(task_dir).put(Status())
+    size = (task_dir / "outbox" / name).stat().st_size
+    assert synced[0] == ([], size)  # all of it, under another name
+    assert synced[1][0] == [name]  # then the directory
+
+
 def test_ids_of_many_threads_are_all_different() -> None:
     found: list[str] = []
     threads = [
@@ -153,6 +178,32 @@ def test_nobody_polls(task_dir: Path) -> None:
     assert waiting(task_dir) == [late.value.request_id]
 
 
+def test_who_only_wanted_to_know_takes_the_question_back(task_dir: Path) -> None:
+    with pytest.raises(UnansweredError) as late:
+        client_of(task_dir, patience=0.05).status("train/eval")
+    assert late.value.request_id == ""
+    assert waiting(task_dir) == []
+
+
+@pytest.mark.parametrize(
+    "answer", [{}, {"job": {}}, {"job": {**JOB, "state": "ASLEEP"}, "tasks": []}, {"job": []}]
+)
+def test_an_answer_of_another_version_is_an_error_with_a_hint(answer: dict[str, Any], task_dir: Path) -> None:
+    with OperatorThread(task_dir, lambda _: answer), pytest.raises(IrisError, match="understood") as raised:
+        client_of(task_dir).status("train/eval")
+    assert "version" in raised.value.hint
+
+
+def test_one_refusal_ends_the_wait_for_many(task_dir: Path) -> None:
+    def decide(request: Request) -> Answer | None:
+        assert isinstance(request, Wait)
+        return Refusal(kind="not_found", message="no job") if request.job == "train/b" else None
+
+    with OperatorThread(task_dir, decide), pytest.raises(NotFoundError):
+        Outbox(task_dir, PATIENCE).wait_all([JobId("train/a"), JobId("train/b")], None)
+    assert waiting(task_dir) == []
+
+
 @pytest.mark.parametrize(
     ("refusal", "error"),
     [
@@ -190,17 +241,6 @@ def test_a_full_disk_is_said_to_be_one(task_dir: Path, monkeypatch: pytest.Monke
     with pytest.raises(NotWritableError, match="No space left"):
         client_of(task_dir).submit("eval")
     assert waiting(task_dir) == []
-
-
-JOB = {"id": "train/eval", "state": "RUNNING", "why": "", "children": ["train/eval/sub"]}
-TASK = {
-    "id": "train/eval/task-0",
-    "state": "RUNNING",
-    "attempt": 1,
-    "worker": "w",
-    "exit_code": None,
-    "why": "",
-}
 
 
 def test_what_is_asked_for_is_what_is_sent(task_dir: Path) -> None:
@@ -250,75 +290,6 @@ def test_a_wait_is_one_request_and_is_taken_back_when_the_time_is_over(task_dir:
     with OperatorThread(task_dir, lambda _: ended) as operator:
         assert job.wait() is JobState.SUCCEEDED
     assert operator.asked == [Wait(job=job.id)]
-
-
-class Told:
-    """A job whose task writes, is retried and ends: one step each time that its status is asked for."""
-
-    def __init__(self, *steps: tuple[int, str, str, bytes]) -> None:
-        self.steps = list(steps)
-        self.files: dict[int, bytes] = {}
-        self.now = (0, "RUNNING", "RUNNING", b"")
-
-    def __call__(self, request: Request) -> Answer:
-        if isinstance(request, Logs):
-            data = self.files.get(request.attempt or 0, b"") if request.stream == "out" else b""
-            start = request.offset if request.offset >= 0 else max(0, len(data) + request.offset)
-            piece = data[start : start + request.limit]
-            return {"offset": start, "size": len(data), "data": base64.b64encode(piece).decode()}
-        if self.steps:
-            self.now = self.steps.pop(0)
-        attempt, job, task, written = self.now
-        self.files[attempt] = self.files.get(attempt, b"") + written
-        self.now = (*self.now[:3], b"")
-        return {
-            "job": {**JOB, "state": job},
-            "tasks": [{**TASK, "state": task, "attempt": attempt if attempt >= 0 else None}],
-        }
-
-
-def test_logs_are_streamed_through_retries_whole_and_once(task_dir: Path) -> None:
-    big = b"".join(b"%d\n" % number for number in range(60_000))
-    told = Told(
-        (-1, "PENDING", "PENDING", b""),
-        (0, "RUNNING", "RUNNING", b"one\ntw"),
-        (0, "RUNNING", "RUNNING", b"o\nunfinished"),
-        (1, "RUNNING", "RUNNING", big),
-        (1, "SUCCEEDED", "SUCCEEDED", b"last"),
-    )
-    lines: list[LogLine] = []
-    with OperatorThread(task_dir, told):
-        job = client_of(task_dir).job("train/eval")
-        assert job.wait(stream_logs_from=0, on_line=lines.append) is JobState.SUCCEEDED
-    assert [line.text for line in lines if line.attempt == 0] == ["one", "two", "unfinished"]
-    assert [line.text for line in lines if line.attempt == 1] == [*map(str, range(60_000)), "last"]
-    assert waiting(task_dir) == []
-    assert list((task_dir / "inbox").iterdir()) == []
-
-
-def test_the_time_is_over_while_streaming(task_dir: Path) -> None:
-    with pytest.raises(TimeoutError):
-        client_of(task_dir).job("train/eval").wait(timeout=0.05, stream_logs_from="all")
-    told = Told((0, "RUNNING", "RUNNING", b"one\n"))
-    lines: list[LogLine] = []
-    with OperatorThread(task_dir, told), pytest.raises(TimeoutError):
-        client_of(task_dir).job("train/eval").wait(2.0, "all", lines.append)
-    assert [line.text for line in lines] in (["one"], [])  # a slow machine may not get that far
-    assert waiting(task_dir) == []
-
-
-@pytest.mark.parametrize("tail", [None, 0, 3, 70_000, 10**6])
-def test_the_last_lines_of_a_log(tail: int | None, task_dir: Path) -> None:
-    texts = [f"line {number}" for number in range(80_000)]
-    told = Told((0, "RUNNING", "RUNNING", "\n".join(texts).encode()))
-    with OperatorThread(task_dir, told):
-        found = client_of(task_dir).task_logs("train/eval/task-0", tail=tail)
-    assert [line.text for line in found] == (texts if tail is None else texts[max(0, 80_000 - tail) :])
-
-
-def test_the_logs_of_a_task_that_never_ran_are_empty(task_dir: Path) -> None:
-    with OperatorThread(task_dir, Told((-1, "PENDING", "PENDING", b""))):
-        assert client_of(task_dir).task_logs("train/eval/task-0") == []
 
 
 def test_many_clients_at_once_get_their_own_answers(task_dir: Path) -> None:
