@@ -53,7 +53,7 @@ def logs(
     ] = False,
     stream: Annotated[Stream, typer.Option(help="Standard output, standard error, or both.")] = Stream.BOTH,
 ) -> int:
-    """Show the output of tasks, fetched from their workers."""
+    """Show the output of tasks, fetched from their workers; where these are gone, what was pulled before."""
     from iris_cli.ops.log_reading import BOTH
     from iris_cli.ops.logs import Query, fetch
     from iris_cli.render import log_lines

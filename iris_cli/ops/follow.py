@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 POLL_EVERY = 1.0  # seconds
 CALLS_A_SECOND = 32  # a call costs this machine a millisecond: many workers are asked less often
-FLOOD = (
-    1 << 20
-)  # characters a second: of so many nobody reads each as it comes, and they cost as much themselves
+FLOOD = 1 << 20  # characters a second: nobody reads each as it comes, and they cost as much themselves
 CALLS_IN_A_FLOOD = 16  # a second
 TOGETHER = 1.0  # seconds in which answers of one turn come as one step, so that equal lines can be folded
 AT_ONCE = 8  # workers that are asked at the same time, if they answer in
@@ -86,9 +84,8 @@ class Follower:
         until: float = math.inf,
     ) -> None:
         self.cut_short = False
-        self._asked: dict[
-            WorkerId, Cluster
-        ] = {}  # who has not answered yet, and how things stood when it was asked
+        # Who has not answered yet, and how things stood when it was asked:
+        self._asked: dict[WorkerId, Cluster] = {}
         self._last_tick = self._next_tick = -math.inf  # when all are asked, by the monotonic clock
         self._came = 0  # characters since then
         self._until = until

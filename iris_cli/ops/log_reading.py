@@ -85,6 +85,8 @@ class Reading:
     @property
     def replaced(self) -> list[str]:
         """The streams in whose place the last turn found another file, or a shorter one."""
+        if self.silence is not None:
+            return []
         return [name for name, stream in self.streams.items() if stream.replaced]
 
     @property

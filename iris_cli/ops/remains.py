@@ -8,7 +8,7 @@ from iris_cli.core.dataclass import dataclass
 from iris_cli.core.task import Attempt
 from iris_cli.core.units import format_duration
 from iris_cli.ops.log_reading import LogText, Reading
-from iris_cli.ops.log_stream import LineCutter, last_lines
+from iris_cli.ops.log_stream import LineCutter, LogStream, last_lines
 from iris_cli.ops.session import Session
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ def _pulled(logs: PulledLogs, reading: Reading, name: str) -> list[LogText]:
     from iris_cli.remote.task_runner import LogChunk
 
     stream, size = reading.streams[name], logs.size(reading.id, name)
+    if not stream.offset:  # the worker may have said that there is nothing: here its last lines are wanted
+        stream = reading.streams[name] = LogStream(reading.tail)
     texts = []
     while size > stream.offset:
         offset, limit = stream.wanted

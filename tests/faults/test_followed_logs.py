@@ -184,6 +184,11 @@ def test_restarts_of_sshd_and_of_the_task_lose_and_double_nothing(
         assert as_bytes(follower.shown()[0, number, "out"]) == written(desk, number=number) + b"\n"
         assert as_bytes(follower.shown()[0, number, "err"]) == written(desk, number=number, stream="err")
     assert "train/task-0: attempt 1 on worker" in follower.said
+    desk.site.iris("pull", "train")
+    host.stop()
+    left = desk.site.iris("logs", "train", "--tail", "all", code=7)
+    assert left.out.encode() == written(desk) + b"\n" + written(desk, stream="err")
+    assert "; this is what was pulled " in left.err
 
 
 def restart_meanwhile(host: SshHost, desk: Desk, follower: Following) -> None:

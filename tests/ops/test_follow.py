@@ -258,11 +258,18 @@ def test_a_file_that_was_replaced_is_told_and_read_from_its_beginning(world: Wor
         token = world.lab.attempt("train", 0).token
         world.hosts.files[token, "out"] = b"anew\n"
         world.hosts.inodes[token, "out"] = 2
+        world.hosts.afterwards = lambda: world.hosts.silent.add("a-0")
+
+    def back() -> None:
+        world.hosts.afterwards = lambda: None
+        world.hosts.silent.clear()
 
     world.says("train/task-0", "old 1\nold 2\nhal")
-    steps = follow(world, [replace_it, lambda: None, lambda: world.lab.reports("train/* exited 0")])
+    rest = [lambda: None] * 3
+    end = [lambda: None] * 20 + [lambda: world.lab.reports("train/* exited 0")]
+    steps = follow(world, [replace_it, *rest, back, *end])
     assert lines(steps) == ["0.0 old 1", "0.0 old 2", "0.0 hal", "0.0 anew"]
-    assert notes(steps) == [
+    assert [note for note in notes(steps) if "replaced" in note] == [
         "train/task-0: out was replaced or cut off on worker a-0; it goes on from its beginning"
     ]
 

@@ -238,6 +238,8 @@ def test_what_was_pulled_is_shown_when_the_files_are_gone_from_the_worker(tmp_pa
     log = fetch(world.session(), "side", Query(tail=1))[0]
     assert (texts(log), log.silence) == (["three", "warning"], None)
     assert log.note == "nothing is left on worker w; this is what was pulled 0s ago"
+    steps = list(Follower(world.session(), "side", Query(tail=1)).steps())
+    assert [line.text for step in steps for line in step.lines] == ["three", "warning"]
 
 
 def test_a_worker_that_answers_is_asked_whatever_was_pulled(tmp_path: Path) -> None:
