@@ -14,12 +14,14 @@ from iris_cli.ops.session import Session
 if TYPE_CHECKING:
     from iris_cli.journal.pulled_logs import PulledLogs
 
+_COMPARED = 200  # bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remains:
     """`texts` go on where the worker fell silent; `note` says whence they are.
 
-    `kept`: they are from the event log; `pulled`: they were pulled; `whole`: that was after the attempt's end.
+    `kept`: they are from the event log; `pulled`: they were pulled; `whole`: to the end.
     """
 
     texts: tuple[LogText, ...] = ()
@@ -37,7 +39,9 @@ def remains(session: Session, reading: Reading, attempt: Attempt, why: str, *, b
     logs, end = session.state.task_logs, attempt.end
     times = [at for name in reading.streams if (at := logs.written_at(reading.id, name)) is not None]
     pulled_at = max(times, default=None)
+    # Clocks may differ, and what was all there before the end was not written again after it.
     whole = pulled_at is not None and attempt.ended_at is not None and pulled_at >= attempt.ended_at
+    whole = whole or (end is not None and _reaches(logs, reading, end.log_tail))
     kept = end.log_tail if end is not None and not begun else ""
     if pulled_at is not None and (whole or not kept):
         texts = [text for name in reading.streams for text in _pulled(logs, reading, name)]
@@ -52,6 +56,17 @@ def remains(session: Session, reading: Reading, attempt: Attempt, why: str, *, b
             note += f"; what was pulled before them is in {logs.path(reading.id, 'out').parent}"
         return Remains(texts=(_kept(reading, kept),), note=note, kept=True)
     return Remains(note=f"{why}; the end of its output is missing" if begun else why)
+
+
+def _reaches(logs: PulledLogs, reading: Reading, log_tail: str) -> bool:
+    """Whether what was pulled ends as the output did: with the end of `err`, if there is any."""
+    for name in ("err", "out"):
+        if size := logs.size(reading.id, name):
+            last = logs.read(reading.id, name, max(0, size - _COMPARED), _COMPARED).decode("utf-8", "replace")
+            return log_tail.endswith(
+                last[4:] if size > _COMPARED else last
+            )  # it may begin inside a character
+    return False
 
 
 def _pulled(logs: PulledLogs, reading: Reading, name: str) -> list[LogText]:

@@ -189,7 +189,9 @@ def pulled_world(tmp_path: Path, *, ended: bool, bytes_pulled: int | None = None
     world.says("side/task-0", "warning\n", "err")
     if ended:
         attempt = lab.attempt("side")
-        report = AttemptReport(token=attempt.token, state=RemoteState.EXITED, exit_code=1, log_tail="three\n")
+        report = AttemptReport(
+            token=attempt.token, state=RemoteState.EXITED, exit_code=1, log_tail="three\nwarning\n"
+        )
         lab.advance("1h").answers(lab.answer_of("w", report))
     world.write()
     world.clock.time = lab.now
@@ -225,11 +227,18 @@ def test_what_was_pulled_before_the_end_is_named_beside_the_end_that_the_log_kee
     world = pulled_world(tmp_path, ended=True, bytes_pulled=6)
     world.hosts.silent.add("w")
     log = fetch(world.session(), "side", Query())[0]
-    assert (texts(log), log.kept, log.pulled) == (["three"], True, False)
+    assert (texts(log), log.kept, log.pulled) == (["three", "warning"], True, False)
     assert log.note.endswith(
         "these last lines are from the log; what was pulled before them is in "
         f"{tmp_path / 'state/logs/side/task-0/attempt-0'}"
     )
+
+
+def test_what_was_pulled_reaches_the_end_if_it_ends_alike_whatever_the_clocks_say(tmp_path: Path) -> None:
+    world = pulled_world(tmp_path, ended=True, bytes_pulled=100)
+    world.hosts.silent.add("w")
+    log = fetch(world.session(), "side", Query(tail=None))[0]
+    assert (texts(log), log.pulled) == (["one", "two", "three", "warning"], True)
 
 
 def test_what_was_pulled_is_shown_when_the_files_are_gone_from_the_worker(tmp_path: Path) -> None:
