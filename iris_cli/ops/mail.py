@@ -69,10 +69,12 @@ class Mail:
         return self._rounds[worker] < MOST_ROUNDS
 
     def held(self, tokens: Iterable[Token]) -> list[Key]:
-        """The requests of these attempts that are known and wait for something."""
+        """The requests of these attempts that are known and wait for something, if only for their answer to be sent."""
         wanted = set(tokens)
-        reading = [key for readings in self.to_read.values() for key in readings]
-        return [key for key in (*self._waits, *self._being_read, *reading) if key[0] in wanted]
+        unread = [key for queue in self.to_read.values() for key in queue]
+        untold = [key for queue in self.to_answer.values() for key in queue]
+        known = (*self._waits, *self._being_read, *unread, *untold)
+        return [key for key in known if key[0] in wanted]
 
     def take_in(self, cluster: Cluster, outcomes: Iterable[Outcome]) -> None:
         """What was decided is committed, and can be told."""

@@ -90,7 +90,8 @@ def carry_out(session: Session, draft: Draft, asked: Iterable[Asked]) -> Outcome
         try:
             said = _decide(session, draft, each)
         except IrisError as error:
-            draft.take_back(kept)
+            if draft.events[kept:]:
+                draft.take_back(kept)
             said = refusal_of(error)
         except Exception as error:
             draft.take_back(kept)

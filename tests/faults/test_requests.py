@@ -29,7 +29,7 @@ pytestmark = pytest.mark.ssh
 
 LEASE = 1.0
 
-every_step = pytest.mark.parametrize("stride", [2, pytest.param(1, marks=pytest.mark.soak)])
+every_step = pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak)])
 
 
 class House(Desk):

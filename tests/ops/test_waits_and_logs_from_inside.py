@@ -110,6 +110,16 @@ def test_logs_are_read_on_the_worker_of_the_other_task(tmp_path: Path) -> None:
     assert other.calls.count("logs") == 14
 
 
+def test_long_pieces_are_read_once_each_though_they_need_several_answers(tmp_path: Path) -> None:
+    site, task, other, child = two_hosts(tmp_path)
+    child.output = b"x" * (1 << 20)
+    for number in range(12):
+        task.ask(f"{number:02}", "logs", task="train/eval/task-0", offset=number << 16)
+    site.cycle()
+    assert [len(b64decode(task.told(f"{number:02}")["data"])) for number in range(12)] == [1 << 16] * 12
+    assert other.calls.count("logs") == 12
+
+
 @pytest.mark.parametrize("meanwhile", ["silent", "left alone"])
 def test_logs_of_a_silent_worker_are_refused_in_words(tmp_path: Path, meanwhile: str) -> None:
     site, task, other, _ = two_hosts(tmp_path)
