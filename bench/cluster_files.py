@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 from bench.scripted_sshd import BOOT_ID, incarnation_of
 from iris_cli.config.load import load_cluster_config
@@ -62,7 +63,8 @@ class ClusterFiles:
         made = cls(directory, read.hosts)
         state = made._state()
         state.create("bench")
-        keep_config(config, config.read_text(), read, state)  # as any command does that writes to a log
+        with patch.dict(os.environ, made.environment):  # as any command does that writes to a log
+            keep_config(config, config.read_text(), read, state)
         made.write([each for host in made.hosts for each in _joined(host)])
         return made
 
