@@ -113,7 +113,7 @@ class Outbox:
         task = parse_task_id(what)
         attempt = query.attempt
         if attempt is None:
-            attempt = self.status(task.job).tasks[task.index].attempt
+            attempt = chosen(self.status(task.job), [task.index])[0].attempt
         if attempt is None:
             return []
         found: list[LogLine] = []

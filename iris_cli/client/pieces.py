@@ -15,8 +15,11 @@ from iris_cli.client.records import LogLine, TaskStatus
 from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import parse_task_id
 from iris_cli.core.requests import LONGEST_LOG_PIECE, Logs, Refusal, RequestId
-from iris_cli.errors import IrisError
+from iris_cli.errors import IrisError, NotFoundError
 from iris_cli.ops.log_stream import LineCutter
+
+_PATIENCE = 10
+"""Turns in which a worker that doesn't answer is asked again for the rest of what has ended."""
 
 AHEAD = 4
 """Pieces of a file that are asked for at once."""
@@ -103,6 +106,7 @@ class Followed:
         self._streams = streams
         self._attempt = -1
         self._cursors: list[Cursor] = []
+        self._refusals = 0  # turns in a row in which something could not be read
         self._over = False  # whether nothing more was being written before the last turn
 
     def ask(self, status: TaskStatus) -> None:
@@ -123,7 +127,11 @@ class Followed:
                 return False
             for line in lines:
                 sink(line)
-        read = all(cursor.at_end or cursor.refused is not None for cursor in self._cursors)
+        refused = [cursor for cursor in self._cursors if cursor.refused is not None]
+        self._refusals = self._refusals + 1 if refused else 0
+        gone = all(isinstance(cursor.refused, NotFoundError) for cursor in refused)
+        given_up = gone or self._refusals > _PATIENCE
+        read = all(cursor.at_end or (cursor in refused and given_up) for cursor in self._cursors)
         if self._cursors and self._over and read:
             for cursor in self._cursors:
                 for line in cursor.rest():

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from iris_cli.client import JobState, LogLine
-from iris_cli.core.requests import Answer, Logs, Request
+from iris_cli.core.requests import Answer, Logs, Refusal, Request
+from iris_cli.errors import NotFoundError
 from tests.client.operator_thread import OperatorThread
 from tests.client.test_outbox import JOB, PATIENCE, TASK, client_of, task_dir, waiting
 
@@ -91,6 +92,35 @@ def test_the_last_lines_of_a_log(tail: int | None, task_dir: Path) -> None:
     with OperatorThread(task_dir, told):
         found = client_of(task_dir).task_logs("train/eval/task-0", tail=tail)
     assert [line.text for line in found] == (texts if tail is None else texts[max(0, 80_000 - tail) :])
+
+
+def test_a_worker_that_is_silent_for_a_while_loses_no_lines(task_dir: Path) -> None:
+    told = Told((0, "SUCCEEDED", "SUCCEEDED", b"one\ntwo\n"))
+    silent = iter([True] * 6)
+
+    def decide(request: Request) -> Answer:
+        if isinstance(request, Logs) and next(silent, False):
+            return Refusal(kind="unreachable", message="no answer from worker w")
+        return told(request)
+
+    lines: list[LogLine] = []
+    with OperatorThread(task_dir, decide):
+        client_of(task_dir).job("train/eval").wait(PATIENCE, 0, lines.append)
+    assert [line.text for line in lines] == ["one", "two"]
+
+
+def test_logs_that_are_gone_end_the_stream(task_dir: Path) -> None:
+    told = Told((0, "SUCCEEDED", "SUCCEEDED", b""))
+    gone = Refusal(kind="not_found", message="it is no longer there")
+    with OperatorThread(task_dir, lambda request: gone if isinstance(request, Logs) else told(request)):
+        state = client_of(task_dir).job("train/eval").wait(PATIENCE, "all", lambda _: None)
+    assert state is JobState.SUCCEEDED
+
+
+def test_the_logs_of_a_task_that_is_not_there_are_not_found(task_dir: Path) -> None:
+    told = Told((0, "RUNNING", "RUNNING", b""))
+    with OperatorThread(task_dir, told), pytest.raises(NotFoundError):
+        client_of(task_dir).task_logs("train/eval/task-9")
 
 
 def test_the_logs_of_a_task_that_never_ran_are_empty(task_dir: Path) -> None:
