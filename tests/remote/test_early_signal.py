@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,33 +22,30 @@ LIMIT = 1000.0
 """Seconds: long enough for any machine, so that what happens before it is the signal's doing."""
 
 
-def warned(host: WorkerHost, script: str, there: Path, name: str = "USR1") -> tuple[AttemptReport, bytes]:
-    """Run a task into its early signal, one that comes late enough for it to have said that it waits for that."""
+def warned(host: WorkerHost, script: str, name: str = "USR1") -> tuple[AttemptReport, bytes]:
+    """Run a task into its early signal, one that comes late enough to find somebody who waits for it."""
     for delay in (0.5, 2.0, 8.0, 32.0):
-        there.unlink(missing_ok=True)
-        early = EarlySignal(name, LIMIT - delay)
-        request = host.request("sh", "-c", script, str(there), timeout=LIMIT, signal=early)
+        request = host.request("sh", "-c", script, timeout=LIMIT, signal=EarlySignal(name, LIMIT - delay))
         host.prepare(request, go=True)
-        ready = host.attempt_dir(request.token) / "err"
-        until(lambda: b"before the time limit" in ready.read_bytes())  # noqa: B023 - called at once
-        if there.exists():
-            return host.wait(request.token), ready.read_bytes()
+        errors = host.attempt_dir(request.token) / "err"
+        until(lambda: b"before the time limit" in errors.read_bytes())  # noqa: B023 - called at once
+        if b" to 0 process" not in errors.read_bytes():
+            return host.wait(request.token), errors.read_bytes()
         host.stopped(request.token, grace=0)
     raise AssertionError("the task never came so far")
 
 
-def test_a_task_is_warned_and_may_end_well(host: WorkerHost, tmp_path: Path) -> None:
-    script = "trap 'echo saved; exit 7' USR1; echo ready >\"$0\"; while :; do sleep 0.05; done"
-    report, said = warned(host, script, tmp_path / "ready")
+def test_a_task_is_warned_and_may_end_well(host: WorkerHost) -> None:
+    report, said = warned(host, "trap 'echo saved; exit 7' USR1; while :; do sleep 0.05; done")
     assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 7, "")
-    assert said.endswith(b" s before the time limit: SIGUSR1 to 1 process(es) with a handler for it\n")
+    assert re.search(rb"^iris: \d+ s before the time limit: SIGUSR1 to [12] process", said)
 
 
-def test_whoever_does_not_wait_for_the_signal_is_left_alone(host: WorkerHost, tmp_path: Path) -> None:
+def test_whoever_does_not_wait_for_the_signal_is_left_alone(host: WorkerHost) -> None:
     """A helper without a handler would be ended by it; a child with one gets it, however deep it is."""
-    inner = "trap 'echo inner; exit 0' USR1; echo ready >$0; while :; do sleep 0.05; done"
-    script = f'sleep 1000 & helper=$!; sh -c "{inner}" "$0"; kill -0 $helper && echo "helper lives"; exit 5'
-    report, _ = warned(host, script, tmp_path / "ready")
+    inner = "trap 'echo inner; exit 0' USR1; while :; do sleep 0.05; done"
+    script = f'sleep 1000 & helper=$!; sh -c "{inner}"; kill -0 $helper && echo "helper lives"; exit 5'
+    report, _ = warned(host, script)
     assert (report.state, report.exit_code) == (RemoteState.EXITED, 5)
     assert host.output(report.token) == b"inner\nhelper lives\n"
     assert not marked(report.token)
@@ -72,6 +70,20 @@ def test_a_task_that_ends_before_hears_nothing(host: WorkerHost) -> None:
 
 def test_a_task_without_one_is_sent_nothing_of_it(dash_host: WorkerHost) -> None:
     assert "early" not in settings_text(dash_host.request("true", timeout=LIMIT))
+
+
+def test_the_wrapper_is_known_by_its_command_line_and_a_task_is_not_taken_for_it(host: WorkerHost) -> None:
+    """What it forks on its way to the command has its handlers: the signal would end the task before it starts."""
+    token = host.running("sh", "-c", "while :; do sleep 0.05; done", "run", "start")
+    wrapper = host.wrapper(token)
+    others = sorted(marked(token) - {wrapper})
+    asked = "\n".join(f"is_wrapper {pid} && echo {pid}" for pid in [wrapper, *others])
+    script = f"iris_proc=/proc\ntoken={token}\n{early_signal_text()}\n{asked}\n:"
+    told = subprocess.run(
+        [host.tools / "sh", "-c", script], capture_output=True, check=True, text=True
+    ).stdout
+    assert told.split() == [str(wrapper)]
+    host.stopped(token, grace=0)
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -19,11 +19,19 @@ warn() {
     look "$token" "$leaders" "" "$1" || return
     warned=0
     for process in $found; do
-        case " $leaders " in *" $process "*) continue ;; esac
+        is_wrapper "${process%%:*}" && continue
         is_handled "${process%%:*}" && signal "$early_name" "$process" && warned=$((warned + 1))
     done
     printf 'iris: %s s before the time limit: SIG%s to %s process(es) with a handler for it\n' \
         $((early_lead / 100)) "$early_name" "$warned" 2>/dev/null >>err
+}
+
+# is_wrapper PID: whether it is our wrapper, or what that has just forked: this has its handlers, too, and is
+# not the task yet.
+is_wrapper() {
+    words=
+    IFS= read -r words 2>/dev/null <"$iris_proc/$1/cmdline"
+    case $words in *"/$token/runstart") ;; *) return 1 ;; esac
 }
 
 # is_handled PID: whether that process has a handler for it. The mask has a bit for each signal, the last one
