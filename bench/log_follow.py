@@ -51,35 +51,37 @@ def follow(cluster: ClusterFiles, out: Path, seconds: float) -> tuple[float, flo
             stderr=subprocess.PIPE,
         )
     try:
-        while not out.stat().st_size and process.poll() is None:
-            time.sleep(0.01)
+        while process.poll() is None and len(heard(out.read_bytes())) < len(cluster.workers):
+            time.sleep(0.05)
         time.sleep(seconds)
-        process.send_signal(signal.SIGINT)
     finally:
+        process.kill()  # then there is nothing that it was about to print
         assert process.stderr is not None
         said = process.stderr.read()
         _, ended, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(ended)
-    if process.returncode != 130:
+    if process.returncode != -signal.SIGKILL:
         raise RuntimeError(f"following ended with {process.returncode}: {said.decode()[-2000:]}")
-    check(out.read_bytes(), len(cluster.workers))
+    heard(out.read_bytes())
     return time.monotonic() - begun, usage.ru_utime + usage.ru_stime
 
 
-def check(output: bytes, ranks: int) -> None:
-    """Every rank's lines are there, none twice and none left out. Raises RuntimeError."""
+def heard(output: bytes) -> set[int]:
+    """The ranks whose lines are there, none twice and none left out. Raises RuntimeError."""
     last: dict[int, int] = {}
-    for line in output.splitlines():
+    ranks: set[int] = set()
+    for line in output.split(b"\n")[:-1]:
         prefix, _, text = line.partition(b" ")
         if "…".encode() in prefix:
-            continue  # there are more of them than are named
+            last.clear()  # there are more of them than are named
+            continue
         number = int(text[5:13])
         for rank in ranks_of(prefix.decode()):
             if last.setdefault(rank, number - 1) != number - 1:
                 raise RuntimeError(f"after line {last[rank]} of rank {rank} came {number}")
             last[rank] = number
-    if len(last) != ranks:
-        raise RuntimeError(f"only {len(last)} of {ranks} ranks were heard")
+        ranks.update(last)
+    return ranks
 
 
 def ranks_of(prefix: str) -> Sequence[int]:
