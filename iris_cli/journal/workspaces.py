@@ -136,11 +136,20 @@ class Workspaces:
             try:
                 found = _hash_of(file)
                 file.seek(0)
-            except (OSError, EOFError, zlib.error) as error:
+            except OSError as error:
+                raise _gone(workspace, error.strerror or str(error)) from error
+            except (EOFError, zlib.error) as error:
+                self._set_aside(workspace)
                 raise _gone(workspace, f"it is damaged ({error})") from error
             if found != workspace:
+                self._set_aside(workspace)
                 raise _gone(workspace, "it is damaged (its hash is another)")
             self._checked[workspace] = version
+
+    def _set_aside(self, workspace: str) -> None:
+        """What is damaged is as good as gone: who waits for it says so, and it goes as drafts do."""
+        with suppress(OSError):
+            self._disk.rename(self._file(workspace), self.path / f"{workspace}.damaged{PART_SUFFIX}")
 
 
 def _hash_of(file: BinaryIO) -> str:

@@ -20,6 +20,7 @@ from iris_cli.core.observations import Silence
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.ops import observe
 from iris_cli.ops.dispatch import Dispatcher
+from iris_cli.ops.missing_files import jobs_without_files
 from iris_cli.ops.secret_values import jobs_without_secrets
 from iris_cli.ops.session import Session
 
@@ -108,8 +109,8 @@ def _begin(session: Session, dispatcher: Dispatcher) -> None:
     def rule(draft: Draft) -> None:
         workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
         attempts.take_over(draft, session.limits)
-        unable = attempts.give_back(draft, jobs_without_secrets(draft.cluster))
-        observe.settle(session, draft, dict.fromkeys(unable))
+        unable = {**jobs_without_secrets(draft.cluster), **jobs_without_files(session.state, draft.cluster)}
+        observe.settle(session, draft, dict.fromkeys(attempts.give_back(draft, unable)))
 
     dispatcher.decide(rule)
     if not session.begun and observe.questions(session, session.cluster, session.clock.now()):
@@ -164,6 +165,7 @@ def assign(
         draft.at,
         limits=session.limits,
         without_secrets=jobs_without_secrets(draft.cluster),
+        without_files=jobs_without_files(session.state, draft.cluster),
         offered=session.config.offered,
     )
     return made, carry_out(draft, made, _new_token)

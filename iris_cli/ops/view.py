@@ -22,6 +22,7 @@ from iris_cli.errors import UsageError
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Plan, Reason
     from iris_cli.journal.reading import Reading
+    from iris_cli.journal.state_dir import StateDir
     from iris_cli.ops.session import Session
 
 STALE_AFTER = 300.0
@@ -47,11 +48,13 @@ class View:
     offered: tuple[Device, ...] = ()  # what scale groups could add
     cycle: CycleAge | None = None
     messages: tuple[str, ...] = ()
+    state: StateDir | None = None  # None for a look at the past, whose files may be gone by now
 
     @cached_property
     def plan(self) -> Plan:
         """What a cycle that began now would do: the scheduler itself, with nothing committed."""
         from iris_cli.core.scheduling import plan
+        from iris_cli.ops.missing_files import jobs_without_files
         from iris_cli.ops.secret_values import jobs_without_secrets
 
         return plan(
@@ -59,6 +62,7 @@ class View:
             self.now,
             limits=self.limits,
             without_secrets=jobs_without_secrets(self.cluster),
+            without_files=jobs_without_files(self.state, self.cluster) if self.state else {},
             offered=self.offered,
         )
 
@@ -109,6 +113,7 @@ def look(session: Session, at: str | None = None) -> View:
         offered=session.config.offered,
         cycle=cycle_age(session.state.read_heartbeat(), now),
         messages=tuple(session.messages),
+        state=session.state,
     )
 
 

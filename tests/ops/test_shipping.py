@@ -12,6 +12,7 @@ from iris_cli.core.observations import RemoteState, SilenceKind
 from iris_cli.core.task import AttemptState, TaskState
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.ops.cancel import cancel
+from iris_cli.ops.view import look
 from tests.support.fake_runner import Site
 
 CONTENT = bytes(range(256)) * 4000
@@ -231,3 +232,26 @@ def test_a_word_is_said_when_it_takes_long(tmp_path: Path) -> None:
             site.clock.time += 1.5
     assert sum(sizes) > 0
     assert said[0].startswith("sending code to a worker: ")
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["gone", "damaged"])
+def test_a_job_whose_packed_workspace_is_lost_waits_and_says_so(site: Site, damaged: bool) -> None:
+    workspace = packed(site)
+    site.launch("lost", workspace=workspace)
+    file = site.session().state.workspaces.path / f"{workspace.hash}.tar.gz"
+    if damaged:
+        file.write_bytes(file.read_bytes()[:-40])
+        site.cycle()  # somebody has to try it, to see that
+    else:
+        file.unlink()
+    for _ in range(6):
+        site.cycle(30.0)
+    attempts = len(site.task("lost").attempts)
+    assert site.task("lost").state is TaskState.PENDING
+    assert attempts <= int(damaged)
+    said = look(site.session()).prospect(site.cluster.jobs[JobId("lost")], site.task("lost").id)
+    assert said == f"invalid: its packed workspace {workspace.hash[:12]} is gone; launch it anew"
+    packed(site)  # the same content is packed again, by another launch
+    for _ in range(6):
+        site.cycle(30.0)
+    assert started(site, "lost")

@@ -65,6 +65,7 @@ def plan_scaling(
     *,
     owner: str,
     without_secrets: Mapping[JobId, Sequence[str]] | None = None,
+    without_files: Mapping[JobId, str] | None = None,
     unheard: Mapping[str, str] | None = None,
 ) -> ScalingPlan:
     """Decide at `now`, in seconds since the epoch. `owner` is the id of the cluster: names are made with it.
@@ -73,7 +74,7 @@ def plan_scaling(
     """
     unheard = unheard or {}
     states = group_states(cluster, groups, now, limits, unheard)
-    found = _survey(cluster, states, now, limits, without_secrets or {})
+    found = _survey(cluster, states, now, limits, without_secrets or {}, without_files or {})
     routing = route_demand(found.entries, states)
     create, by_hand, later = _orders(cluster, states, routing, now, limits, owner)
     silent = frozenset(unheard)
@@ -101,10 +102,18 @@ def _survey(
     now: float,
     limits: Limits,
     without_secrets: Mapping[JobId, Sequence[str]],
+    without_files: Mapping[JobId, str],
 ) -> Survey:
     """What the scheduler would leave over if all that is under way went well."""
     hopeful = _hopeful(cluster, states)
-    made = plan(hopeful, now, limits=limits, gang_reserve_after=0.0, without_secrets=without_secrets)
+    made = plan(
+        hopeful,
+        now,
+        limits=limits,
+        gang_reserve_after=0.0,
+        without_secrets=without_secrets,
+        without_files=without_files,
+    )
     tasks = by_job(hopeful.pending_tasks())
     return survey(made.result, list(hopeful.workers.values()), tasks, cluster.jobs.get, now)
 

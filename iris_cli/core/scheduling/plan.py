@@ -67,16 +67,17 @@ def plan(
     limits: Limits | None = None,
     gang_reserve_after: float | None = None,
     without_secrets: Mapping[JobId, Sequence[str]] | None = None,
+    without_files: Mapping[JobId, str] | None = None,
     offered: Collection[Device] = (),
 ) -> Plan:
     """Plan one cycle at `now`, in seconds since the epoch. `gang_reserve_after` overrules the limits.
 
-    Held back are jobs `without_secrets` (the names that can't be resolved), jobs whose dependencies haven't
-    ended, and tasks and gangs of which an older attempt hasn't. Deadlines hold for those too. `offered` are the
+    Held back are jobs `without_secrets` (the names that can't be resolved) or `without_files` (what of theirs is
+    gone, in words), jobs whose dependencies haven't ended, and tasks and gangs of which an older attempt hasn't. Deadlines hold for those too. `offered` are the
     devices that scale groups could add.
     """
     limits = limits or Limits()
-    gate = _Gate(cluster, now, without_secrets or {})
+    gate = _Gate(cluster, now, without_secrets or {}, without_files or {})
     for job_id, tasks in by_job(cluster.pending_tasks()).items():
         job = cluster.jobs[job_id]
         if job.end is None and not job.cancelled:
@@ -102,10 +103,18 @@ def plan(
 class _Gate:
     """Decides job by job what may compete in the cycle."""
 
-    def __init__(self, cluster: Cluster, now: float, without_secrets: Mapping[JobId, Sequence[str]]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        now: float,
+        without_secrets: Mapping[JobId, Sequence[str]],
+        without_files: Mapping[JobId, str],
+    ) -> None:
         self._cluster = cluster
         self._now = now
         self._without_secrets = without_secrets
+        self._without_files = without_files
+        self._unable = {*without_secrets, *without_files}
         self._states: dict[JobId, JobState | None] = {}
         self.ready: TasksByJob = {}
         self.held: dict[WaitingKey, tuple[Reason, ...]] = {}
@@ -115,7 +124,7 @@ class _Gate:
     def admit(self, job: Job, tasks: list[Task]) -> None:
         """Sort the pending tasks of one job into what is ready, held, too late or without a future."""
         tasks = self._within_limit(job, tasks) if job.max_running else tasks
-        if not (job.after or job.rounds or job.id in self._without_secrets or any(map(_ATTEMPTS, tasks))):
+        if not (job.after or job.rounds or job.id in self._unable or any(map(_ATTEMPTS, tasks))):
             self.ready[job.id] = tasks
             return
         states = {dependency: self._state(dependency) for dependency in job.after}
@@ -153,6 +162,8 @@ class _Gate:
 
     def _of_job(self, job: Job, states: Mapping[JobId, JobState | None]) -> tuple[Reason, ...]:
         reasons = []
+        if job.id in self._without_files:
+            reasons.append(Reason(kind=ReasonKind.INVALID, text=self._without_files[job.id]))
         missing = self._without_secrets.get(job.id)
         if missing:
             text = f"can't be resolved here: {', '.join(missing)}"
