@@ -73,8 +73,8 @@ def plan(
     """Plan one cycle at `now`, in seconds since the epoch. `gang_reserve_after` overrules the limits.
 
     Held back are jobs `without_secrets` (the names that can't be resolved) or `without_files` (what of theirs is
-    gone, in words), jobs whose dependencies haven't ended, and tasks and gangs of which an older attempt hasn't. Deadlines hold for those too. `offered` are the
-    devices that scale groups could add.
+    gone, in words), jobs whose dependencies haven't ended, and tasks and gangs of which an older attempt hasn't.
+    Deadlines hold for those too. `offered` are the devices that scale groups could add.
     """
     limits = limits or Limits()
     gate = _Gate(cluster, now, without_secrets or {}, without_files or {})
