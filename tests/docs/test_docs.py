@@ -28,3 +28,11 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
     missing = [target for target in targets if not (page.parent / target).exists()]
     assert not missing
+
+
+def test_decisions_are_numbered_once_and_say_their_number() -> None:
+    names = sorted(path.name for path in (ROOT / "docs" / "adr").iterdir())
+    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
+    for name in names:
+        first = (ROOT / "docs" / "adr" / name).read_text(encoding="utf-8").splitlines()[0]
+        assert first.startswith(f"# {int(name[:4])}. "), name
