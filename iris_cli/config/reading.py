@@ -175,7 +175,10 @@ def number(place: Place) -> float:
     value = place.node.value
     if isinstance(value, bool) or not isinstance(value, int | float):
         _wrong(place, "a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        _wrong(place, "a number that can be meant")
 
 
 def scalar(place: Place) -> str | int | float | bool:

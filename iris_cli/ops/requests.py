@@ -36,12 +36,15 @@ Key = tuple[Token, RequestId]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request of an attempt; a refusal is what couldn't be read. `digest` tells apart what is to be submitted."""
+    """One request of an attempt; an exception says why it couldn't be read, an IrisError if that is its own fault.
+
+    `digest` tells apart what is to be submitted.
+    """
 
     attempt: AttemptId
     token: Token
     id: RequestId
-    request: Request | Refusal
+    request: Request | Exception
     digest: str = ""
 
     @property
@@ -70,14 +73,15 @@ def _asked(attempt: AttemptId, file: OutboxFile) -> Asked:
     from iris_cli.config.request_reading import read_request  # it loads much, and most tasks ask for nothing
     from iris_cli.config.request_text import digest_of
 
-    request: Request | Refusal
+    request: Request | Exception
+    digest = ""
     try:
         if file.data is None:
             raise UsageError(f"a request takes at most {MOST_BYTES} bytes, not {file.size}")
         request = read_request(file.data)
-    except IrisError as error:
-        request = refusal_of(error)
-    digest = digest_of(request.job) if isinstance(request, Submit) else ""
+        digest = digest_of(request.job) if isinstance(request, Submit) else ""
+    except Exception as error:  # also a fault of ours: it must not cost all else that the worker says
+        request = error
     return Asked(attempt, file.token, file.id, request, digest)
 
 
@@ -117,6 +121,8 @@ def _decide(session: Session, draft: Draft, asked: Asked) -> Answer | Request:
             return {"name": wanted.name, "port": wanted.port}
         case RemoveEndpoint(name=name):
             return {"removed": children.remove_endpoint(draft, asked.attempt, asked.id, name)}
+        case Exception() as unread:
+            raise unread
         case other:
             return other
 

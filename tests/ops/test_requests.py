@@ -246,6 +246,12 @@ HOSTILE: dict[str, tuple[Callable[[Entry], None], str]] = {
     "no JSON": (lambda it: it.outbox.update(x=b"\x00\xff"), "not UTF-8"),
     "too large": (lambda it: it.outbox.update(x=b"[" * 65537), "at most 65536 bytes, not 65537"),
     "deep": (lambda it: it.outbox.update(x=b"[" * 65536), "nested deeper"),
+    "a number that no computer has": (
+        lambda it: it.outbox.update(
+            x=b'{"v":1,"op":"submit","job":{"command":["true"],"cpu":1' + b"0" * 400 + b"}}"
+        ),
+        "must be a number",
+    ),
     "another's job": (lambda it: it.ask("x", "cancel", job="other"), "no job other below train"),
     "another's status": (lambda it: it.ask("x", "status", job="other"), "no job other below train"),
     "another's tasks": (lambda it: it.ask("x", "tasks", job="other"), "no job other below train"),
@@ -316,6 +322,22 @@ def test_a_fault_of_ours_in_one_request_costs_only_that(
     cycle.run(session)
     assert task.told("1") == "iris itself failed at this request"
     assert task.told("2") == {"job": "train/eval", "created": True}
+    assert len(session.faults) == 1
+
+
+def test_a_fault_of_ours_in_reading_a_request_costs_only_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, _, task = running(tmp_path)
+    task.ask("1", "submit", job=EVAL)
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("iris_cli.config.request_reading.read_request", fail)
+    session = site.session()
+    assert cycle.run(session).silent == []
+    assert task.told("1") == "iris itself failed at this request"
     assert len(session.faults) == 1
 
 
