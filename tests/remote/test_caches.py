@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,19 @@ def test_what_was_not_used_for_long_is_told_and_goes(used: WorkerHost) -> None:
     assert os.listdir(used.root / "w") == os.listdir(used.root / "s") == []
     ship(used)
     ready(used, asks(used, "true", setup="echo made >made"))
+
+
+def test_all_that_goes_loses_its_name_before_any_of_it_is_removed(used: WorkerHost, tmp_path: Path) -> None:
+    slow, go = used.tools / "rm", tmp_path / "go"
+    waiting = f"n=0; until [ -e {go} ] || [ $((n += 1)) -gt 1200 ]; do sleep 0.05; done"
+    slow.write_text(f'#!/bin/sh\n{waiting}\nexec {shutil.which("rm")} "$@"\n')
+    slow.chmod(0o755)
+    caches(used, remove=True)
+    assert os.listdir(used.root / "w")
+    for name in (*os.listdir(used.root / "w"), *os.listdir(used.root / "s")):
+        assert ".gone." in name
+    go.touch()
+    until(lambda: not os.listdir(used.root / "w") and not os.listdir(used.root / "s"))
 
 
 def test_what_attempts_use_that_live_stays(used: WorkerHost) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -203,6 +206,36 @@ def test_a_set_up_whose_runner_dies_is_taken_over(worker: WorkerHost, tmp_path: 
     assert lines(tmp_path / "runs") == 2
     assert (work(worker, other.token) / "where").read_text().strip() == str(store(worker) / "tree.2")
     assert not (store(worker) / "failed.1").exists()
+
+
+def test_a_set_up_that_ends_between_two_looks_is_done(tmp_path: Path) -> None:
+    attempt, cache = tmp_path / "a/token", tmp_path / "s/key"
+    for directory in (attempt, tmp_path / "w/hash", cache / "tree.1"):
+        directory.mkdir(parents=True)
+    (attempt / "stop.idle").touch()
+    (cache / "tree.1/made").write_text("made\n")
+    (cache / "lock.1").write_text("1 2 boot\n")
+    library = resources.files("iris_cli") / "remote/shell"
+    texts = [(library / f"{name}.sh").read_text() for name in ("host", "attempt", "trees", "copies")]
+    looked_for = 'is_alive() { : >"$store/done.1"; return 1; }\nrun_in_cache() { echo again; }\n'
+    settings = "boot=boot workspace=hash set_up_key=key\n"
+    script = "\n".join(["iris_proc=/proc", *texts, looked_for, settings, "set_up_copy"])
+    done = subprocess.run(["sh"], input=script, cwd=attempt, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (attempt / "work/made").read_text() == "made\n"
+    assert not (cache / "lock.2").exists()
+
+
+def test_where_no_lock_can_be_made_nobody_waits_for_one(dash_host: WorkerHost, tmp_path: Path) -> None:
+    ship(dash_host)
+    full, real = dash_host.tools / "ln", shutil.which("ln")
+    full.write_text(f'#!/bin/sh\ncase $2 in */s/*) exit 1 ;; esac\nexec {real} "$@"\n')
+    full.chmod(0o755)
+    request = asks(dash_host, "true", setup=counting(tmp_path))
+    prepare(dash_host, request)
+    ended = dash_host.wait(request.token)
+    assert (ended.state, ended.cause) == (S.NOSTART, "disk")
+    assert not lines(tmp_path / "runs")
 
 
 def test_a_set_up_that_takes_too_long_is_a_failure(dash_host: WorkerHost) -> None:

@@ -20,22 +20,19 @@ unused() {
     done
 }
 
-# remove_unused: beside the call, which must not wait for large trees. BEFORE anything is removed it loses its
-# name: whoever comes next finds all of it or nothing.
+# remove_unused: beside the call, which must not wait for large trees. BEFORE anything is removed all of it
+# loses its name: whoever comes next finds all of it or nothing, however long others take to go.
 remove_unused() {
+    gone=
+    for each in $unused; do
+        case $each in
+        *.gone.* | *.part.*) gone="$gone $each" ;;
+        *) ! mv "$each" "$each.gone.$nonce" 2>/dev/null || gone="$gone $each.gone.$nonce" ;;
+        esac
+    done
     (
         trap '' HUP
-        for each in $unused; do
-            gone=$each
-            case $each in
-            *.gone.* | *.part.*) ;;
-            *)
-                gone=$each.gone.$nonce
-                mv "$each" "$gone" 2>/dev/null || continue
-                ;;
-            esac
-            remove_tree "$gone"
-        done
+        for each in $gone; do remove_tree "$each"; done
     ) </dev/null >/dev/null 2>&1 &
     now
     until_when=$((now + 200))

@@ -23,18 +23,20 @@ set_up_copy() {
     waits_for=
     while goes_on; do
         newest_run
-        if [ -e "$store/done.$run" ]; then
-            copy "$store/tree.$run" work
-            return
-        elif [ "$run" -gt 0 ] && ! is_over_run; then
+        if [ "$run" -gt 0 ] && ! is_over_run; then
             waits_for=$run
             nap 0.2
+        elif [ -e "$store/done.$run" ]; then # AFTER its end was seen: it may have come at this moment
+            copy "$store/tree.$run" work
+            return
         elif [ "$waits_for" = "$run" ] && [ -e "$store/failed.$run" ]; then
             cat "$store/failed.$run" >>err 2>/dev/null
             return 1
         elif take_run; then
             run_in_cache
             return
+        elif [ ! -e "$store/lock.$run" ]; then
+            no_copy disk "nothing can be made in $store"
         fi
     done
     return 1
@@ -52,9 +54,9 @@ newest_run() {
     done
 }
 
-# is_over_run: whether whoever ran it has said how it failed, or died.
+# is_over_run: whether whoever ran it has said how it ended, or died.
 is_over_run() {
-    [ ! -e "$store/failed.$run" ] || return 0
+    [ ! -e "$store/done.$run" ] && [ ! -e "$store/failed.$run" ] || return 0
     read_pid "$store/lock.$run" && [ "$pid_boot" = "$boot" ] && is_alive "$pid" "$pid_start" || return 0
     return 1
 }
