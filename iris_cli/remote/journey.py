@@ -11,12 +11,13 @@ from iris_cli.remote.transport import Target
 class Journey:
     """A target, the servers to pass (the worker itself last), and whether a first host key may be taken now.
 
-    A server is named by its depth: its index in `hops`.
+    A server is named by its depth: its index in `hops`. What goes `apart` has connections of its own.
     """
 
     target: Target
     hops: tuple[Hop, ...]
     first_contact: bool = False
+    apart: bool = False
 
     @property
     def end(self) -> int:
@@ -32,6 +33,6 @@ class Journey:
             f"worker {self.target.worker}" if self.is_worker(depth) else f"jump host {self.hops[depth].label}"
         )
 
-    def endpoint(self, depth: int) -> tuple[tuple[Hop, ...], str]:
+    def endpoint(self, depth: int) -> tuple[tuple[Hop, ...], str, bool]:
         """What must be equal for a connection to serve again: the way, and whose host key was checked."""
-        return self.hops[: depth + 1], self.target.worker if self.is_worker(depth) else ""
+        return self.hops[: depth + 1], self.target.worker if self.is_worker(depth) else "", self.apart

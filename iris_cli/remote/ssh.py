@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class SshTransport:
-    """Runs scripts on hosts over SSH; one connection per host, kept until `close` or until
+    """Runs scripts on hosts over SSH; one connection per host, and one for payloads, kept until `close` or until
     there are too many.
 
     Host keys are always verified: against `known_hosts` (our own file, keyed by worker id) and the user's
@@ -60,14 +60,20 @@ class SshTransport:
         first_contact: bool = False,
         payload: Payload | None = None,
     ) -> Output:
-        """As Transport says. A kept connection that is found dead with nothing sent is replaced once."""
+        """As Transport says. A kept connection that is found dead with nothing sent is replaced once.
+
+        What has a payload goes apart: on a slow line others would wait behind it, in vain, and cut the connection.
+        """
         dialer = self._loaded()
         from iris_cli.remote.ssh_link import Errand
 
         call = Call[Output](connect_timeout, timeout, self._threads.do)
         errand = Errand(script=script, limit=limit, payload=payload)
+        apart = payload is not None
         return call.perform(
-            lambda: dialer.answer(call, dialer.journey(target, first_contact=first_contact), errand)
+            lambda: dialer.answer(
+                call, dialer.journey(target, first_contact=first_contact, apart=apart), errand
+            )
         )
 
     def presented_key(self, target: Target, connect_timeout: float) -> PresentedKey:

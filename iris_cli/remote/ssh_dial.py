@@ -37,7 +37,7 @@ FEW = 64
 that is scarce, and not the round trips.
 """
 
-Endpoint = tuple[tuple[Hop, ...], str]
+Endpoint = tuple[tuple[Hop, ...], str, bool]
 
 
 @dataclass(slots=True)
@@ -70,18 +70,19 @@ class Dialer:
         self._unused: dict[Endpoint, _Slot] = {}  # those of workers, the one that was used last at the end
         self._lock = threading.Lock()
 
-    def journey(self, target: Target, *, first_contact: bool = False) -> Journey:
+    def journey(self, target: Target, *, first_contact: bool = False, apart: bool = False) -> Journey:
         """Raises NoAnswer (LOCAL)."""
-        return Journey(target, self._routes.to(target.connection), first_contact)
+        return Journey(target, self._routes.to(target.connection), first_contact, apart)
 
     def answer(self, call: Call[Any], journey: Journey, errand: Errand) -> Output:
         """Run a script on the worker. A kept link that is found dead is replaced once. Raises NoAnswer."""
         with self._in_use(journey.endpoint(journey.end)):
+            ahead = len(self._slots) <= FEW and not journey.apart
             while True:
                 link = self._linked(call, journey, journey.end)
                 try:
                     call.connected()
-                    return link.execute(call, errand, ahead=len(self._slots) <= FEW)
+                    return link.execute(call, errand, ahead=ahead)
                 except LinkLost as lost:
                     link.close()
                     if lost.was_new:

@@ -218,3 +218,18 @@ def test_other_calls_are_answered_while_many_hosts_get_theirs(ssh_lab: SshLab, s
         index: out for (index, _), out in fan_out([*enumerate(acts)], lambda each: each[1][0](each[1][1]))
     }
     assert [said[index].decode() for index in range(5)] == [*[sha256(24)] * 4, "well\n"]
+
+
+@pytest.mark.ssh
+def test_a_call_that_is_given_up_meanwhile_cuts_nothing(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+
+    def chunks() -> Iterator[bytes]:
+        for number, block in enumerate(blocks(4)):
+            if number == 2:
+                with pytest.raises(NoAnswer):
+                    ssh.run(host.target(), b"exec sleep 60", connect_timeout=PATIENCE, timeout=1.0)
+            yield block
+
+    output = run(ssh, host.target(), SUM, Payload(mark=MARK, size=4 * MIB, chunks=chunks))
+    assert output.stdout.split()[-2].decode() == sha256(4)
