@@ -108,12 +108,13 @@ def pairs(option: str, texts: Texts) -> dict[str, str] | None:
 
 
 def _secrets(texts: Texts) -> tuple[str, ...] | None:
+    if not texts:
+        return None
+    from iris_cli.config.locate import at_home
     from iris_cli.core.variables import secret_source
 
-    sources = map(secret_source, texts or ())
-    return _tuple(
-        [f"{name}=@{Path(file).expanduser().absolute()}" if file else name for name, file in sources]
-    )
+    sources = map(secret_source, texts)
+    return _tuple([f"{name}=@{at_home(file).absolute()}" if file else name for name, file in sources])
 
 
 def _lines(file: Path | None) -> tuple[str, ...] | None:

@@ -45,7 +45,6 @@ def ssh(
         try:
             os.execvp(words[0], words)  # noqa: S606 - an argument vector, and no shell
         except OSError as error:
-            raise IrisError(
-                f"ssh can't be run: {error.strerror}", hint="install an OpenSSH client"
-            ) from error
+            hint = "install an OpenSSH client" if isinstance(error, FileNotFoundError) else ""
+            raise IrisError(f"ssh can't be run: {error.strerror}", hint=hint) from error
     return ExitCode.OK

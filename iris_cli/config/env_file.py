@@ -56,7 +56,8 @@ def _lines(path: Path, report: Report) -> list[str]:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES or b"\0" in data:
             raise ValueError("it is no file of variables: too large, or with NUL bytes")
-        return data.decode("utf-8-sig").splitlines()
+        # A value may hold what Unicode takes for the end of a line, too.
+        return data.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError:
         report.add(1, "", "it is not UTF-8 text")
     except ValueError as error:

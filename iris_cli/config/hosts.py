@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 from iris_cli.config.env_file import env
+from iris_cli.config.locate import at_home
 from iris_cli.config.reading import (
     Place,
     Section,
@@ -112,10 +112,7 @@ def remote_dir(place: Place) -> str:
 
 def _key_file(place: Place) -> str:
     """A private key; a relative name starts at the configuration file, so that cron finds it too."""
-    try:
-        return str(place.report.file.absolute().parent / Path(text(place)).expanduser())
-    except RuntimeError:
-        raise UsageError("there is no such home directory") from None
+    return str(place.report.file.absolute().parent / at_home(text(place)))
 
 
 # Hosts

@@ -9,6 +9,7 @@ from typing import Any
 
 from iris_cli.config.env_file import env, read_env_file
 from iris_cli.config.lines_file import read_lines
+from iris_cli.config.locate import at_home
 from iris_cli.config.problems import Report
 from iris_cli.config.reading import (
     Place,
@@ -118,7 +119,7 @@ def _constraint(place: Place) -> Constraint:
 def _secret(place: Place) -> str:
     """`NAME` or `NAME=@FILE`; a relative name starts at the job file, and becomes an absolute one."""
     name, file = secret_source(text(place))
-    return f"{name}=@{place.report.file.absolute().parent / Path(file).expanduser()}" if file else name
+    return f"{name}=@{place.report.file.absolute().parent / at_home(file)}" if file else name
 
 
 def _tpu_or_auto(place: Place) -> str:
@@ -133,7 +134,7 @@ def _checked(parse: Callable[[str], object], words: str) -> str:
 
 def _each_line(place: Place) -> tuple[str, ...]:
     """The lines of a file; a relative name starts at the job file."""
-    return read_lines(place.report.file.parent / Path(text(place)).expanduser())
+    return read_lines(place.report.file.parent / at_home(text(place)))
 
 
 def _group_by(place: Place) -> str:
@@ -143,7 +144,7 @@ def _group_by(place: Place) -> str:
 
 def _workdir(place: Place) -> str:
     """A directory; a relative one starts at the job file."""
-    return str(place.report.file.parent / Path(text(place)).expanduser())
+    return str(place.report.file.parent / at_home(text(place)))
 
 
 _READERS: Mapping[str, Callable[[Place], Any]] = {
@@ -215,7 +216,7 @@ def _env_files(place: Place) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in names:
         try:
-            found |= read_env_file(place.report.file.parent / Path(name).expanduser())
+            found |= read_env_file(place.report.file.parent / at_home(name))
         except ConfigError as error:
             for problem in error.problems:
                 place.problem(problem)

@@ -1,13 +1,22 @@
-"""Where `cluster.yaml` is."""
+"""Where files are: `cluster.yaml`, and those that people name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from iris_cli.errors import ConfigError
+from iris_cli.core.ids import clip
+from iris_cli.errors import ConfigError, UsageError
 
 FILE_NAME = "cluster.yaml"
+
+
+def at_home(name: str) -> Path:
+    """The file that a name with `~` or `~user` in front means. Raises UsageError."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        raise UsageError(f"{clip(name)}: there is no such home directory") from None
 
 
 def find_config(explicit: Path | None, environ: Mapping[str, str], cwd: Path) -> Path:

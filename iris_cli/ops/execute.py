@@ -12,7 +12,7 @@ from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
 from iris_cli.core.observations import Silence
 from iris_cli.core.task import Attempt, AttemptState, Task
 from iris_cli.core.worker import Worker
-from iris_cli.errors import UsageError
+from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.each_line import line_of
 from iris_cli.ops.environment import array_variables, device_guards, environment, place_of
 from iris_cli.ops.logs import Query, select
@@ -95,8 +95,14 @@ def _orders(
 
 
 def task_environment(session: Session, cluster: Cluster, task: Task, attempt: Attempt) -> dict[str, str]:
-    """The environment of a task, less its secrets and its devices: those stay its own."""
-    place = place_of(cluster, AttemptId(task.id, attempt.number))
+    """The environment of a task, less its secrets and its devices: those stay its own. Raises NotFoundError."""
+    try:
+        place = place_of(cluster, AttemptId(task.id, attempt.number))
+    except KeyError as error:
+        raise NotFoundError(
+            f"{task.id}: worker {error.args[0]}, where another rank was, is no longer part of the cluster",
+            hint=f"name the worker of this one: {attempt.worker}",
+        ) from error
     env = environment(place, _default_env(session, place.worker), {})
     try:
         line = line_of(session.state, place.job, place.index)

@@ -88,7 +88,7 @@ def _pulled(logs: PulledLogs, reading: Reading, name: str) -> list[LogText]:
 
 
 def _kept(reading: Reading, log_tail: str) -> LogText:
-    """The event log does not tell the streams apart."""
+    """The event log does not tell the streams apart: whichever is wanted, these lines are all there is."""
     cutter = LineCutter()
     text = cutter.feed(log_tail.encode("utf-8", "replace")) + cutter.rest()
-    return LogText(reading.id, "out", last_lines(text, reading.tail))
+    return LogText(reading.id, next(iter(reading.streams)), last_lines(text, reading.tail))

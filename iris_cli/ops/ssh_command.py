@@ -36,9 +36,10 @@ def ssh_command(session: Session, what: str) -> list[str]:
         raise NotFoundError(f"{task.id} is on no worker", hint=f"iris why {task.id}")
     worker = cluster.workers[attempt.worker]
     guards = device_guards(worker)
-    # The job's own variables may be nobody else's business, and arguments can be seen by everybody.
-    said = task_environment(session, cluster, task, attempt).items()
-    env = {name: value for name, value in said if name.startswith("IRIS_") or name in guards}
+    # What job and configuration say may be nobody else's business, and arguments can be seen by everybody.
+    said = task_environment(session, cluster, task, attempt)
+    del said["IRIS_TASK_DEFAULT_ENV_JSON"]
+    env = {name: value for name, value in said.items() if name.startswith("IRIS_") or name in guards}
     return [*_way(session, worker), *_shell(_directory(session, worker, attempt), env)]
 
 

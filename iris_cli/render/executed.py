@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from iris_cli.ops.execute import Executed
+from iris_cli.ops.log_stream import LineCutter
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 from iris_cli.render.log_lines import rank_prefix, readable
@@ -23,8 +24,9 @@ def show_executed(output: Output, results: Sequence[Executed]) -> None:
     for said, places in alike.items():
         ranks = [each.task.index for each in places if each.task is not None]
         prefix = f"{rank_prefix(ranks)} " if len(results) > 1 and ranks else ""
-        for line in said.decode("utf-8", "replace").splitlines():
-            output.line(prefix + readable(line))
+        cutter = LineCutter()
+        if text := cutter.feed(said) + cutter.rest():
+            output.lines(readable(text), prefix)
     output.flush()
     words: dict[str, list[str]] = {}
     for each in results:

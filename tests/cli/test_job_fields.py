@@ -11,6 +11,7 @@ import yaml
 
 from iris_cli.core.dataclass import fields
 from iris_cli.core.job import JobRequest
+from iris_cli.errors import ExitCode
 from tests.support.site import Site
 
 FIELDS: dict[str, tuple[list[str], Any, dict[str, Any]]] = {
@@ -162,3 +163,8 @@ def test_an_option_wins_over_the_job_file_and_of_variables_both_stay(site: Site)
         "array": "3",
         "ports": ["q"],
     }
+
+
+def test_a_secret_in_the_home_of_nobody_is_a_mistake_in_the_options(site: Site) -> None:
+    refused = site.iris("launch", "--secret", "A=@~iris-nobody/f", "--", "true", code=ExitCode.USAGE)
+    assert "~iris-nobody/f: there is no such home directory" in refused.err

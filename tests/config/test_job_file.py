@@ -137,7 +137,8 @@ def test_an_env_file_is_read_literally(tmp_path: Path) -> None:
     path = tmp_path / "some.env"
     path.write_text(
         "# comment\n\nPLAIN=a b\nexport EXPORTED=x\nQUOTED=\"a # b\"\nSINGLE='$HOME'\n"
-        "EMPTY=\nEQUALS=a=b\r\n SPACED = c \n"
+        "EMPTY=\nEQUALS=a=b\r\n SPACED = c \nPAGES=a\u2028b\x0cc\x85d\n",
+        "utf-8",
     )
     assert read_env_file(path) == {
         "PLAIN": "a b",
@@ -147,7 +148,17 @@ def test_an_env_file_is_read_literally(tmp_path: Path) -> None:
         "EMPTY": "",
         "EQUALS": "a=b",
         "SPACED": "c",
+        "PAGES": "a\u2028b\x0cc\x85d",
     }
+
+
+@pytest.mark.parametrize(
+    "field", ["secrets: [A=@{}]", "env_file: {}", "env_file: [{}]", "each_line: {}", "workdir: {}"]
+)
+def test_a_file_in_the_home_of_nobody_is_a_mistake_in_the_job_file(load: Load, field: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(f"command: [x]\n{field.format('~iris-nobody/f')}\n")
+    assert "~iris-nobody/f: there is no such home directory" in refused.value.problems[0]
 
 
 @pytest.mark.parametrize(

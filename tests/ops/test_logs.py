@@ -174,6 +174,14 @@ def test_the_log_keeps_the_end_for_when_the_files_are_gone(tmp_path: Path) -> No
     assert log.note == "nothing is left on worker w; these last lines are from the log"
 
 
+@pytest.mark.parametrize("stream", ["out", "err"])
+def test_the_end_that_the_log_keeps_is_shown_whichever_stream_is_wanted(tmp_path: Path, stream: str) -> None:
+    world = failed(tmp_path)
+    world.hosts.silent.add("w")
+    log = fetch(world.session(), "side", Query(streams=(stream,)))[0]
+    assert (texts(log), log.kept) == (["Traceback", "ValueError"], True)
+
+
 def test_the_log_keeps_the_end_for_when_the_worker_was_forgotten(tmp_path: Path) -> None:
     world = failed(tmp_path)
     world.lab.forget_dead("w")

@@ -13,8 +13,11 @@ import pytest
 
 from iris_cli.core.dataclass import replace
 from iris_cli.errors import NotFoundError, UsageError
+from iris_cli.ops.execute import execute
 from iris_cli.ops.ssh_command import ssh_command
+from tests.ops.world import World
 from tests.support.fake_runner import Site
+from tests.support.lab import Lab
 from tests.support.local_transport import SHELLS, tools_of
 
 HOSTILE = 'it\'s "quoted" $(touch /tmp/iris-was-here) `id` ${HOME} ! \\ %h * ü'
@@ -63,6 +66,9 @@ def test_hostile_values_are_plain_text_to_the_shell_there(tmp_path: Path, shell:
     site.run()
     words = ssh_command(site.session(), "one/task-0")
     assert "canary" not in "".join(words)
+    assert "IRIS_TASK_DEFAULT_ENV_JSON" not in words[-1], (
+        "cluster.yaml may hold what is nobody else's business"
+    )
     told = tmp_path / "told"
     program = f"import json, os; json.dump(dict(os.environ), open({str(told)!r}, 'w'))"
     typed = f"exec {shlex.join([sys.executable, '-c', program])}\n"
@@ -95,3 +101,13 @@ def test_a_path_that_no_option_can_hold_is_refused(tmp_path: Path) -> None:
     site.cycle()
     with pytest.raises(UsageError, match="can't be told"):
         ssh_command(site.session(), "w0")
+
+
+def test_a_gang_of_which_one_worker_was_forgotten_is_said_to_be_that(tmp_path: Path) -> None:
+    lab = Lab().slice("a", "v4-16").job("train", tpu="v4-16").schedule().reports("train/* running")
+    session = World(lab.forget_dead("a-1"), tmp_path / "state").session()
+    with pytest.raises(NotFoundError, match="worker a-1, where another rank was") as caught:
+        ssh_command(session, "train/task-0")
+    assert caught.value.hint == "name the worker of this one: a-0"
+    with pytest.raises(NotFoundError, match="no longer part of the cluster"):
+        execute(session, "train", ["true"])
