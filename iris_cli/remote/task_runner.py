@@ -43,7 +43,7 @@ from iris_cli.remote.script_lines import (
     process_word,
     unique,
 )
-from iris_cli.remote.transport import NoAnswer, Payload, Target, Transport
+from iris_cli.remote.transport import NoAnswer, Payload, Target, Transport, time_to_arrive
 from iris_cli.remote.worker_script import HostPaths, directory_word, quote, task_program, worker_script
 
 __all__ = ["LaunchRequest", "LogChunk", "LogPiece", "Shipment", "TaskRunner"]
@@ -145,6 +145,7 @@ class TaskRunner(OperatorCalls, CacheCalls):
         steps = [f"ship {workspace.hash} {figures} {quote(mark)} {' '.join(unique(tokens))}"]
         payload = Payload(mark=mark.encode(), size=workspace.packed_size, chunks=workspace.chunks)
         patience = _SHIP_PATIENCE + workspace.size / _UNPACKED_PER_SECOND
+        patience += time_to_arrive(workspace.packed_size)
         call = partial(self._launch, target, "ship", steps, tokens, boot_id, incarnation)
         return call([workspace.hash], payload=payload, patience=patience)
 

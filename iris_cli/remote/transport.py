@@ -63,11 +63,18 @@ class NoAnswer(Exception):  # noqa: N818 - the protocol's own word; not every "n
 
 SLOWEST = 32 << 10
 """Bytes per second: a payload that is sent more slowly than that is given up."""
+_UNDER_WAY = 2 << 20
+"""Bytes of a payload that count as sent and may not have arrived: what sshd takes before the script has."""
 
 
 def time_for(size: int) -> float:
     """Seconds that a payload of so many bytes may take at most."""
     return 60.0 + size / SLOWEST
+
+
+def time_to_arrive(size: int) -> float:
+    """Seconds that the end of a payload of so many bytes may take at most when all of it was sent."""
+    return min(size, _UNDER_WAY) / SLOWEST
 
 
 class Transport(Protocol):

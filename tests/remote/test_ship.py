@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from iris_cli.core.dataclass import replace
 from iris_cli.core.observations import RemoteState, Silence, WorkerReport
 from iris_cli.remote.task_runner import Shipment
+from iris_cli.remote.transport import Output
 from tests.remote.conftest import MakeHost
 from tests.support.archives import Archive, archive, ordinary, shipment
 from tests.support.local_transport import only_tools
@@ -199,6 +201,31 @@ def test_a_host_that_can_check_no_sum_takes_nothing(make_host: MakeHost, tmp_pat
     host.transport.env["PATH"] = str(tmp_path / "few")
     host.probe()
     assert "sha256sum" in is_refused(host, shipment(TAR))
+
+
+def test_what_unpacking_says_is_told(make_host: MakeHost, tmp_path: Path) -> None:
+    tools = [name for name in FEW_TOOLS if name != "gzip"]
+    host = make_host(tools=only_tools("dash", tmp_path / "few", [*tools, "sha256sum"]))
+    host.transport.env["PATH"] = str(tmp_path / "few")
+    host.probe()
+    assert "gzip: not found" in is_refused(host, shipment(TAR))
+
+
+def test_what_counts_as_sent_has_time_to_arrive_over_a_slow_line(
+    dash_host: WorkerHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed: list[float] = []
+    run = dash_host.transport.run
+
+    def noting(*arguments: Any, timeout: float, **named: Any) -> Output:
+        allowed.append(timeout)
+        return run(*arguments, timeout=timeout, **named)
+
+    monkeypatch.setattr(dash_host.transport, "run", noting)
+    for size in (0, 1 << 20, 2 << 20, 1 << 30):
+        dash_host.ship(replace(shipment(TAR), packed_size=size, chunks=lambda: [b""]))
+    nothing, some, *all_of_it = (round(each - allowed[0]) for each in allowed)
+    assert (nothing, some, all_of_it) == (0, 32, [64, 64])  # at 32 KiB a second
 
 
 def test_a_transfer_that_is_cut_off_says_nothing_and_leaves_nothing(host: WorkerHost) -> None:

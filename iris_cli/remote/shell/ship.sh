@@ -123,7 +123,7 @@ unpack() {
     rm -f "$part/gz"
     length "$part/tar"
     [ "$status" = 0 ] && [ "$length" = "$bytes" ] ||
-        { gave_up $status "$said" "it doesn't unpack to $bytes bytes" || return; }
+        { gave_up $status "$said" "it doesn't unpack to $bytes bytes: $said" || return; }
     if command -v sha256sum >/dev/null 2>&1; then
         sum=$(sha256sum <"$part/tar")
     elif command -v shasum >/dev/null 2>&1; then
