@@ -144,15 +144,20 @@ class _Gate:
                 )
 
     def _within_limit(self, job: Job, tasks: list[Task]) -> list[Task]:
-        """As many as may start beside those that run, the first ones; the others are behind them."""
-        live = sum(any(each.live for each in task.attempts) for task in self._cluster.tasks_of(job.id))
+        """As many as may start beside those that run, the first ones; the others are behind them.
+
+        Who waits for the end of an attempt of its own has its place already, and takes no other.
+        """
+        live = sum(map(_is_live, self._cluster.tasks_of(job.id)))
         room = max(0, job.max_running - live)
-        late, waiting = split_overdue(job, tasks[room:], self._now)
+        new = [task for task in tasks if not _is_live(task)]
+        late, waiting = split_overdue(job, new[room:], self._now)
         self.timed_out += [task.id for task in late]
         text = f"at most {job.max_running} of the job's tasks run at a time"
         reason = Reason(kind=ReasonKind.BEHIND, text=text, need=1, have=0)
         self.held |= {task.id: (reason,) for task in waiting}
-        return tasks[:room]
+        behind = {task.id for task in new[room:]}
+        return [task for task in tasks if task.id not in behind]
 
     def _sort(self, key: WaitingKey, job: Job, tasks: list[Task], reasons: tuple[Reason, ...]) -> None:
         if not reasons:
@@ -195,6 +200,10 @@ class _Gate:
 
 def _in_vain(state: JobState) -> bool:
     return state.terminal and state is not JobState.SUCCEEDED
+
+
+def _is_live(task: Task) -> bool:
+    return any(attempt.live for attempt in task.attempts)
 
 
 def _still_stopping(task: Task) -> list[Reason]:

@@ -141,6 +141,17 @@ def test_a_task_is_not_placed_anew_before_its_old_attempt_has_ended() -> None:
     assert assigned(plan(cluster([host("w")], [job("j")], ended), 0.0)) == ["j/task-0"]
 
 
+def test_a_task_that_waits_for_its_old_attempt_takes_one_place_of_an_array_and_not_two() -> None:
+    stopping = task("j", TaskState.PENDING, STOPPING, on="old")
+    array = job("j", replicas=4, array="0-3", max_running=2)
+    found = plan(cluster([host("w"), host("old")], [array], stopping), 0.0)
+    assert assigned(found) == ["j/task-1"]
+    assert [str(reason) for reason in found.held[stopping.id]] == [
+        "stopping: j/task-0/attempt-0 has not ended yet on old"
+    ]
+    assert [each.kind.value for each in found.held[TaskId(JobId("j"), 2)]] == ["behind"]
+
+
 def round_over(*states: AttemptState) -> list[Task]:
     return [
         task("g", TaskState.PENDING, state, index=index, on=f"a-{index}")
