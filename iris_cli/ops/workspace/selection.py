@@ -60,6 +60,7 @@ def select(directory: Path, without: Path | None = None) -> Selection:
     Raises UsageError.
     """
     ignore = read_ignore_file(directory)
+    _refuse_whole_homes(directory, ignore)
     words: list[str] = []
     by = f"everything less what {IGNORE_FILE} names" if ignore else "everything, for git doesn't know it"
     try:
@@ -76,7 +77,6 @@ def select(directory: Path, without: Path | None = None) -> Selection:
         names = [name for name in chosen if ignore is None or not ignore.leaves_out_file(name)]
         by = "git" if ignore is None else f"git and {IGNORE_FILE}"
     else:
-        _refuse_whole_homes(directory, ignore)
         names = list(_bounded(directory, _walk(directory, ignore or IgnoreFile(), words)))
     kept = _outside(directory, names, without)
     return Selection(tuple(sorted(set(kept), key=os.fsencode)), by, tuple(words))

@@ -264,6 +264,9 @@ def test_a_whole_home_is_shipped_by_nobody_s_mistake(tmp_path: Path, monkeypatch
     monkeypatch.setenv("HOME", str(files(tmp_path, ".ssh/id_ed25519")))
     with pytest.raises(UsageError, match="keys and other private files"):
         select(tmp_path)
+    git(tmp_path, "init")  # for settings that are kept in git, which ignores nothing of the rest
+    with pytest.raises(UsageError, match="keys and other private files"):
+        select(tmp_path)
     (tmp_path / ".irisignore").write_text(".*\n")
     assert select(tmp_path).names == ()
 
