@@ -135,6 +135,7 @@ def _refuse_odd(directory: Path, entries: Sequence[Entry]) -> None:
     for what, odd in (
         ("names that are not UTF-8 or hold control characters", [e for e in entries if not _plain(e.name)]),
         ("links that lead out of it", [e for e in entries if not _stays_inside(e)]),
+        ("names with an arrow, which make lists of it ambiguous", [e for e in entries if _has_arrow(e)]),
         ("files of 8 GiB or more", [e for e in entries if e.size > _MOST_SIZE]),
     ):
         if odd:
@@ -153,6 +154,11 @@ def _plain(text: str) -> bool:
     except UnicodeDecodeError:
         return False
     return _CONTROL.search(text) is None
+
+
+def _has_arrow(entry: Entry) -> bool:
+    """Whether a worker, which has lists of `tar` to judge by, would take it for a link, or for another one."""
+    return " -> " in entry.name or " -> " in (entry.target or "")
 
 
 def _stays_inside(entry: Entry) -> bool:

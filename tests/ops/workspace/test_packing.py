@@ -163,6 +163,18 @@ def test_names_that_programs_read_differently_are_refused(tmp_path: Path, name: 
         list_directory(tmp_path, GIB)
 
 
+@pytest.mark.parametrize(("name", "target"), [("a -> b", None), ("a -> b", "c"), ("a", "b -> c")])
+def test_names_that_no_worker_would_take_are_refused_at_once(
+    tmp_path: Path, name: str, target: str | None
+) -> None:
+    if target is None:
+        (tmp_path / name).touch()
+    else:
+        (tmp_path / name).symlink_to(target)
+    with pytest.raises(UsageError, match="names with an arrow"):
+        list_directory(tmp_path, GIB)
+
+
 def test_what_lies_behind_a_link_in_the_place_of_a_directory_is_not_taken(tmp_path: Path) -> None:
     """Git still tracks `sub/b` after `sub` has become a link."""
     if shutil.which("git") is None:
