@@ -10,7 +10,16 @@ from typing import Any, NoReturn, TypeVar
 
 from iris_cli.core.constraints import Constraint, constraints_from_json
 from iris_cli.core.dataclass import dataclass, field
-from iris_cli.core.ids import JobId, WorkerId, clip, parent_of, parse_job_id, parse_task_id, parse_worker_id
+from iris_cli.core.ids import (
+    JobId,
+    TaskId,
+    WorkerId,
+    clip,
+    parent_of,
+    parse_job_id,
+    parse_task_id,
+    parse_worker_id,
+)
 from iris_cli.errors import UsageError
 
 T = TypeVar("T")
@@ -25,7 +34,7 @@ class JobInfo:
     (or the own one), `coordinator_address` is `host:port` of the first; of a gang on several slices `slice_index` says
     on which one this task is. `array_index` is None where the job is no array; `ports` are numbers by the names that
     the job gave them, in lower case. `default_env` came from the configuration of the cluster. The directories are
-    None where iris did not start the process itself.
+    None, and `worker_id` is empty, where iris did not start the process itself.
     """
 
     job_id: JobId
@@ -58,8 +67,10 @@ class JobInfo:
 def get_job_info() -> JobInfo | None:
     """Where this process stands, or None if it is no task of iris (`IRIS_JOB_ID` is not set).
 
-    Raises UsageError, naming the variable, if the environment is that of a task in part only, or was changed to
-    what can't be: whoever took 0 for an index that is missing would do the work of another rank.
+    `IRIS_TASK_ID` says which task it is, and the other variables may be missing, as in a test or where a wrapper
+    handed on a few of them: then the task is one of as many as its index needs, in its first attempt, on no worker.
+    Raises UsageError, naming the variable, if both that id and the index are missing, or a variable can't be true:
+    whoever took 0 for an index that is missing would do the work of another rank.
     """
     if not os.environ.get("IRIS_JOB_ID"):
         return None
@@ -69,13 +80,15 @@ def get_job_info() -> JobInfo | None:
 def read_job_info(environ: Mapping[str, str]) -> JobInfo:
     """The same from any environment. Raises UsageError."""
     read = _Reader(environ)
+    job = read("IRIS_JOB_ID", parse_job_id)
+    task = _task(read, job)
     info = JobInfo(
-        job_id=read("IRIS_JOB_ID", parse_job_id),
-        task_id=str(read("IRIS_TASK_ID", parse_task_id)),
-        task_index=read("IRIS_TASK_INDEX", _count),
-        num_tasks=read("IRIS_NUM_TASKS", _count),
-        attempt=read("IRIS_ATTEMPT", _count),
-        worker_id=read("IRIS_WORKER_ID", parse_worker_id),
+        job_id=job,
+        task_id=str(task),
+        task_index=task.index,
+        num_tasks=read("IRIS_NUM_TASKS", _count, task.index + 1),
+        attempt=read("IRIS_ATTEMPT", _count, 0),
+        worker_id=read("IRIS_WORKER_ID", parse_worker_id, WorkerId("")),
         constraints=read("IRIS_JOB_CONSTRAINTS", lambda text: tuple(constraints_from_json(text)), ()),
         worker_attributes=read("IRIS_WORKER_ATTRIBUTES", _attributes, {}),
         scale_group=read("IRIS_SCALE_GROUP", str, None),
@@ -95,11 +108,18 @@ def read_job_info(environ: Mapping[str, str]) -> JobInfo:
         output_dir=read("IRIS_OUTPUT_DIR", Path, None),
         task_dir=read("IRIS_TASK_DIR", Path, None),
     )
-    if info.task_id != f"{info.job_id}/task-{info.task_index}":
-        _refuse("IRIS_TASK_ID", info.task_id, f"it is not task {info.task_index} of job {info.job_id}")
     if info.task_index >= info.num_tasks:
         _refuse("IRIS_TASK_INDEX", str(info.task_index), f"the job has {info.num_tasks} tasks")
     return info
+
+
+def _task(read: _Reader, job: JobId) -> TaskId:
+    """Which task of the job this is, by its id or its index; one of them has to be there."""
+    named = read("IRIS_TASK_ID", parse_task_id, None)
+    index = read("IRIS_TASK_INDEX", _count) if named is None else read("IRIS_TASK_INDEX", _count, named.index)
+    if named is not None and named != (job, index):
+        _refuse("IRIS_TASK_ID", str(named), f"it is not task {index} of job {job}")
+    return TaskId(job, index)
 
 
 _NEEDED = object()

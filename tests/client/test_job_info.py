@@ -97,12 +97,26 @@ def test_a_rank_of_a_gang_knows_its_peers(inside: Callable[..., None]) -> None:
 
 @pytest.mark.parametrize("name", sorted(LEAST.keys() - {"IRIS_JOB_ID"}))
 @pytest.mark.parametrize("value", [None, ""])
-def test_an_environment_in_part_is_refused_by_name(name: str, value: str | None) -> None:
+def test_what_is_missing_is_never_taken_for_another_task(name: str, value: str | None) -> None:
     there = {key: text for key, text in LEAST.items() if key != name} | (
         {} if value is None else {name: value}
     )
-    with pytest.raises(UsageError, match=name):
-        read_job_info(there)
+    found = read_job_info(there)
+    assert (found.task_id, found.task_index) == ("train/eval/task-2", 2)
+    assert found.num_tasks > 2
+
+
+def test_the_id_of_a_task_is_enough() -> None:
+    """As in a test, or where a wrapper handed on a few variables."""
+    found = read_job_info({"IRIS_JOB_ID": "train", "IRIS_TASK_ID": "train/task-3"})
+    assert (found.job_id, found.task_id, found.task_index) == ("train", "train/task-3", 3)
+    assert (found.num_tasks, found.attempt, found.worker_id, found.task_dir) == (4, 0, "", None)
+
+
+@pytest.mark.parametrize("index", [{}, {"IRIS_TASK_INDEX": ""}])
+def test_who_does_not_know_which_task_it_is_is_told_so(index: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="IRIS_TASK_INDEX is not set"):
+        read_job_info({"IRIS_JOB_ID": "train", "IRIS_NUM_TASKS": "4", **index})
 
 
 @pytest.mark.parametrize(

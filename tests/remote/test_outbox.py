@@ -177,6 +177,20 @@ def test_a_box_that_is_none_is_left_alone(dash_host: WorkerHost, tmp_path: Path)
         directory.with_name("before").rename(directory)
 
 
+def test_an_answer_goes_nowhere_else(dash_host: WorkerHost, tmp_path: Path) -> None:
+    token = dash_host.running(*STAY)
+    box = dash_host.attempt_dir(token) / "inbox"
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "file").write_text("before")
+    for name, target in (("a", "directory"), ("b", "file"), ("c", "nothing")):
+        (box / name).symlink_to(tmp_path / target)
+        answer(dash_host, token, name)
+    assert not list((tmp_path / "directory").iterdir())
+    assert (tmp_path / "file").read_text() == "before"
+    assert not (tmp_path / "nothing").exists()
+    assert [(box / name).is_symlink() for name in "abc"] == [True, False, False]
+
+
 def test_an_answer_is_put_whole_and_then_the_request_goes(host: WorkerHost) -> None:
     token = host.running(*STAY)
     text = b'{"v":1,"ok":true,"result":{"text":"it\'s $HOME `id` \\\\n %s"}}\n' + b"x" * 200_000 + b"\n"

@@ -47,8 +47,11 @@ def visible(cluster: Cluster, asker: AttemptId, job: JobId | None) -> JobId:
     if job is None or job == own:
         return own
     if not job.startswith(f"{own}/") or job not in cluster.jobs:
+        child = f"{own}/{job}"
+        meant = f"did you mean {child}?" if child in cluster.jobs else ""
         raise NotFoundError(
-            f"no job {clip(job)} below {own}", hint="a task sees its own job and the child jobs of that"
+            f"no job {clip(job)} below {own}",
+            hint=meant or "a task sees its own job and the child jobs of that",
         )
     return job
 

@@ -2,9 +2,10 @@
 # <root>/a.
 
 # answer TOKEN ID TEXT: the answer is there whole or not at all. The request goes AFTER that: until then,
-# whatever ends us, it is asked and answered once more.
+# whatever ends us, it is asked and answered once more. Onto a directory, `mv` would move into it, wherever that is.
 answer() {
     for name in "$1" "$1/inbox" "$1/outbox"; do [ -d "$name" ] && [ ! -L "$name" ] || return 0; done
+    [ ! -d "$1/inbox/$2" ] || return 0
     draft=$1/inbox/.$nonce.$2
     if printf '%s' "$3" 2>/dev/null >"$draft" && mv -f "$draft" "$1/inbox/$2" 2>/dev/null; then
         rm -f "$1/outbox/$2" 2>/dev/null
