@@ -115,11 +115,14 @@ def read_job_info(environ: Mapping[str, str]) -> JobInfo:
 
 def _task(read: _Reader, job: JobId) -> TaskId:
     """Which task of the job this is, by its id or its index; one of them has to be there."""
-    named = read("IRIS_TASK_ID", parse_task_id, None)
-    index = read("IRIS_TASK_INDEX", _count) if named is None else read("IRIS_TASK_INDEX", _count, named.index)
-    if named is not None and named != (job, index):
+    unknown = TaskId(job, -1)
+    named = read("IRIS_TASK_ID", parse_task_id, unknown)
+    if named == unknown:
+        return TaskId(job, read("IRIS_TASK_INDEX", _count))
+    index = read("IRIS_TASK_INDEX", _count, named.index)
+    if named != (job, index):
         _refuse("IRIS_TASK_ID", str(named), f"it is not task {index} of job {job}")
-    return TaskId(job, index)
+    return named
 
 
 _NEEDED = object()
