@@ -308,15 +308,6 @@ def test_secrets_of_the_parent_may_be_named_and_come_from_where_it_has_them() ->
         Inside(lab).submit(name="spy", secrets=("TOKEN=@/etc/shadow",), request="r2")
 
 
-def test_a_child_named_without_its_parent_is_named_in_the_hint() -> None:
-    lab = parent()
-    inside = Inside(lab)
-    inside.submit(name="eval")
-    with pytest.raises(NotFoundError) as refused:
-        children.visible(lab.cluster, inside.attempt, JobId("eval"))
-    assert refused.value.hint == "did you mean train/eval?"
-
-
 def test_a_child_may_come_after_another() -> None:
     lab = parent()
     inside = Inside(lab)

@@ -2,7 +2,8 @@
 # <root>/a.
 
 # answer TOKEN ID TEXT: the answer is there whole or not at all. The request goes AFTER that: until then,
-# whatever ends us, it is asked and answered once more. Onto a directory, `mv` would move into it, wherever that is.
+# whatever ends us, it is asked and answered once more. Into a directory of that name, `mv` would put it
+# beside what is there, wherever that is.
 answer() {
     for name in "$1" "$1/inbox" "$1/outbox"; do [ -d "$name" ] && [ ! -L "$name" ] || return 0; done
     [ ! -d "$1/inbox/$2" ] || return 0
