@@ -72,7 +72,7 @@ _TELLERS = _Tellers()
 def _told(tell: Callable[[Any], str], record: Any) -> str:
     try:
         return tell(record)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         writers = {name: kind.encode for name, kind in _kinds_of(type(record)).items()}
         contents = {name: getattr(record, name) for name in writers}
         raise _explained(type(record), writers, contents, error) from error
@@ -109,9 +109,11 @@ def _new_kind_of_event(entry: Any) -> Event | None:
         raise BadEventError(f"{name}: ignorable is true or absent")
     if name in _TYPES:
         decode = _decoder(_TYPES[name], _kinds_of(_TYPES[name]), _MAKERS.setdefault(name, {}), _NO_FIELDS)
-        event: Event = decode(entry)
-        if ignorable:
-            del _MAKERS[name][tuple(entry)]  # else the word would pass unread
+        try:
+            event: Event = decode(entry)
+        finally:
+            if ignorable:
+                _MAKERS[name].pop(tuple(entry), None)  # else the word would pass unread
         return event
     if ignorable:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
 
@@ -62,9 +62,14 @@ def replace_file(disk: Disk, path: Path, data: bytes, *, by: str = "") -> None:
     Without a lock around it, `by` must tell one writer from the others.
     """
     draft = path.with_name(f"{path.name}{by}.tmp")
-    with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
-        write_all(disk, fd, data)
-    disk.rename(draft, path)
+    try:
+        with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+            write_all(disk, fd, data)
+        disk.rename(draft, path)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink()  # else each writer leaves one of its own, on a disk that is full
+        raise
 
 
 def sync_directory(disk: Disk, path: Path) -> None:

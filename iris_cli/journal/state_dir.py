@@ -321,14 +321,18 @@ class StateDir:
     def read_config(self) -> dict[str, Any] | None:
         """What was kept of the configuration; None if nothing was, or if it can't be trusted."""
         try:
-            with open(self.path / layout.CONFIG, "rb", opener=open_safely) as file:
+            with open(self.path / layout.CONFIG, "rb", opener=_open_at_once) as file:
                 status = os.fstat(file.fileno())
-                line = file.read()
-            ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
-            if not ours or status.st_mode & 0o022 or not is_intact(line[:-1]):
+                ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+                line = file.read() if ours and not status.st_mode & 0o022 else b""
+            if not is_intact(line[:-1]):
                 return None
             entry = json.loads(line)
             del entry["crc"]
         except (OSError, ValueError, RecursionError):
             return None
         return entry if isinstance(entry, dict) else None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return open_safely(path, flags | os.O_NONBLOCK)  # a pipe there must not hold us up

@@ -245,6 +245,7 @@ def test_what_is_no_event_at_all_is_refused(entry: object) -> None:
             gpus=typing.cast("tuple[int, ...]", [1]),
         ),
         WorkerUpdated(worker=A0, connection=HOST, cpu=float("nan")),
+        WorkerUpdated(worker=A0, connection=HOST, cpu=10**400),
         WorkerUpdated(
             worker=A0, connection=HOST, attributes=typing.cast("dict[str, AttributeValue]", {"a": 1})
         ),
@@ -265,6 +266,14 @@ def test_a_known_type_that_older_programs_may_ignore_is_read() -> None:
     assert decode_event({"type": "ClusterCreated", "name": "lab", "ignorable": True}) == ClusterCreated(
         name="lab"
     )
+
+
+def test_the_word_is_read_each_time_also_behind_an_event_that_was_wrong() -> None:
+    entry = {"type": "ClusterCreated", "ignorable": True, "name": 5}
+    with pytest.raises(BadEventError):
+        decode_event(entry)
+    with pytest.raises(BadEventError, match="ignorable"):
+        decode_event(entry | {"ignorable": False, "name": "lab"})
 
 
 def test_the_common_base_of_events_is_no_event() -> None:

@@ -106,6 +106,12 @@ def _linked(place: Path) -> None:
     path.symlink_to(place / "elsewhere")
 
 
+def _a_pipe(place: Path) -> None:
+    path = place / "state" / "config.json"
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
 def _by_other_rules(place: Path) -> None:
     path = place / "state" / "config.json"
     entry = json.loads(path.read_bytes())
@@ -127,7 +133,7 @@ def _gone(place: Path) -> None:
 @pytest.mark.parametrize(
     "happened",
     [
-        *(_changed, _changed_without_a_trace, _open_to_others, _flipped, _linked),
+        *(_changed, _changed_without_a_trace, _open_to_others, _flipped, _linked, _a_pipe),
         *(_by_other_rules, _of_another_form, _gone),
     ],
 )
@@ -147,3 +153,12 @@ def test_another_home_or_another_place_is_another_configuration(
     (place / "copy.yaml").write_text(TEXT)
     assert Context(config_path=place / "copy.yaml", state_path=place / "state").config.name == "lab"
     assert reads == [place / "cluster.yaml", place / "copy.yaml"]
+
+
+def test_what_can_t_be_kept_leaves_nothing_behind(place: Path) -> None:
+    (place / "state" / "config.json").mkdir()
+    session = context(place).session("iris worker probe")
+    host = session.config.hosts[0]
+    with session.transaction() as draft:
+        draft.record(WorkerRegistered(worker=host.worker, connection=host.connection))
+    assert not list((place / "state").glob("*.tmp"))
