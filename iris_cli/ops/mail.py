@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from iris_cli.ops.session import Session
     from iris_cli.remote.task_runner import LogChunk
 
-MOST_ROUNDS = 16
-"""How often in a cycle a worker is asked at once for more of what its tasks ask for. The rest has time."""
+MOST_ROUNDS = 64
+"""How often in a cycle a worker is asked at once for more of what its tasks ask for: 16 each time, and a job may have
+1,000 children. The rest has time."""
 MOST_WAITS = 64
 """How many ends of jobs one attempt may wait for at a time."""
 MOST_READ = 8
@@ -119,6 +120,8 @@ class Mail:
             answer = answer_of()
         except IrisError as error:
             answer = refusal_of(error)
+        except Exception as error:  # a fault of ours costs this answer, and never the cycle
+            answer = refusal_of(IrisError(f"internal error: {type(error).__name__}", hint="please report it"))
         if answer is not None:
             from iris_cli.config.request_text import write_answer
 

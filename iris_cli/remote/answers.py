@@ -113,6 +113,8 @@ def _asked(
             size, token = int(match[3]), Token(match[1])
             if token not in telling or match.group(1, 2) in found or not is_request_id(match[2]):
                 raise broken("the answer has a request that was not asked for")
+            if size <= MOST_BYTES and len(record.data) < size:
+                continue  # somebody else has answered it, and removed it while it was read
             data = record.data if size <= MOST_BYTES else None
             found[token, match[2]] = OutboxFile(token=token, id=RequestId(match[2]), size=size, data=data)
         elif match := _ASKING.fullmatch(record.line):

@@ -149,3 +149,14 @@ def test_a_probe_that_says_one_thing_twice_is_no_answer(lines: list[str]) -> Non
     probe_report(Frame("b", "f" * 32, ("H 1 100", *lines[:1])), WORKER)
     with pytest.raises(NoAnswer):
         probe_report(Frame("b", "f" * 32, ("H 1 100", *lines)), WORKER)
+
+
+def test_a_request_that_went_while_it_was_read_is_not_told() -> None:
+    """Somebody else has answered it meanwhile, and what is left of it here would be refused as no JSON."""
+    token = Token("1" * 32)
+    whole = base64.b64encode(b'{"v":1,"op":"status"}').decode()
+    lines = (f"Q {token} gone 21", f"Q {token} here 21", f"T {whole}", f"A {token} RUNNING - - 1 - 0")
+    report = worker_report(
+        Frame("b", "f" * 32, ("H 1800000000 10000", *lines)), WORKER, [token], telling=[token]
+    )
+    assert [(each.id, each.size) for each in report.requests] == [("here", 21)]
