@@ -43,6 +43,7 @@ _HOMES = {
     "typer": frozenset({"cli"}),
     "click": frozenset({"cli"}),
     "rich": frozenset({"cli", "render"}),
+    "google": frozenset({"capacity"}),
 }
 _KEYS = frozenset({"region", "preemptible", "tpu-name"})
 _KEYS_HOME = "iris_cli.core.attributes"

@@ -31,6 +31,7 @@ RULES: list[tuple[Rule, str, str]] = [
     (rules.strayed_dependencies, "iris_cli.ops.cycle", "import yaml"),
     (rules.strayed_dependencies, "iris_cli.ops.cycle", "from rich.table import Table"),
     (rules.strayed_dependencies, "iris_cli.render.tables", "import typer"),
+    (rules.strayed_dependencies, "iris_cli.ops.autoscale", "from google.cloud import tpu_v2"),
     (rules.slow_data_classes, "iris_cli.core.task", "from dataclasses import dataclass"),
     (rules.iterated_sets, "iris_cli.core.task", "for x in {1, 2}:\n    y = x"),
     (rules.iterated_sets, "iris_cli.core.task", "best = [x for x in set(a) - b]"),
@@ -108,7 +109,7 @@ def test_the_runtime_dependencies_are_these_five() -> None:
 
 def test_starting_up_loads_neither_ssh_nor_anything_that_only_some_commands_need() -> None:
     """A status must be instant: paramiko alone takes longer to import than everything else together."""
-    slow = ["paramiko", "cryptography", "asyncio", "pydantic"]
+    slow = ["paramiko", "cryptography", "asyncio", "pydantic", "google"]
     code = f"import sys, iris_cli.cli.app; print([name for name in {slow} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
