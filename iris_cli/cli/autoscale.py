@@ -8,7 +8,7 @@ import typer
 
 from iris_cli.cli import quick
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode, LockedError
+from iris_cli.errors import ExitCode
 
 _EXAMPLES = """Examples:
 
@@ -53,14 +53,6 @@ def autoscale(
         render.show_plan(iris.output, plan, scaling_rows(session.cluster, plan, session.clock.now()))
         return ExitCode.OK
     session = iris.session("iris autoscale")
-    while True:
-        try:
-            quick.autoscale(iris, session)
-        except LockedError as error:
-            if iris.lock_timeout != 0:
-                raise
-            iris.output.message(f"busy: {error.message}")  # cron: the other one does the work
-        if interval is None or once:
-            return ExitCode.OK
-        iris.output.flush()
-        session.clock.sleep(interval)
+    return quick.again_and_again(
+        iris, session, lambda: quick.autoscale(iris, session), None if once else interval
+    )

@@ -149,16 +149,27 @@ def schedule(iris: Context, *, once: bool = False, interval: float | None = None
     from iris_cli.render import cycles
 
     session = iris.session("iris schedule")
+
+    def one() -> None:
+        scaling = autoscale(iris, session, in_cycle=True) if scale else None
+        cycles.show(iris.output, session.cluster, cycle.run(session), scaling)
+        compaction.when_large(session)
+
+    return again_and_again(iris, session, one, None if once else interval)
+
+
+def again_and_again(
+    iris: Context, session: Session, act: Callable[[], object], interval: float | None
+) -> int:
+    """Act once, or every `interval` seconds. With --lock-timeout 0 it is no failure that others hold the lock."""
     while True:
         try:
-            scaling = autoscale(iris, session, in_cycle=True) if scale else None
-            cycles.show(iris.output, session.cluster, cycle.run(session), scaling)
-            compaction.when_large(session)
+            act()
         except LockedError as error:
             if iris.lock_timeout != 0:
                 raise
             iris.output.message(f"busy: {error.message}")  # cron: the other one does the work
-        if interval is None or once:
+        if interval is None:
             return ExitCode.OK
         iris.output.flush()
         session.clock.sleep(interval)

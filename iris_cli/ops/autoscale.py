@@ -20,8 +20,7 @@ from iris_cli.core.scale_group import Provider
 from iris_cli.core.slice import Slice, SliceState
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.ops import observe
-from iris_cli.ops.missing_files import jobs_without_files
-from iris_cli.ops.secret_values import jobs_without_secrets
+from iris_cli.ops.missing import what_is_missing
 from iris_cli.ops.session import Session
 
 
@@ -74,8 +73,7 @@ def _plan(session: Session, cluster: Cluster, now: float, unheard: Mapping[str, 
         now,
         session.limits,
         owner=session.cluster_id or "0000",
-        without_secrets=jobs_without_secrets(cluster),
-        without_files=jobs_without_files(session.state, cluster),
+        missing=what_is_missing(cluster, session.state),
         unheard=unheard,
     )
 

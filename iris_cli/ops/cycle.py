@@ -20,8 +20,7 @@ from iris_cli.core.observations import Silence
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.ops import observe
 from iris_cli.ops.dispatch import Dispatcher
-from iris_cli.ops.missing_files import jobs_without_files
-from iris_cli.ops.secret_values import jobs_without_secrets
+from iris_cli.ops.missing import what_is_missing
 from iris_cli.ops.session import Session
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def _begin(session: Session, dispatcher: Dispatcher) -> None:
     def rule(draft: Draft) -> None:
         workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
         attempts.take_over(draft, session.limits)
-        unable = {**jobs_without_secrets(draft.cluster), **jobs_without_files(session.state, draft.cluster)}
+        unable = what_is_missing(draft.cluster, session.state).jobs
         observe.settle(session, draft, dict.fromkeys(attempts.give_back(draft, unable)))
 
     dispatcher.decide(rule)
@@ -164,8 +163,7 @@ def assign(
         _without(draft.cluster, unheard),
         draft.at,
         limits=session.limits,
-        without_secrets=jobs_without_secrets(draft.cluster),
-        without_files=jobs_without_files(session.state, draft.cluster),
+        missing=what_is_missing(draft.cluster, session.state),
         offered=session.config.offered,
     )
     return made, carry_out(draft, made, _new_token)

@@ -6,8 +6,6 @@ import os
 import shlex
 import stat
 
-from iris_cli.core.cluster import Cluster
-from iris_cli.core.ids import JobId
 from iris_cli.core.job import Job
 from iris_cli.core.lifecycle.submit import MAX_STRING
 
@@ -30,15 +28,6 @@ def missing_secrets(job: Job) -> list[str]:
         except MissingSecretError as error:
             missing.append(str(error))
     return missing
-
-
-def jobs_without_secrets(cluster: Cluster) -> dict[JobId, list[str]]:
-    """Open jobs that can't be started from here, with the secrets that are missing."""
-    return {
-        job.id: missing
-        for job in cluster.open_jobs()
-        if job.end is None and (missing := missing_secrets(job))
-    }
 
 
 def _value(job: Job, name: str) -> str:

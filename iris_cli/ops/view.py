@@ -54,15 +54,13 @@ class View:
     def plan(self) -> Plan:
         """What a cycle that began now would do: the scheduler itself, with nothing committed."""
         from iris_cli.core.scheduling import plan
-        from iris_cli.ops.missing_files import jobs_without_files
-        from iris_cli.ops.secret_values import jobs_without_secrets
+        from iris_cli.ops.missing import what_is_missing
 
         return plan(
             self.cluster,
             self.now,
             limits=self.limits,
-            without_secrets=jobs_without_secrets(self.cluster),
-            without_files=jobs_without_files(self.state, self.cluster) if self.state else {},
+            missing=what_is_missing(self.cluster, self.state),
             offered=self.offered,
         )
 

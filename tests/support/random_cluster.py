@@ -11,6 +11,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
+from iris_cli.core.missing import Missing
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.scheduling import Plan, plan
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
@@ -59,7 +60,7 @@ class State:
             NOW,
             limits=self.limits,
             gang_reserve_after=self.gang_reserve_after,
-            without_secrets=self.without_secrets,
+            missing=Missing(secrets=self.without_secrets),
         )
 
     def __repr__(self) -> str:

@@ -11,8 +11,9 @@ from iris_cli.core.autoscaling.routing import RoutingDecision, route_demand
 from iris_cli.core.autoscaling.standing import group_states
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, replace
-from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.ids import WorkerId
 from iris_cli.core.limits import Limits
+from iris_cli.core.missing import NOTHING_MISSING, Missing
 from iris_cli.core.scale_group import Provider, ScaleGroup
 from iris_cli.core.scheduling import plan
 from iris_cli.core.scheduling.order import by_job
@@ -64,8 +65,7 @@ def plan_scaling(
     limits: Limits,
     *,
     owner: str,
-    without_secrets: Mapping[JobId, Sequence[str]] | None = None,
-    without_files: Mapping[JobId, str] | None = None,
+    missing: Missing = NOTHING_MISSING,
     unheard: Mapping[str, str] | None = None,
 ) -> ScalingPlan:
     """Decide at `now`, in seconds since the epoch. `owner` is the id of the cluster: names are made with it.
@@ -74,7 +74,7 @@ def plan_scaling(
     """
     unheard = unheard or {}
     states = group_states(cluster, groups, now, limits, unheard)
-    found = _survey(cluster, states, now, limits, without_secrets or {}, without_files or {})
+    found = _survey(cluster, states, now, limits, missing)
     routing = route_demand(found.entries, states)
     create, by_hand, later = _orders(cluster, states, routing, now, limits, owner)
     silent = frozenset(unheard)
@@ -101,19 +101,11 @@ def _survey(
     states: Sequence[GroupState],
     now: float,
     limits: Limits,
-    without_secrets: Mapping[JobId, Sequence[str]],
-    without_files: Mapping[JobId, str],
+    missing: Missing,
 ) -> Survey:
     """What the scheduler would leave over if all that is under way went well."""
     hopeful = _hopeful(cluster, states)
-    made = plan(
-        hopeful,
-        now,
-        limits=limits,
-        gang_reserve_after=0.0,
-        without_secrets=without_secrets,
-        without_files=without_files,
-    )
+    made = plan(hopeful, now, limits=limits, gang_reserve_after=0.0, missing=missing)
     tasks = by_job(hopeful.pending_tasks())
     return survey(made.result, list(hopeful.workers.values()), tasks, cluster.jobs.get, now)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from operator import attrgetter
 
 from iris_cli.core import collector
@@ -12,6 +12,7 @@ from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.limits import Limits
+from iris_cli.core.missing import NOTHING_MISSING, Missing
 from iris_cli.core.resources import Device
 from iris_cli.core.scheduling.cycle import SchedulingResult, WaitingKey, find_assignments
 from iris_cli.core.scheduling.explanation import Explanation
@@ -66,18 +67,17 @@ def plan(
     *,
     limits: Limits | None = None,
     gang_reserve_after: float | None = None,
-    without_secrets: Mapping[JobId, Sequence[str]] | None = None,
-    without_files: Mapping[JobId, str] | None = None,
+    missing: Missing = NOTHING_MISSING,
     offered: Collection[Device] = (),
 ) -> Plan:
     """Plan one cycle at `now`, in seconds since the epoch. `gang_reserve_after` overrules the limits.
 
-    Held back are jobs `without_secrets` (the names that can't be resolved) or `without_files` (what of theirs is
-    gone, in words), jobs whose dependencies haven't ended, and tasks and gangs of which an older attempt hasn't.
-    Deadlines hold for those too. `offered` are the devices that scale groups could add.
+    Held back are jobs of which something is `missing`, jobs whose dependencies haven't ended, and tasks and gangs
+    of which an older attempt hasn't. Deadlines hold for those too. `offered` are the devices that scale groups could
+    add.
     """
     limits = limits or Limits()
-    gate = _Gate(cluster, now, without_secrets or {}, without_files or {})
+    gate = _Gate(cluster, now, missing)
     for job_id, tasks in by_job(cluster.pending_tasks()).items():
         job = cluster.jobs[job_id]
         if job.end is None and not job.cancelled:
@@ -103,18 +103,11 @@ def plan(
 class _Gate:
     """Decides job by job what may compete in the cycle."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        now: float,
-        without_secrets: Mapping[JobId, Sequence[str]],
-        without_files: Mapping[JobId, str],
-    ) -> None:
+    def __init__(self, cluster: Cluster, now: float, missing: Missing) -> None:
         self._cluster = cluster
         self._now = now
-        self._without_secrets = without_secrets
-        self._without_files = without_files
-        self._unable = {*without_secrets, *without_files}
+        self._missing = missing
+        self._unable = missing.jobs
         self._states: dict[JobId, JobState | None] = {}
         self.ready: TasksByJob = {}
         self.held: dict[WaitingKey, tuple[Reason, ...]] = {}
@@ -167,9 +160,9 @@ class _Gate:
 
     def _of_job(self, job: Job, states: Mapping[JobId, JobState | None]) -> tuple[Reason, ...]:
         reasons = []
-        if job.id in self._without_files:
-            reasons.append(Reason(kind=ReasonKind.INVALID, text=self._without_files[job.id]))
-        missing = self._without_secrets.get(job.id)
+        if job.id in self._missing.files:
+            reasons.append(Reason(kind=ReasonKind.INVALID, text=self._missing.files[job.id]))
+        missing = self._missing.secrets.get(job.id)
         if missing:
             text = f"can't be resolved here: {', '.join(missing)}"
             reasons.append(

@@ -11,6 +11,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
+from iris_cli.core.missing import Missing
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.scheduling import Plan, plan
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
@@ -113,7 +114,7 @@ def test_the_deadline_holds_for_who_waits_for_a_dependency_too() -> None:
 
 def test_a_job_whose_secrets_are_missing_takes_no_capacity() -> None:
     jobs = [job("needy", cpu=16, secrets=("TOKEN",), order=0), job("other", cpu=16, order=1)]
-    found = plan(cluster([host("w")], jobs), 0.0, without_secrets={JobId("needy"): ["TOKEN"]})
+    found = plan(cluster([host("w")], jobs), 0.0, missing=Missing(secrets={JobId("needy"): ["TOKEN"]}))
     assert assigned(found) == ["other/task-0"]
     assert [str(reason) for reason in found.reasons(JobId("needy"))] == [
         "secret: can't be resolved here: TOKEN"
@@ -123,7 +124,7 @@ def test_a_job_whose_secrets_are_missing_takes_no_capacity() -> None:
 def test_reasons_to_hold_back_stand_in_order_of_precedence() -> None:
     jobs = [job("first"), job("j", after=(JobId("first"),))]
     waits = task("j", TaskState.PENDING, STOPPING)
-    found = plan(cluster([host("w")], jobs, waits), 0.0, without_secrets={JobId("j"): ["TOKEN"]})
+    found = plan(cluster([host("w")], jobs, waits), 0.0, missing=Missing(secrets={JobId("j"): ["TOKEN"]}))
     assert kinds(found, "j") == ["secret", "after", "stopping"]
 
 

@@ -1,0 +1,27 @@
+"""What jobs need beside workers, and what of it is not to be had where the scheduler runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from iris_cli.core.dataclass import dataclass, field
+from iris_cli.core.ids import JobId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """Open jobs that can't be started from here.
+
+    `secrets`: the names of those that can't be resolved; `files`: what of theirs is gone, in words.
+    """
+
+    secrets: Mapping[JobId, Sequence[str]] = field(default_factory=dict)
+    files: Mapping[JobId, str] = field(default_factory=dict)
+
+    @property
+    def jobs(self) -> frozenset[JobId]:
+        """All of them."""
+        return frozenset((*self.secrets, *self.files))
+
+
+NOTHING_MISSING = Missing()

@@ -1,0 +1,27 @@
+"""Jobs whose secrets can't be had here, or whose workspace or lines are gone: they wait, and say so."""
+
+from __future__ import annotations
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.job import Job
+from iris_cli.core.missing import Missing
+from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops.secret_values import missing_secrets
+
+
+def what_is_missing(cluster: Cluster, state: StateDir | None) -> Missing:
+    """The open jobs that can't be started from here. `state` None: whether their files are there, nobody knows."""
+    waiting = [job for job in cluster.open_jobs() if job.end is None]
+    with_files = [job for job in waiting if job.workspace or job.each_line] if state is not None else []
+    return Missing(
+        secrets={job.id: missing for job in waiting if (missing := missing_secrets(job))},
+        files={job.id: lost for job in with_files if state is not None and (lost := _lost(state, job))},
+    )
+
+
+def _lost(state: StateDir, job: Job) -> str:
+    if job.workspace is not None and not state.workspaces.has(job.workspace.hash):
+        return f"its packed workspace {job.workspace.hash[:12]} is gone; launch it anew"
+    if job.each_line is not None and not state.lines.has(job.each_line.hash):
+        return "the lines that it was launched with are gone; launch it anew"
+    return ""
