@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.strays import end_strays, strays
 
 # The same examples every time: what fails has been broken. `IRIS_EXAMPLES=new` looks for others.
 # How long it takes to make them says nothing: the machine may be busy, or have slept.
@@ -32,3 +37,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.relative_to(here).parts[0] in _REAL:
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests have left running is named at the end, and ended: it would slow down this machine for hours."""
+    yield
+    directory = tmp_path_factory.getbasetemp()
+    deadline = time.monotonic() + 10  # some end themselves once they notice that they are alone
+    while (left := strays(directory)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for pid, what in left.items():
+        warnings.warn(f"left running by a test: {what} (process {pid})", stacklevel=1)
+    end_strays(directory)

@@ -27,6 +27,7 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.remote.host_keys import PresentedKey
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import Target
+from tests.support.strays import end_strays
 
 PATIENCE = 30.0
 """Seconds until a server that does not answer is a failure of the test."""
@@ -249,8 +250,11 @@ class SshLab:
         return started
 
     def stop(self) -> None:
+        """End the servers, and what was started through them."""
         for host in self.hosts:
             host.stop()
+        if self.hosts:
+            end_strays(self.directory)
 
     def _host(self, env: Mapping[str, str], options: Sequence[str]) -> SshHost:
         name = f"host-{len(self.hosts)}"

@@ -19,6 +19,7 @@ from iris_cli.remote.task_runner import LaunchRequest, LogChunk, Shipment, TaskR
 from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_script import HostPaths
 from tests.support.local_transport import LocalTransport
+from tests.support.strays import end_strays
 
 PATIENCE = 60.0
 """Seconds until something that should happen is a failure of the test."""
@@ -155,9 +156,8 @@ class WorkerHost:
 
     def clean_up(self) -> None:
         """End whatever a test may have left behind."""
+        end_strays(self.directory)
         for token in self.tokens:
-            for pid in marked(token):
-                kill(pid)
             self._remove_group(token)
 
     def _remove_group(self, token: Token) -> None:
