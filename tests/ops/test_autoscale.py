@@ -241,6 +241,27 @@ def test_a_preempted_slice_is_deleted_and_replaced(site: Site) -> None:
     assert list(site.states) == list(site.books.slices) == done.created
 
 
+def test_a_slice_of_which_vms_lack_is_used_when_they_have_come_and_given_up_if_they_dont(site: Site) -> None:
+    site.launch("train")
+    site.autoscale()
+    name = site.only()
+    owner, whole = site.books.slices[name]
+    site.books.slices[name] = owner, replace(whole, hosts=whole.hosts[:1])
+    site.boots(name)
+    site.autoscale()
+    assert site.states == {name: "creating"}
+    site.books.slices[name] = owner, whole
+    site.autoscale()
+    assert site.states == {name: "ready"}
+    site.launch("another")
+    site.place()
+    [second] = site.autoscale().created
+    owner, whole = site.books.slices[second]
+    site.books.slices[second] = owner, replace(whole, hosts=whole.hosts[:1])
+    site.clock.sleep(1800)
+    assert site.autoscale().deleted == [second]
+
+
 def test_what_is_listed_as_ours_and_unknown_is_deleted(site: Site) -> None:
     site.autoscale()
     session = site.session()

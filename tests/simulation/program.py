@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -58,6 +58,11 @@ def follow(session: Session, interval: float, steps: int) -> None:
 class Program:
     """Draws what the operator does in the `length` seconds of a run, and sees to it that it happens."""
 
+    jobs: Sequence[dict[str, Any]] = JOBS
+
+    def pass_of_cron(self, session: Session) -> None:
+        schedule(session)
+
     def __init__(self, site: Site, length: float) -> None:
         self.site = site
         self._rng = site.scheduler.rng
@@ -66,7 +71,7 @@ class Program:
     def begin(self) -> None:
         rng = self._rng
         self.cron()
-        for job in rng.sample(JOBS, rng.randint(3, 6)):
+        for job in rng.sample(self.jobs, rng.randint(3, 6)):
             self._at_any_time(0.4, "launch", self._launch(job))
             if job["name"] in CHILDREN:
                 child = {"name": f"{job['name']}/child", "cpu": 0.5, "max_retries_preemption": 5}
@@ -80,7 +85,7 @@ class Program:
 
     def cron(self) -> None:
         """`schedule --once` every minute or so; each may find the former still at work."""
-        self._invoke("cron", schedule, patience=0.0)
+        self._invoke("cron", self.pass_of_cron, patience=0.0)
         due = self.site.scheduler.now + self._rng.choice((20.0, 60.0, 60.0, 150.0))
         if due < self._end:
             self.site.scheduler.at(due, self.cron)
@@ -108,7 +113,7 @@ class Program:
 
     def _commands(self) -> list[tuple[str, Callable[[Session], object]]]:
         rng = self._rng
-        worker = rng.choice([host.worker for host in self.site.config.hosts])
+        worker = rng.choice(self.workers())
         return [
             ("cancel", self.cancel_one),
             ("cancel", self.cancel_one),
@@ -122,6 +127,10 @@ class Program:
             ("unwedge", self.unwedge_one),
             ("schedule", schedule),
         ]
+
+    def workers(self) -> list[WorkerId]:
+        """Those whom a command may be about."""
+        return [host.worker for host in self.site.config.hosts]
 
     def unwedge_one(self, session: Session) -> None:
         """Clear a host of what is in the way there, one where something is if there is any."""
@@ -147,7 +156,9 @@ class Program:
         """Of the hosts that may be other machines now, accept those that the cloud says were re-created."""
         for worker in self._untrusted(session):
             if self._moved_to(worker) is None:
-                self.site.network.known_keys[worker.id] = self.site.network.addresses[worker.id].key
+                machine = self.site.network.addresses.get(worker.id)
+                if machine is not None:
+                    self.site.network.known_keys[worker.id] = machine.key
                 stranger = workers.look_at(session, worker.id)
                 session.clock.sleep(self._rng.choice((1.0, 5.0, 60.0)))  # the operator reads, and thinks
                 workers.accept(session, stranger)

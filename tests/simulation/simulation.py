@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
@@ -16,10 +17,20 @@ from iris_cli.core.job import Job
 from iris_cli.journal.record import decode_line
 from iris_cli.ops.secret_values import MissingSecretError
 from tests.simulation.boxes import Boxes
+from tests.simulation.cloud_weather import CloudWeather
 from tests.simulation.disk import sim_lock
-from tests.simulation.fleet import config_of, draw_fleet
+from tests.simulation.fleet import Place, config_of, draw_fleet
+from tests.simulation.ledger import Ledger
 from tests.simulation.machines import Machine
 from tests.simulation.program import Program, schedule
+from tests.simulation.scaling import (
+    ScalingProgram,
+    afternoon,
+    evening,
+    few_at_home,
+    open_cloud,
+    with_groups,
+)
 from tests.simulation.site import Site
 from tests.simulation.story import Story
 from tests.simulation.strands import Scheduler
@@ -43,6 +54,7 @@ class Run:
     steps: int
     truth: Truth
     boxes: Boxes | None = None
+    ledger: Ledger | None = None
 
     @property
     def breaches(self) -> list[str]:
@@ -54,10 +66,10 @@ class Run:
         )
 
 
-def run(seed: int, faults: Sequence[str] = (), *, asking: bool = False) -> Run:
+def run(seed: int, faults: Sequence[str] = (), *, asking: bool = False, scaling: bool = False) -> Run:
     """The same seed is always the same run. `faults` are names of `Weather`'s: then only these occur, and often.
 
-    `asking`: its tasks ask for child jobs and endpoints from inside.
+    `asking`: its tasks ask for child jobs and endpoints from inside. `scaling`: slices are made on demand.
     """
     rng = Random(seed)
     scheduler = Scheduler(rng, START)
@@ -68,7 +80,10 @@ def run(seed: int, faults: Sequence[str] = (), *, asking: bool = False) -> Run:
             patch("iris_cli.journal.scan.decode_line", lru_cache(_LINES)(decode_line)),
             patch("iris_cli.ops.secret_values._value", _secret_value(scheduler)),
             patch("secrets.token_hex", lambda size: f"{rng.getrandbits(8 * size):0{2 * size}x}"),
+            patch("iris_cli.journal.record.os.urandom", _unlike_all_before()),
         ):
+            if scaling:
+                return _run_scaling(seed, scheduler, directory, faults)
             return _run(seed, scheduler, directory, faults, asking=asking)
     finally:
         shutil.rmtree(directory)
@@ -86,6 +101,12 @@ def _secret_value(scheduler: Scheduler) -> Callable[[Job, str], str]:
     return value
 
 
+def _unlike_all_before() -> Callable[[int], bytes]:
+    """What a new log is known by is in the names of its slices, and in the story."""
+    numbers = count(1)
+    return lambda size: next(numbers).to_bytes(size, "little")
+
+
 def _memory() -> str | None:
     """A directory in memory, where there is one: nothing here has to survive."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None
@@ -100,12 +121,7 @@ def _run(
     behaviour = Behaviour(rng)
     network = Network(scheduler)
     site = Site(directory / "state", config_of(rng, places, directory), network, story, scheduler)
-    cloned = rng.random() < 0.3  # all from one image, with its host key
-    for place in places:
-        key = "key of the image" if cloned else f"key of {place.worker}"
-        network.addresses[place.worker] = Machine(
-            place.worker, place.facts, key, scheduler, site.truth, behaviour
-        )
+    _set_up(site, places, behaviour)
     if asking:
         network.boxes = Boxes(scheduler, site.truth, Random(f"asking {seed}"))
         site.truth.on_start, site.truth.on_commit = network.boxes.begins, network.boxes.committed
@@ -119,6 +135,40 @@ def _run(
             _calm(site, program, weather)
         site.kill_all()
     return Run(seed, story, scheduler.steps, site.truth, network.boxes)
+
+
+def _set_up(site: Site, places: Sequence[Place], behaviour: Behaviour) -> None:
+    cloned = site.scheduler.rng.random() < 0.3  # all from one image, with its host key
+    for place in places:
+        key = "key of the image" if cloned else f"key of {place.worker}"
+        machine = Machine(place.worker, place.facts, key, site.scheduler, site.truth, behaviour)
+        site.network.addresses[place.worker] = machine
+
+
+def _run_scaling(seed: int, scheduler: Scheduler, directory: Path, faults: Sequence[str]) -> Run:
+    rng = scheduler.rng
+    story = Story(lambda: scheduler.now)
+    places = few_at_home(draw_fleet(rng), rng)
+    behaviour = Behaviour(rng)
+    config = with_groups(config_of(rng, places, directory), rng)
+    site = Site(directory / "state", config, Network(scheduler), story, scheduler)
+    _set_up(site, places, behaviour)
+    cloud = open_cloud(site, behaviour)
+    length = rng.choice((500.0, 1000.0))
+    program, weather = ScalingProgram(site, length), CloudWeather(site, places, behaviour, cloud)
+    program.begin()
+    weather.begin(length, faults)
+    with patch("iris_cli.ops.session.replay", site.replay):
+        scheduler.run(START + length, lambda: _stops(story, scheduler))
+        if not story.breaches:
+            story.tell("*", "all faults are over")
+            weather.clear_up()
+            afternoon(site, program, cloud)
+        if not story.breaches:
+            _is_well(site, program)
+            evening(site, program, cloud)
+        site.kill_all()
+    return Run(seed, story, scheduler.steps, site.truth, ledger=cloud.ledger)
 
 
 def _stops(story: Story, scheduler: Scheduler) -> bool:
@@ -141,9 +191,13 @@ def _calm(site: Site, program: Program, weather: Weather) -> None:
         if story.breaches or not (program.unexplained() or any(site.truth.cluster.live_attempts())):
             break
     if not story.breaches:
-        site.nothing_is_lost()
-        site.truth.after_healing()
-        for job in program.unexplained():
-            story.breach(f"{job} has not ended, and nobody says why, though everything was mended long ago")
-        for attempt, _ in site.truth.cluster.live_attempts():
-            story.breach(f"{attempt} still holds its worker, though everything was mended long ago")
+        _is_well(site, program)
+
+
+def _is_well(site: Site, program: Program) -> None:
+    site.nothing_is_lost()
+    site.truth.after_healing()
+    for job in program.unexplained():
+        site.story.breach(f"{job} has not ended, and nobody says why, though everything was mended long ago")
+    for attempt, _ in site.truth.cluster.live_attempts():
+        site.story.breach(f"{attempt} still holds its worker, though everything was mended long ago")

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar, cast
 
+from iris_cli.capacity.provider import SliceProvider
 from iris_cli.config.schema import ClusterConfig
+from iris_cli.core.cloud import Scope
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import Transaction
 from iris_cli.core.evolve import replay
@@ -109,6 +111,7 @@ class Site:
         self.truth = Truth(story, cut_off_for=network.cut_off_for)
         self.medium = Medium(state, scheduler.rng, self._committed, self._snapshot_written)
         self.processes: list[Process] = []
+        self.providers: Callable[[Process, Scope], SliceProvider] | None = None
         self._state = state
         self._auditor = StateDir(state, now=self.clock.now, actor="auditor")
         self._seen = Cluster()
@@ -182,7 +185,12 @@ class Site:
             command="",
             lock_timeout=patience,
             make_fan_out=lambda _: Strands(process),
+            make_provider=lambda scope, _: self._provider(process, scope),
         )
+
+    def _provider(self, process: Process, scope: Scope) -> SliceProvider:
+        assert self.providers is not None, "nobody makes slices here"
+        return self.providers(process, scope)
 
     def kill_all(self) -> None:
         for process in self.processes:

@@ -13,7 +13,7 @@ from tests.simulation.machines import Machine
 from tests.simulation.site import Site
 from tests.simulation.tasks import Behaviour, Fate
 
-_FAULTS = (
+FAULTS = (
     "partition",
     "partition",
     "partition_of_a_group",
@@ -52,6 +52,8 @@ _DURATIONS = (15.0, 70.0, 200.0, 900.0)
 class Weather:
     """Draws the faults of a run. Each begins at some moment, and most of them end by themselves."""
 
+    faults: Sequence[str] = FAULTS
+
     def __init__(self, site: Site, places: list[Place], behaviour: Behaviour) -> None:
         self.site = site
         self.places = places
@@ -64,7 +66,7 @@ class Weather:
 
     def begin(self, length: float, only: Sequence[str] = ()) -> None:
         """Draw as many faults as it may be; with `only`, many of these alone."""
-        faults = only or _FAULTS
+        faults = only or self.faults
         for _ in range(12 if only else self._rng.choice((0, 3, 6, 10, 14))):
             fault = getattr(self, self._rng.choice(faults))
             self._scheduler.after(length * self._rng.random(), self._occurs(fault))
@@ -94,10 +96,17 @@ class Weather:
 
     # Choosing
 
+    def standing(self) -> list[Place]:
+        """All places that there are now."""
+        return self.places
+
     def _place(self) -> Place:
+        return self._one_of(self.standing())
+
+    def _one_of(self, places: list[Place]) -> Place:
         """Any, but rather one where something runs."""
-        busy = [place for place in self.places if self.network.addresses[place.worker].processes]
-        return self._rng.choice(busy if busy and self._rng.random() < 0.6 else self.places)
+        busy = [place for place in places if self.network.addresses[place.worker].processes]
+        return self._rng.choice(busy if busy and self._rng.random() < 0.6 else places)
 
     def _machine(self) -> Machine:
         return self.network.addresses[self._place().worker]
@@ -119,7 +128,7 @@ class Weather:
 
     def partition_of_a_group(self) -> None:
         group = self._place().group
-        self._cut_off({place.worker for place in self.places if place.group == group})
+        self._cut_off({place.worker for place in self.standing() if place.group == group})
 
     def _cut_off(self, workers: set[WorkerId]) -> None:
         self._tell("cut off:", *sorted(workers))
@@ -153,7 +162,7 @@ class Weather:
         self._for_a_while(lambda: self.network.refusing.discard(worker))
 
     def swap_addresses(self) -> None:
-        first = self._place().worker
+        first = self._one_of(self.places).worker
         second = self._rng.choice([place.worker for place in self.places if place.worker != first])
         addresses = self.network.addresses
         self._tell("addresses change places:", first, second)
@@ -177,7 +186,7 @@ class Weather:
 
     def recreate(self) -> None:
         """The VM is preempted, and another one gets its name and its address."""
-        worker = self._place().worker
+        worker = self._one_of(self.places).worker
         old = self.network.addresses[worker]
         if not old.name.startswith(worker):
             return  # its address is another's now

@@ -193,9 +193,10 @@ class SimRunner:
         assert strand is not None
         rng, network = self._scheduler.rng, self._network
         strand.pause(rng.choice((0.02, 0.1, 0.3)))
-        machine = network.addresses[worker]
+        machine = network.addresses.get(worker)
         trouble = self._at_the_door(worker, machine, first_contact=first_contact)
-        if trouble is not None:
+        if trouble is not None or machine is None:
+            trouble = trouble or K.UNREACHABLE
             if trouble is K.UNREACHABLE:
                 strand.pause(rng.choice((0.01, CONNECT_TIMEOUT)))
             return self._silence(worker, name, trouble, sent=False)
@@ -203,9 +204,11 @@ class SimRunner:
         call.begin()
         return call.wait(name)
 
-    def _at_the_door(self, worker: WorkerId, machine: Machine, *, first_contact: bool) -> SilenceKind | None:
+    def _at_the_door(
+        self, worker: WorkerId, machine: Machine | None, *, first_contact: bool
+    ) -> SilenceKind | None:
         network = self._network
-        if not network.reaches(worker, machine):
+        if machine is None or not network.reaches(worker, machine):
             return K.UNREACHABLE
         known = network.known_keys.get(worker)
         if known is None and not first_contact:

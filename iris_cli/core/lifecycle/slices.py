@@ -35,6 +35,7 @@ from iris_cli.core.lifecycle import attempts
 from iris_cli.core.limits import Limits
 from iris_cli.core.scale_group import SliceTemplate
 from iris_cli.core.slice import Slice, SliceState
+from iris_cli.core.topology import lookup
 from iris_cli.core.worker import WorkerCondition
 
 INCOMPLETE = "its slice is not complete yet"
@@ -173,7 +174,7 @@ def _seen(
         return []
     another = bool(known.incarnation) and seen.incarnation != known.incarnation
     if seen.state is CloudState.READY and not another:
-        if seen.hosts and known.hosts != seen.hosts:
+        if known.hosts != seen.hosts and not _is_half_made(known, seen):
             _started(draft, known, seen, connections)
         return []
     reason = "it is another machine by now" if another else seen.detail or seen.state.value
@@ -181,6 +182,12 @@ def _seen(
         back_off(draft, known.group, f"{known.name}: {reason}", limits, quota=seen.quota)
     remove(draft, Removal(known.name, reason), limits)
     return _dead(draft, known, reason) if another or seen.state is CloudState.STOPPED else []
+
+
+def _is_half_made(known: Slice, seen: CloudSlice) -> bool:
+    """Whether VMs lack that a slice of its type has. They may follow; if not, it is given up in time."""
+    kind = lookup(known.template.type)
+    return len(seen.hosts) < (kind.vms if kind is not None else 1)
 
 
 def _missing(draft: Draft, known: Slice, limits: Limits) -> list[JobId]:
