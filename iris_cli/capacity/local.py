@@ -10,22 +10,19 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from iris_cli.capacity.local_hosts import answer, begin, end_inhabitants, still_hosts, tell, vm_metadata
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.scale_group import ScaleGroup
 from iris_cli.core.slice import SliceHost
 from iris_cli.core.topology import lookup
 
-_MODULE = "iris_cli.remote.local_host"
 _MARKER = ".iris-local-slices"
 _MAKING = 60.0
 """Seconds after which a slice that is not finished is taken for cut off."""
@@ -69,10 +66,10 @@ class LocalProvider:
         path = self._root / name
         if not self._is_mine(path):
             return
-        for pid in _hosts_among(_pids(path)):
+        for pid in still_hosts(_pids(path)):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        _end_inhabitants(path)
+        end_inhabitants(host / "home" for host in (path / "hosts").glob("*"))
         # Only what we made, below a directory that we marked as ours.
         if (self._root / _MARKER).is_file() and (path / "owner.json").is_file():
             shutil.rmtree(path, ignore_errors=True)
@@ -108,7 +105,7 @@ class LocalProvider:
             hosts = tuple(
                 SliceHost(host="127.0.0.1", port=each["port"], key=each["key"]) for each in made["hosts"]
             )
-            ended = len(hosts) - len(_hosts_among([each["pid"] for each in made["hosts"]]))
+            ended = len(hosts) - len(still_hosts([each["pid"] for each in made["hosts"]]))
             if ended:
                 state, detail = CloudState.STOPPED, f"{ended} of {len(hosts)} hosts have ended"
         return CloudSlice(
@@ -122,41 +119,17 @@ class LocalProvider:
 
     def _start(self, path: Path, name: str, group: ScaleGroup, vms: int) -> None:
         """BEFORE a host is told what to be, its pid is on the disk: one that is told nothing ends by itself."""
-        begun = [_begin() for _ in range(vms)]
+        begun = [begin() for _ in range(vms)]
         _write(path / "pids", [process.pid for process in begun])
         try:
             for index, process in enumerate(begun):
-                _tell(process, _settings(path, name, group, index, vms))
-            hosts = [_answer(process) for process in begun]
+                tell(process, _settings(path, name, group, index, vms), stay=True)
+            hosts = [answer(process) for process in begun]
         except (OSError, ValueError) as error:
             for process in begun:
                 process.kill()
             raise ProviderError(Refusal.UNANSWERED, f"a local SSH server did not start: {error}") from error
         _write(path / "slice.json", {"hosts": hosts})
-
-
-def _begin() -> subprocess.Popen[str]:
-    return subprocess.Popen(  # noqa: S603 - our own interpreter and module
-        [sys.executable, "-m", _MODULE],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def _tell(process: subprocess.Popen[str], settings: dict[str, object]) -> None:
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(settings) + "\n")
-    process.stdin.close()
-
-
-def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
-    assert process.stdout is not None
-    with process.stdout:
-        said: dict[str, Any] = json.loads(process.stdout.readline())
-    return {"pid": process.pid, "port": said["port"], "key": f"ssh-ed25519 {said['key']}"}
 
 
 def _settings(path: Path, name: str, group: ScaleGroup, index: int, vms: int) -> dict[str, object]:
@@ -167,44 +140,15 @@ def _settings(path: Path, name: str, group: ScaleGroup, index: int, vms: int) ->
         "host_key": str(host / "host_key"),
         "client_key_file": group.connection.key,
         "home": str(host / "home"),
-        "stay": True,
-        "metadata": {  # what the metadata server of a TPU VM says, by path
-            "instance/attributes/accelerator-type": template.type,
-            "instance/attributes/agent-worker-number": str(index),
-            "instance/attributes/instance-id": name,
-            "instance/attributes/worker-network-endpoints": ",".join(["127.0.0.1"] * vms),
-            "instance/zone": f"projects/1/zones/{template.zone}",
-            "instance/scheduling/preemptible": str(template.preemptible).upper(),
-        },
+        "metadata": vm_metadata(
+            template.type, template.zone, name, index, vms, preemptible=template.preemptible
+        ),
     }
 
 
 def _pids(path: Path) -> list[int]:
     found = _read(path / "pids")
     return [pid for pid in found if isinstance(pid, int)] if isinstance(found, list) else []
-
-
-def _hosts_among(pids: Sequence[int]) -> list[int]:
-    """Those that are still servers of ours: pids are used again."""
-    if not pids:
-        return []
-    shown = subprocess.run(  # noqa: S603 - fixed program, the pids are integers
-        ["ps", "-o", "pid=,stat=,command=", "-p", ",".join(map(str, pids))],  # noqa: S607 - ps is where PATH says
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    rows = [line.split() for line in shown.stdout.splitlines()]
-    return [int(row[0]) for row in rows if not row[1].startswith("Z") and _MODULE in row]
-
-
-def _end_inhabitants(path: Path) -> None:
-    """End what runs at home on these hosts, as a machine does that is deleted; where the system shows it (Linux)."""
-    homes = {f"HOME={host / 'home'}".encode() for host in (path / "hosts").glob("*")}
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if homes & set((entry / "environ").read_bytes().split(b"\0")):
-                os.kill(int(entry.name), signal.SIGKILL)
 
 
 def _read(path: Path) -> Any:

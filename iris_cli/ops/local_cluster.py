@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from iris_cli.capacity.local_hosts import vm_metadata
 from iris_cli.core.dataclass import dataclass
 from iris_cli.errors import IrisError
 
@@ -64,7 +65,9 @@ class LocalCluster:
                     "host_key": str(host_dir / "host_key"),
                     "client_key": public,
                     "home": str(host_dir / "home"),
-                    "metadata": _metadata(each, index),
+                    "metadata": vm_metadata(
+                        each.type, each.zone, each.name, index, each.hosts, preemptible=False
+                    ),
                     "stay": self.keep,
                 }
             )
@@ -152,18 +155,6 @@ class LocalCluster:
         # Only a directory that we marked as ours when it was empty.
         if (self.root / _MARKER).is_file():
             shutil.rmtree(self.root)
-
-
-def _metadata(each: LocalSlice, index: int) -> dict[str, str]:
-    """What the metadata server of a TPU VM says, by path."""
-    return {
-        "instance/attributes/accelerator-type": each.type,
-        "instance/attributes/agent-worker-number": str(index),
-        "instance/attributes/instance-id": each.name,
-        "instance/attributes/worker-network-endpoints": ",".join(["127.0.0.1"] * each.hosts),
-        "instance/zone": f"projects/1/zones/{each.zone}",
-        "instance/scheduling/preemptible": "FALSE",
-    }
 
 
 def _is_ours(pid: int) -> bool:

@@ -23,8 +23,11 @@ _BELOW = {
     "config": frozenset({"core"}),
     "ops": frozenset({"core", "journal", "remote", "capacity", "config"}),
     "client": frozenset({"core", "journal", "remote", "capacity", "config", "ops"}),
+    "tpu_emulator": frozenset({"core", "capacity"}),
     "render": frozenset({"core", "journal", "remote", "capacity", "config", "ops"}),
-    "cli": frozenset({"core", "journal", "remote", "capacity", "config", "ops", "client", "render"}),
+    "cli": frozenset(
+        {"core", "journal", "remote", "capacity", "config", "ops", "client", "render", "tpu_emulator"}
+    ),
     "__main__": frozenset({"cli"}),
     "errors": frozenset[str](),
     "clock": frozenset[str](),

@@ -1,0 +1,58 @@
+"""The cloud's own books: all that was ever made, asked and deleted, with times, for whoever asks what leaked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iris_cli.core.dataclass import dataclass, field, fields
+
+
+@dataclass
+class Entry:
+    """One thing that was made. `kind` is `node` or `queuedResource`; times in seconds since the epoch."""
+
+    kind: str
+    zone: str
+    name: str
+    uid: int
+    chips: int
+    made_at: float
+    ready_at: float | None = None
+    stopped_at: float | None = None  # preempted or failed: it costs no more, and eats quota still
+    gone_at: float | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of a client, and what was answered: an HTTP code, or `hang` or `lost`."""
+
+    at: float
+    method: str
+    path: str
+    answer: str
+
+
+@dataclass
+class Books:
+    """`entries` by number of the machine or request; `calls` in the order of coming."""
+
+    entries: dict[int, Entry] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+
+    def left(self) -> list[Entry]:
+        """What was made and is not gone."""
+        return [each for each in self.entries.values() if each.gone_at is None]
+
+    def made(self, kind: str = "node") -> list[Entry]:
+        return [each for each in self.entries.values() if each.kind == kind]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "entries": [_as_json(each) for each in self.entries.values()],
+            "calls": [_as_json(each) for each in self.calls],
+        }
+
+
+def _as_json(record: Entry | Call) -> dict[str, Any]:
+    return {each.name: getattr(record, each.name) for each in fields(record)}

@@ -1,0 +1,132 @@
+"""The VMs of emulated nodes: on paper for tests that need none, or SSH hosts of this machine."""
+
+from __future__ import annotations
+
+import select
+import shutil
+import subprocess
+from base64 import b64encode
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Protocol
+
+from iris_cli.capacity.local_hosts import answer, begin, end_inhabitants, tell, vm_metadata
+from iris_cli.tpu_emulator.records import Machine, Node
+
+_MARKER = ".iris-tpu-emulator"
+_TPU_PORT = 8470  # what the service says of every VM; no SSH server listens there
+
+
+class Machines(Protocol):
+    """Turns nodes on and off, by their number. Nothing waits."""
+
+    def begin(self, node: Node) -> None:
+        """Turn on the VMs of a new node."""
+        ...
+
+    def look(self, node: Node) -> tuple[Machine, ...] | None:
+        """Where they are reached, by worker number; None while they boot."""
+        ...
+
+    def end(self, node: Node) -> None:
+        """Turn them off, and all that runs there. Again is fine."""
+        ...
+
+
+class PaperMachines:
+    """Addresses and keys, and nothing behind them."""
+
+    def begin(self, node: Node) -> None:
+        """They are there at once."""
+
+    def look(self, node: Node) -> tuple[Machine, ...]:
+        subnet = f"10.{node.uid // 256 % 256}.{node.uid % 256}"
+        return tuple(
+            Machine(f"{subnet}.{index + 2}", _TPU_PORT, _key_on_paper(f"{node.uid} {index}"))
+            for index in range(node.vms)
+        )
+
+    def end(self, node: Node) -> None:
+        """Nothing is there to end."""
+
+
+def _key_on_paper(seed: str) -> str:
+    """What reads like a host key, and is nobody's."""
+    words = (b"ssh-ed25519", sha256(seed.encode()).digest())
+    packed = b"".join(len(word).to_bytes(4, "big") + word for word in words)
+    return f"ssh-ed25519 {b64encode(packed).decode()}"
+
+
+class LocalMachines:
+    """SSH servers on loopback, which let in the first key of the node's `ssh-keys`.
+
+    They live below `root`, a directory that nothing else uses, and end with this process, however that ends.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.absolute()
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self._root / _MARKER).touch(mode=0o600)
+        self._booting: dict[int, list[subprocess.Popen[str]]] = {}
+        self._serving: dict[int, list[subprocess.Popen[str]]] = {}
+        self._found: dict[int, tuple[Machine, ...]] = {}
+
+    def begin(self, node: Node) -> None:
+        begun = [begin() for _ in range(node.vms)]
+        for index, process in enumerate(begun):
+            tell(process, self._settings(node, index), stay=False)
+        self._booting[node.uid] = begun
+
+    def look(self, node: Node) -> tuple[Machine, ...] | None:
+        booting = self._booting.get(node.uid)
+        if booting is not None:
+            streams = [process.stdout for process in booting if process.stdout]
+            if len(select.select(streams, (), (), 0)[0]) < len(streams):
+                return None
+            self._found[node.uid] = tuple(_machine(process) for process in booting)
+            self._serving[node.uid] = self._booting.pop(node.uid)
+        return self._found.get(node.uid, ())
+
+    def end(self, node: Node) -> None:
+        for process in self._booting.pop(node.uid, []) + self._serving.pop(node.uid, []):
+            process.kill()
+            for stream in (process.stdin, process.stdout):
+                with suppress(OSError):
+                    stream.close()  # type: ignore[union-attr]  # both are pipes of ours
+            process.wait()
+        self._found.pop(node.uid, None)
+        home = self._home(node)
+        if (self._root / _MARKER).is_file() and home.is_dir():  # only what we made
+            end_inhabitants(host / "home" for host in home.iterdir())
+            shutil.rmtree(home, ignore_errors=True)
+
+    def _home(self, node: Node) -> Path:
+        return self._root / f"node-{node.uid}"  # not its id, which others choose
+
+    def _settings(self, node: Node, index: int) -> dict[str, object]:
+        host = self._home(node) / f"vm-{index}"
+        host.mkdir(mode=0o700, parents=True)
+        metadata = vm_metadata(
+            node.kind.accelerator_type, node.place.zone, node.id, index, node.kind.vms, preemptible=node.spot
+        )
+        return {
+            "host_key": str(host / "host_key"),
+            "client_key": _first_key(node),
+            "home": str(host / "home"),
+            "metadata": metadata,
+        }
+
+
+def _machine(process: subprocess.Popen[str]) -> Machine:
+    try:
+        said = answer(process)
+    except ValueError:
+        return Machine("127.0.0.1", 1, "")  # it ended before it served: nobody is there
+    return Machine("127.0.0.1", said["port"], said["key"])
+
+
+def _first_key(node: Node) -> str:
+    """The public part of the first `user:type base64 comment` in the node's metadata; a key that nobody has else."""
+    words = str(node.spec.get("metadata", {}).get("ssh-keys", "")).split()
+    return words[1] if len(words) > 1 else "none"

@@ -1,0 +1,139 @@
+"""What the emulated cloud keeps: nodes, queued resources, operations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from typing import Any, NamedTuple
+
+from iris_cli.core.dataclass import dataclass, field
+from iris_cli.core.topology import Topology, lookup
+from iris_cli.tpu_emulator.refusals import ApiError
+
+
+class Place(NamedTuple):
+    """A project and a zone."""
+
+    project: str
+    zone: str
+
+    def __str__(self) -> str:
+        return f"projects/{self.project}/locations/{self.zone}"
+
+
+class Machine(NamedTuple):
+    """Where one VM is reached: `key` is its host key, `ssh-ed25519 AAAA...`."""
+
+    host: str
+    port: int
+    key: str
+
+
+@dataclass(kw_only=True)
+class Operation:
+    """A long-running operation on `target`; `done` with a response, or an error."""
+
+    name: str
+    target: str
+    verb: str
+    made_at: float
+    ended_at: float | None = None
+    response: Mapping[str, Any] | None = None
+    error: ApiError | None = None
+
+    def end(self, at: float, response: Mapping[str, Any] | ApiError) -> None:
+        if self.ended_at is None:
+            self.ended_at = at
+            if isinstance(response, ApiError):
+                self.error = response
+            else:
+                self.response = response
+
+
+@dataclass(kw_only=True)
+class Node:
+    """One slice. `spec` is what was asked for; the times are those at which something is due, `inf` for never."""
+
+    place: Place
+    id: str
+    spec: Mapping[str, Any]
+    uid: int
+    kind: Topology
+    made_at: float
+    state: str = "CREATING"
+    health: str = ""
+    machines: tuple[Machine, ...] = ()
+    missing: int = 0
+    refusal: ApiError | None = None  # it will never be, for that reason
+    ready_at: float = inf
+    preempted_at: float = inf
+    gone_at: float = inf
+    request: str = ""  # the queued resource that it belongs to
+    operations: list[Operation] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"{self.place}/nodes/{self.id}"
+
+    @property
+    def spot(self) -> bool:
+        config = self.spec.get("schedulingConfig", {})
+        return bool(config.get("spot") or config.get("preemptible"))
+
+    @property
+    def vms(self) -> int:
+        """How many VMs it has, or will have."""
+        return max(0, self.kind.vms - self.missing)
+
+
+@dataclass(kw_only=True)
+class QueuedResource:
+    """A request that waits for its nodes. `due_at`: when its state goes on by itself."""
+
+    place: Place
+    id: str
+    spec: Mapping[str, Any]
+    uid: int
+    chips: int
+    made_at: float
+    state: str = "CREATING"
+    initiator: str = ""
+    refusal: ApiError | None = None
+    due_at: float = 0.0
+    valid_until: float = inf
+    operations: list[Operation] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"{self.place}/queuedResources/{self.id}"
+
+    @property
+    def nodes(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """Id and specification of each of its nodes."""
+        found: list[tuple[str, Mapping[str, Any]]] = []
+        for spec in self.spec["tpu"]["nodeSpec"]:
+            several = spec.get("multisliceParams")
+            if several is None:
+                found.append((spec["nodeId"], spec["node"]))
+            else:
+                prefix = several.get("nodeIdPrefix") or self.id
+                found += [(f"{prefix}-{index}", spec["node"]) for index in range(several["nodeCount"])]
+        return [(name, self._of_my_tier(node)) for name, node in found]
+
+    def _of_my_tier(self, node: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The request says whether its nodes are spot, and so do they then."""
+        if "spot" not in self.spec:
+            return node
+        return {**node, "schedulingConfig": {**node.get("schedulingConfig", {}), "spot": True}}
+
+
+def kind_of(spec: Mapping[str, Any]) -> Topology:
+    """The type of slice that a node asks for. Raises ApiError."""
+    if not spec.get("runtimeVersion"):
+        raise ApiError("INVALID_ARGUMENT", "runtime_version must be specified")
+    config = spec.get("acceleratorConfig")
+    known = lookup(str(spec.get("acceleratorType", "")))
+    if config is not None or known is None:
+        asked = config if config is not None else spec.get("acceleratorType", "")
+        raise ApiError("INVALID_ARGUMENT", f"Accelerator type {asked!r} is not emulated, or does not exist")
+    return known

@@ -1,0 +1,143 @@
+"""The emulator on the network: loopback only, HTTP/1.1, a thread for each connection."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from random import Random
+from types import TracebackType
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from iris_cli.tpu_emulator.books import Call
+from iris_cli.tpu_emulator.cloud import Cloud
+from iris_cli.tpu_emulator.refusals import ApiError
+from iris_cli.tpu_emulator.routes import answer
+from iris_cli.tpu_emulator.settings import Fault
+from iris_cli.tpu_emulator.shapes import numbered
+
+_LOOPBACK = "127.0.0.1"
+
+
+class Emulator:
+    """A cloud that is being served at `url`. Closing it turns off its machines, too."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud = cloud
+        self.closing = threading.Event()
+        self._server = _Server(self)
+        self.url = f"http://{_LOOPBACK}:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        self.cloud.close()
+
+    def __enter__(self) -> Emulator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def start(cloud: Cloud | None = None) -> Emulator:
+    """Serve a cloud from this process, at a port that is free: `with start() as emulator: ... emulator.url`."""
+    return Emulator(cloud or Cloud())
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, emulator: Emulator) -> None:
+        self.emulator = emulator
+        super().__init__((_LOOPBACK, 0), _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = 1 << 16  # an answer goes out in one piece
+    server: _Server
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    do_POST = do_DELETE = do_PATCH = do_GET  # noqa: N815 - the interface of http.server
+
+    def _serve(self) -> None:
+        emulator, cloud = self.server.emulator, self.server.emulator.cloud
+        url = urlsplit(self.path)
+        path, query = unquote(url.path), dict(parse_qsl(url.query, keep_blank_values=True))
+        text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        fault = None if path.startswith("/emulator/") else _fault(cloud, self.command, path)
+        if fault is not None and fault.kind == "hang":
+            _book(cloud, self.command, path, "hang")
+            emulator.closing.wait(cloud.settings.hang_seconds)
+            self._hang_up()
+            return
+        code, said = _answer(cloud, fault, self.command, path, query, text)
+        lost = fault is not None and fault.kind == "lost"
+        _book(cloud, self.command, path, "lost" if lost else str(code))
+        if lost:
+            self._hang_up()
+            return
+        self._send(code, numbered(said) if "enum-encoding=int" in query.get("$alt", "") else said)
+
+    def _send(self, code: int, said: dict[str, Any]) -> None:
+        body = json.dumps(said).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json; charset=UTF-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _hang_up(self) -> None:
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the interface of http.server
+        """Say nothing: the books tell more."""
+
+
+def _answer(
+    cloud: Cloud, fault: Fault | None, method: str, path: str, query: dict[str, str], text: bytes
+) -> tuple[int, dict[str, Any]]:
+    try:
+        if fault is not None and fault.kind == "error":
+            raise ApiError(fault.status, "the emulator was told to fail")
+        body = json.loads(text) if text else {}
+        return 200, answer(cloud, method, path, query, body)
+    except ApiError as error:
+        return error.http_code, error.body()
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        malformed = ApiError("INVALID_ARGUMENT", f"malformed: {type(error).__name__}: {error}")
+        return malformed.http_code, malformed.body()
+
+
+def _book(cloud: Cloud, method: str, path: str, what: str) -> None:
+    with cloud.lock:
+        cloud.books.calls.append(Call(at=cloud.now(), method=method, path=path, answer=what))
+
+
+def _fault(cloud: Cloud, method: str, path: str) -> Fault | None:
+    """What goes wrong with this call: the first fault that was asked for, or one by chance."""
+    with cloud.lock:
+        for index, fault in enumerate(cloud.faults):
+            if fault.hits(method, path):
+                left = [fault.again()] if fault.times > 1 else []
+                cloud.faults[index : index + 1] = left
+                return fault
+        dice = Random(f"{cloud.settings.seed} call {len(cloud.books.calls)}")  # noqa: S311 - no secret
+        if dice.random() < cloud.settings.unreliable:
+            return Fault(kind=dice.choice(("error", "lost")))
+    return None
