@@ -213,8 +213,11 @@ def empty_names(module: Module) -> Iterator[str]:
 
 
 def raw_keys(module: Module) -> Iterator[str]:
-    """Well-known attribute keys as literals: a typing error in one of them places jobs wrongly, in silence."""
-    if module.layer and module.name != _KEYS_HOME:
+    """Well-known attribute keys as literals: a typing error in one of them places jobs wrongly, in silence.
+
+    The emulator's words are those of Google's API, one of which happens to be spelled alike.
+    """
+    if module.layer not in ("", "tpu_emulator") and module.name != _KEYS_HOME:
         words = {
             id(line.value)
             for node in ast.walk(module.tree)

@@ -1,0 +1,48 @@
+"""An emulator with a clock that stands, and Google's client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from iris_cli.tpu_emulator.cloud import Cloud
+from iris_cli.tpu_emulator.server import Emulator, start
+from tests.support.google_tpu import GoogleTpu
+
+
+class StandingClock:
+    """It goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.time = 1_700_000_000.0
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+@pytest.fixture
+def clock() -> StandingClock:
+    return StandingClock()
+
+
+@pytest.fixture
+def emulator(clock: StandingClock) -> Iterator[Emulator]:
+    with start(Cloud(clock=clock)) as started:
+        yield started
+
+
+@pytest.fixture
+def cloud(emulator: Emulator) -> Cloud:
+    return emulator.cloud
+
+
+@pytest.fixture
+def google(emulator: Emulator) -> GoogleTpu:
+    return GoogleTpu(emulator)

@@ -1,0 +1,175 @@
+"""TPU VMs as Google's own client sees them in the emulator."""
+
+from __future__ import annotations
+
+import pytest
+
+from iris_cli.tpu_emulator.cloud import Cloud
+from iris_cli.tpu_emulator.records import Place
+from iris_cli.tpu_emulator.settings import Settings
+from tests.support.google_tpu import ZONE, GoogleTpu
+from tests.tpu_emulator.conftest import StandingClock
+
+
+def test_a_node_is_there_when_its_operation_is_done(
+    google: GoogleTpu, cloud: Cloud, clock: StandingClock
+) -> None:
+    cloud.settings.create_seconds = 60
+    making = google.create("west-1", labels={"state": "READY"})
+    assert (google.state("west-1"), making.done()) == ("CREATING", False)
+    assert list(google.node("west-1").network_endpoints) == []
+    clock.sleep(60)
+    assert making.done()
+    made = google.node("west-1")
+    assert made == making.result(timeout=60)
+    assert (made.state.name, made.health.name, dict(made.labels)) == ("READY", "HEALTHY", {"state": "READY"})
+    assert [each.ip_address for each in made.network_endpoints] == ["10.0.1.2", "10.0.1.3"]
+    assert making.metadata.target == f"{ZONE}/nodes/west-1"
+
+
+def test_a_node_is_gone_when_its_deletion_is_done(
+    google: GoogleTpu, cloud: Cloud, clock: StandingClock
+) -> None:
+    google.create("west-1").result(timeout=60)
+    cloud.settings.delete_seconds = 10
+    going = google.delete("west-1")
+    assert (google.state("west-1"), going.done()) == ("DELETING", False)
+    clock.sleep(10)
+    assert going.done()
+    assert google.nodes() == []
+    assert cloud.books.left() == []
+
+
+def test_of_the_same_name_it_is_another_machine(google: GoogleTpu, clock: StandingClock) -> None:
+    first = google.create("west-1").result(timeout=60)
+    google.delete("west-1").result(timeout=60)
+    clock.sleep(1)
+    second = google.create("west-1").result(timeout=60)
+    assert first.id != second.id
+    assert first.create_time < second.create_time
+    assert google.client.get_guest_attributes(request={"name": first.name, "query_path": "hostkeys/"})
+
+
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_a_list_comes_in_pages(google: GoogleTpu, cloud: Cloud, number: int) -> None:
+    names = [f"west-{index}" for index in range(5)]
+    for name in names:
+        google.create(name)
+    cloud.settings.page_size = number
+    assert google.nodes() == names
+    pages = [call for call in cloud.books.calls if call.method == "GET" and call.path.endswith("/nodes")]
+    assert len(pages) == -(-5 // number)
+
+
+def test_places_are_apart_and_a_dash_means_all_of_them(google: GoogleTpu) -> None:
+    google.create("west-1")
+    google.create("east-1", zone="projects/p/locations/us-east1-c")
+    google.create("other-1", zone="projects/other/locations/us-west4-a")
+    assert google.nodes() == ["west-1"]
+    assert sorted(google.nodes("projects/p/locations/-")) == ["east-1", "west-1"]
+
+
+def test_guest_attributes_have_the_host_key_of_each_worker(google: GoogleTpu) -> None:
+    made = google.create("west-1").result(timeout=60)
+    ask = {"name": made.name, "query_path": "hostkeys/"}
+    both = google.client.get_guest_attributes(request=ask).guest_attributes
+    second = google.client.get_guest_attributes(request={**ask, "worker_ids": ["1"]}).guest_attributes
+    assert [item.key for each in both for item in each.query_value.items] == ["ssh-ed25519", "ssh-ed25519"]
+    assert both[0].query_value.items[0].value != both[1].query_value.items[0].value
+    assert list(second) == [both[1]]
+
+
+REFUSED = [
+    ("a name that is taken", lambda google: google.create("west-1"), "Conflict", "already exists"),
+    ("a type that is unknown", lambda google: google.create("west-2", "v9-8"), "BadRequest", "v9-8"),
+    ("a bad name", lambda google: google.create("West_2"), "BadRequest", "Invalid node id"),
+    ("what is not there", lambda google: google.delete("west-2"), "NotFound", "was not found"),
+    (
+        "a place that is full",
+        lambda google: google.create("west-2", "v4-32"),
+        "TooManyRequests",
+        "Limit: 16 in",
+    ),
+]
+
+
+@pytest.mark.parametrize(("what", "ask", "kind", "words"), REFUSED, ids=lambda value: str(value)[:30])
+def test_it_refuses(what: str, ask: object, kind: str, words: str, google: GoogleTpu, cloud: Cloud) -> None:
+    errors = pytest.importorskip("google.api_core.exceptions")
+    cloud.settings.quota = {"us-west4-a": 16}
+    google.create("west-1")
+    assert callable(ask)
+    with pytest.raises(getattr(errors, kind), match=words):
+        ask(google)
+    assert google.nodes() == ["west-1"]
+
+
+def test_a_preempted_node_eats_quota_until_it_is_deleted(google: GoogleTpu, cloud: Cloud) -> None:
+    errors = pytest.importorskip("google.api_core.exceptions")
+    cloud.settings.quota = {"us-west4-a": 8}
+    google.spot("west-1")
+    cloud.preempt("west-1")
+    assert google.state("west-1") == "PREEMPTED"
+    with pytest.raises(errors.TooManyRequests):
+        google.spot("west-2")
+    google.delete("west-1")
+    google.spot("west-2")
+    assert google.nodes() == ["west-2"]
+
+
+def test_where_there_are_no_machines_the_operation_fails_and_nothing_stays(
+    google: GoogleTpu, cloud: Cloud, clock: StandingClock
+) -> None:
+    errors = pytest.importorskip("google.api_core.exceptions")
+    cloud.settings.change({"stocked_out": ["us-west4-a"], "create_seconds": 30})
+    making = google.create("west-1")
+    assert google.nodes() == ["west-1"]
+    clock.sleep(30)
+    with pytest.raises(errors.ResourceExhausted, match="no more capacity in the zone"):
+        making.result(timeout=60)
+    assert google.nodes() == []
+    assert cloud.books.left() == []
+
+
+def test_a_half_made_slice_has_fewer_addresses(google: GoogleTpu, cloud: Cloud) -> None:
+    cloud.settings.missing_endpoints = {"us-west4-a": 1}
+    assert len(google.create("west-1").result(timeout=60).network_endpoints) == 1
+
+
+def test_where_nodes_stick_none_is_ever_ready_and_each_can_be_deleted(
+    google: GoogleTpu, cloud: Cloud, clock: StandingClock
+) -> None:
+    errors = pytest.importorskip("google.api_core.exceptions")
+    cloud.settings.stuck = ["us-west4-a"]
+    making = google.create("west-1")
+    clock.sleep(1e6)
+    assert (google.state("west-1"), making.done()) == ("CREATING", False)
+    google.delete("west-1")
+    with pytest.raises(errors.Cancelled):
+        making.result(timeout=60)
+
+
+@pytest.mark.parametrize(("health", "said"), [("TIMEOUT", "TIMEOUT"), ("", "HEALTH_UNSPECIFIED")])
+def test_its_health_may_be_wrong_or_missing(google: GoogleTpu, cloud: Cloud, health: str, said: str) -> None:
+    google.create("west-1")
+    cloud.turn("west-1", health=health)
+    assert google.node("west-1").health.name == said
+
+
+def preempted(seed: int) -> list[str]:
+    """Which of six spot nodes, and one that is none, an average lifetime leaves in this story."""
+    clock, place = StandingClock(), Place("p", "us-west4-a")
+    cloud = Cloud(Settings(lifetime=3600, seed=seed), clock=clock)
+    spec = {"acceleratorType": "v4-8", "runtimeVersion": "x"}
+    cloud.create_node(place, "firm", spec)
+    for index in range(6):
+        cloud.create_node(place, f"spot-{index}", {**spec, "schedulingConfig": {"spot": True}})
+    clock.sleep(3600)
+    return [each.id for each in cloud.in_place(cloud.nodes, place) if each.state == "PREEMPTED"]
+
+
+def test_spot_nodes_are_preempted_by_a_chance_that_can_be_repeated() -> None:
+    stories = [preempted(seed) for seed in range(5)]
+    assert stories == [preempted(seed) for seed in range(5)]
+    assert len({tuple(story) for story in stories}) > 1
+    assert not any("firm" in story for story in stories)

@@ -1,0 +1,169 @@
+"""The emulator on the network: what goes wrong there, its books, and the process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from iris_cli.tpu_emulator.cloud import Cloud
+from iris_cli.tpu_emulator.server import Emulator
+from iris_cli.tpu_emulator.settings import Fault
+from tests.support.google_tpu import GoogleTpu
+from tests.tpu_emulator.conftest import StandingClock
+
+
+def control(url: str, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    """A call to the emulator itself, as another process makes it."""
+    request = urllib.request.Request(
+        f"{url}/emulator/{path}", method=method, data=json.dumps(body or {}).encode()
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [("INTERNAL", "InternalServerError"), ("UNAVAILABLE", "ServiceUnavailable")]
+)
+def test_a_call_can_fail_before_it_is_heard(google: GoogleTpu, cloud: Cloud, status: str, kind: str) -> None:
+    errors = pytest.importorskip("google.api_core.exceptions")
+    cloud.faults.append(Fault(kind="error", method="POST", status=status, times=2))
+    for _ in range(2):
+        with pytest.raises(getattr(errors, kind)):
+            google.create("west-1")
+    assert google.nodes() == []
+    google.create("west-1")
+    assert google.nodes() == ["west-1"]
+
+
+def test_an_answer_can_get_lost_after_the_deed(google: GoogleTpu, cloud: Cloud) -> None:
+    cloud.faults.append(Fault(kind="lost", method="POST", path="/nodes"))
+    with pytest.raises(pytest.importorskip("requests").exceptions.ConnectionError):
+        google.create("west-1")
+    assert google.nodes() == ["west-1"]
+    assert [each.answer for each in cloud.books.calls if each.method == "POST"] == ["lost"]
+
+
+def test_a_call_can_hang_unheard_until_the_client_gives_up(google: GoogleTpu, cloud: Cloud) -> None:
+    cloud.faults.append(Fault(kind="hang", path="/nodes/west-1"))
+    google.create("west-1")
+    timeout = pytest.importorskip("requests").exceptions.ReadTimeout
+    with pytest.raises(timeout):
+        google.client.delete_node(name=google.node_name("west-1"), timeout=0.2)
+    assert google.state("west-1") == "READY"
+
+
+def test_by_chance_calls_fail_or_lose_their_answer(google: GoogleTpu, cloud: Cloud) -> None:
+    cloud.settings.unreliable = 0.5
+    trouble = (pytest.importorskip("google.api_core.exceptions").GoogleAPICallError, OSError)
+    for index in range(20):
+        try:
+            google.create(f"west-{index}")
+        except trouble:
+            continue
+    answers = {each.answer for each in cloud.books.calls}
+    assert answers == {"200", "500", "lost"}
+    heard = sum(each.answer in ("200", "lost") for each in cloud.books.calls)
+    assert len(cloud.books.made()) == heard
+
+
+def test_the_books_say_what_was_made_and_when_it_was_ready_ended_and_gone(
+    google: GoogleTpu, cloud: Cloud, clock: StandingClock
+) -> None:
+    begin = clock.now()
+    cloud.settings.create_seconds = 60
+    google.spot("west-1", labels={"owner": "us"})
+    clock.sleep(60)
+    assert google.state("west-1") == "READY"
+    clock.sleep(40)
+    cloud.preempt("west-1")
+    clock.sleep(10)
+    assert [each.name for each in cloud.books.left()] == ["west-1"]
+    google.delete("west-1")
+    [entry] = cloud.books.made()
+    times = [entry.made_at, entry.ready_at, entry.stopped_at, entry.gone_at]
+    assert [each - begin for each in times if each is not None] == [0, 60, 100, 110]
+    assert (entry.kind, entry.zone, entry.chips, entry.labels) == ("node", "us-west4-a", 8, {"owner": "us"})
+
+
+def test_one_name_asked_for_by_many_at_once_is_made_once(google: GoogleTpu, cloud: Cloud) -> None:
+    taken = pytest.importorskip("google.api_core.exceptions").Conflict
+    refused = []
+
+    def ask() -> None:
+        try:
+            google.create("west-1")
+        except taken as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 7
+    assert len(cloud.books.made()) == 1
+
+
+def test_another_process_can_change_everything(emulator: Emulator, google: GoogleTpu) -> None:
+    google.spot("west-1")
+    assert control(emulator.url, "PATCH", "settings", {"page_size": 7})["page_size"] == 7
+    assert control(emulator.url, "GET", "settings")["page_size"] == 7
+    control(emulator.url, "POST", "nodes/west-1:turn", {"health": "TIMEOUT"})
+    assert google.node("west-1").health.name == "TIMEOUT"
+    control(emulator.url, "POST", "nodes/west-1:preempt")
+    assert google.state("west-1") == "PREEMPTED"
+    now = control(emulator.url, "POST", "advance", {"seconds": 5})["now"]
+    assert control(emulator.url, "POST", "advance")["now"] == now
+    control(emulator.url, "POST", "faults", {"kind": "error", "method": "DELETE"})
+    with pytest.raises(pytest.importorskip("google.api_core.exceptions").InternalServerError):
+        google.delete("west-1")
+    [entry] = control(emulator.url, "GET", "books")["entries"]
+    assert (entry["name"], entry["gone_at"]) == ("west-1", None)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PATCH", "settings", {"page_sise": 7}),
+        ("POST", "faults", {"sort": "error"}),
+        ("POST", "nodes/never:preempt", {}),
+        ("GET", "nowhere", {}),
+    ],
+)
+def test_it_refuses_what_it_does_not_know(
+    emulator: Emulator, method: str, path: str, body: dict[str, Any]
+) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        control(emulator.url, method, path, body)
+    assert refused.value.code in (400, 404, 501)
+
+
+def test_as_a_process_of_its_own_it_ends_with_its_stdin() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "iris_cli.tpu_emulator"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write('{"page_size": 3}\n')
+        process.stdin.flush()
+        said = json.loads(process.stdout.readline())
+        assert said["pid"] == process.pid
+        assert control(said["url"], "GET", "settings")["page_size"] == 3
+        process.stdin.close()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
