@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import AttemptId, JobId, parse_job_id, parse_task_id
 from iris_cli.core.job import JobRequest, JobState
-from iris_cli.core.requests import Cancel, RegisterEndpoint, RemoveEndpoint, Status, Submit
+from iris_cli.core.requests import Cancel, RegisterEndpoint, RemoveEndpoint, Status
 from iris_cli.errors import ExitCode, UsageError
 from iris_cli.render import inside as render
 
@@ -36,7 +36,7 @@ def launch(
                 hint="leave one out: constraints are merged with the parent's, and win over them",
             )
         wanted = replace(wanted, constraints=())
-    said = iris.outbox.ask(Submit(job=wanted), request_id)
+    said = iris.outbox.submit_job(wanted, request_id)
     job = JobId(said["job"])
     if not iris.output.as_json:
         iris.output.line(job)

@@ -40,11 +40,21 @@ class Outbox:
     """The cluster as a task can reach it: its own job, and what that has submitted."""
 
     def __init__(self, task_dir: Path, answer_timeout: float | None) -> None:
+        self._task_dir = task_dir
         self._mail = Mailbox(task_dir)
         self._patience = answer_timeout
 
     def submit(self, request: JobRequest, *, request_id: str | None, schedule: bool) -> JobId:  # noqa: ARG002 - a cycle is run by whoever polls
-        return JobId(self.ask(Submit(job=request), request_id)["job"])
+        return JobId(self.submit_job(request, request_id)["job"])
+
+    def submit_job(self, request: JobRequest, request_id: str | None = None) -> Mapping[str, Any]:
+        """The answer to a `Submit`. A `workdir` is packed here, and waits in the outbox until it has been fetched."""
+        if request.workdir is None:
+            return self.ask(Submit(job=request), request_id)
+        from iris_cli.client.packing import packed_in
+
+        with packed_in(self._task_dir, request) as packed:
+            return self.ask(Submit(job=packed), request_id)
 
     def ask(self, request: Request, request_id: str | None = None) -> Mapping[str, Any]:
         """The answer as it is; see `core/requests.py`. Raises the error that it is, or UnansweredError."""

@@ -26,9 +26,10 @@ from iris_cli.config.reading import (
     written,
 )
 from iris_cli.config.yaml_source import Node
+from iris_cli.core.array import MOST_INDEXES
 from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import JobId, TaskId, clip, parse_job_id, parse_task_id
-from iris_cli.core.job import JobRequest
+from iris_cli.core.job import JobRequest, Workspace
 from iris_cli.core.nearest import did_you_mean
 from iris_cli.core.requests import (
     FORMAT,
@@ -52,6 +53,9 @@ DEEPEST = 8
 MOST_NODES = 20_000
 LONGEST_REASON = 200
 MOST_METADATA = 32
+MOST_FILES = 200_000
+_MOST_SIZE = 1 << 40
+_LONGEST_NAME = 255
 LONGEST_METADATA = 256
 
 FIELDS = frozenset(
@@ -63,7 +67,10 @@ FIELDS = frozenset(
         *("signal", "array", "force"),
     )
 )
-"""The fields of a job file that a task may name. The others would read files of the operator's machine."""
+"""The fields of a job file that a task may name. The others would read files of the operator's machine.
+
+Beside these, what was read from files inside the task: `each_line`, which is the lines, and `workspace`.
+"""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -188,10 +195,12 @@ def _submit(entry: Section) -> Submit:
 
 def _job(place: Place) -> JobRequest:
     """As in a job file, with `setup: ""` for a child that wants none."""
-    known = {}
-    for key, found in place.entries().items():
+    known, entries = {}, place.entries()
+    for key, found in entries.items():
         if key in FIELDS:
             known[key] = found.node
+        elif key in _READ_INSIDE:
+            continue
         elif key in _ELSEWHERE:
             found.problem("can't be asked for from inside a task", _ELSEWHERE[key])
         else:
@@ -201,8 +210,15 @@ def _job(place: Place) -> JobRequest:
     no_setup = "setup" in known and known["setup"].value == ""
     if no_setup:
         del known["setup"]
+    own: dict[str, Any] = {
+        name: place.down(name).read(read) for name, read in _READ_INSIDE.items() if _is_said(entries, name)
+    }
     request = job_request(replace(place, node=replace(place.node, value=known)))
-    return replace(request, setup="") if no_setup else request
+    return replace(request, **(own | ({"setup": ""} if no_setup else {})))
+
+
+def _is_said(entries: Mapping[str, Place], name: str) -> bool:
+    return name in entries and entries[name].node.value is not None
 
 
 def _own_secret(place: Place) -> None:
@@ -213,9 +229,43 @@ def _own_secret(place: Place) -> None:
 
 _ELSEWHERE = {
     "env_file": "say env",
-    "workdir": "a child job has the working directory of its parent",
-    "each_line": "submit a job for each line, or say array",
+    "workdir": "it is packed inside the task: say workspace",
 }
+
+
+def _lines(place: Place) -> tuple[str, ...]:
+    found = list_of(_a_line)(place)
+    if not 0 < len(found) <= MOST_INDEXES:
+        raise UsageError(f"there are {len(found)} lines, and a job takes 1 to {MOST_INDEXES}")
+    return found
+
+
+def _a_line(place: Place) -> str:
+    line = written(place)
+    if "\0" in line or "\n" in line:
+        raise UsageError("a line holds a NUL character or a line break, which no variable of a task can have")
+    return line
+
+
+def _workspace(place: Place) -> Workspace | None:
+    """What was packed inside the task. Its bytes are another matter."""
+    with section(place) as entry:
+        found = entry.need("hash", _sha256, "")
+        size = entry.need("size", integer(0, _MOST_SIZE), 0)
+        files, name = entry.get("files", integer(0, MOST_FILES), 0), entry.get("name", _directory_name, "")
+        return Workspace(hash=found, size=size, files=files, name=name) if found else None
+
+
+def _directory_name(place: Place) -> str:
+    found = written(place)
+    if len(found) > _LONGEST_NAME:
+        raise UsageError(f"takes at most {_LONGEST_NAME} characters")
+    return found
+
+
+_sha256 = matching(re.compile("[0-9a-f]{64}"), "a SHA-256", "64 hexadecimal digits")
+
+_READ_INSIDE: Mapping[str, Callable[[Place], Any]] = {"each_line": _lines, "workspace": _workspace}
 
 
 def _logs(entry: Section) -> Logs:

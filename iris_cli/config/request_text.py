@@ -49,6 +49,9 @@ def _job(request: JobRequest) -> dict[str, Any]:
         job["memory"] = f"{request.memory}B"
     if request.group_by is not None:
         job["coscheduling"] = {"group_by": job.pop("group_by")}
+    if request.workspace is not None:
+        packed = request.workspace
+        job["workspace"] = {name: getattr(packed, name) for name in ("hash", "size", "files", "name")}
     return job
 
 

@@ -1,4 +1,4 @@
-"""Calls to workers under way: one at a time for each worker, beside what is shipped, and no more than the limit."""
+"""Calls to workers under way: one at a time for each worker, and beside it what takes long; no more than the limit."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from iris_cli.ops.session import Session
 
 if TYPE_CHECKING:
     from iris_cli.ops.mail import LogReading
+    from iris_cli.ops.requests import Key
     from iris_cli.remote.fan_out import FanOut
 
 
@@ -24,7 +25,8 @@ class Call:
 
     `question` is what it is to answer, if it is asked in a poll; `starts` are the attempts that it may start,
     `goes` those among the prepared ones that it tells to start, `reads` the pieces of logs that it fetches for tasks.
-    A call that `ships` the workspace of that hash may take long: it keeps the worker from nothing else.
+    A call that `ships` the workspace of that hash, or `fetches` what a request needs, may take long: it keeps the
+    worker from nothing else.
     """
 
     known: Known
@@ -34,6 +36,12 @@ class Call:
     goes: tuple[Token, ...] = ()
     reads: tuple[LogReading, ...] = ()
     ships: str = ""
+    fetches: Key | None = None
+
+    @property
+    def aside(self) -> str:
+        """Empty for those of which a worker has one at a time; of the others which one it is."""
+        return self.ships or " ".join(self.fetches or ())
 
     @property
     def worker(self) -> WorkerId:
@@ -71,7 +79,7 @@ class Calls:
         """Send a call to a worker that isn't busy, while there is room."""
         if self._fan_out is None:
             self._fan_out = self._session.make_fan_out(self._session.limits.max_dispatch_parallelism)
-        self._under_way[call.worker, call.ships] = call
+        self._under_way[call.worker, call.aside] = call
         self._fan_out.submit(lambda: (call, self._carry_out(call)))
 
     def take(self, patience: float | None = None) -> list[Returned]:
@@ -80,7 +88,7 @@ class Calls:
             return []
         returned = self._fan_out.take(patience)
         for call, _ in returned:
-            del self._under_way[call.worker, call.ships]
+            del self._under_way[call.worker, call.aside]
         return returned
 
     def _carry_out(self, call: Call) -> Answer:

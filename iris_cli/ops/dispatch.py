@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
 from types import TracebackType
 from typing import TypeVar
 
@@ -86,7 +87,7 @@ class Dispatcher:
     @property
     def busy(self) -> set[WorkerId]:
         """The workers with a call under way. What is shipped keeps them from nothing."""
-        return {call.worker for call in self._calls.under_way() if not call.ships}
+        return {call.worker for call in self._calls.under_way() if not call.aside}
 
     @property
     def working(self) -> bool:
@@ -171,7 +172,8 @@ class Dispatcher:
         self._begin(self._mail.to_read, partial(self._mail.read_call, self.session, self.cluster))
         self._begin(self._to_reap, lambda worker, _: reap_call(self.session, self.cluster, worker))
         if not self._calls.full:
-            for call in self._shipping.calls(self.cluster):
+            aside = (self._shipping.calls(self.cluster), self._mail.fetch_calls(self.session, self.cluster))
+            for call in chain(*aside):
                 self._calls.send(call)
 
     def _begin(self, waiting: dict[WorkerId, V], call_of: Callable[[Worker, V], Call | None]) -> None:
@@ -310,12 +312,12 @@ class Dispatcher:
 
     def _heard(self, call: Call, answer: Answer) -> None:
         seen, worker = answer.seen, call.worker
+        self._mail.was_read(self.cluster, call, seen)
         if call.ships:
             self._shipped(call, seen)
-            if isinstance(seen, Silence) and seen.kind is SilenceKind.LOCAL:
-                return  # nothing of that is the worker's
+        if call.aside and isinstance(seen, Silence) and seen.kind is SilenceKind.LOCAL:
+            return  # nothing of that is the worker's
         self._answers.append(self._mail.taken(answer))
-        self._mail.was_read(self.cluster, call.reads, seen)
         self._to_stop[worker] = self._to_start[worker] = None
         if call.question is not None:
             self.seen.append(seen)

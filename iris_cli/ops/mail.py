@@ -11,12 +11,13 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.observations import Silence, WorkerReport
-from iris_cli.core.requests import Answer, Logs, Refusal, Wait, refusal_of
+from iris_cli.core.requests import Answer, Logs, Refusal, Submit, Wait, refusal_of
 from iris_cli.core.worker import Worker
 from iris_cli.errors import IrisError, UnreachableError
 from iris_cli.ops.calls import Call
+from iris_cli.ops.fetching import AT_ONCE, fetch
 from iris_cli.ops.observe import Question, known_of
-from iris_cli.ops.plausible import LogPieces
+from iris_cli.ops.plausible import Fetched, LogPieces
 from iris_cli.ops.requests import Asked, Key, Outcome
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Mail:
         self.to_read: dict[WorkerId, dict[Key, LogReading]] = {}
         self._waits: dict[Key, Asked] = {}
         self._being_read: set[Key] = set()
+        self._to_fetch: dict[Key, Asked] = {}
+        self._being_fetched: dict[Key, Asked] = {}
         self._rounds: Counter[WorkerId] = Counter()
 
     def begin(self) -> None:
@@ -60,10 +63,13 @@ class Mail:
     def taken(self, answer: Heard) -> Heard:
         """An answer that has just come, with the attempts whose end has to wait for what else they ask for."""
         seen = answer.seen
-        if not isinstance(seen, WorkerReport) or not (seen.requests or seen.asking):
+        if not isinstance(seen, WorkerReport):
             return answer
-        self._rounds[seen.worker] += 1
-        return replace(answer, deferred=frozenset(seen.asking)) if self.has_time(seen.worker) else answer
+        deferred = {token for token, _ in (*self._to_fetch, *self._being_fetched)}
+        if seen.requests or seen.asking:
+            self._rounds[seen.worker] += 1
+            deferred.update(seen.asking if self.has_time(seen.worker) else ())
+        return replace(answer, deferred=frozenset(deferred)) if deferred else answer
 
     def has_time(self, worker: WorkerId) -> bool:
         """Whether that worker may be asked for more in this cycle."""
@@ -74,7 +80,7 @@ class Mail:
         wanted = set(tokens)
         unread = [key for queue in self.to_read.values() for key in queue]
         untold = [key for queue in self.to_answer.values() for key in queue]
-        known = (*self._waits, *self._being_read, *unread, *untold)
+        known = (*self._waits, *self._being_read, *unread, *untold, *self._to_fetch, *self._being_fetched)
         return [key for key in known if key[0] in wanted]
 
     def take_in(self, cluster: Cluster, outcomes: Iterable[Outcome]) -> None:
@@ -101,6 +107,9 @@ class Mail:
             if sum(token == asked.token for token, _ in self._waits) >= MOST_WAITS:
                 raise IrisError(f"{asked.attempt} waits for {MOST_WAITS} jobs already")
             self._waits[asked.key] = asked
+            return None
+        if isinstance(said, Submit):
+            self._to_fetch[asked.key] = asked
             return None
         if isinstance(said, Logs):
             from iris_cli.ops.replies import place_of_log
@@ -152,12 +161,42 @@ class Mail:
         return Call(known=known, act=act)
 
     def questions(self, answers: Iterable[Heard]) -> dict[WorkerId, Question]:
-        """Whom to ask because attempts there have ended and left requests, where no answer is under way to them."""
+        """Whom to ask because attempts there have ended and left requests, where no answer is under way to them.
+
+        Also where what a request waited for has come: it is told once more, and decided.
+        """
         return {
             each.known.worker: Question(each.known.worker, probe=False)
             for each in answers
-            if each.deferred and each.known.worker not in self.to_answer
+            if self._is_to_ask(each) and each.known.worker not in self.to_answer
         }
+
+    def _is_to_ask(self, answer: Heard) -> bool:
+        seen = answer.seen
+        if isinstance(seen, WorkerReport):
+            return self.has_time(seen.worker) and not answer.deferred.isdisjoint(seen.asking)
+        return isinstance(seen, Fetched) and not seen.problem
+
+    # Directories
+
+    def fetch_calls(self, session: Session, cluster: Cluster) -> Iterator[Call]:
+        """Calls for what tasks have packed for child jobs, as far as there is room for more."""
+        for key, asked in list(self._to_fetch.items()):
+            if len(self._being_fetched) >= AT_ONCE:
+                return
+            del self._to_fetch[key]
+            worker = cluster.workers.get(_worker_of(cluster, asked) or WorkerId(""))
+            wanted = asked.request.job.workspace if isinstance(asked.request, Submit) else None
+            if worker is None or wanted is None:
+                continue  # nobody waits for it any more
+            self._being_fetched[key] = asked
+            act = partial(fetch, session, worker, asked.token, wanted)
+            yield Call(known=known_of(cluster, worker.id), act=act, fetches=key)
+
+    def _was_fetched(self, cluster: Cluster, asked: Asked, seen: object) -> None:
+        """Without an answer, the next cycle finds the request again. So it does where the directory has come."""
+        if isinstance(seen, Fetched) and seen.problem:
+            self._tell(cluster, asked, lambda: refusal_of(IrisError(seen.problem)))
 
     # Logs
 
@@ -172,8 +211,11 @@ class Mail:
         act = partial(_read_logs, session, worker, readings[:MOST_READ])
         return Call(known=known_of(cluster, worker.id), act=act, reads=readings[:MOST_READ])
 
-    def was_read(self, cluster: Cluster, readings: Sequence[LogReading], seen: object) -> None:
+    def was_read(self, cluster: Cluster, call: Call, seen: object) -> None:
         """What a call brought, or that it brought nothing."""
+        readings = call.reads
+        if call.fetches is not None:
+            self._was_fetched(cluster, self._being_fetched.pop(call.fetches), seen)
         pieces: Iterator[LogChunk | None] = iter(seen.pieces if isinstance(seen, LogPieces) else ())
         why = f"{seen.step}: {seen.detail}" if isinstance(seen, Silence) else "no answer"
         for reading in readings:

@@ -34,7 +34,7 @@ from iris_cli.core.observations import (
 from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.ops import requests
 from iris_cli.ops.facts import facts_of
-from iris_cli.ops.plausible import LogPieces, Seen, believed
+from iris_cli.ops.plausible import Fetched, LogPieces, Seen, believed
 from iris_cli.ops.requests import Asked, Key, Outcomes
 from iris_cli.ops.session import ReadAt, Session
 
@@ -260,7 +260,7 @@ def weigh_silence(session: Session, draft: Draft, seen: Iterable[Seen]) -> None:
         worker: session.hosts[worker].replace_lost if worker in session.hosts else session.config.replace_lost
         for worker in draft.cluster.workers
     }
-    said = (each for each in seen if not isinstance(each, LogPieces))
+    said = (each for each in seen if not isinstance(each, LogPieces | Fetched))
     touched = presumption.weigh(draft, said, policies, session.limits)
     touched += lease.settle(draft, session.limits)
     settle(session, draft, dict.fromkeys(touched))
@@ -283,7 +283,7 @@ def _weigh_one(session: Session, draft: Draft, answer: Answer) -> tuple[States, 
         if known.reaped and seen.sent:
             reaping.told(draft, known.worker, tuple(known.reaped.values()))
         return _NOTHING
-    if isinstance(seen, LogPieces):
+    if isinstance(seen, LogPieces | Fetched):
         return _NOTHING
     if answer.asked_at is not None:
         clocks.told(draft, seen.worker, seen.clock, answer.asked_at, answer.at)
@@ -313,6 +313,7 @@ def _weigh_report(
     ghosts.reported(draft, seen.worker, seen.attempts)
     by_token = {attempt.token: attempt_id for attempt_id, attempt in draft.cluster.live_on(seen.worker)}
     waited = max(0.0, draft.at - answer.at)
+    deferred = set(answer.deferred)
 
     def weigh_attempts(over: bool) -> None:
         for report in seen.attempts:
@@ -322,7 +323,7 @@ def _weigh_report(
             if report.state is RemoteState.ABSENT and report.token not in answer.known.acknowledged:
                 continue  # it wasn't there *yet*: it may have been launched since
             attempt = draft.cluster.attempt(attempt_id)
-            if over and report.token in answer.deferred and attempt.stop is None:
+            if over and report.token in deferred and attempt.stop is None:
                 continue  # what it still asks for comes first
             lived = max(0.0, draft.at - attempt.assigned_at)
             attempts.reported(draft, attempt_id, _aged(report, waited, lived), session.limits)
@@ -330,6 +331,7 @@ def _weigh_report(
     weigh_attempts(over=False)
     asked = (each for each in answer.asked if by_token.get(each.token) == each.attempt)
     outcomes = requests.carry_out(session, draft, asked)
+    deferred.update(token for (token, _), each in outcomes.items() if each.waits_for_files)
     weigh_attempts(over=True)
     return {report.token: report.state for report in seen.attempts}, outcomes
 

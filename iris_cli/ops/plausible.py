@@ -47,7 +47,19 @@ class LogPieces:
     uptime: float = 0.0
 
 
-Seen = WorkerReport | ProbeReport | ReapReport | LogPieces | Silence
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """What a task had packed is in the state directory; or never will be, for this `problem`. As LogPieces."""
+
+    worker: WorkerId
+    boot_id: str
+    incarnation: str
+    problem: str = ""
+    clock: float = 0.0
+    uptime: float = 0.0
+
+
+Seen = WorkerReport | ProbeReport | ReapReport | LogPieces | Fetched | Silence
 
 
 def believed(seen: Seen, worker: WorkerId, asked: frozenset[Token]) -> Seen:

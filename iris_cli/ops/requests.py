@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from iris_cli.core.dataclass import dataclass
+from iris_cli.core.events import JobSubmitted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, RequestId, Token
-from iris_cli.core.job import Origin
+from iris_cli.core.job import JobRequest, Origin
 from iris_cli.core.observations import OutboxFile, WorkerReport
 from iris_cli.core.requests import (
     MOST_BYTES,
@@ -58,6 +59,11 @@ class Outcome:
 
     asked: Asked
     said: Answer | Request
+
+    @property
+    def waits_for_files(self) -> bool:
+        """Whether nothing was decided yet, for want of the directory that is to go with a job."""
+        return isinstance(self.said, Submit)
 
 
 Outcomes = dict[Key, Outcome]
@@ -110,9 +116,7 @@ def _decide(session: Session, draft: Draft, asked: Asked) -> Answer | Request:
 
     match asked.request:
         case Submit(job=job):
-            origin = Origin(asked.attempt, asked.id, asked.digest)
-            child, created = children.submit_child(draft, origin, job, _submission(session, draft))
-            return {"job": child, "created": created}
+            return _submit(session, draft, asked, job)
         case Cancel(job=job_id, reason=reason):
             cancelled = children.cancel_visible(draft, asked.attempt, job_id, reason)
             return {"job": job_id, "cancelled": cancelled}
@@ -125,6 +129,23 @@ def _decide(session: Session, draft: Draft, asked: Asked) -> Answer | Request:
             raise unread
         case other:
             return other
+
+
+def _submit(session: Session, draft: Draft, asked: Asked, wanted: JobRequest) -> Answer | Request:
+    """The child; or the request as it is where its directory has not arrived here, and all else is well."""
+    from iris_cli.core.lifecycle.children import submit_child
+    from iris_cli.ops.each_line import text_of, with_lines
+
+    kept = len(draft.events)
+    origin = Origin(asked.attempt, asked.id, asked.digest)
+    child, created = submit_child(draft, origin, with_lines(wanted), _submission(session, draft))
+    if any(isinstance(event, JobSubmitted) for event in draft.events[kept:]):
+        if wanted.workspace is not None and not session.state.workspaces.has(wanted.workspace.hash):
+            draft.take_back(kept)
+            return asked.request  # type: ignore[return-value]  # it was read, or nothing would be submitted
+        if wanted.each_line is not None:
+            session.state.lines.put([text_of(wanted.each_line)])
+    return {"job": child, "created": created}
 
 
 def _submission(session: Session, draft: Draft) -> Submission:

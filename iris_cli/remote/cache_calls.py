@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
+from iris_cli.core.ids import Token
 from iris_cli.core.observations import CacheReport, Silence
 from iris_cli.remote.answers import records_of
 from iris_cli.remote.frames import Frame, broken
 from iris_cli.remote.transport import NoAnswer, Target
 from iris_cli.remote.worker_script import quote
 
+if TYPE_CHECKING:
+    from iris_cli.remote.output_calls import FilePiece
+    from iris_cli.remote.task_runner import TaskRunner
+
 SHORTEST = 600.0
 """Seconds for which nothing goes: somebody may have been told to use it whom the caller knows nothing of."""
+
+PACKED = "outbox/.packed"
+"""Where a task puts what it has packed, in its directory."""
 
 _PATIENCE = 30.0  # every file is looked at, maybe on a cold disk
 _HASH = re.compile("[0-9a-f]{64}")
@@ -29,7 +37,19 @@ class _Asks(Protocol):
 
 
 class CacheCalls:
-    """The part of the runner for caches."""
+    """The part of the runner for caches, and for what tasks pack themselves."""
+
+    def packed(self: _Asks, target: Target, token: Token, workspace: str, offset: int) -> FilePiece | Silence:
+        """A piece of the compressed tar file of that hash that an attempt has put into its outbox.
+
+        As `OutputCalls.piece`. Raises ValueError for what is no hash.
+        """
+        from iris_cli.remote.output_calls import OutputCalls  # for few
+
+        if _HASH.fullmatch(workspace) is None:
+            raise ValueError(f"{workspace[:80]!r} is no hash")
+        name = f"{PACKED}/{workspace}.tar.gz".encode()
+        return OutputCalls(cast("TaskRunner", self)).piece(target, token, name, offset)
 
     def caches(
         self: _Asks,

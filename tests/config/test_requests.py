@@ -15,7 +15,7 @@ from iris_cli.config.request_reading import FIELDS, read_request
 from iris_cli.config.request_text import read_answer, write_answer, write_request
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.ids import JobId, TaskId, is_request_id
-from iris_cli.core.job import EnvPreset, JobRequest, Priority, ReplaceLost
+from iris_cli.core.job import EnvPreset, JobRequest, Priority, ReplaceLost, Workspace
 from iris_cli.core.requests import (
     OPS,
     Answer,
@@ -66,6 +66,8 @@ EVERYTHING: dict[str, Any] = {
     "labels": {"user": "me"},
     "after": ("train/prep",),
     "force": True,
+    "each_line": ("first", "", "tab\tä"),
+    "workspace": Workspace(hash="0" * 64, size=10, files=2, name="my code"),
 }
 REQUESTS: list[Request] = [
     Submit(job=JobRequest(**EVERYTHING)),
@@ -145,7 +147,23 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     ),
     "lines of a file of the operator": (
         b'{"v":1,"op":"submit","job":{"command":["a"],"each_line":"/etc/shadow"}}',
-        "job.each_line: can't be asked for",
+        "job.each_line: must be a list",
+    ),
+    "a line with a line break": (
+        b'{"v":1,"op":"submit","job":{"command":["a"],"each_line":["a\\nb"]}}',
+        "job.each_line[0]: a line holds",
+    ),
+    "no lines at all": (
+        b'{"v":1,"op":"submit","job":{"command":["a"],"each_line":[]}}',
+        "job.each_line: there are 0 lines",
+    ),
+    "a directory without a hash": (
+        b'{"v":1,"op":"submit","job":{"command":["a"],"workspace":{"hash":"../x","size":1}}}',
+        "job.workspace.hash: '../x' is not a SHA-256",
+    ),
+    "a directory of no size": (
+        b'{"v":1,"op":"submit","job":{"command":["a"],"workspace":{"hash":"%s","size":-1}}}' % (b"0" * 64),
+        "job.workspace.size: must lie between",
     ),
     "a command for a shell": (
         b'{"v":1,"op":"submit","job":{"command":"a | b"}}',

@@ -192,3 +192,27 @@ def test_nobody_polls_for_a_while_and_nothing_is_lost(desk: Desk) -> None:
         "patient/child",
     ]
     assert list(desk.cluster.jobs) == ["patient", "patient/child"]
+
+
+BRINGS = """
+code = Path("code")
+code.mkdir()
+(code / "run.sh").write_text("cat data made; echo $IRIS_EACH_LINE; echo more >>data")
+(code / "data").write_text("made inside\\n")
+asked = {"workdir": "code", "setup": "echo set up >made", "each_line": ["first", "second"], **small}
+child = client.submit(["sh", "run.sh"], name="child", **asked)
+print(child.id, child.wait(), flush=True)
+"""
+
+
+def test_a_task_brings_a_directory_and_lines_along_for_its_child(desk: Desk) -> None:
+    launch(desk, "train", BRINGS)
+    desk.until(ended(desk, "train"))
+    assert output(desk, "train") == "train/child SUCCEEDED\n"
+    tasks = [desk.attempts("train/child", index)[-1] for index in range(2)]
+    homes = {host.home for host in desk.site.hosts}
+    outs = [
+        next(path.read_text() for home in homes for path in home.glob(f".iris/*/*/a/{each.token}/out"))
+        for each in tasks
+    ]
+    assert outs == ["made inside\nset up\nfirst\n", "made inside\nset up\nsecond\n"]

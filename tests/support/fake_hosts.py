@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from iris_cli.core.ids import Token, WorkerId
-from iris_cli.core.observations import AttemptReport, Holder, RemoteState, SilenceKind, WorkerReport
+from iris_cli.core.observations import (
+    AttemptReport,
+    Holder,
+    RemoteState,
+    Silence,
+    SilenceKind,
+    WorkerReport,
+)
+from iris_cli.remote.output_calls import FilePiece, Version
+from iris_cli.remote.transport import Target
 
 S = RemoteState
 OVER = (S.EXITED, S.CANCELLED, S.NOSTART, S.LOST, S.STOPPED)
@@ -29,6 +38,7 @@ class Entry:
     outbox: dict[str, bytes] = field(default_factory=dict)
     inbox: dict[str, bytes] = field(default_factory=dict)
     output: bytes = b""
+    packed: dict[str, bytes] = field(default_factory=dict)  # by hash
 
     def ask(self, request: str, op: str, **fields: Any) -> None:
         """Its task asks for something."""
@@ -38,6 +48,23 @@ class Entry:
         """What it was answered: the result, or the message of a refusal."""
         answer = json.loads(self.inbox[name])
         return answer["result"] if answer["ok"] else answer["error"]["message"]
+
+
+class PackedCalls:
+    """The call of the worker protocol that fetches what a task has packed, so many bytes at a time."""
+
+    hosts: dict[str, Host]
+    piece = 64 << 10
+
+    def packed(self, target: Target, token: Token, workspace: str, offset: int) -> FilePiece | Silence:
+        host = self.hosts[target.worker]
+        host.calls.append("packed")
+        host.meanwhile.pop("packed", lambda: None)()
+        if (host.silence or host.keeps_packed) is not None:
+            return Silence(worker=target.worker, kind=SilenceKind.TIMEOUT, step="output", detail="timeout")
+        data = host.tokens[token].packed.get(workspace)
+        version = Version(len(data or b""), 0, int(data is not None))
+        return FilePiece(data=(data or b"")[offset : offset + self.piece], offset=offset, version=version)
 
 
 @dataclass
@@ -57,6 +84,7 @@ class Host:
     refuses_workspaces: str = ""  # the cause
     is_being_shipped: bool = False  # by somebody else
     cache_ages: list[float] = field(default_factory=list)  # for how long what was asked for wasn't used
+    keeps_packed: bool | None = None  # what was packed there can't be fetched
     unkillable: bool = False
     never_starts: bool = False  # what is prepared stays so
     notes: bool = True  # when it was told to start something

@@ -45,7 +45,7 @@ from iris_cli.ops.launch import launch
 from iris_cli.ops.session import Session
 from iris_cli.remote.task_runner import LaunchRequest, LogChunk, Shipment, TaskRunner
 from iris_cli.remote.transport import Target
-from tests.support.fake_hosts import OVER, Entry, Host, S
+from tests.support.fake_hosts import OVER, Entry, Host, PackedCalls, S
 
 __all__ = ["SIZE", "Clock", "Entry", "FakeRunner", "Host", "S", "Site"]
 
@@ -55,7 +55,7 @@ SIZE = 4096
 
 
 @dataclass
-class FakeRunner:
+class FakeRunner(PackedCalls):
     """The calls of the worker protocol, on hosts in memory."""
 
     hosts: dict[str, Host]

@@ -15,12 +15,16 @@ from iris_cli.core.endpoints import MOST_CHANGES, Announced
 from iris_cli.core.events import EndpointRegistered, EndpointRemoved, JobAdopted, JobSubmitted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, RequestId, clip, depth_of, parse_job_id
-from iris_cli.core.job import Job, JobRequest, Origin
+from iris_cli.core.job import Job, JobRequest, Origin, Workspace
 from iris_cli.core.lifecycle import jobs
 from iris_cli.core.lifecycle.submit import Fleet, accept, free_name, over, stem_of
 from iris_cli.core.limits import Limits
 from iris_cli.core.requests import RegisterEndpoint
+from iris_cli.core.units import format_memory
 from iris_cli.errors import IrisError, NotFoundError, UsageError
+
+MOST_BROUGHT = 4
+"""How often `limits.workspace_size` all directories may take together that the tasks of a job pack."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +83,8 @@ def submit_child(draft: Draft, origin: Origin, wanted: JobRequest, by: Submissio
             draft.record(JobAdopted(job=there.id, origin=origin))
         return there.id, False
     _check_room(parent.id, children, by.limits)
+    if wanted.workspace is not None:
+        _check_brought(parent, children, wanted.workspace, by.limits)
     job = _accept(cluster, parent, wanted, by)
     draft.record(JobSubmitted(job=job, origin=origin))
     return job.id, True
@@ -128,6 +134,20 @@ def _check_room(parent: JobId, children: Sequence[Job], limits: Limits) -> None:
         )
 
 
+def _check_brought(parent: Job, children: Sequence[Job], wanted: Workspace, limits: Limits) -> None:
+    """Whether a directory that was packed inside the task may come here. What is here already counts once."""
+    there = [job.workspace for job in children if job.workspace != parent.workspace]
+    total = sum({each.hash: each.size for each in [*there, wanted] if each is not None}.values())
+    for size, times in ((wanted.size, 1), (total, MOST_BROUGHT)):
+        most = times * limits.workspace_size
+        if size > most:
+            raise IrisError(
+                f"what {parent.id} brings along for its child jobs is {format_memory(size)}, more than "
+                f"{format_memory(most)}",
+                hint="name what is to stay there in .irisignore; limits.workspace_size sets another limit",
+            )
+
+
 def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, by: Submission) -> Job:
     """The child as a job of its own, with what it takes over from its parent."""
     _check_named(cluster, parent, wanted)
@@ -138,7 +158,7 @@ def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, by: Submission) -
         constraints=tuple(inherited_constraints(parent.constraints, wanted.constraints)),
         env={**parent.env, **(wanted.env or {})},
         setup=parent.setup if wanted.setup is None else wanted.setup,
-        workspace=parent.workspace,
+        workspace=wanted.workspace or parent.workspace,
         secrets=wanted.secrets and tuple(_with_source(parent, name) for name in wanted.secrets),
     )
     return accept(cluster, over(request, by.defaults), by.fleet, by.limits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from iris_cli.core.dataclass import replace
@@ -44,21 +44,34 @@ def packed(session: Session, request: JobRequest) -> JobRequest:
     if request.workdir is None:
         return request
     session.begin()
+    workspace, found = pack(
+        Path(request.workdir),
+        lambda found: session.state.workspaces.put(_with_progress(session, found, tar_chunks(found))),
+        limit=session.limits.workspace_size,
+        without=session.state.path.resolve(),
+    )
+    warn(session, found)
+    return replace(request, workspace=workspace)
+
+
+def pack(
+    directory: Path, put: Callable[[Listing], tuple[str, int]], *, limit: int, without: Path | None = None
+) -> tuple[Workspace, Listing]:
+    """Pack a directory, and what was found in it. `put` keeps `tar_chunks` of that, and returns hash and size.
+
+    Raises UsageError, and what `put` raises.
+    """
     for _ in range(_TRIES):
-        found = listing(session, request)
-        assert found is not None
+        found = list_directory(directory, limit, without=without)
         try:
-            chunks = _with_progress(session, found, tar_chunks(found))
-            found_hash, size = session.state.workspaces.put(chunks)
+            found_hash, size = put(found)
         except _ChangedError as error:
             changed = str(error)
             continue
-        warn(session, found)
-        workspace = Workspace(hash=found_hash, size=size, files=len(found.entries), name=found.name)
-        return replace(request, workspace=workspace)
+        return Workspace(hash=found_hash, size=size, files=len(found.entries), name=found.name), found
     raise UsageError(
         f"{clip(changed)} changed while it was being packed, {_TRIES} times",
-        hint=f"let what writes to it end, or name it in {Path(request.workdir) / IGNORE_FILE}",
+        hint=f"let what writes to it end, or name it in {directory / IGNORE_FILE}",
     )
 
 

@@ -94,6 +94,8 @@ def _outside(directory: Path, names: list[str], without: Path | None) -> list[st
     """The names that are not in `without`: our own state would grow with each copy of itself."""
     if without is None or not without.is_relative_to(directory):
         return names
+    if without == directory:
+        return []
     inner = f"{without.relative_to(directory)}/"
     return [name for name in names if not name.startswith(inner)]
 

@@ -1,0 +1,35 @@
+"""A directory that goes with a child job: packed inside the task, and fetched from there by whoever polls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from iris_cli.core.dataclass import replace
+from iris_cli.core.job import JobRequest
+from iris_cli.core.limits import Limits
+from iris_cli.errors import NotWritableError
+from iris_cli.journal.workspaces import Workspaces
+from iris_cli.ops.workspace.pack import pack, tar_chunks
+
+
+@contextmanager
+def packed_in(task_dir: Path, request: JobRequest) -> Iterator[JobRequest]:
+    """The request with its `workdir` packed into the outbox of the task; once it was answered that is cleared away.
+
+    A request that is refused, or not answered yet, may be of somebody who asks again: then it stays.
+    Raises UsageError, NotWritableError.
+    """
+    store = Workspaces(task_dir / "outbox" / ".packed")
+    workspace, _ = pack(
+        Path(request.workdir or "."),
+        lambda found: store.put(tar_chunks(found)),
+        limit=Limits().workspace_size,
+        without=task_dir.resolve(),
+    )
+    yield replace(request, workdir=None, workspace=workspace)
+    try:
+        store.remove(workspace.hash)
+    except NotWritableError:
+        return  # it goes with the directory of the task

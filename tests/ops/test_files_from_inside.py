@@ -1,0 +1,213 @@
+"""Directories and lines that a task brings along for a child job: all there before the child is, and once."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris_cli.core.dataclass import replace
+from iris_cli.core.ids import JobId
+from iris_cli.core.limits import Limits
+from iris_cli.core.task import TaskState
+from iris_cli.ops.each_line import line_of
+from tests.ops.asking import EVAL, running
+from tests.support.fake_runner import Entry, Host, Site
+
+CONTENT = bytes(range(256)) * 2000
+
+
+def described(content: bytes = CONTENT, **other: Any) -> dict[str, Any]:
+    return {"hash": sha256(content).hexdigest(), "size": len(content), "files": 3, "name": "code", **other}
+
+
+def pack(task: Entry, content: bytes = CONTENT, **other: Any) -> dict[str, Any]:
+    """Put it where the client does; what a request says of it."""
+    said = described(content, **other)
+    task.packed[said["hash"]] = gzip.compress(content)
+    return said
+
+
+def jobs(site: Site) -> list[str]:
+    return list(site.cluster.jobs)
+
+
+def kept(site: Site) -> tuple[str, ...]:
+    return site.session().state.workspaces.names()
+
+
+def test_a_directory_is_fetched_and_the_child_has_it(tmp_path: Path) -> None:
+    site, _, task = running(tmp_path)
+    task.ask("1", "submit", job={**EVAL, "workspace": pack(task)})
+    site.cycle()
+    assert task.told("1") == {"job": "train/eval", "created": True}
+    child = site.cluster.jobs[JobId("train/eval")]
+    assert child.workspace is not None
+    assert (child.workspace.hash, child.workspace.name) == (described()["hash"], "code")
+    with site.session().state.workspaces.open(child.workspace.hash) as file:
+        assert gzip.decompress(file.read()) == CONTENT
+
+
+def test_what_is_here_is_not_fetched(tmp_path: Path) -> None:
+    site, host, task = running(tmp_path)
+    site.session().state.workspaces.put([CONTENT])
+    task.ask("1", "submit", job={**EVAL, "workspace": described()})
+    site.cycle()
+    assert task.told("1")["created"]
+    assert "packed" not in host.calls
+
+
+def test_it_holds_up_no_other_request_and_not_the_other_workers(tmp_path: Path) -> None:
+    site, host, task = running(tmp_path)
+    host.keeps_packed = True
+    task.ask("1", "submit", job={**EVAL, "workspace": pack(task)})
+    task.ask("2", "submit", job={**EVAL, "name": "other"})
+    site.cycle()
+    assert task.told("2")["job"] == "train/other"
+    assert "1" in task.outbox
+    assert jobs(site) == ["train", "train/other"]
+    host.keeps_packed = None
+    site.cycle(60.0)
+    assert task.told("1") == {"job": "train/eval", "created": True}
+
+
+def test_the_end_of_who_asks_waits_for_it(tmp_path: Path) -> None:
+    site, host, task = running(tmp_path)
+    host.keeps_packed = True
+    task.ask("1", "submit", job={**EVAL, "workspace": pack(task)})
+    host.exits("train")
+    site.cycle()
+    assert site.task("train").state is TaskState.RUNNING
+    host.keeps_packed = None
+    site.cycle(60.0)
+    assert jobs(site) == ["train", "train/eval"]
+    assert site.task("train").state is TaskState.SUCCEEDED
+
+
+def die(site: Site, host: Host) -> None:
+    site.crash("packed", host.name)
+
+
+def die_and_forget(site: Site, host: Host) -> None:
+    site.crash("packed", host.name)
+    for name in kept(site):
+        site.session().state.workspaces.remove(name)
+
+
+def answer_is_lost(site: Site, host: Host) -> None:
+    site.crash("answer", host.name)
+
+
+@pytest.mark.parametrize("accident", [die, die_and_forget, answer_is_lost])
+def test_whoever_is_killed_it_is_submitted_once(
+    tmp_path: Path, accident: Callable[[Site, Host], None]
+) -> None:
+    site, host, task = running(tmp_path)
+    task.ask("1", "submit", job={"command": ["x"], "workspace": pack(task)})
+    accident(site, host)
+    site.cycle(60.0)
+    assert task.told("1") == {"job": "train/x-1", "created": True}
+    assert jobs(site) == ["train", "train/x-1"]
+    task.ask("1", "submit", job={"command": ["x"], "workspace": described()})
+    site.cycle(60.0)
+    assert jobs(site) == ["train", "train/x-1"]
+
+
+def test_a_later_attempt_gets_the_child_that_is_there_and_nothing_is_fetched_again(tmp_path: Path) -> None:
+    site, host, task = running(tmp_path, max_retries_failure=1)
+    task.ask("1", "submit", job={**EVAL, "workspace": pack(task)})
+    site.cycle()
+    host.exits("train", 1)
+    for name in kept(site):
+        site.session().state.workspaces.remove(name)
+    site.run(4)
+    again = host.of("train")
+    again.ask("1", "submit", job={**EVAL, "workspace": described()})
+    site.cycle(60.0)
+    assert again.told("1") == {"job": "train/eval", "created": False}
+
+
+def test_who_is_being_stopped_gets_nothing(tmp_path: Path) -> None:
+    site, host, task = running(tmp_path)
+    host.keeps_packed = True
+    task.ask("1", "submit", job={**EVAL, "workspace": pack(task)})
+    site.cycle()
+    host.keeps_packed, host.unkillable = None, True
+    from iris_cli.ops.cancel import cancel
+
+    cancel(site.session(), ["train"])
+    site.cycle(60.0)
+    assert "being stopped" in task.told("1")
+    assert (jobs(site), kept(site)) == (["train"], ())
+
+
+BOMB = gzip.compress(bytes(64 << 20))
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (None, "not there"),
+        (b"", "ends too early"),
+        (gzip.compress(b"something else" * 1000), "something else"),
+        (gzip.compress(CONTENT)[:-9], "no end"),
+        (gzip.compress(CONTENT) + b"x", "no end, or more than one"),
+        (gzip.compress(CONTENT) + gzip.compress(b"x"), "no end, or more than one"),
+        (b"\x1f\x8bno gzip at all", "damaged"),
+        (BOMB, "more than"),
+        (bytes(4 << 20), "more than"),
+    ],
+)
+def test_what_is_not_what_was_asked_for_is_refused_and_not_kept(
+    tmp_path: Path, data: bytes | None, why: str
+) -> None:
+    site, host, task = running(tmp_path)
+    said = pack(task)
+    if data is None:
+        task.packed.clear()
+    else:
+        task.packed[said["hash"]] = data
+    task.ask("1", "submit", job={**EVAL, "workspace": said})
+    task.ask("2", "submit", job={**EVAL, "name": "other"})
+    site.cycle()
+    assert why in task.told("1")
+    assert task.told("2")["created"]
+    assert (jobs(site), kept(site)) == (["train", "train/other"], ())
+    assert list(site.session().state.workspaces.path.glob("*")) == []
+    assert host.running[0] == "train/task-0"
+
+
+def test_what_is_more_than_allowed_is_refused_before_it_is_fetched(tmp_path: Path) -> None:
+    limits = replace(Limits(), workspace_size=len(CONTENT))
+    site, _, task = running(tmp_path, limits=limits)
+    task.ask("0", "submit", job={**EVAL, "workspace": pack(task, CONTENT + b"x")})
+    for number in range(1, 6):
+        content = bytes([number]) + CONTENT[1:]
+        task.ask(str(number), "submit", job={"command": ["x"], "workspace": pack(task, content)})
+    for _ in range(3):
+        site.cycle(60.0)
+    assert "more than" in task.told("0")
+    assert len([child for child in jobs(site) if child.startswith("train/x-")]) == 4
+    assert "more than" in task.told("5")
+
+
+def test_what_would_be_refused_anyway_is_not_fetched(tmp_path: Path) -> None:
+    site, host, task = running(tmp_path)
+    task.ask("1", "submit", job={**EVAL, "tpu": "v9-4", "workspace": pack(task)})
+    site.cycle()
+    assert "v9-4" in task.told("1")
+    assert "packed" not in host.calls
+
+
+def test_lines_travel_in_the_request_and_are_kept_as_those_of_a_launch(tmp_path: Path) -> None:
+    site, _, task = running(tmp_path)
+    task.ask("1", "submit", job={**EVAL, "cpu": 0.1, "each_line": ["first", "", "dritte Ä"]})
+    site.cycle()
+    assert task.told("1") == {"job": "train/eval", "created": True}
+    child = site.cluster.jobs[JobId("train/eval")]
+    assert (child.replicas, child.each_line and child.each_line.count) == (3, 3)
+    assert [line_of(site.session().state, child, index) for index in range(3)] == ["first", "", "dritte Ä"]
