@@ -131,10 +131,6 @@ def test_env_setup_and_workspace_are_the_parents_unless_the_child_names_its_own(
     same, own, none = (lab.the_job(f"train/{name}") for name in ("same", "own", "none"))
     assert (dict(same.env), same.setup, same.workspace) == ({"A": "1", "B": "1"}, "uv sync", SPACE)
     assert (dict(own.env), own.setup, own.workspace) == ({"A": "1", "B": "2", "C": "2"}, "make", SPACE)
-    brought = Workspace(hash="1" * 64, size=2)
-    Inside(lab).submit(name="brought", workspace=brought)
-    job = lab.the_job("train/brought")
-    assert (job.setup, job.workspace) == ("uv sync", brought)
     assert (none.setup, dict(none.env)) == ("", {"A": "1", "B": "1"})
 
 
