@@ -18,7 +18,7 @@ from iris_cli.tpu_emulator.records import Node, Operation, Place, QueuedResource
 from iris_cli.tpu_emulator.refusals import ApiError, already_exists, no_capacity, not_found, over_quota
 from iris_cli.tpu_emulator.settings import Fault, Settings
 
-T = TypeVar("T", Node, QueuedResource)
+T = TypeVar("T", Node, QueuedResource, Operation)
 _NODE_ID = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _ENDED = ("PREEMPTED", "STOPPED", "TERMINATED")
 
@@ -165,10 +165,14 @@ class Cloud:
 
     def operate(self, verb: str, target: Node | QueuedResource) -> Operation:
         """A new operation on that, which ends with it."""
-        name = f"{target.place}/operations/operation-{self.number()}"
-        self.operations[name] = operation = Operation(
-            name=name, target=target.name, verb=verb, made_at=self.now()
+        operation = Operation(
+            place=target.place,
+            id=f"operation-{self.number()}",
+            target=target.name,
+            verb=verb,
+            made_at=self.now(),
         )
+        self.operations[operation.name] = operation
         target.operations.append(operation)
         self.catch_up()
         return operation

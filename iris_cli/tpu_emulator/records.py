@@ -33,13 +33,18 @@ class Machine(NamedTuple):
 class Operation:
     """A long-running operation on `target`; `done` with a response, or an error."""
 
-    name: str
+    place: Place
+    id: str
     target: str
     verb: str
     made_at: float
     ended_at: float | None = None
     response: Mapping[str, Any] | None = None
     error: ApiError | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.place}/operations/{self.id}"
 
     def end(self, at: float, response: Mapping[str, Any] | ApiError) -> None:
         if self.ended_at is None:

@@ -7,6 +7,8 @@ from typing import Any
 _HTTP = {
     "INVALID_ARGUMENT": (400, 3),
     "FAILED_PRECONDITION": (400, 9),
+    "UNAUTHENTICATED": (401, 16),
+    "PERMISSION_DENIED": (403, 7),
     "NOT_FOUND": (404, 5),
     "ALREADY_EXISTS": (409, 6),
     "ABORTED": (409, 10),

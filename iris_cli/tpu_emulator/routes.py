@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from iris_cli.core.topology import known_types
 from iris_cli.tpu_emulator import queued, shapes
 from iris_cli.tpu_emulator.cloud import Cloud
-from iris_cli.tpu_emulator.records import Node, Place, QueuedResource
+from iris_cli.tpu_emulator.records import Node, Place
 from iris_cli.tpu_emulator.refusals import ApiError
 from iris_cli.tpu_emulator.settings import Fault
 
@@ -110,6 +110,11 @@ def _get_operation(cloud: Cloud, call: Call) -> Answer:
     return shapes.operation(cloud.operation(call.named("operations")))
 
 
+def _list_operations(cloud: Cloud, call: Call) -> Answer:
+    operations = cloud.in_place(cloud.operations, call.place)
+    return _page(cloud, call, "operations", operations, shapes.operation)
+
+
 def _list_types(_: Cloud, call: Call) -> Answer:
     place = f"{call.place}/acceleratorTypes"
     return {"acceleratorTypes": [{"name": f"{place}/{each}", "type": each} for each in known_types()]}
@@ -125,10 +130,13 @@ def _page(
     """One page of a list, from the name after the token on: what is made or deleted meanwhile shifts nothing."""
     size = min(int(call.query.get("pageSize", 0)) or cloud.settings.page_size, cloud.settings.page_size)
     after = call.query.get("pageToken", "")
-    rest: list[Node | QueuedResource] = [each for each in found if each.name > after]
+    unreachable = cloud.settings.unreachable
+    rest = [each for each in found if each.name > after and each.place.zone not in unreachable]
     said: Answer = {field: [shape(each) for each in rest[:size]]}
     if len(rest) > size:
         said["nextPageToken"] = rest[size - 1].name
+    if unreachable and field != "operations":
+        said["unreachable"] = [str(call.place._replace(zone=zone)) for zone in unreachable]
     return said
 
 
@@ -187,6 +195,7 @@ _ROUTES: list[tuple[str, re.Pattern[str], Handler]] = [
         ("GET", rf"{_PLACE}/queuedResources/{_NAME}", _get_request),
         ("DELETE", rf"{_PLACE}/queuedResources/{_NAME}", _delete_request),
         ("GET", rf"{_PLACE}/operations/{_NAME}", _get_operation),
+        ("GET", rf"{_PLACE}/operations", _list_operations),
         ("GET", rf"{_PLACE}/acceleratorTypes", _list_types),
         ("GET", r"/emulator/books", _books),
         ("GET", r"/emulator/settings", _settings),

@@ -13,10 +13,11 @@ class Settings:
     """Times in seconds. Zones that nothing is said of have room for everything.
 
     `quota`: chips that may be listed in a zone at once, whatever state they are in. `stocked_out`: zones without free
-    machines. `missing_endpoints`: how many VMs are missing in what a zone makes. `stuck`: zones where nodes stay
-    CREATING for ever. `health` of a new node, "" for none. `lifetime`: after how long a spot node is preempted on
-    average, 0 for never, drawn from `seed`. `unreliable`: the share of calls that come to grief, drawn from it, too.
-    `keep_preempted`: whether the nodes of a suspended queued resource stay listed.
+    machines. `unreachable`: zones that lists leave out, and name. `missing_endpoints`: how many VMs are missing in what
+    a zone makes. `stuck`: zones where nodes stay CREATING for ever. `health` of a new node, "" for none. `lifetime`:
+    after how long a spot node is preempted on average, 0 for never, drawn from `seed`. `unreliable`: the share of calls
+    that come to grief, drawn from it, too. `keep_preempted`: whether the nodes of a suspended queued resource stay
+    listed.
     """
 
     create_seconds: float = 0.0
@@ -26,6 +27,7 @@ class Settings:
     quota: dict[str, int] = field(default_factory=dict)
     stocked_out: list[str] = field(default_factory=list)
     missing_endpoints: dict[str, int] = field(default_factory=dict)
+    unreachable: list[str] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
     health: str = "HEALTHY"
     lifetime: float = 0.0

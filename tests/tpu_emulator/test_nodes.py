@@ -156,6 +156,25 @@ def test_its_health_may_be_wrong_or_missing(google: GoogleTpu, cloud: Cloud, hea
     assert google.node("west-1").health.name == said
 
 
+def test_a_list_says_which_zones_it_lacks(google: GoogleTpu, cloud: Cloud) -> None:
+    google.create("west-1")
+    cloud.settings.unreachable = ["us-west4-a"]
+    page = google.client.list_nodes(parent=ZONE)
+    assert (list(page.nodes), list(page.unreachable)) == ([], [ZONE])
+
+
+def test_operations_are_listed_with_what_they_are_about(google: GoogleTpu, cloud: Cloud) -> None:
+    cloud.settings.page_size = 1
+    making, going = google.create("west-1"), google.delete("west-1")
+    first = google.client.list_operations({"name": ZONE})
+    second = google.client.list_operations({"name": ZONE, "page_token": first.next_page_token})
+    assert [each.name for page in (first, second) for each in page.operations] == [
+        making.operation.name,
+        going.operation.name,
+    ]
+    assert second.next_page_token == ""
+
+
 def preempted(seed: int) -> list[str]:
     """Which of six spot nodes, and one that is none, an average lifetime leaves in this story."""
     clock, place = StandingClock(), Place("p", "us-west4-a")

@@ -1,0 +1,134 @@
+"""Nodes whose VMs are SSH servers of this machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from iris_cli.remote.local_keys import make_key
+from iris_cli.tpu_emulator.cloud import Cloud
+from iris_cli.tpu_emulator.machines import LocalMachines
+from iris_cli.tpu_emulator.records import Node, Place
+
+PLACE = Place("p", "us-west4-a")
+
+
+def wait_until(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Iterator[Cloud]:
+    made = Cloud(machines=LocalMachines(tmp_path / "machines"))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def node(cloud: Cloud, tmp_path: Path) -> Node:
+    """A spot slice of two VMs which lets in `id_ed25519`, and is ready."""
+    key = make_key(tmp_path / "id_ed25519")
+    spec = {
+        "acceleratorType": "v4-16",
+        "runtimeVersion": "x",
+        "schedulingConfig": {"spot": True},
+        "metadata": {"ssh-keys": f"me:ssh-ed25519 {key} me@here"},
+    }
+    cloud.create_node(PLACE, "west-1", spec)
+    name = f"{PLACE}/nodes/west-1"
+    wait_until(lambda: cloud.node(name).state == "READY")
+    return cloud.node(name)
+
+
+def run(node: Node, worker: int, key: Path, command: str) -> str:
+    machine = node.machines[worker]
+    with paramiko.Transport((machine.host, machine.port)) as transport:
+        transport.connect(username="me", pkey=paramiko.Ed25519Key.from_private_key_file(str(key)))
+        assert f"ssh-ed25519 {transport.get_remote_server_key().get_base64()}" == machine.key
+        channel = transport.open_session()
+        channel.exec_command(command)
+        return channel.makefile().read().decode()
+
+
+def test_each_vm_has_a_key_a_home_and_a_metadata_server_of_its_own(node: Node, tmp_path: Path) -> None:
+    said = [
+        run(node, index, tmp_path / "id_ed25519", "echo $GCE_METADATA_HOST $HOME").split() for index in (0, 1)
+    ]
+    assert [ask(server, "attributes/agent-worker-number") for server, _ in said] == ["0", "1"]
+    assert [ask(server, "scheduling/preemptible") for server, _ in said] == ["TRUE", "TRUE"]
+    assert said[0][1] != said[1][1]
+    assert node.machines[0].key != node.machines[1].key
+
+
+def ask(server: str, what: str) -> str:
+    url = f"http://{server}/computeMetadata/v1/instance/{what}"
+    request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def test_nobody_else_is_let_in(node: Node, tmp_path: Path) -> None:
+    make_key(tmp_path / "other")
+    with pytest.raises(paramiko.AuthenticationException):
+        run(node, 0, tmp_path / "other", "true")
+
+
+@pytest.mark.parametrize("how", ["preempted", "deleted"])
+def test_its_machines_end_with_it_and_all_that_runs_there(
+    how: str, node: Node, cloud: Cloud, tmp_path: Path
+) -> None:
+    if not Path("/proc/self/environ").exists():
+        pytest.skip("the system does not show environments")
+    run(node, 0, tmp_path / "id_ed25519", "sleep 600 >/dev/null 2>&1 </dev/null & echo $! >$HOME/pid")
+    [pid] = [int(path.read_text()) for path in (tmp_path / "machines").rglob("pid")]
+    assert Path(f"/proc/{pid}").exists()
+    if how == "preempted":
+        cloud.preempt("west-1")
+    else:
+        cloud.delete_node(node.name)
+    wait_until(lambda: not Path(f"/proc/{pid}/exe").exists())
+    with pytest.raises(paramiko.SSHException, match="Unable to connect"):
+        run(node, 0, tmp_path / "id_ed25519", "true")
+    assert [path.name for path in (tmp_path / "machines").iterdir()] == [".iris-tpu-emulator"]
+
+
+def test_servers_end_with_the_emulator_however_that_ends(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from iris_cli.tpu_emulator.cloud import Cloud\n"
+        "from iris_cli.tpu_emulator.machines import LocalMachines\n"
+        "from iris_cli.tpu_emulator.records import Place\n"
+        f"cloud = Cloud(machines=LocalMachines(Path({str(tmp_path / 'machines')!r})))\n"
+        "cloud.create_node(Place('p', 'z'), 'a', {'acceleratorType': 'v4-8', 'runtimeVersion': 'x'})\n"
+        "while not (node := cloud.node('projects/p/locations/z/nodes/a')).machines: time.sleep(0.05)\n"
+        "print(node.machines[0].port, flush=True); time.sleep(600)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        process.stdout.close()
+    finally:
+        process.kill()
+        process.wait()
+
+    def refused() -> bool:
+        try:
+            paramiko.Transport(("127.0.0.1", port)).close()
+        except (OSError, paramiko.SSHException):
+            return True
+        return False
+
+    wait_until(refused)
