@@ -165,7 +165,11 @@ def with_port(name: str, above: Connection) -> Connection:
 
 
 def _expanded(place: Place) -> list[str]:
-    pattern = written(place)
+    return expanded(written(place))
+
+
+def expanded(pattern: str) -> list[str]:
+    """The hosts that `v4a-w-[0-3]` means; one without a range is one. Raises UsageError."""
     count = 1
     for first, last in _RANGE.findall(pattern):
         if int(first) > int(last):

@@ -20,7 +20,7 @@ from iris_cli.config.hosts import (
 )
 from iris_cli.config.job_file import argv, cores, duration, gpu_device, job_fields, size, tpu_type
 from iris_cli.config.problems import Report
-from iris_cli.config.reading import Place, Section, integer, list_of, matching, one_of, section, written
+from iris_cli.config.reading import Place, Section, integer, list_of, matching, one_of, section, text, written
 from iris_cli.config.scale_groups import read_scale_group
 from iris_cli.config.schema import ClusterConfig, Defaults, HostConfig, Notify
 from iris_cli.config.yaml_source import read_yaml
@@ -72,10 +72,10 @@ class _Entry:
     whole: Place
 
 
-def load_cluster_config(path: Path) -> ClusterConfig:
-    """Read and check `cluster.yaml`. Raises ConfigError with all its problems."""
+def load_cluster_config(path: Path, data: bytes | None = None) -> ClusterConfig:
+    """Read and check `cluster.yaml`, or what would be in it. Raises ConfigError with all its problems."""
     report = Report(path)
-    root = read_yaml(path, report)
+    root = read_yaml(path, report, data)
     config = Place(root, "", report).read(_cluster) if root else None
     report.raise_if_any()
     return replace(config or ClusterConfig(path=path), warnings=tuple(report.warnings))
@@ -147,6 +147,7 @@ def _slice(place: Place, above: Inherited) -> list[_Entry]:
         shared = attributes_of(entry)
         if kind and hosts:
             validate.host_count(kind, len(hosts), entry.at("hosts"))
+        entry.get("incarnation", text)  # what `iris cluster import` goes by, and nobody else
         cpu, memory = entry.get("cpu", cores), entry.get("memory", size)
     if not (name and kind):
         return []
@@ -175,6 +176,7 @@ def _worker(place: Place, above: Inherited) -> list[_Entry]:
         connection = entry.need("host", lambda each: with_port(host_name(each), settings.connection), NOWHERE)
         attributes = attributes_of(entry)
         device = _device(entry)
+        entry.get("incarnation", text)
         cpu, memory = entry.get("cpu", cores), entry.get("memory", size)
     if not (name and connection.host):
         return []

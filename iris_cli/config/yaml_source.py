@@ -51,10 +51,13 @@ class _Refused(Exception):  # noqa: N818 - it is not an error of ours, and never
         self.hint = hint
 
 
-def read_yaml(path: Path, report: Report) -> Node | None:
-    """The root of a YAML file, or None when it can't be read; why is in the report, as are duplicate keys."""
+def read_yaml(path: Path, report: Report, data: bytes | None = None) -> Node | None:
+    """The root of a YAML file, or None when it can't be read; why is in the report, as are duplicate keys.
+
+    With `data` it is what the file would be that says this.
+    """
     try:
-        text = _decode(_read(path))
+        text = _decode(_read(path) if data is None else _short_enough(data))
         return _Builder(text, report).document()
     except _Refused as refused:
         report.add(refused.line, "", refused.message, refused.hint)
@@ -69,6 +72,10 @@ def _read(path: Path) -> bytes:
             data = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise _Refused(1, f"it can't be read: {error.strerror}") from error
+    return _short_enough(data)
+
+
+def _short_enough(data: bytes) -> bytes:
     if len(data) > MOST_BYTES:
         raise _Refused(1, f"it is larger than {MOST_BYTES >> 20} MiB")
     return data
@@ -83,6 +90,11 @@ def _decode(data: bytes) -> str:
         line = 1 + text.count("\n", 0, odd.start())
         raise _Refused(line, f"there is a control character (U+{ord(odd[0]):04X}) in the text")
     return text
+
+
+def parser_events(text: str) -> Iterator[yaml.Event]:
+    """What the parser finds, with its places in the text. Raises yaml.YAMLError."""
+    yield from yaml.parse(text, Loader=_LOADER)
 
 
 class _Builder:
@@ -108,7 +120,7 @@ class _Builder:
 
     def _parse(self) -> Iterator[yaml.Event]:
         try:
-            yield from yaml.parse(self._text, Loader=_LOADER)
+            yield from parser_events(self._text)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             line = mark.line + 1 if mark else 1

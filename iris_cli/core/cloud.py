@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.scale_group import Provider, SliceTemplate
 from iris_cli.core.slice import SliceHost
+
+LABEL_PREFIX: Final = "iris-"
+"""With this begin the keys of all labels by which a provider's list tells what iris made."""
 
 
 class Scope(NamedTuple):

@@ -15,7 +15,7 @@ from iris_cli.core.patterns import pattern
 from iris_cli.core.units import count
 from iris_cli.errors import UsageError
 
-__all__ = ["Topology", "canonical_type", "describe", "known_types", "lookup", "nearest"]
+__all__ = ["Topology", "arranged_type", "canonical_type", "describe", "known_types", "lookup", "nearest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,15 @@ def describe(accelerator_type: str, vms: int | None = None) -> str:
     chips = count(known.chips, "chip") if known else "chips unknown"
     vm_count = vms if vms is not None else known.vms if known else None
     return f"{accelerator_type} ({chips}, {'VMs unknown' if vm_count is None else count(vm_count, 'VM')})"
+
+
+def arranged_type(family: str, arrangement: str) -> str:
+    """What `acceleratorConfig` of the TPU API means: `V5LITE_POD`, `4x4` -> `v5litepod-16`. Raises UsageError."""
+    name = family.lower().replace("_", "")
+    sides = arrangement.split("x")
+    if not all(side.isascii() and side.isdecimal() and len(side) < 5 and int(side) for side in sides):
+        raise UsageError(f"{arrangement[:80]!r} is no arrangement of chips", hint="it reads like 2x2x2")
+    return canonical_type(_entry(_SPELLINGS.get(name, name), arrangement).accelerator_type)
 
 
 @cache

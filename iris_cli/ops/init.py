@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import re
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from iris_cli.config.entry_text import NewHost, NewSlice, host_lines, quoted, slice_lines
 from iris_cli.config.load import load_cluster_config
-from iris_cli.config.locate import FILE_NAME
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.connection import Connection
 from iris_cli.core.dataclass import dataclass
@@ -19,31 +17,11 @@ from iris_cli.core.ids import clip, is_name
 from iris_cli.core.topology import canonical_type
 from iris_cli.errors import ConfigError, NotWritableError, UsageError
 
-_KEYS = ("id_ed25519", "google_compute_engine", "id_ecdsa", "id_rsa")  # in ~/.ssh, the first one there is
+_CLOUD_KEY = "google_compute_engine"
+_KEYS = ("id_ed25519", _CLOUD_KEY, "id_ecdsa", "id_rsa")  # in ~/.ssh, the first one there is
 _USER = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}")
-_PLAIN = re.compile(r"[A-Za-z~/][A-Za-z0-9._/~-]*|[0-9]{1,3}(\.[0-9]{1,3}){3}")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _RANGE = re.compile(r"\[([0-9]+)-[0-9]+\]")  # one host of it speaks for all
-_NOT_PLAIN = frozenset({"true", "false", "null", "yes", "no", "on", "off", "~"})
-
-
-@dataclass(frozen=True, slots=True)
-class NewHost:
-    """A single host; `user` is empty and `port` 0 where the default is right."""
-
-    worker: str
-    host: str
-    user: str = ""
-    port: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class NewSlice:
-    """One TPU slice, its hosts in order of worker index."""
-
-    name: str
-    type: str
-    hosts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +65,16 @@ def default_name(directory: Path) -> str:
     return name if is_name(name) else "my-cluster"
 
 
-def guess_login(hosts: Sequence[str], home: Path) -> tuple[str, str]:
-    """User and key for the file, from what is on this machine; '' where ~/.ssh/config has its own answer."""
+def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) -> tuple[str, str]:
+    """User and key for the file, from what is on this machine; '' where ~/.ssh/config has its own answer.
+
+    `for_cloud`: the key that gcloud made for its VMs goes before others.
+    """
     user = getpass.getuser()
     if not _USER.fullmatch(user):
         user = ""
-    key = next((f"~/.ssh/{name}" for name in _KEYS if (home / ".ssh" / name).is_file()), "")
+    names = (_CLOUD_KEY, *_KEYS) if for_cloud else _KEYS
+    key = next((f"~/.ssh/{name}" for name in names if (home / ".ssh" / name).is_file()), "")
     if not (home / ".ssh" / "config").is_file():
         return user, key
     from iris_cli.remote.ssh_config import Routes
@@ -115,26 +97,29 @@ def write_config(path: Path, cluster: NewCluster, *, force: bool = False) -> Clu
     there already, unless `force`; NotWritableError.
     """
     text = compose(cluster)
-    _check(text)
+    check_text(path, text)
+    write_text(path, text, force=force)
+    return load_cluster_config(path)
+
+
+def check_text(path: Path, text: str) -> ClusterConfig:
+    """What the file would say. Raises ConfigError."""
+    try:
+        return load_cluster_config(path, text.encode("utf-8", "surrogatepass"))
+    except ConfigError as error:
+        place = re.compile(re.escape(str(path)) + r":\d+: ?")
+        problems = tuple(place.sub("", problem) for problem in error.problems)
+        raise ConfigError("this would not be a valid cluster.yaml", problems=problems) from error
+
+
+def write_text(path: Path, text: str, *, force: bool = False) -> None:
+    """Write a new file, private to its owner. Raises UsageError for one that is there, NotWritableError."""
     try:
         _write(path, text, force=force)
     except FileExistsError:
         raise UsageError(f"{path} is there already", hint="--force writes a new one in its place") from None
     except OSError as error:
         raise NotWritableError(f"{path} can't be written: {error.strerror}") from error
-    return load_cluster_config(path)
-
-
-def _check(text: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="iris-init-") as directory:
-        draft = Path(directory, FILE_NAME)
-        draft.write_text(text, encoding="utf-8")
-        try:
-            load_cluster_config(draft)
-        except ConfigError as error:
-            place = re.compile(re.escape(str(draft)) + r":\d+: ?")
-            problems = tuple(place.sub("", problem) for problem in error.problems)
-            raise ConfigError("this would not be a valid cluster.yaml", problems=problems) from error
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:
@@ -183,13 +168,7 @@ def _slices(cluster: NewCluster) -> list[str]:
         ]
     lines = ["slices:                   # one entry for each TPU slice, its VMs in order of worker index"]
     for each in cluster.slices:
-        lines += [
-            f"  - name: {quoted(each.name)}",
-            f"    type: {quoted(each.type)}",
-            f"    hosts: [{', '.join(quoted(host) for host in each.hosts)}]",
-            "    # zone: us-west4-a",
-            "    # preemptible: true",
-        ]
+        lines += [f"  {line}" for line in slice_lines(each)]
     return lines
 
 
@@ -201,9 +180,7 @@ def _workers(cluster: NewCluster) -> list[str]:
         ]
     lines = ["workers:                  # single hosts; cpu, memory and devices are found by the probe"]
     for each in cluster.hosts:
-        user = f", user: {quoted(each.user)}" if each.user else ""
-        port = f", port: {each.port}" if each.port else ""
-        lines.append(f"  - {{id: {quoted(each.worker)}, host: {quoted(each.host)}{user}{port}}}")
+        lines += [f"  {line}" for line in host_lines(each)]
     return lines
 
 
@@ -213,9 +190,3 @@ _TAIL = (
     "# defaults: {cpu: 1, memory: 1GiB, env: {}}",
     "",
 )
-
-
-def quoted(text: str) -> str:
-    """A YAML scalar that reads as exactly this text."""
-    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _NOT_PLAIN
-    return text if is_plain else json.dumps(text)

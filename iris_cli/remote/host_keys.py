@@ -16,7 +16,7 @@ import re
 import secrets
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -118,6 +118,11 @@ class HostKeys:
         with self._rewriting() as lines:
             lines[:] = [raw for raw in lines if not _keys_of(owner, parse(raw))]
             lines.append(_format(owner, key))
+
+    def drop(self, owners: Container[str]) -> None:
+        """Have none on record for these, as if none of them had ever been met."""
+        with self._rewriting() as lines:
+            lines[:] = [raw for raw in lines if not any(each.patterns in owners for each in parse(raw))]
 
     def _own_keys(self, owner: str) -> tuple[PresentedKey, ...]:
         with self._lock:

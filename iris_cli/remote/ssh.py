@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -99,6 +99,14 @@ class SshTransport:
         except OSError as error:
             hint = f"ls -l {self._known_hosts}"
             raise NotWritableError(f"can't record the host key of {worker}: {error}", hint=hint) from error
+
+    def forget_keys(self, workers: Collection[WorkerId]) -> None:
+        """Have no key on record for these: their next one is a first one. Raises NotWritableError."""
+        try:
+            self._host_keys.drop(workers)
+        except OSError as error:
+            hint = f"ls -l {self._known_hosts}"
+            raise NotWritableError(f"can't forget host keys: {error}", hint=hint) from error
 
     @contextmanager
     def trusting(self, worker: WorkerId, key: PresentedKey) -> Iterator[SshTransport]:

@@ -146,6 +146,18 @@ class Routes:
             return self._config.lookup(host)
 
 
+def host_names(path: Path) -> list[str]:
+    """What stands behind `Host` in a configuration and what it includes, without patterns. Raises NoAnswer (LOCAL)."""
+    found: dict[str, None] = {}
+    with _blamed_on(path):
+        for line in _lines(path, path.parent, "Host *"):
+            directive = _DIRECTIVE.match(line)
+            if directive and directive[1].lower() == "host":
+                names = directive[2].partition(" #")[0].replace('"', "").split()
+                found.update(dict.fromkeys(name for name in names if not set(name) & set("*?!")))
+    return list(found)
+
+
 @contextmanager
 def _blamed_on(path: Path | None) -> Iterator[None]:
     """Whatever a configuration file makes the library raise is the file's fault."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.events import AttemptPresumedGone, AttemptProvenGone
+from iris_cli.core.events import AttemptPresumedGone, AttemptProvenGone, WorkerForgotten
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.lifecycle import attempts, workers
@@ -22,6 +22,19 @@ def presume_gone(draft: Draft, attempt_ids: Iterable[AttemptId], error: str) -> 
 def declared_dead(draft: Draft, worker: WorkerId, error: str) -> None:
     """The operator's word that nothing runs on a worker any more: also nothing that could not be killed."""
     presume_gone(draft, [attempt_id for attempt_id, _ in draft.cluster.live_on(worker)], error)
+
+
+def machine_gone(draft: Draft, worker_id: WorkerId, error: str) -> list[AttemptId]:
+    """Proof that the machine is no more: what lived there has ended with it, and the worker is off the books."""
+    is_known = worker_id in draft.cluster.workers
+    ended = [attempt_id for attempt_id, _ in draft.cluster.live_on(worker_id)] if is_known else []
+    for attempt_id in ended:
+        attempts.worker_gone(draft, attempt_id, error)
+    for ghost in draft.cluster.ghosts.get(worker_id, ()):
+        _proven_gone(draft, ghost.attempt)
+    if is_known:
+        draft.record(WorkerForgotten(worker=worker_id, reason=error))
+    return ended
 
 
 def reported(draft: Draft, worker: WorkerId, reports: Iterable[AttemptReport]) -> None:

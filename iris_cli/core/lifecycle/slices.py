@@ -15,7 +15,6 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.connection import Connection
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.events import (
-    AttemptProvenGone,
     ScaleGroupBackedOff,
     SliceCreated,
     SliceDeleted,
@@ -31,7 +30,7 @@ from iris_cli.core.events import (
 )
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.lifecycle import attempts
+from iris_cli.core.lifecycle import ghosts
 from iris_cli.core.limits import Limits
 from iris_cli.core.scale_group import SliceTemplate
 from iris_cli.core.slice import Slice, SliceState
@@ -247,12 +246,8 @@ def _dead(draft: Draft, known: Slice, reason: str) -> list[JobId]:
     """The provider's word that its machines don't run any more is proof: what lived there has ended with them."""
     touched: list[JobId] = []
     for worker_id in [each for each in known.workers if each in draft.cluster.workers]:
-        for attempt_id, _ in list(draft.cluster.live_on(worker_id)):
-            attempts.worker_gone(draft, attempt_id, f"slice {known.name} is gone: {reason}")
-            touched.append(attempt_id.task.job)
-        for ghost in draft.cluster.ghosts.get(worker_id, ()):
-            draft.record(AttemptProvenGone(task=ghost.attempt.task, attempt=ghost.attempt.number))
-        draft.record(WorkerForgotten(worker=worker_id, reason=f"slice {known.name} is gone: {reason}"))
+        ended = ghosts.machine_gone(draft, worker_id, f"slice {known.name} is gone: {reason}")
+        touched += [attempt_id.task.job for attempt_id in ended]
     return list(dict.fromkeys(touched))
 
 

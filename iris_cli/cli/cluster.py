@@ -1,0 +1,214 @@
+"""`iris cluster ...`: what stands in cluster.yaml, from where it is known already."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iris_cli.cli.context import Context
+from iris_cli.errors import ConfigError, ExitCode, IrisError, NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from iris_cli.ops.cluster_import.recreated import OldMachine
+    from iris_cli.ops.cluster_import.run import Proposal
+
+_EXAMPLES = """Examples:
+
+  gcloud compute tpus tpu-vm list --zone us-central2-b --format json | iris cluster import --from -
+
+  iris cluster import --from tpus.json --prune --dry-run
+
+  iris cluster import --from ssh-config 'tpu-*'
+
+  iris cluster import 'cpu-[0-3]' me@gpu0.example.org v4a=v4-32:10.0.0.[1-4]
+"""
+
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[HOST|NAME=TYPE:HOST,...]...",
+        help="Hosts, with ranges like v4a-w-[0-3]; with --from: names or patterns of what to take.",
+        show_default=False,
+    ),
+]
+Source = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="gcp|ssh-config|FILE|-",
+        help="Read the JSON of gcloud, an SSH configuration or a list of hosts; - is what is piped in.",
+        show_default=False,
+    ),
+]
+Address = Annotated[
+    str,
+    typer.Option(
+        metavar="internal|external",
+        help="Which addresses of VMs to write; left out, those of the kind that is there, or internal.",
+        show_default=False,
+    ),
+]
+Recreated = Annotated[
+    bool,
+    typer.Option(
+        "--accept-recreated",
+        help="Of slices that were re-created: forget host keys and what ran on the old machines.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(name="cluster", help="Write cluster.yaml from what is known.", no_args_is_help=True)
+    group.callback()(_group)
+    group.command("import", epilog=_EXAMPLES)(import_)
+    app.add_typer(group)
+
+
+def _group() -> None:
+    """Without this a group of one command would be that command."""
+
+
+def import_(
+    context: typer.Context,
+    names: Names = None,
+    source: Source = "",
+    address: Address = "",
+    project: Annotated[str, typer.Option(help="Google Cloud project.", show_default=False)] = "",
+    zone: Annotated[str, typer.Option(help="Its zone.", show_default=False)] = "",
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove slices that were imported and are no longer listed.")
+    ] = False,
+    accept_recreated: Recreated = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Write it without asking.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes; write nothing.")] = False,
+) -> int:
+    """Write slices and hosts into cluster.yaml, from gcloud's list, an SSH configuration or a list of hosts.
+
+    Shows the changes before it writes them. What else is in the file stays as it is, comments too.
+    """
+    from iris_cli.ops.cluster_import.plan import Addresses
+    from iris_cli.ops.cluster_import.run import propose
+    from iris_cli.ops.cluster_import.source import read_source
+    from iris_cli.render import imported as render
+
+    iris: Context = context.obj
+    if address not in ("", *Addresses):
+        raise UsageError("--address is internal or external", hint="iris cluster import --help")
+    source = source or _default_source(names)
+    found = read_source(source, names or [], home=Path.home(), project=project, zone=zone)
+    wanted = Addresses(address) if address else None
+    proposal = propose(_target(iris), found, wanted, prune=prune, home=Path.home())
+    machines = _old_machines(iris, proposal)
+    if not iris.output.as_json:
+        render.show(iris.output, proposal, machines, prune=prune)
+    written = _write(iris, proposal, yes=yes, dry_run=dry_run)
+    forgotten = _forget(iris, proposal, machines, accepted=accept_recreated) if written else []
+    if iris.output.as_json:
+        iris.output.document(render.document(proposal, machines, written=written, forgotten=forgotten))
+    return ExitCode.OK
+
+
+def _write(iris: Context, proposal: Proposal, *, yes: bool, dry_run: bool) -> bool:
+    """Write it, if there is anything to write and whoever sees it says yes."""
+    from iris_cli.ops.cluster_import.run import refused
+    from iris_cli.render.imported import show_written
+
+    if proposal.by_hand:
+        raise refused(proposal)
+    if dry_run or not proposal.diff:
+        return False
+    _ask(iris, f"Write {proposal.path}?", yes=yes)
+    proposal.write()
+    if not iris.output.as_json:
+        show_written(iris.output, proposal)
+    return True
+
+
+def _default_source(names: list[str] | None) -> str:
+    if names:
+        return ""
+    if not sys.stdin.isatty():
+        return "-"
+    raise UsageError(
+        "there is nothing to import from",
+        hint="gcloud compute tpus tpu-vm list --zone ZONE --format json | iris cluster import --from -",
+    )
+
+
+def _target(iris: Context) -> Path:
+    """The file that commands would read here, or the one to be made."""
+    from iris_cli.config.locate import FILE_NAME
+
+    try:
+        return iris.config_file
+    except ConfigError:
+        return Path.cwd() / (iris.config_path or os.environ.get("IRIS_CONFIG") or FILE_NAME)
+
+
+def _old_machines(iris: Context, proposal: Proposal) -> list[OldMachine]:
+    """The workers of slices that were re-created, as the log knows them."""
+    from iris_cli.ops.cluster_import.recreated import old_machines
+
+    if not proposal.plan.recreated:
+        return []
+    try:
+        return old_machines(iris.session("iris cluster import").view(), proposal.plan.recreated)
+    except NotFoundError:  # there is no log yet
+        return []
+
+
+def _forget(
+    iris: Context, proposal: Proposal, machines: list[OldMachine], *, accepted: bool
+) -> list[OldMachine]:
+    """With the operator's consent nothing of the old machines is left on the books; else they are to be looked at."""
+    from iris_cli.ops.cluster_import.recreated import forget
+    from iris_cli.render.fold import fold
+    from iris_cli.render.imported import show_forgotten
+
+    old = [each.worker for each in machines if each.kept is None]
+    if not old:
+        return []
+    question = f"Forget the old machines of {fold(old)}: host keys, and what ran there?"
+    if not accepted and not _consents(iris, question):
+        iris.output.message(
+            f"{fold(old)}: not trusted until you have looked at them: iris worker probe --accept-key {old[0]}"
+        )
+        return []
+    iris.config = proposal.config
+    done = forget(iris.session("iris cluster import"), proposal.plan.recreated)
+    iris.transport.forget_keys({each.worker for each in done})
+    if not iris.output.as_json:
+        show_forgotten(iris.output, done)
+    return done
+
+
+def _ask(iris: Context, question: str, *, yes: bool) -> None:
+    if yes:
+        return
+    answer = _consents(iris, question)
+    if answer is None:
+        raise UsageError("nothing was written: there is nobody to ask", hint="--yes writes it")
+    if not answer:
+        raise IrisError("nothing was written")
+
+
+def _consents(iris: Context, question: str) -> bool | None:
+    """Ask, where somebody can answer; else None. What is piped in leaves the terminal free to answer on."""
+    if iris.output.as_json:
+        return None
+    if sys.stdin.isatty():
+        return typer.confirm(question, err=True)
+    if not sys.stderr.isatty():
+        return None
+    try:
+        with open("/dev/tty", encoding="utf-8", errors="replace") as terminal:
+            sys.stderr.write(f"{question} [y/N]: ")
+            sys.stderr.flush()
+            return terminal.readline().strip().lower() in ("y", "yes")
+    except OSError:
+        return None

@@ -1,0 +1,94 @@
+"""A YAML file as values that know where their text stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import yaml
+
+from iris_cli.config.yaml_source import parser_events
+from iris_cli.core.dataclass import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A value, and its text from `start` up to `end`, without what is said behind it.
+
+    `column` is that of its first character, for a list in lines that of its dashes. `flow`: it is written in braces or
+    brackets. An empty value begins and ends behind the colon of its key. A scalar is its text as it reads.
+    """
+
+    start: int
+    end: int
+    column: int
+    flow: bool
+    value: str | tuple[Marked, ...] | dict[str, Pair]
+
+    @property
+    def pairs(self) -> dict[str, Pair]:
+        """Of a mapping; of anything else none."""
+        return self.value if isinstance(self.value, dict) else {}
+
+    @property
+    def items(self) -> tuple[Marked, ...]:
+        """Of a list; of anything else none."""
+        return self.value if isinstance(self.value, tuple) else ()
+
+    def text(self, key: str) -> str:
+        """The scalar of a key of this mapping, '' where there is none."""
+        pair = self.pairs.get(key)
+        return pair.value.value if pair is not None and isinstance(pair.value.value, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One entry of a mapping."""
+
+    key: Marked
+    value: Marked
+
+
+def marked(text: str) -> Marked:
+    """The root of a text in which `read_yaml` found no fault."""
+    events = parser_events(text)
+    next(events)  # the start of the stream
+    next(events)  # the start of the document
+    return _node(text, next(events), events, 0)
+
+
+def _node(text: str, event: yaml.Event, events: Iterator[yaml.Event], after: int) -> Marked:
+    """`after` is where the text stands that this follows: an empty value has no place of its own."""
+    if isinstance(event, yaml.ScalarEvent):
+        return _scalar(text, event, after)
+    assert isinstance(event, yaml.CollectionStartEvent)
+    start, column, _ = _span(event)
+    is_list = isinstance(event, yaml.SequenceStartEvent)
+    items: list[Marked] = []
+    pairs: dict[str, Pair] = {}
+    end = start
+    while not isinstance(child := next(events), yaml.CollectionEndEvent):
+        if is_list:
+            items.append(_node(text, child, events, end))
+            end = items[-1].end
+        else:
+            key = _node(text, child, events, end)
+            value = _node(text, next(events), events, text.index(":", key.end) + 1)
+            pairs[str(key.value)] = Pair(key, value)
+            end = value.end
+    flow = bool(event.flow_style)
+    return Marked(start, _span(child)[2] if flow else end, column, flow, tuple(items) if is_list else pairs)
+
+
+def _scalar(text: str, event: yaml.ScalarEvent, after: int) -> Marked:
+    start, column, end = _span(event)
+    if start == end:
+        return Marked(after, after, column, flow=False, value="")
+    written = text[start:end].rstrip()  # to one in lines those belong, too, that are empty behind it
+    return Marked(start, start + len(written), column, flow=False, value=event.value)
+
+
+def _span(event: yaml.Event) -> tuple[int, int, int]:
+    """Where it begins, in which column, and where it ends."""
+    assert event.start_mark is not None
+    assert event.end_mark is not None
+    return event.start_mark.index, event.start_mark.column, event.end_mark.index

@@ -1,0 +1,72 @@
+"""Entries of `cluster.yaml` as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.patterns import pattern
+
+_PLAIN = pattern(r"[A-Za-z~/][A-Za-z0-9._/~-]*|[0-9]{1,3}(\.[0-9]{1,3}){3}")
+_NOT_PLAIN = frozenset({"true", "false", "null", "yes", "no", "on", "off", "~"})
+
+
+@dataclass(frozen=True, slots=True)
+class NewHost:
+    """A single host; `user` is empty and `port` 0 where the default is right."""
+
+    worker: str
+    host: str
+    user: str = ""
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NewSlice:
+    """One TPU slice, its hosts in order of worker index.
+
+    `preemptible` None, and empty text: not known. `incarnation` tells the slice from others that had its name.
+    """
+
+    name: str
+    type: str
+    hosts: tuple[str, ...]
+    zone: str = ""
+    preemptible: bool | None = None
+    incarnation: str = ""
+
+
+def quoted(text: str) -> str:
+    """A YAML scalar that reads as exactly this text."""
+    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _NOT_PLAIN
+    return text if is_plain else json.dumps(text)
+
+
+def listed(texts: Sequence[str]) -> str:
+    """A list in brackets."""
+    return f"[{', '.join(map(quoted, texts))}]"
+
+
+def slice_lines(each: NewSlice) -> list[str]:
+    """An entry of `slices`, its dash at the start of the line."""
+    zone = (
+        f"{ZONE_ATTRIBUTE_KEY}: {quoted(each.zone)}" if each.zone else f"# {ZONE_ATTRIBUTE_KEY}: us-west4-a"
+    )
+    preemptible = f"{PREEMPTIBLE_ATTRIBUTE_KEY}: {'true' if each.preemptible else 'false'}"
+    lines = [
+        f"- name: {quoted(each.name)}",
+        f"  type: {quoted(each.type)}",
+        f"  hosts: {listed(each.hosts)}",
+        f"  {zone}",
+        f"  # {PREEMPTIBLE_ATTRIBUTE_KEY}: true" if each.preemptible is None else f"  {preemptible}",
+    ]
+    return lines + [f"  incarnation: {quoted(each.incarnation)}"] * bool(each.incarnation)
+
+
+def host_lines(each: NewHost) -> list[str]:
+    """An entry of `workers`."""
+    user = f", user: {quoted(each.user)}" if each.user else ""
+    port = f", port: {each.port}" if each.port else ""
+    return [f"- {{id: {quoted(each.worker)}, host: {quoted(each.host)}{user}{port}}}"]

@@ -1,0 +1,47 @@
+"""What a source names: slices and hosts, and what can't be taken from it and why."""
+
+from __future__ import annotations
+
+from iris_cli.config.entry_text import NewHost
+from iris_cli.core.dataclass import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundSlice:
+    """A slice that is there. Addresses are in the order of worker numbers; `external` ones may be none at all.
+
+    `incarnation` is `PROJECT ID CREATED` of the node, '' where the source doesn't tell; `made_at` in seconds since the
+    epoch.
+    """
+
+    name: str
+    type: str
+    internal: tuple[str, ...]
+    external: tuple[str, ...] = ()
+    project: str = ""
+    zone: str = ""
+    preemptible: bool | None = None
+    incarnation: str = ""
+    made_at: float | None = None
+    health: str = ""  # the provider's word, '' where it says none
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Something that is not imported: why, and what to do about it, if anything."""
+
+    name: str
+    why: str
+    fix: str = ""
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """All that a source says. `scopes`: the projects and zones of which it lists everything there is."""
+
+    slices: tuple[FoundSlice, ...] = ()
+    hosts: tuple[NewHost, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    scopes: frozenset[tuple[str, str]] = frozenset()
+    notes: tuple[str, ...] = ()

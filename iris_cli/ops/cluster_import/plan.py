@@ -1,0 +1,273 @@
+"""What an import changes in `cluster.yaml`, and what is to be said of it."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+
+from iris_cli.config.editing.cluster_file import SLICES, WORKERS, ClusterFile, Entry
+from iris_cli.config.entry_text import NewHost, NewSlice, host_lines, slice_lines
+from iris_cli.core.attributes import (
+    PREEMPTIBLE_ATTRIBUTE_KEY,
+    REGION_ATTRIBUTE_KEY,
+    ZONE_ATTRIBUTE_KEY,
+    region_of_zone,
+)
+from iris_cli.core.dataclass import dataclass, field
+from iris_cli.core.ids import WorkerId
+from iris_cli.ops.cluster_import.found import Found, FoundSlice, LeftOut
+
+HEALTHY = "HEALTHY"
+
+
+class Addresses(StrEnum):
+    """Which addresses of VMs are written."""
+
+    INTERNAL = "internal"
+    EXTERNAL = "external"
+
+
+@dataclass(frozen=True, slots=True)
+class Recreated:
+    """A slice whose machines are others than those that the file spoke of, since `made_at` if that is known."""
+
+    name: str
+    workers: tuple[WorkerId, ...]
+    made_at: float | None
+
+
+@dataclass(slots=True)
+class Plan:
+    """The outcome of looking through what was found. `addresses` are those to stand in entries that are touched."""
+
+    added: list[str] = field(default_factory=list)
+    updated: dict[str, list[str]] = field(default_factory=dict)  # what of each entry
+    unchanged: list[str] = field(default_factory=list)
+    recreated: list[Recreated] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)  # of whom, and what
+    addresses: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    new_slices: list[NewSlice] = field(default_factory=list)
+    new_hosts: list[NewHost] = field(default_factory=list)
+
+
+def plan_new(found: Found, wanted: Addresses | None) -> Plan:
+    """The plan where there is no file yet."""
+    plan = Plan(left_out=list(found.left_out), notes=[("", each) for each in found.notes])
+    _add(plan, found, list(found.slices), wanted, [])
+    return plan
+
+
+def plan_changes(file: ClusterFile, found: Found, wanted: Addresses | None, *, prune: bool) -> Plan:
+    """The plan for a file that is there; its edits are made in the file's text."""
+    plan = Plan(left_out=list(found.left_out), notes=[("", each) for each in found.notes])
+    matches = _Matches(file.entries)
+    new: list[FoundSlice] = []
+    for each in found.slices:
+        entry = matches.of(each)
+        if entry is None:
+            new.append(each)
+        else:
+            _update(plan, file, entry, each, wanted)
+    _add(plan, found, new, wanted, file.entries)
+    if plan.new_slices:
+        file.add(SLICES, [slice_lines(each) for each in plan.new_slices])
+    if plan.new_hosts:
+        file.add(WORKERS, [host_lines(each) for each in plan.new_hosts])
+    _say_what_stays(plan, matches, found)
+    _gone(plan, file, matches, found, prune=prune)
+    return plan
+
+
+class _Matches:
+    """Which entry speaks of a slice that was found: by incarnation, by name and zone, or by its addresses."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.free = {id(each): each for each in entries}
+        tpus = [each for each in entries if each.type or each.kind == SLICES]
+        self.by_name = {each.name: each for each in tpus}
+        self.by_incarnation = {each.incarnation: each for each in tpus if each.incarnation}
+        self.by_addresses = {each.addresses: each for each in entries}
+
+    def of(self, found: FoundSlice) -> Entry | None:
+        for entry in self._candidates(found):
+            if entry is not None and id(entry) in self.free:
+                del self.free[id(entry)]
+                return entry
+        return None
+
+    def _candidates(self, found: FoundSlice) -> Iterator[Entry | None]:
+        if found.incarnation:
+            yield self.by_incarnation.get(found.incarnation)
+        for name in (found.name, in_zone(found)):
+            entry = self.by_name.get(name)
+            if entry is not None and _same_place(entry, found):
+                yield entry
+        yield self.by_addresses.get(found.internal)
+        yield self.by_addresses.get(found.external) if found.external else None
+
+
+def in_zone(found: FoundSlice) -> str:
+    """The name of a slice where another zone has one of the same name."""
+    return f"{found.name}-{found.zone}"
+
+
+def _same_place(entry: Entry, found: FoundSlice) -> bool:
+    zone, project = _zone(entry), entry.incarnation.partition(" ")[0]
+    return zone in ("", found.zone or zone) and project in ("", "-", found.project or project)
+
+
+def _zone(entry: Entry) -> str:
+    return entry.says(ZONE_ATTRIBUTE_KEY)
+
+
+# What is new
+
+
+def _add(
+    plan: Plan, found: Found, slices: Sequence[FoundSlice], wanted: Addresses | None, entries: Sequence[Entry]
+) -> None:
+    names = {each.name for each in entries} | {worker.worker for each in entries for worker in each.workers}
+    places = {address: each.name for each in entries for address in each.addresses}
+    for each in slices:
+        name = each.name if each.name not in names else in_zone(each)
+        hosts = addresses_of(each, wanted or Addresses.INTERNAL)
+        taken = next((places[host] for host in hosts if host in places), "")
+        if not hosts:
+            plan.left_out.append(
+                LeftOut(each.name, "not all of its VMs have an external address", zone=each.zone)
+            )
+        elif name in names:
+            plan.left_out.append(LeftOut(each.name, f"there is another {name} already", zone=each.zone))
+        elif taken:
+            plan.left_out.append(LeftOut(each.name, f"{taken} has one of its addresses", zone=each.zone))
+        else:
+            names.add(name)
+            places.update(dict.fromkeys(hosts, name))
+            new = NewSlice(name, each.type, hosts, each.zone, each.preemptible, each.incarnation)
+            plan.new_slices.append(new)
+            plan.added.append(name)
+            plan.addresses[name] = hosts
+            _say_health(plan, name, each)
+    _add_hosts(plan, found.hosts, names, places, entries)
+
+
+def _add_hosts(
+    plan: Plan, hosts: Sequence[NewHost], names: set[str], places: dict[str, str], entries: Sequence[Entry]
+) -> None:
+    ports = {(w.connection.host, w.connection.port or 22) for each in entries for w in each.workers}
+    for host in hosts:
+        if (host.host, host.port or 22) in ports:
+            plan.unchanged.append(places.get(host.host, host.worker))
+        elif host.worker in names:
+            plan.left_out.append(LeftOut(host.worker, "there is another worker of that name already"))
+        else:
+            names.add(host.worker)
+            ports.add((host.host, host.port or 22))
+            plan.new_hosts.append(host)
+            plan.added.append(host.worker)
+            plan.addresses[host.worker] = (host.host,)
+
+
+def addresses_of(found: FoundSlice, wanted: Addresses) -> tuple[str, ...]:
+    return found.external if wanted is Addresses.EXTERNAL else found.internal
+
+
+# What changed
+
+
+def _update(plan: Plan, file: ClusterFile, entry: Entry, found: FoundSlice, wanted: Addresses | None) -> None:
+    before = len(file.edits)
+    changes = list(_changes(plan, file, entry, found, wanted))
+    old, new = entry.incarnation, found.incarnation
+    if new and new != old:
+        file.set_text(entry, "incarnation", new)
+        if old:
+            workers = tuple(worker.worker for worker in entry.workers)
+            plan.recreated.append(Recreated(entry.name, workers, found.made_at))
+        else:
+            changes.append("incarnation")
+    if len(file.edits) > before or changes:
+        plan.updated[entry.name] = changes
+    else:
+        plan.unchanged.append(entry.name)
+    _say_health(plan, entry.name, found)
+
+
+def _changes(
+    plan: Plan, file: ClusterFile, entry: Entry, found: FoundSlice, wanted: Addresses | None
+) -> Iterator[str]:
+    """Change what is otherwise, and say what it is."""
+    if entry.type != found.type:
+        file.set_type(entry, found.type)
+        yield f"type {entry.type or 'not said'} → {found.type}"
+    hosts = _addresses_for(plan, entry, found, wanted)
+    plan.addresses[entry.name] = hosts
+    if hosts != entry.addresses:
+        file.set_addresses(entry, hosts)
+        yield "addresses"
+    if found.zone and _zone(entry) != found.zone:
+        if not _zone(entry) or ZONE_ATTRIBUTE_KEY in entry.node.pairs:
+            file.set_text(entry, ZONE_ATTRIBUTE_KEY, found.zone)
+            yield ZONE_ATTRIBUTE_KEY
+        if REGION_ATTRIBUTE_KEY in entry.node.pairs:
+            file.set_text(entry, REGION_ATTRIBUTE_KEY, region_of_zone(found.zone))
+    said = entry.says(PREEMPTIBLE_ATTRIBUTE_KEY)
+    if found.preemptible is not None and said != str(found.preemptible).lower():
+        if PREEMPTIBLE_ATTRIBUTE_KEY in entry.node.pairs or (found.preemptible and not said):
+            file.set_flag(entry, PREEMPTIBLE_ATTRIBUTE_KEY, value=found.preemptible)
+            yield PREEMPTIBLE_ATTRIBUTE_KEY
+        elif said:
+            what = f"its attributes say {PREEMPTIBLE_ATTRIBUTE_KEY}: {said}, which is not so"
+            plan.notes.append((entry.name, what))
+
+
+def _addresses_for(plan: Plan, entry: Entry, found: FoundSlice, wanted: Addresses | None) -> tuple[str, ...]:
+    """Those that are to stand in an entry: of the kind that stands there now, where nothing else is said."""
+    is_named = not any(map(_is_address, entry.addresses)) and all(map(_is_address, found.internal))
+    if is_named and wanted is None and len(entry.addresses) == len(found.internal):
+        return entry.addresses  # ~/.ssh/config knows where these names lead
+    is_public = all(_is_address(each) and ipaddress.ip_address(each).is_global for each in entry.addresses)
+    kind = wanted or (Addresses.EXTERNAL if is_public and found.external else Addresses.INTERNAL)
+    if hosts := addresses_of(found, kind):
+        return hosts
+    plan.notes.append((entry.name, "not all of its VMs have an external address; its addresses stay"))
+    return entry.addresses
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+# What is to be said beside
+
+
+def _say_health(plan: Plan, name: str, found: FoundSlice) -> None:
+    if found.incarnation and found.health != HEALTHY:
+        what = f"its health is {found.health}" if found.health else "its health is not told"
+        plan.notes.append((name, f"{what}; `iris worker probe` shows how its VMs are"))
+
+
+def _say_what_stays(plan: Plan, matches: _Matches, found: Found) -> None:
+    """Entries of slices that are listed and can't be imported stay as they are."""
+    for each in found.left_out:
+        entry = matches.by_name.get(each.name)
+        if entry is not None and id(entry) in matches.free and _zone(entry) in ("", each.zone):
+            del matches.free[id(entry)]
+            plan.notes.append((entry.name, "its entry stays as it is"))
+
+
+def _gone(plan: Plan, file: ClusterFile, matches: _Matches, found: Found, *, prune: bool) -> None:
+    """Entries that were imported from a list that is whole, and that it doesn't name any more."""
+    for entry in matches.free.values():
+        scope = (entry.incarnation.partition(" ")[0], _zone(entry))
+        if entry.incarnation and scope in found.scopes:
+            plan.gone.append(entry.name)
+            if prune:
+                file.remove(entry)

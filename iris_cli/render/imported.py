@@ -1,0 +1,130 @@
+"""What an import would change in `cluster.yaml`, and what it leaves out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from iris_cli.core.units import count
+from iris_cli.ops.cluster_import.plan import Plan
+from iris_cli.ops.cluster_import.recreated import OldMachine, jobs_over
+from iris_cli.ops.cluster_import.run import Proposal
+from iris_cli.render.clean import clean_line
+from iris_cli.render.console import Output
+from iris_cli.render.fold import fold
+from iris_cli.render.layout import Text
+
+_MOST_LEFT_OUT = 30
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def show(output: Output, proposal: Proposal, machines: Sequence[OldMachine], *, prune: bool) -> None:
+    """The diff on stdout, everything else on stderr."""
+    for line in proposal.diff:
+        _show_line(output, line)
+    for line in _remarks(proposal.plan, machines, prune=prune):
+        output.message(line)
+    if not proposal.diff and not proposal.by_hand:
+        output.line(_nothing(proposal))
+
+
+def show_written(output: Output, proposal: Proposal) -> None:
+    for warning in proposal.config.warnings:
+        output.message(f"warning: {warning}")
+    plan = proposal.plan
+    done = [
+        f"{len(names)} {what}"
+        for what, names in (("added", plan.added), ("updated", plan.updated), ("removed", _removed(proposal)))
+        if names
+    ]
+    output.line(f"wrote {proposal.path}: {', '.join(done)}")
+    output.line(
+        "next: iris doctor, then iris schedule --once" if plan.added else "next: iris schedule --once"
+    )
+
+
+def show_forgotten(output: Output, machines: Sequence[OldMachine]) -> None:
+    output.line(f"forgot {count(len(machines), 'old machine')}: {fold(each.worker for each in machines)}")
+
+
+def document(
+    proposal: Proposal, machines: Sequence[OldMachine], *, written: bool, forgotten: Sequence[OldMachine]
+) -> dict[str, Any]:
+    """All of it as JSON."""
+    plan = proposal.plan
+    return {
+        "config": str(proposal.path),
+        "written": written,
+        "diff": list(proposal.diff),
+        "added": plan.added,
+        "updated": plan.updated,
+        "unchanged": plan.unchanged,
+        "recreated": [each.name for each in plan.recreated],
+        "gone": plan.gone,
+        "removed": _removed(proposal),
+        "left_out": [
+            {"name": each.name, "zone": each.zone, "why": each.why, "fix": each.fix} for each in plan.left_out
+        ],
+        "notes": [{"name": name, "note": note} for name, note in plan.notes],
+        "old_machines": [
+            {
+                "worker": each.worker,
+                "attempts": [str(attempt) for attempt in each.over],
+                "kept_for": str(each.kept) if each.kept else None,
+            }
+            for each in machines
+        ],
+        "forgotten": [each.worker for each in forgotten],
+    }
+
+
+def _show_line(output: Output, line: str) -> None:
+    style = "" if line.startswith(("---", "+++")) else _STYLES.get(line[:1], "")
+    if style and sys.stdout.isatty():
+        output.show(Text(((clean_line(line), style),)))
+    else:
+        output.line(line)
+
+
+def _removed(proposal: Proposal) -> list[str]:
+    kept = {host.slice or host.worker for host in proposal.config.hosts}
+    return [name for name in proposal.plan.gone if name not in kept]
+
+
+def _nothing(proposal: Proposal) -> str:
+    there = len(proposal.plan.unchanged)
+    if there:
+        return f"nothing to change: {proposal.path} has {'it' if there == 1 else f'all {there}'} already"
+    return "nothing to import"
+
+
+def _remarks(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iterator[str]:
+    for each in plan.left_out[:_MOST_LEFT_OUT]:
+        yield f"left out {each.name}: {each.why}" + (f"; {each.fix}" if each.fix else "")
+    if len(plan.left_out) > _MOST_LEFT_OUT:
+        yield f"and {len(plan.left_out) - _MOST_LEFT_OUT} more left out: --json shows all"
+    yield from _grouped(plan.notes)
+    for name, changes in plan.updated.items():
+        if changes:
+            yield f"{name}: other {', '.join(changes)}"
+    for slice_ in plan.recreated:
+        yield f"{slice_.name} was re-created: its machines are others than those that the file spoke of"
+    for machine in machines:
+        if machine.kept is not None:
+            yield f"{machine.worker}: {machine.kept} was placed there since then: it stays on the books"
+    over = [each for each in machines if each.over]
+    if over:
+        jobs = fold(jobs_over(over))
+        yield f"on the old machines ran {count(sum(len(each.over) for each in over), 'attempt')} of {jobs}"
+    if plan.gone and not prune:
+        yield f"no longer listed: {fold(plan.gone)}; --prune removes what is not"
+
+
+def _grouped(notes: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """What is to be said of several is said once."""
+    names: dict[str, list[str]] = {}
+    for name, note in notes:
+        names.setdefault(note, []).append(name)
+    for note, of in names.items():
+        yield f"{fold(of)}: {note}" if any(of) else note
