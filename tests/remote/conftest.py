@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,10 +32,24 @@ def make_host(tmp_path: Path) -> Iterator[MakeHost]:
         host.clean_up()
 
 
-@pytest.fixture(params=SHELLS)
-def host(request: pytest.FixtureRequest, make_host: MakeHost) -> WorkerHost:
-    """A probed worker, once in each shell."""
-    made = make_host(request.param)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests with a `host_shell` run in one shell, each in its own: the others are soaked. Those that are marked
+    `every_shell` run in all of them.
+    """
+    if "host_shell" not in metafunc.fixturenames:
+        return
+    own = SHELLS[zlib.crc32(metafunc.function.__name__.encode()) % len(SHELLS)]
+    all_of_them = metafunc.definition.get_closest_marker("every_shell") is not None
+    shells = [
+        pytest.param(shell, marks=() if all_of_them or shell == own else pytest.mark.soak) for shell in SHELLS
+    ]
+    metafunc.parametrize("host_shell", shells)
+
+
+@pytest.fixture
+def host(host_shell: str, make_host: MakeHost) -> WorkerHost:
+    """A probed worker with that shell."""
+    made = make_host(host_shell)
     made.probe()
     return made
 

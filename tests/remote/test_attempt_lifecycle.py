@@ -16,6 +16,8 @@ from tests.remote.conftest import MakeHost
 from tests.support.lab import Lab
 from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in, until
 
+pytestmark = pytest.mark.every_shell
+
 COUNT_TO_TWO = ("sh", "-c", 'echo $$ >>"$0"; sleep 1000 & echo $! >>"$0"; wait')
 
 

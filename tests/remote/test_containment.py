@@ -11,7 +11,7 @@ import pytest
 from iris_cli.core.observations import RemoteState
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
-from tests.support.local_transport import SHELLS, tools_of
+from tests.support.local_transport import tools_of
 from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in, until
 
 DAEMON = """
@@ -50,10 +50,10 @@ def daemon(path: Path, seconds: float = 1000) -> list[str]:
     return [sys.executable, "-c", DAEMON, str(path), STAY, str(seconds)]
 
 
-@pytest.fixture(params=SHELLS)
-def grouped(request: pytest.FixtureRequest, make_host: MakeHost) -> WorkerHost:
+@pytest.fixture
+def grouped(host_shell: str, make_host: MakeHost) -> WorkerHost:
     """A worker that says it has control groups; without one that works, the test is skipped."""
-    host = make_host(request.param)
+    host = make_host(host_shell)
     if host.probe().containment != "cgroup":
         pytest.skip("needs a control group (version 2) that can be written")
     return host
@@ -152,11 +152,10 @@ def test_a_chain_of_processes_that_fork_and_end_is_killed_at_once(
     assert not group.exists()  # and only an empty one can be removed
 
 
-@pytest.mark.parametrize("shell", SHELLS)
 def test_without_a_group_the_session_and_the_marker_contain_it(
-    make_host: MakeHost, tmp_path: Path, shell: str
+    make_host: MakeHost, tmp_path: Path, host_shell: str
 ) -> None:
-    host = make_host(shell, paths=HostPaths(sys=str(tmp_path / "no-groups")))
+    host = make_host(host_shell, paths=HostPaths(sys=str(tmp_path / "no-groups")))
     assert host.probe().containment == "session"
     token = host.running("sh", "-c", "setsid sleep 1000 & sleep 1000")
     assert not (host.attempt_dir(token) / "group").exists()

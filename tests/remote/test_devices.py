@@ -15,7 +15,6 @@ from iris_cli.core.observations import AttemptReport, RemoteState
 from tests.remote.conftest import MakeHost
 from tests.support.devices import HOLD, Devices
 from tests.support.gates import Gate
-from tests.support.local_transport import SHELLS
 from tests.support.worker_host import (
     PATIENCE,
     WorkerHost,
@@ -38,10 +37,10 @@ def devices(tmp_path: Path) -> Iterator[Devices]:
     made.release()
 
 
-@pytest.fixture(params=SHELLS)
-def tpu_host(request: pytest.FixtureRequest, make_host: MakeHost, devices: Devices) -> WorkerHost:
-    """A probed worker with chips, once in each shell."""
-    made = make_host(request.param, paths=devices.paths)
+@pytest.fixture
+def tpu_host(host_shell: str, make_host: MakeHost, devices: Devices) -> WorkerHost:
+    """A probed worker with chips."""
+    made = make_host(host_shell, paths=devices.paths)
     made.probe()
     return made
 
@@ -204,12 +203,9 @@ def listener(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
         yield made
 
 
-@pytest.mark.parametrize("shell", SHELLS)
 def test_a_port_that_somebody_listens_on_is_a_no_start_and_is_waited_for(
-    make_host: MakeHost, listener: socket.socket, shell: str
+    host: WorkerHost, listener: socket.socket
 ) -> None:
-    host = make_host(shell)
-    host.probe()
     port = listener.getsockname()[1]
     refused = host.request("true", ports=(1, port), device_wait=0)
     waiting = host.request("true", ports=(1, port), device_wait=1000)

@@ -12,7 +12,6 @@ import pytest
 
 from iris_cli.core.observations import RemoteState
 from tests.remote.conftest import MakeHost
-from tests.support.local_transport import SHELLS
 from tests.support.worker_host import marked, until
 
 
@@ -61,11 +60,10 @@ def empty(disk: Path) -> None:
 
 
 @pytest.mark.parametrize("exhaust", [fill, fill_inodes])
-@pytest.mark.parametrize("shell", SHELLS)
 def test_a_full_disk_refuses_launches_and_hinders_neither_ends_nor_fences(
-    make_host: MakeHost, tmp_path: Path, small_disk: Path, shell: str, exhaust: Callable[[Path], None]
+    make_host: MakeHost, tmp_path: Path, small_disk: Path, host_shell: str, exhaust: Callable[[Path], None]
 ) -> None:
-    host = make_host(shell, remote_dir=str(small_disk))
+    host = make_host(host_shell, remote_dir=str(small_disk))
     host.probe()
     at_disk = small_disk / "c1/w0/a"
     gate = tmp_path / "gate"

@@ -28,14 +28,14 @@ from iris_cli.errors import ExitCode
 from iris_cli.remote.worker_script import task_program
 from tests.client.operator_thread import OperatorThread
 from tests.remote.conftest import MakeHost
-from tests.support.local_transport import SHELLS, tools_of
+from tests.support.local_transport import tools_of
 from tests.support.small_iris import TASKS, Task, operator
 from tests.support.worker_host import WorkerHost
 
 
-@pytest.fixture(params=SHELLS)
-def task(request: pytest.FixtureRequest, tmp_path: Path) -> Task:
-    return Task(tmp_path, request.param)
+@pytest.fixture
+def task(host_shell: str, tmp_path: Path) -> Task:
+    return Task(tmp_path, host_shell)
 
 
 @pytest.fixture
@@ -75,6 +75,7 @@ def strings() -> Iterator[str]:
         yield "".join(seeded.choices(pool, k=seeded.choice((1, 3, 10, 60))))
 
 
+@pytest.mark.every_shell
 def test_any_text_arrives_byte_for_byte(task: Task) -> None:
     texts = list(strings())
     assert len(texts) == 200

@@ -24,7 +24,6 @@ from iris_cli.ops.session import Session
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
 from tests.support.devices import HOLD, Devices
-from tests.support.local_transport import SHELLS
 from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in, start_ticks, until
 
 
@@ -35,10 +34,10 @@ def devices(tmp_path: Path) -> Iterator[Devices]:
     made.release()
 
 
-@pytest.fixture(params=SHELLS)
-def host(request: pytest.FixtureRequest, make_host: MakeHost, devices: Devices) -> WorkerHost:
-    """A probed worker with chips, once in each shell."""
-    made = make_host(request.param, paths=devices.paths)
+@pytest.fixture
+def host(host_shell: str, make_host: MakeHost, devices: Devices) -> WorkerHost:
+    """A probed worker with chips."""
+    made = make_host(host_shell, paths=devices.paths)
     made.probe()
     return made
 
