@@ -17,7 +17,7 @@ from iris_cli.ops.logs import Query, is_there, not_started, nothing_left, select
 from iris_cli.ops.remains import remains
 from iris_cli.ops.session import Session
 from iris_cli.ops.view import look
-from iris_cli.ops.wait import Caretaker
+from iris_cli.ops.wait import CYCLE_EVERY, Caretaker
 
 if TYPE_CHECKING:
     from iris_cli.remote.fan_out import FanOut
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 POLL_EVERY = 1.0  # seconds
 CALLS_A_SECOND = 32  # a call costs this machine a millisecond: many workers are asked less often
 FLOOD = 1 << 20  # characters a second: nobody reads each as it comes, and they cost as much themselves
-CALLS_IN_A_FLOOD = 16  # a second
+CALLS_IN_A_FLOOD = 12  # a second
 TOGETHER = 1.0  # seconds in which answers of one turn come as one step, so that equal lines can be folded
 AT_ONCE = 8  # workers that are asked at the same time, if they answer in
 _A_MOMENT = 0.01  # seconds
@@ -170,7 +170,9 @@ class Follower:
             workers = {each.reading.attempt.worker for each in open_ones}
             is_flood = self._came > FLOOD * (now - self._last_tick)
             calls = CALLS_IN_A_FLOOD if is_flood else CALLS_A_SECOND
-            self._last_tick, self._next_tick = now, now + max(POLL_EVERY, len(workers) / calls)
+            turn = max(POLL_EVERY, len(workers) / calls)
+            self._last_tick, self._next_tick = now, now + turn
+            self._caretaker.every = max(CYCLE_EVERY, turn)  # its questions are calls, too
             self._came = 0
         due = by_worker([each.reading for each in open_ones if is_tick or each.is_behind or each.failures])
         self._session.runner  # noqa: B018 - made here once, not in each of the threads

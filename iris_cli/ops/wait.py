@@ -35,6 +35,7 @@ class Caretaker:
 
     session: Session
     schedule: bool = True
+    every: float = CYCLE_EVERY
     trouble: IrisError | None = None
     _due: float = field(default=0.0, init=False)  # by the monotonic clock
     _result: CycleResult = field(default_factory=CycleResult, init=False)
@@ -58,7 +59,7 @@ class Caretaker:
         if self.session.clock.monotonic() >= self._due:
             self.trouble = None
             self._do(self._run_cycle)
-            self._due = self.session.clock.monotonic() + CYCLE_EVERY
+            self._due = self.session.clock.monotonic() + self.every
         return self.session.view()
 
     def pause(self, seconds: float) -> None:

@@ -40,7 +40,6 @@ _ATTEMPT = re.compile(
     rf"A ([0-9a-f]{{32}}) ([A-Z]+) (-|{_NUMBER}) (-|[a-z]+) (-|{_NUMBER}) (-|{_NUMBER}) ({_NUMBER})"
 )
 _LACKING = re.compile(r"W ([0-9a-f]{64})")
-_RECORD = re.compile(r"\n(?!T )")
 _FIGURE = re.compile(rf"P (cpus|memory|disk_free) ({_NUMBER})")
 _COUNT = re.compile(r"P (chips|gpus) (0|[1-9][0-9]{0,3})")  # they are listed one by one
 _TEXT = re.compile(
@@ -289,15 +288,14 @@ def _variables(text: str) -> dict[str, str]:
 
 def records_of(frame: Frame, longest: int) -> tuple[float, int, list[Record]]:
     """The clock in seconds, the uptime in hundredths, and the rest of the lines, with at most `longest` bytes each."""
-    match = _CLOCK.fullmatch(frame.lines[0]) if frame.lines else None
+    # A line of data begins with T: what follows a line of another kind is its own. No line has a tab.
+    first, *grouped = (each.partition("\t") for each in frame.text.replace("\nT ", "\t").split("\n"))
+    match = _CLOCK.fullmatch(first[0])
     if match is None or int(match[1]) > LATEST_CLOCK or int(match[2]) > LONGEST_UPTIME:
         raise broken("the answer does not begin with a time that can be")
-    first, *grouped = _RECORD.split("\n".join(frame.lines))
-    if "\n" in first:
+    if first[1]:
         raise broken("the answer has data that belongs to nothing")
-    # A line of data begins with T: what follows a line of another kind is its own.
-    texts = (each.partition("\nT ") for each in grouped)
-    records = [Record(line, _decode(data.replace("\nT ", ""), longest)) for line, _, data in texts]
+    records = [Record(line, _decode(data.replace("\t", ""), longest)) for line, _, data in grouped]
     return float(match[1]), int(match[2]), records
 
 

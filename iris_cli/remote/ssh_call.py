@@ -46,7 +46,7 @@ class Call(Generic[R]):
         self._connect_deadline = time.monotonic() + connect_timeout
         self._connect_timeout = connect_timeout
         self._timeout = timeout
-        self._deadline = self._connect_deadline
+        self._deadline = self._wakes_at = self._connect_deadline
         self._is_connected = False
         self._left = False
         self._done = False
@@ -128,9 +128,8 @@ class Call(Generic[R]):
     def _turn_to(self, deadline: float, *, is_connected: bool) -> None:
         with self._condition:
             self._check()
-            is_sooner = deadline < self._deadline
             self._deadline, self._is_connected = deadline, is_connected
-            if is_sooner:  # else there is nothing to wake up for
+            if deadline < self._wakes_at:  # else there is nothing to wake up for
                 self._condition.notify_all()
 
     def _check(self) -> None:
@@ -156,6 +155,9 @@ class Call(Generic[R]):
         with self._condition:
             try:
                 while not self._done and (left := self.remaining()) > 0:
+                    # No longer than the second time-out: then its beginning need not be told.
+                    left = min(left, self._timeout or left)
+                    self._wakes_at = time.monotonic() + left
                     self._condition.wait(left)
                 if not self._done:
                     raise self._overdue()

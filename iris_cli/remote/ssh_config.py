@@ -87,12 +87,16 @@ class Routes:
         self._path = path
         self._config = _Config()
         self._local_user = cache(_local_user)
+        self._hops = cache(self._all_hops)
         if path is not None:
             with _blamed_on(path):
                 self._config.parse(_lines(path, path.parent, "Host *"))
 
     def to(self, connection: Connection) -> tuple[Hop, ...]:
         """The servers to pass, in order, the worker itself last. Raises NoAnswer (LOCAL)."""
+        return self._hops(connection)
+
+    def _all_hops(self, connection: Connection) -> tuple[Hop, ...]:
         return tuple(
             self._chain(Jump(connection.host, connection.user, connection.port), connection, depth=0)
         )

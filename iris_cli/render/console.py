@@ -64,7 +64,7 @@ class Output:
         """Whole lines of somebody else's, each behind a prefix of ours."""
         text = clean(text)
         if prefix:
-            text = prefix + text[:-1].replace("\n", "\n" + prefix) + "\n"
+            text = prefix + text.replace("\n", "\n" + prefix, text.count("\n") - 1)
         sys.stdout.write(text)
 
     def document(self, content: Mapping[str, Any]) -> None:

@@ -194,13 +194,13 @@ def test_a_line_that_contradicts_itself_is_no_answer(words: str) -> None:
 
 
 def test_a_host_that_is_another_one_says_nothing_else() -> None:
-    other = Frame("boot-2", INCARNATION, ("H 1 2",))
+    other = Frame("boot-2", INCARNATION, "H 1 2")
     report = worker_report(other, WORKER, [ONE], ("boot-1", INCARNATION))
     assert (report.boot_id, report.attempts) == ("boot-2", ())
-    same = Frame("boot-1", INCARNATION, ("H 1 2",))
+    same = Frame("boot-1", INCARNATION, "H 1 2")
     with pytest.raises(NoAnswer):
         worker_report(same, WORKER, [ONE], ("boot-1", INCARNATION))
-    talkative = Frame("boot-2", INCARNATION, ("H 1 2", f"A {ONE} RUNNING - - - - 0"))
+    talkative = Frame("boot-2", INCARNATION, f"H 1 2\nA {ONE} RUNNING - - - - 0")
     with pytest.raises(NoAnswer):
         worker_report(talkative, WORKER, [ONE], ("boot-1", INCARNATION))
 
@@ -216,7 +216,7 @@ def pieces(*wanted: tuple[int, int]) -> list[LogPiece]:
 
 def test_a_piece_of_a_log_is_at_most_what_was_asked_for() -> None:
     lines = ("H 1 2", "L 5 100 77", *data_lines(b"0123456789"))
-    (chunk,) = log_chunks(Frame("b", INCARNATION, lines), pieces((5, 10)))
+    (chunk,) = log_chunks(Frame("b", INCARNATION, "\n".join(lines)), pieces((5, 10)))
     assert (chunk.data, chunk.offset, chunk.size, chunk.inode) == (b"0123456789", 5, 100, 77)
     for bad in [
         lines[:1],
@@ -226,28 +226,28 @@ def test_a_piece_of_a_log_is_at_most_what_was_asked_for() -> None:
         ("H 1 2", "L 5 100 77 zip"),
     ]:
         with pytest.raises(NoAnswer):
-            log_chunks(Frame("b", INCARNATION, bad), pieces((5, 10)))
+            log_chunks(Frame("b", INCARNATION, "\n".join(bad)), pieces((5, 10)))
     for wanted in [(5, 9), (4, 10), (-5, 10), (500, 10)]:
         with pytest.raises(NoAnswer):
-            log_chunks(Frame("b", INCARNATION, lines), pieces(wanted))
+            log_chunks(Frame("b", INCARNATION, "\n".join(lines)), pieces(wanted))
 
 
 @pytest.mark.parametrize(
     ("wanted", "begins", "size"), [(5, 5, 100), (500, 100, 100), (-30, 70, 100), (-300, 0, 100), (0, 0, 0)]
 )
 def test_a_piece_begins_where_the_size_of_the_file_lets_it(wanted: int, begins: int, size: int) -> None:
-    frame = Frame("b", INCARNATION, ("H 1 2", f"L {begins} {size} 7"))
+    frame = Frame("b", INCARNATION, f"H 1 2\nL {begins} {size} 7")
     assert log_chunks(frame, pieces((wanted, 10)))[0].offset == begins
 
 
 def test_several_pieces_are_told_apart_in_the_order_in_which_they_were_asked_for() -> None:
     lines = ("H 1 2", "L 0 2 7", *data_lines(b"ab"), "L 0 0 0", "L 1 4 8", *data_lines(b"cde"))
     wanted = pieces((0, 10), (0, 10), (1, 3))
-    found = log_chunks(Frame("b", INCARNATION, lines), wanted)
+    found = log_chunks(Frame("b", INCARNATION, "\n".join(lines)), wanted)
     assert [(chunk.data, chunk.inode) for chunk in found] == [(b"ab", 7), (b"", 0), (b"cde", 8)]
     for fewer in (wanted[:2], wanted[1:], [*wanted, wanted[0]]):
         with pytest.raises(NoAnswer):
-            log_chunks(Frame("b", INCARNATION, lines), fewer)
+            log_chunks(Frame("b", INCARNATION, "\n".join(lines)), fewer)
 
 
 def test_a_packed_piece_is_unpacked_and_what_is_no_whole_one_is_no_answer() -> None:
@@ -256,7 +256,7 @@ def test_a_packed_piece_is_unpacked_and_what_is_no_whole_one_is_no_answer() -> N
 
     def read_piece(sent: bytes, limit: int = len(data)) -> bytes:
         lines = ("H 1 2", "L 0 90000 7 gzip", *data_lines(sent))
-        return log_chunks(Frame("b", INCARNATION, lines), pieces((0, limit)))[0].data
+        return log_chunks(Frame("b", INCARNATION, "\n".join(lines)), pieces((0, limit)))[0].data
 
     assert read_piece(packed) == data
     assert read_piece(gzip.compress(b"")) == b""
@@ -283,7 +283,7 @@ def test_metadata_keeps_the_servers_keys_and_leaves_out_what_is_blank() -> None:
     for key, text in said.items():
         lines += [f"V {key}", *data_lines(text)]
     lines += ["V warning", *data_lines(b"one\xff"), "V warning", *data_lines(b"two")]
-    report = probe_report(Frame("b", INCARNATION, tuple(lines)), WORKER)
+    report = probe_report(Frame("b", INCARNATION, "\n".join(lines)), WORKER)
     assert dict(report.metadata) == {
         "accelerator-type": "v5litepod-16",
         "instance-id": "v5e-a",
@@ -300,4 +300,4 @@ def test_metadata_keeps_the_servers_keys_and_leaves_out_what_is_blank() -> None:
 )
 def test_an_odd_line_makes_a_probe_no_answer(line: str) -> None:
     with pytest.raises(NoAnswer):
-        probe_report(Frame("b", INCARNATION, ("H 1 2", line)), WORKER)
+        probe_report(Frame("b", INCARNATION, f"H 1 2\n{line}"), WORKER)

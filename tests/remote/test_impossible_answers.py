@@ -42,7 +42,7 @@ def framed(lines: list[str], nonce: str) -> bytes:
 )
 def test_what_began_before_its_host_or_ended_before_it_began_is_no_answer(line: str) -> None:
     token = Token("1" * 32)
-    frame = Frame("b", "f" * 32, ("H 1800000000 10000", line.format(token=token)))
+    frame = Frame("b", "f" * 32, f"H 1800000000 10000\n{line.format(token=token)}")
     with pytest.raises(NoAnswer):
         worker_report(frame, WORKER, [token])
 
@@ -50,7 +50,7 @@ def test_what_began_before_its_host_or_ended_before_it_began_is_no_answer(line: 
 @pytest.mark.parametrize("time", ["253402300800 1", "1 316224000001", "1 -1", "-1 1"])
 def test_a_clock_that_no_calendar_has_is_no_answer(time: str) -> None:
     with pytest.raises(NoAnswer):
-        worker_report(Frame("b", "f" * 32, (f"H {time}",)), WORKER, [])
+        worker_report(Frame("b", "f" * 32, f"H {time}"), WORKER, [])
 
 
 class Liar:
@@ -95,7 +95,7 @@ STRANGER = f"A {OTHER} RUNNING - - 1 - 0"
 def test_what_holds_up_a_worker_is_read() -> None:
     data = base64.b64encode(b"/dev/accel0 /dev/vfio/3\ntrain --now \x1b[2J\n").decode()
     lines = ("H 1 100", "F held 7", f"C 12 345 {OTHER}", f"T {data}", "C 13 1 -", "T Cg==", STRANGER)
-    report = unwedge_report(Frame("b", "f" * 32, lines), WORKER, [OWN], [])
+    report = unwedge_report(Frame("b", "f" * 32, "\n".join(lines)), WORKER, [OWN], [])
     assert report.holders == (
         Holder(
             boot_id="b",
@@ -134,11 +134,11 @@ def test_what_holds_up_a_worker_is_read() -> None:
 )
 def test_what_holds_up_a_worker_is_told_once_and_never_of_what_is_to_be_kept(lines: tuple[str, ...]) -> None:
     with pytest.raises(NoAnswer):
-        unwedge_report(Frame("b", "f" * 32, ("H 1 100", *lines)), WORKER, [OWN], [])
+        unwedge_report(Frame("b", "f" * 32, "\n".join(("H 1 100", *lines))), WORKER, [OWN], [])
 
 
 def test_what_was_to_be_cleared_is_told_of() -> None:
-    frame = Frame("b", "f" * 32, ("H 1 100", "F none 0"))
+    frame = Frame("b", "f" * 32, "H 1 100\nF none 0")
     assert unwedge_report(frame, WORKER, [OWN], []).attempts == ()
     with pytest.raises(NoAnswer):
         unwedge_report(frame, WORKER, [OWN], [OTHER])
@@ -146,9 +146,9 @@ def test_what_was_to_be_cleared_is_told_of() -> None:
 
 @pytest.mark.parametrize("lines", [["P cpus 1"] * 2, ["V zone"] * 2, [f"K {OWN}"] * 2])
 def test_a_probe_that_says_one_thing_twice_is_no_answer(lines: list[str]) -> None:
-    probe_report(Frame("b", "f" * 32, ("H 1 100", *lines[:1])), WORKER)
+    probe_report(Frame("b", "f" * 32, "\n".join(("H 1 100", *lines[:1]))), WORKER)
     with pytest.raises(NoAnswer):
-        probe_report(Frame("b", "f" * 32, ("H 1 100", *lines)), WORKER)
+        probe_report(Frame("b", "f" * 32, "\n".join(("H 1 100", *lines))), WORKER)
 
 
 def test_a_request_that_went_while_it_was_read_is_not_told() -> None:
@@ -157,6 +157,6 @@ def test_a_request_that_went_while_it_was_read_is_not_told() -> None:
     whole = base64.b64encode(b'{"v":1,"op":"status"}').decode()
     lines = (f"Q {token} gone 21", f"Q {token} here 21", f"T {whole}", f"A {token} RUNNING - - 1 - 0")
     report = worker_report(
-        Frame("b", "f" * 32, ("H 1800000000 10000", *lines)), WORKER, [token], telling=[token]
+        Frame("b", "f" * 32, "\n".join(("H 1800000000 10000", *lines))), WORKER, [token], telling=[token]
     )
     assert [(each.id, each.size) for each in report.requests] == [("here", 21)]
