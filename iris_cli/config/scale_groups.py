@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from iris_cli.config.hosts import Inherited, free_attributes, inherit
-from iris_cli.config.job_file import duration, tpu_type
-from iris_cli.config.reading import Place, boolean, integer, matching, one_of, section, text
+from iris_cli.config.job_file import duration
+from iris_cli.config.reading import Place, integer, matching, section, text
+from iris_cli.config.slice_template import slice_template
 from iris_cli.config.validate import preemptible_as_template, region_and_zone
 from iris_cli.core.attributes import (
     PREEMPTIBLE_ATTRIBUTE_KEY,
@@ -25,7 +26,9 @@ def read_scale_group(place: Place, above: Inherited) -> ScaleGroup:
     """One scale group; what is wrong with it goes into the report."""
     with section(place) as entry:
         name = entry.need("name", matching(_NAME, "a name", "use a-z, 0-9 and '-', a letter first"), "")
-        template = entry.need("slice_template", _template, SliceTemplate(provider=Provider.MANUAL, type=""))
+        template = entry.need(
+            "slice_template", slice_template, SliceTemplate(provider=Provider.MANUAL, type="")
+        )
         group = ScaleGroup(
             name=name,
             template=template,
@@ -48,20 +51,6 @@ def read_scale_group(place: Place, above: Inherited) -> ScaleGroup:
             entry.at("slice_template").warn(f"TPU type {template.type} is not known")
     group = replace(group, attributes=attributes)
     return replace(group, attributes=slice_attributes(group))
-
-
-def _template(place: Place) -> SliceTemplate:
-    with section(place) as entry:
-        provider = entry.need("provider", one_of(Provider), Provider.MANUAL)
-        wanted = entry.need if provider is Provider.GCP else entry.get
-        return SliceTemplate(
-            provider=provider,
-            type=entry.need("type", tpu_type, ""),
-            project=wanted("project", text, ""),
-            zone=wanted(ZONE_ATTRIBUTE_KEY, text, ""),
-            runtime=wanted("runtime", text, ""),
-            preemptible=entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, boolean, False),
-        )
 
 
 def _with_worker(group: ScaleGroup, place: Place, above: Inherited) -> ScaleGroup:

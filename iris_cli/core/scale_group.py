@@ -30,6 +30,35 @@ class Provider(StrEnum):
     MANUAL = "manual"
 
 
+class Addresses(StrEnum):
+    """Which addresses the VMs of Google's slices get, and are reached at."""
+
+    EXTERNAL = "external"
+    INTERNAL = "internal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcpOptions:
+    """What a slice of Google's is asked for with, beside what all slices have.
+
+    `topology` is how its chips are arranged (`2x2x4`), where that was written and not the name of a type; `spot` and
+    `reserved` say how it is paid, a `reservation` by which name; `queued`: by a queued resource, which waits for
+    machines. Networks may be paths, as in Google's API.
+    """
+
+    topology: str = ""
+    spot: bool = False
+    reserved: bool = False
+    reservation: str = ""
+    queued: bool = False
+    addresses: Addresses = Addresses.EXTERNAL
+    network: str = ""
+    subnetwork: str = ""
+    service_account: str = ""
+    tags: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceTemplate:
     """The kind of slice that a scale group makes. `type` is a canonical TPU type."""
@@ -40,6 +69,7 @@ class SliceTemplate:
     zone: str = ""
     runtime: str = ""
     preemptible: bool = False
+    gcp: GcpOptions = field(default_factory=GcpOptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,17 @@ from iris_cli.core.patterns import pattern
 from iris_cli.core.units import count
 from iris_cli.errors import UsageError
 
-__all__ = ["Topology", "arranged_type", "canonical_type", "describe", "known_types", "lookup", "nearest"]
+__all__ = [
+    "Topology",
+    "arranged_type",
+    "canonical_type",
+    "describe",
+    "family_of",
+    "known_types",
+    "lookup",
+    "nearest",
+    "type_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,7 @@ _ARRANGEMENTS = {
 }
 _NAMED_BY_CHIPS = frozenset({"v5litepod", "v6e"})
 _SPELLINGS = {"v5e": "v5litepod", "v5lite": "v5litepod", "v7x": "tpu7x"}
+_ARRANGED = pattern(r"([1-9][0-9]{0,3}(?:x[1-9][0-9]{0,3}){1,2})(_[a-z_]{1,40})?")  # some are `4x4x8_twisted`
 _WELL_FORMED = pattern(r"([a-z][a-z0-9]{0,19})-([1-9][0-9]{0,6})")
 
 
@@ -65,6 +76,14 @@ def canonical_type(text: str) -> str:
         )
     family, size = match.groups()
     return f"{_SPELLINGS.get(family, family)}-{size}"
+
+
+def family_of(text: str) -> str:
+    """The canonical name of a family (`v5e` -> `v5litepod`). Raises UsageError."""
+    family = _SPELLINGS.get(text.lower(), text.lower())
+    if family not in _ARRANGEMENTS:
+        raise UsageError(f"{text[:80]!r} is no family of TPUs", hint=f"there are {', '.join(_ARRANGEMENTS)}")
+    return family
 
 
 def lookup(accelerator_type: str) -> Topology | None:
@@ -92,6 +111,16 @@ def arranged_type(family: str, arrangement: str) -> str:
     if not all(side.isascii() and side.isdecimal() and len(side) < 5 and int(side) for side in sides):
         raise UsageError(f"{arrangement[:80]!r} is no arrangement of chips", hint="it reads like 2x2x2")
     return canonical_type(_entry(_SPELLINGS.get(name, name), arrangement).accelerator_type)
+
+
+def type_of(family: str, arrangement: str) -> str:
+    """The same of what a person writes, `v4`, `2x2x4` -> `v4-32`: a known family, and as many sides as it has."""
+    family = family_of(family)
+    match = _ARRANGED.fullmatch(arrangement)
+    example = _ARRANGEMENTS[family].split()[1]
+    if match is None or match[1].count("x") != example.count("x"):
+        raise UsageError(f"{arrangement[:80]!r} is no topology of {family}", hint=f"they read like {example}")
+    return arranged_type(family, match[1])
 
 
 @cache

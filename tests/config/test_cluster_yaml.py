@@ -15,7 +15,7 @@ from iris_cli.core.connection import Connection
 from iris_cli.core.job import JobRequest, Priority, ReplaceLost
 from iris_cli.core.limits import Limits
 from iris_cli.core.resources import Device
-from iris_cli.core.scale_group import Provider, SliceTemplate
+from iris_cli.core.scale_group import Addresses, GcpOptions, Provider, SliceTemplate
 from iris_cli.errors import ConfigError
 
 VALID = Path(__file__).parent / "valid" / "cluster"
@@ -248,6 +248,26 @@ def test_a_scale_group_fills_in_region_and_preemptible_from_its_template(load: L
     group = load(f"scale_groups: [{{name: g, {template}}}]").scale_groups[0]
     assert group.attributes["region"] == AttributeValue("us-west4")
     assert group.attributes["preemptible"] == AttributeValue("false")
+
+
+def test_a_group_of_googles_says_how_its_slices_are_asked_for() -> None:
+    spot, reserved = [
+        group.template for group in load_cluster_config(VALID / "gcp-templates.yaml").scale_groups
+    ]
+    assert (spot.preemptible, spot.gcp) == (True, GcpOptions(spot=True, queued=True))
+    assert (reserved.type, reserved.preemptible) == ("v5p-32", False)
+    assert reserved.gcp == GcpOptions(
+        topology="2x2x4",
+        reserved=True,
+        reservation="projects/lab/locations/us-east5-a/reservations/ours",
+        queued=True,
+        addresses=Addresses.INTERNAL,
+        network="projects/lab/global/networks/lab",
+        subnetwork="tpus",
+        service_account="runner@lab.iam.gserviceaccount.com",
+        tags=("ssh",),
+        labels={"team": "vision", "cost-centre": "7"},
+    )
 
 
 def test_the_fingerprint_changes_with_what_lies_over_the_probe_and_with_nothing_else(load: Load) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_cli.core.topology import canonical_type, describe, known_types, lookup, nearest
+from iris_cli.core.topology import canonical_type, describe, known_types, lookup, nearest, type_of
 from iris_cli.errors import UsageError
 
 
@@ -113,3 +113,33 @@ def test_output_says_type_chips_and_vms(arguments: tuple[str, int], words: str) 
 )
 def test_the_nearest_word(word: str, found: str | None) -> None:
     assert nearest(word, ["us-west4", "europe-west4", "us-central2"]) == found
+
+
+@pytest.mark.parametrize("name", known_types())
+def test_a_type_is_also_what_its_family_and_topology_say(name: str) -> None:
+    found = lookup(name)
+    assert found is not None
+    if found.topology:
+        assert type_of(found.family, found.topology) == name
+
+
+@pytest.mark.parametrize(
+    ("family", "topology", "name"),
+    [("v5e", "4x4", "v5litepod-16"), ("V4", "4x4x8_twisted_torus", "v4-256"), ("v6e", "2x4", "v6e-8")],
+)
+def test_families_and_topologies_have_several_spellings_too(family: str, topology: str, name: str) -> None:
+    assert type_of(family, topology) == name
+
+
+@pytest.mark.parametrize(
+    ("family", "topology", "words"),
+    [
+        ("v9", "2x2", "'v9' is no family of TPUs"),
+        ("v4", "4x4", "'4x4' is no topology of v4"),
+        ("v6e", "2x2x2", "'2x2x2' is no topology of v6e"),
+        ("v6e", "0x2", "'0x2' is no topology"),
+    ],
+)
+def test_what_is_no_topology_is_refused(family: str, topology: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        type_of(family, topology)

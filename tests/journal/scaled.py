@@ -16,7 +16,7 @@ from iris_cli.core.events import (
     WorkerRegistered,
 )
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.scale_group import Provider, SliceTemplate
+from iris_cli.core.scale_group import Addresses, GcpOptions, Provider, SliceTemplate
 from iris_cli.core.slice import SliceHost
 from tests.journal.samples import HOST, NOON
 
@@ -53,3 +53,41 @@ SCALED: tuple[tuple[Event, ...], ...] = (
     (SliceDeletionRequested(slice="west-0f1e-9", reason="nobody knows it", group="west", template=_WEST),),
 )
 """Slices that are made on demand, and one that the log knew nothing of."""
+
+ASKED_FOR: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (
+        SliceRequested(
+            slice="east-0f1e-1",
+            group="east",
+            template=SliceTemplate(
+                provider=Provider.GCP,
+                type="v5p-32",
+                project="lab",
+                zone="us-east5-a",
+                runtime="v2-alpha-tpuv5",
+                gcp=GcpOptions(
+                    topology="2x2x4",
+                    reserved=True,
+                    reservation="ours",
+                    queued=True,
+                    addresses=Addresses.INTERNAL,
+                    network="lab",
+                    subnetwork="tpus",
+                    service_account="runner@lab.iam.gserviceaccount.com",
+                    tags=("ssh",),
+                    labels={"team": "vision"},
+                ),
+            ),
+        ),
+        SliceRequested(
+            slice="west-0f1e-1",
+            group="west",
+            template=SliceTemplate(
+                provider=Provider.GCP, type="v6e-8", preemptible=True, gcp=GcpOptions(spot=True)
+            ),
+        ),
+    ),
+    (WorkerRegistered(worker=WorkerId("east-0f1e-1-0"), connection=HOST),),
+)
+"""All that a slice of Google's can be asked for with."""

@@ -23,7 +23,7 @@ from iris_cli.core.evolve import replay
 from iris_cli.core.job import CoschedulingConfig, Job, Lines, Origin, Workspace
 from iris_cli.core.outcome import End
 from iris_cli.core.resources import Device, Resources
-from iris_cli.core.scale_group import SliceTemplate
+from iris_cli.core.scale_group import GcpOptions, SliceTemplate
 from iris_cli.core.signals import EarlySignal
 from iris_cli.core.slice import SliceHost
 from iris_cli.errors import LogDamagedError
@@ -45,7 +45,7 @@ from tests.journal.samples import (
     state_in,
 )
 from tests.journal.samples_of_families import CHILDREN
-from tests.journal.scaled import SCALED
+from tests.journal.scaled import ASKED_FOR, SCALED
 
 MUSEUM = Path(__file__).parent / "museum"
 LOGS = sorted(MUSEUM.glob("*.jsonl"))
@@ -97,6 +97,7 @@ STORIES = pytest.mark.parametrize(
         ("format-1-children.jsonl", CHILDREN),
         ("format-1-arrays.jsonl", ARRAYS),
         ("format-1-scaled.jsonl", SCALED),
+        ("format-1-asked-for.jsonl", ASKED_FOR),
     ],
 )
 
@@ -142,8 +143,15 @@ def test_every_field_that_is_written_stands_in_the_museum() -> None:
             ("SliceTemplate", "template"),
         ):
             seen.setdefault(name, set()).update(event.get(part, ()))
+        seen.setdefault("GcpOptions", set()).update(event.get("template", {}).get("gcp", ()))
     known = {name: cls for name, cls in Event.TYPES.items() if cls is not AttemptEvent}
-    known |= {"Connection": Connection, "End": End, "Job": Job, "SliceTemplate": SliceTemplate}  # type: ignore[dict-item]  # parts of events
+    known |= {
+        "Connection": Connection,
+        "End": End,
+        "Job": Job,
+        "SliceTemplate": SliceTemplate,
+        "GcpOptions": GcpOptions,
+    }  # type: ignore[dict-item]  # parts of events
     missing = {
         f"{name}.{field.name}"
         for name, cls in known.items()
@@ -181,7 +189,7 @@ def test_no_default_ever_changes() -> None:
         Device,
         Resources,
     ]
-    parts += [SliceTemplate, SliceHost]
+    parts += [SliceTemplate, GcpOptions, SliceHost]
     defaults = {}
     for cls in [*Event.TYPES.values(), *parts]:
         for each in fields(cls):
