@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from iris_cli.capacity.provider import ProviderError, SliceProvider
 from iris_cli.core.cloud import Refusal, Scope
 from iris_cli.core.scale_group import Provider
+from iris_cli.core.slice import Slice
+
+_INSTALL = 'pip install "iris-cli[gcp]"'
 
 
-def open_provider(scope: Scope, owner: str, directory: Path) -> SliceProvider:
-    """The provider of one place. `directory` is where local ones keep their hosts. Raises ProviderError."""
+def open_provider(
+    scope: Scope, owner: str, directory: Path, known: Mapping[str, Slice] | None = None
+) -> SliceProvider:
+    """The provider of one place. `directory` is where local ones keep their hosts. Raises ProviderError.
+
+    `known`: the slices of the log in that place, by name; lists are shorter and say more with them.
+    """
     if scope.provider is Provider.LOCAL:
         from iris_cli.capacity.local import LocalProvider
 
         return LocalProvider(directory / (scope.project or "local-slices"), owner, scope.zone)
-    raise ProviderError(Refusal.INVALID, f"there is no provider {scope.provider} in this program yet")
+    if scope.provider is Provider.GCP:
+        try:
+            from iris_cli.capacity.gcp.provider import GcpProvider
+        except ImportError as error:
+            raise ProviderError(Refusal.DENIED, f"{error.name} is missing: {_INSTALL}") from error
+        return GcpProvider(scope.project, scope.zone, owner, known)
+    raise ProviderError(Refusal.INVALID, f"there is no provider {scope.provider} in this program")

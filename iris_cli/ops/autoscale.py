@@ -103,7 +103,8 @@ def _list_all(session: Session) -> tuple[list[slices.Listing], dict[Scope, str]]
 def _provider(session: Session, scope: Scope) -> SliceProvider:
     if session.make_provider is not None:
         return session.make_provider(scope, session.cluster_id)
-    return open_provider(scope, session.cluster_id, session.config.path.absolute().parent)
+    known = {each.name: each for each in session.cluster.slices.values() if Scope.of(each.template) == scope}
+    return open_provider(scope, session.cluster_id, session.config.path.absolute().parent, known)
 
 
 def _learn_keys(session: Session, listings: Sequence[slices.Listing]) -> None:

@@ -1,0 +1,194 @@
+"""The calls of Google's TPU API that are needed, for one zone: no call hangs, lists are whole, refusals are typed.
+
+Every call may be made again: names are ours, and never used twice. So what was not answered is asked again at once,
+a few times.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from google.api_core.client_options import ClientOptions
+from google.api_core.exceptions import Conflict, NotFound
+from google.auth import default as default_credentials
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import tpu_v2
+from google.longrunning import operations_pb2  # type: ignore[import-untyped]  # generated
+
+from iris_cli.capacity.gcp.refusals import error_of
+from iris_cli.capacity.provider import ProviderError
+from iris_cli.core.cloud import Refusal
+from iris_cli.core.dataclass import dataclass
+
+ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"
+"""The variable with which gcloud is told of another endpoint, too."""
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_MOST_PAGES = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Seconds for one answer, how often a call is made at most, and the first pause between, which doubles."""
+
+    timeout: float = 15.0
+    tries: int = 3
+    pause: float = 0.5
+
+
+class Api:
+    """The calls about one project and zone. What they return are messages of the client's. All raise ProviderError."""
+
+    def __init__(self, project: str, zone: str, patience: Patience | None = None) -> None:
+        self.project = project
+        self.parent = f"projects/{project}/locations/{zone}"
+        self._patience = patience or Patience()
+        try:
+            self._client = _client()
+        except Exception as error:
+            raise error_of(error, project) from error
+
+    # Lists: all pages, or an error
+
+    def nodes(self) -> list[Any]:
+        """Every node, as protocol buffers."""
+        pages = self._pages(self._client.list_nodes, tpu_v2.ListNodesRequest)
+        return [tpu_v2.Node.pb(node) for page in pages for node in page.nodes]
+
+    def queued_resources(self) -> list[Any]:
+        """Every queued resource, as protocol buffers."""
+        pages = self._pages(self._client.list_queued_resources, tpu_v2.ListQueuedResourcesRequest)
+        return [tpu_v2.QueuedResource.pb(each) for page in pages for each in page.queued_resources]
+
+    def operations(self) -> list[Any]:
+        """Every operation that Google still knows of."""
+
+        def ask(request: Any, **settings: Any) -> Any:
+            return self._client.list_operations(request, **settings)
+
+        def kind(parent: str, page_token: str) -> Any:
+            return operations_pb2.ListOperationsRequest(name=parent, page_token=page_token)
+
+        return [operation for page in self._pages(ask, kind) for operation in page.operations]
+
+    def _pages(self, ask: Callable[..., Any], kind: Callable[..., Any]) -> Iterator[Any]:
+        token = ""
+        for _ in range(_MOST_PAGES):
+            page = self._call(ask, kind(parent=self.parent, page_token=token))
+            if unreachable := getattr(page, "unreachable", ()):
+                raise ProviderError(Refusal.UNANSWERED, f"Google can't reach {', '.join(unreachable)}")
+            yield page
+            token = page.next_page_token
+            if not token:
+                return
+        raise ProviderError(Refusal.UNANSWERED, "a list of Google's has no end")
+
+    # One by one
+
+    def node(self, name: str) -> Any | None:
+        """A node by its short name, None if there is none."""
+        request = tpu_v2.GetNodeRequest(name=f"{self.parent}/nodes/{name}")
+        found = self._found(self._client.get_node, request)
+        return None if found is None else tpu_v2.Node.pb(found)
+
+    def queued_resource(self, name: str) -> Any | None:
+        """A queued resource by its short name, None if there is none."""
+        request = tpu_v2.GetQueuedResourceRequest(name=f"{self.parent}/queuedResources/{name}")
+        found = self._found(self._client.get_queued_resource, request)
+        return None if found is None else tpu_v2.QueuedResource.pb(found)
+
+    def create_node(self, name: str, node: Any) -> bool:
+        """Ask for a node; False if there is something of that name."""
+        request = tpu_v2.CreateNodeRequest(parent=self.parent, node_id=name, node=node)
+        return self._taken_on(self._client.create_node, request)
+
+    def create_queued_resource(self, name: str, wanted: Any) -> bool:
+        """Ask for a queued resource; False if there is something of that name."""
+        request = tpu_v2.CreateQueuedResourceRequest(
+            parent=self.parent, queued_resource_id=name, queued_resource=wanted
+        )
+        return self._taken_on(self._client.create_queued_resource, request)
+
+    def delete_node(self, name: str) -> bool:
+        """Ask for the end of a node; False if something else is being done to it."""
+        request = tpu_v2.DeleteNodeRequest(name=f"{self.parent}/nodes/{name}")
+        return self._gone(self._client.delete_node, request)
+
+    def delete_queued_resource(self, name: str) -> bool:
+        """Ask for the end of a queued resource and its nodes; False if something else is being done to it."""
+        request = tpu_v2.DeleteQueuedResourceRequest(name=f"{self.parent}/queuedResources/{name}", force=True)
+        return self._gone(self._client.delete_queued_resource, request)
+
+    def host_keys(self, name: str) -> list[dict[str, str]]:
+        """What each VM of a node says of its SSH host keys, by their type, in the order of workers."""
+        request = tpu_v2.GetGuestAttributesRequest(name=f"{self.parent}/nodes/{name}", query_path="hostkeys/")
+        said = self._found(self._client.get_guest_attributes, request)
+        workers = () if said is None else tpu_v2.GetGuestAttributesResponse.pb(said).guest_attributes
+        return [{each.key: each.value for each in worker.query_value.items} for worker in workers]
+
+    def _found(self, ask: Callable[..., Any], request: Any) -> Any | None:
+        try:
+            return self._call(ask, request)
+        except ProviderError as error:
+            if isinstance(error.__cause__, NotFound):
+                return None
+            raise
+
+    def _taken_on(self, ask: Callable[..., Any], request: Any) -> bool:
+        try:
+            self._call(ask, request)
+        except ProviderError as error:
+            if isinstance(error.__cause__, Conflict):
+                return False
+            raise
+        return True
+
+    def _gone(self, ask: Callable[..., Any], request: Any) -> bool:
+        try:
+            self._call(ask, request)
+        except ProviderError as error:
+            if not isinstance(error.__cause__, (NotFound, Conflict)):
+                raise
+            return isinstance(error.__cause__, NotFound)
+        return True
+
+    def _call(self, ask: Callable[..., Any], request: Any) -> Any:
+        patience = self._patience
+        began = time.monotonic()
+        for attempt in range(patience.tries):
+            try:
+                return ask(request=request, retry=None, timeout=patience.timeout)
+            except Exception as error:
+                found = error_of(error, self.project)
+                if found.refusal is Refusal.DENIED:
+                    _credentials.cache_clear()  # somebody may log in while this program goes on
+                late = time.monotonic() - began > patience.timeout
+                again = found.refusal is Refusal.UNANSWERED and not isinstance(error, Conflict)
+                if not again or late or attempt == patience.tries - 1:
+                    raise found from error
+            time.sleep(patience.pause * 2**attempt)
+        raise AssertionError("there is at least one try")
+
+
+def _client() -> tpu_v2.TpuClient:
+    endpoint = os.environ.get(ENDPOINT, "").rstrip("/")
+    url = urlsplit(endpoint)
+    if url.scheme == "http":
+        if url.hostname not in ("127.0.0.1", "localhost", "::1"):
+            raise ProviderError(Refusal.INVALID, f"{ENDPOINT}: only this machine is spoken to without TLS")
+        credentials: Any = AnonymousCredentials()  # type: ignore[no-untyped-call]  # not annotated there
+    else:
+        credentials = _credentials()
+    options = ClientOptions(api_endpoint=endpoint or None)
+    return tpu_v2.TpuClient(transport="rest", client_options=options, credentials=credentials)
+
+
+@cache
+def _credentials() -> Any:
+    """Those that `gcloud auth application-default login`, a service account or the machine itself provide."""
+    found, _ = default_credentials(scopes=[_SCOPE])
+    return found

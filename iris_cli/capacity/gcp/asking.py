@@ -1,0 +1,121 @@
+"""From the template of a scale group to what Google is asked for."""
+
+from __future__ import annotations
+
+import getpass
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from google.cloud import tpu_v2
+
+from iris_cli.capacity.provider import ProviderError
+from iris_cli.core.cloud import Refusal
+from iris_cli.core.connection import Connection
+from iris_cli.core.scale_group import Addresses, ScaleGroup, SliceTemplate
+from iris_cli.core.topology import family_of
+
+OWNER, GROUP = "iris-owner", "iris-group"
+"""The labels that say whose a slice is, and of which scale group."""
+_FAMILIES = {"v5litepod": "V5LITE_POD"}
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_PATIENCE = 10.0
+
+
+def node_of(group: ScaleGroup, owner: str) -> tpu_v2.Node:
+    """The node that a scale group asks for. Raises ProviderError."""
+    template, options = group.template, group.template.gcp
+    node = tpu_v2.Node(
+        runtime_version=template.runtime,
+        network_config=tpu_v2.NetworkConfig(
+            network=options.network,
+            subnetwork=options.subnetwork,
+            enable_external_ips=options.addresses is Addresses.EXTERNAL,
+        ),
+        scheduling_config=_scheduling(template),
+        labels={**options.labels, OWNER: owner, GROUP: group.name},
+        metadata=_metadata(group.connection),
+        tags=list(options.tags),
+    )
+    if options.service_account:
+        node.service_account = tpu_v2.ServiceAccount(email=options.service_account, scope=[_SCOPE])
+    if options.topology:
+        node.accelerator_config = _arranged(template)
+    else:
+        node.accelerator_type = template.type
+    return node
+
+
+def queued_resource_of(name: str, parent: str, group: ScaleGroup, owner: str) -> tpu_v2.QueuedResource:
+    """The queued resource for one such node, of the same name. Its tier says whether it is spot. Raises ProviderError.
+
+    Queued resources know no preemptible nodes of the old kind: both words ask for spot.
+    """
+    node = node_of(group, owner)
+    options = group.template.gcp
+    spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=parent, node_id=name, node=node)
+    wanted = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
+    if group.template.preemptible:
+        wanted.spot = tpu_v2.QueuedResource.Spot()
+        node.scheduling_config = tpu_v2.SchedulingConfig()
+    elif options.reserved:
+        wanted.guaranteed = tpu_v2.QueuedResource.Guaranteed()
+    if options.reservation:
+        short = "/" not in options.reservation
+        wanted.reservation_name = (
+            f"{parent}/reservations/{options.reservation}" if short else options.reservation
+        )
+    return wanted
+
+
+def _scheduling(template: SliceTemplate) -> tpu_v2.SchedulingConfig:
+    options = template.gcp
+    return tpu_v2.SchedulingConfig(
+        spot=options.spot,
+        preemptible=template.preemptible and not options.spot,
+        reserved=options.reserved,
+    )
+
+
+def _arranged(template: SliceTemplate) -> tpu_v2.AcceleratorConfig:
+    family = family_of(template.type.rpartition("-")[0])
+    kind = getattr(tpu_v2.AcceleratorConfig.Type, _FAMILIES.get(family, family.upper()), None)
+    if kind is None:
+        raise ProviderError(
+            Refusal.INVALID, f"Google's client knows no topologies of {family}: write type: {template.type}"
+        )
+    return tpu_v2.AcceleratorConfig(type_=kind, topology=template.gcp.topology)
+
+
+def _metadata(connection: Connection) -> dict[str, str]:
+    """What lets us in, and lets the VMs say their host keys. Without a key it is up to the project who gets in."""
+    found = {"enable-guest-attributes": "TRUE"}
+    if connection.key:
+        user = connection.user or getpass.getuser()
+        found["ssh-keys"] = f"{user}:{public_key(Path(connection.key))}"
+    return found
+
+
+def public_key(private: Path) -> str:
+    """The public part of a key: what stands beside it as `.pub`, else what ssh-keygen says. Raises ProviderError."""
+    try:
+        beside = private.with_name(f"{private.name}.pub").read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError):
+        beside = _asked_of_ssh(private)
+    if len(beside) < 2:
+        raise ProviderError(
+            Refusal.INVALID,
+            f"there is no public key to {private}: ssh-keygen -y -f {private} > {private}.pub",
+        )
+    return " ".join(beside[:2])
+
+
+def _asked_of_ssh(private: Path) -> list[str]:
+    command: list[Any] = ["ssh-keygen", "-y", "-P", "", "-f", private]
+    try:
+        said = subprocess.run(  # noqa: S603 - a fixed program, and a file of the user's own
+            command, capture_output=True, text=True, timeout=_PATIENCE, stdin=subprocess.DEVNULL, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return said.stdout.split() if said.returncode == 0 else []

@@ -1,0 +1,117 @@
+"""The slices of one owner in one zone of Google's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from iris_cli.capacity.gcp.api import Api, Patience
+from iris_cli.capacity.gcp.asking import OWNER, node_of, queued_resource_of
+from iris_cli.capacity.gcp.reading import (
+    cloud_slice,
+    is_being_deleted,
+    merged,
+    never_made,
+    owner_of_request,
+    short,
+)
+from iris_cli.capacity.provider import ProviderError
+from iris_cli.core.cloud import CloudSlice, Refusal
+from iris_cli.core.dataclass import replace
+from iris_cli.core.scale_group import ScaleGroup
+from iris_cli.core.slice import Slice, SliceState
+
+
+class GcpProvider:
+    """Slices are nodes, or queued resources with one node of the same name; labels say whose they are.
+
+    `known` are slices as the log has them: their host keys are not asked for again, and of those that were asked for
+    and are not listed, Google's operations tell why.
+    """
+
+    def __init__(
+        self,
+        project: str,
+        zone: str,
+        owner: str,
+        known: Mapping[str, Slice] | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        self._owner = owner
+        self._known = known or {}
+        self._api = Api(project, zone, patience)
+
+    def list(self) -> tuple[CloudSlice, ...]:
+        """Nodes and queued resources, all pages. BEFORE nodes, queued resources: an ACTIVE one then has its node."""
+        requests = self._api.queued_resources()
+        found = merged(requests, self._api.nodes(), self._owner)
+        now = time.time()
+        listed = [
+            cloud_slice(name, each, now, self._known.get(name), self._host_keys)
+            for name, each in found.items()
+        ]
+        return (*listed, *self._not_listed(found))
+
+    def create(self, name: str, group: ScaleGroup) -> None:
+        """Ask for a node, or for a queued resource; what is there by that name must be ours."""
+        if group.template.gcp.queued:
+            wanted = queued_resource_of(name, self._api.parent, group, self._owner)
+            taken_on = self._api.create_queued_resource(name, wanted)
+        else:
+            taken_on = self._api.create_node(name, node_of(group, self._owner))
+        if not taken_on and not self._is_there(name):
+            raise ProviderError(Refusal.UNANSWERED, f"{name} can't be made now, nor is it there")
+
+    def delete(self, name: str) -> None:
+        """Ask for the end of the queued resource, which takes its node with it; and of a node that is left behind."""
+        request, node = self._api.queued_resource(name), self._api.node(name)
+        if request is not None and owner_of_request(request) != self._owner:
+            request = None
+        taken_on = True
+        if request is not None and not is_being_deleted(request):
+            taken_on = self._api.delete_queued_resource(name)
+        elif node is not None and self._is_ours(node, request) and not is_being_deleted(node):
+            taken_on = self._api.delete_node(name)
+        if not taken_on:
+            raise ProviderError(
+                Refusal.UNANSWERED, f"{name} can't be deleted now: something is being done to it"
+            )
+
+    def _is_there(self, name: str) -> bool:
+        """Whether something of ours is there by that name. Raises ProviderError if it is somebody else's."""
+        request, node = self._api.queued_resource(name), self._api.node(name)
+        theirs = request is not None and owner_of_request(request) != self._owner
+        if theirs or (node is not None and not self._is_ours(node, request)):
+            raise ProviderError(Refusal.INVALID, f"there is a slice {name} of somebody else")
+        return request is not None or node is not None
+
+    def _is_ours(self, node: Any, request: Any | None) -> bool:
+        """`request` is a queued resource of that name, if there is one of ours."""
+        by_label = bool(node.labels.get(OWNER) == self._owner)
+        return by_label or (request is not None and short(node.queued_resource) == short(request.name))
+
+    def _host_keys(self, name: str) -> Sequence[Mapping[str, str]]:
+        """Nothing if they are not to be had: no list is to fail for that."""
+        try:
+            return self._api.host_keys(name)
+        except ProviderError:
+            return ()
+
+    def _not_listed(self, found: Mapping[str, object]) -> Iterator[CloudSlice]:
+        """Slices that were asked for and are not there: Google may still be at it, or have failed."""
+        wanted = [
+            each
+            for each in self._known.values()
+            if each.name not in found and each.state in (SliceState.REQUESTED, SliceState.CREATING)
+        ]
+        if not wanted:
+            return
+        try:
+            operations = self._api.operations()
+        except ProviderError:
+            return  # they only explain
+        for each in wanted:
+            seen = never_made(each.name, operations)
+            if seen is not None:
+                yield replace(seen, group=each.group)

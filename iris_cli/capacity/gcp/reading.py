@@ -1,0 +1,241 @@
+"""What nodes and queued resources of Google's come to.
+
+The states are those of google.cloud.tpu.v2.Node.State and google.cloud.tpu.v2.QueuedResourceState.State.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from google.cloud import tpu_v2
+
+from iris_cli.capacity.gcp.asking import GROUP, OWNER
+from iris_cli.capacity.gcp.refusals import plain, status_of
+from iris_cli.core.cloud import CloudSlice, CloudState, Refusal
+from iris_cli.core.dataclass import replace
+from iris_cli.core.slice import Slice, SliceHost
+from iris_cli.core.topology import canonical_type, lookup, type_of
+from iris_cli.core.units import count
+from iris_cli.errors import UsageError
+
+# Only what is off for certain is STOPPED: that is proof that nothing runs there any more. What is on its way there,
+# or came back from a repair as nobody knows what, has failed: it goes, but proves nothing before it is gone.
+_NODE = {
+    "CREATING": CloudState.CREATING,
+    "READY": CloudState.READY,
+    "RESTARTING": CloudState.CREATING,
+    "REIMAGING": CloudState.CREATING,
+    "REPAIRING": CloudState.CREATING,
+    "STARTING": CloudState.CREATING,
+    "DELETING": CloudState.DELETING,
+    "STOPPED": CloudState.STOPPED,
+    "PREEMPTED": CloudState.STOPPED,
+    "TERMINATED": CloudState.STOPPED,
+    "STOPPING": CloudState.FAILED,
+    "HIDING": CloudState.FAILED,
+    "HIDDEN": CloudState.FAILED,
+    "UNHIDING": CloudState.FAILED,
+    "UNKNOWN": CloudState.FAILED,
+}
+# SUSPENDED never comes back, and its node is deleted. Of an ACTIVE one the node says how it is.
+_REQUEST = {
+    "CREATING": CloudState.CREATING,
+    "ACCEPTED": CloudState.CREATING,
+    "WAITING_FOR_RESOURCES": CloudState.CREATING,
+    "PROVISIONING": CloudState.CREATING,
+    "ACTIVE": CloudState.READY,
+    "FAILED": CloudState.FAILED,
+    "SUSPENDING": CloudState.FAILED,
+    "SUSPENDED": CloudState.FAILED,
+    "DELETING": CloudState.DELETING,
+}
+_DELETING = 5  # in both
+_NO_ROOM = (Refusal.QUOTA, Refusal.STOCKOUT)
+_USUAL_KEYS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
+SETTLING = 300.0
+"""Seconds after a node was asked for within which it may be without all its VMs, addresses and host keys."""
+
+
+Keys: TypeAlias = Callable[[str], Sequence[Mapping[str, str]]]
+
+
+class Found(NamedTuple):
+    """What there is by one name: a queued resource, a node, or both."""
+
+    request: Any | None
+    node: Any | None
+
+
+def merged(requests: Sequence[Any], nodes: Sequence[Any], owner: str) -> dict[str, Found]:
+    """What belongs to an owner, by its short name. A node also does if it was made for a queued resource of theirs."""
+    ours = {short(each.name): Found(each, None) for each in requests if owner_of_request(each) == owner}
+    for node in nodes:
+        name = short(node.name)
+        if node.labels.get(OWNER) == owner or (name in ours and short(node.queued_resource) == name):
+            ours[name] = Found(ours[name].request if name in ours else None, node)
+    return {name: ours[name] for name in sorted(ours)}
+
+
+def short(name: str) -> str:
+    """The last part of the name of a resource."""
+    return name.rpartition("/")[2]
+
+
+def owner_of_request(request: Any) -> str:
+    """Whose a queued resource is: its nodes have the labels."""
+    return _label(request, OWNER)
+
+
+def is_being_deleted(what: Any) -> bool:
+    """Of a node or a queued resource."""
+    state = what.state if isinstance(what.state, int) else what.state.state
+    return bool(state == _DELETING)
+
+
+def cloud_slice(name: str, found: Found, now: float, known: Slice | None, keys: Keys) -> CloudSlice:
+    """One slice as it stands at `now`. `known` is what the log says of it; `keys` asks its VMs for their host keys."""
+    request, node = found
+    asked = _of_request(name, request) if request is not None else None
+    if node is None:
+        assert asked is not None
+        return asked
+    seen = _of_node(name, node, now, known, keys)
+    if asked is None or seen.state is CloudState.STOPPED:
+        return seen
+    if asked.state in (CloudState.FAILED, CloudState.DELETING):
+        return replace(seen, state=asked.state, detail=asked.detail, quota=asked.quota, group=asked.group)
+    return replace(seen, group=asked.group)
+
+
+def never_made(name: str, operations: Sequence[Any]) -> CloudSlice | None:
+    """What became of a request that isn't listed, as its last operation says; None if nobody knows."""
+    last, since = None, ""
+    for each in operations:
+        about = tpu_v2.OperationMetadata.pb(tpu_v2.OperationMetadata())
+        if each.metadata.Unpack(about) and short(about.target) == name and about.verb == "create":
+            at = about.create_time.ToJsonString()
+            last, since = (each, at) if at >= since else (last, since)
+    if last is None:
+        return None
+    if not last.done:
+        return CloudSlice(name=name, state=CloudState.CREATING)
+    if not last.HasField("error"):
+        return None
+    refusal, words = status_of(last.error)
+    return CloudSlice(name=name, state=CloudState.FAILED, detail=words, quota=refusal in _NO_ROOM)
+
+
+# Queued resources
+
+
+def _of_request(name: str, request: Any) -> CloudSlice:
+    """As far as it says itself: an ACTIVE one has a node that says more."""
+    word, state, detail = _state(tpu_v2.QueuedResourceState.State, request.state.state, _REQUEST)
+    quota = False
+    if word == "ACTIVE":
+        state, detail = CloudState.FAILED, "its node is gone"
+    if word == "FAILED" and request.state.HasField("failed_data"):
+        refusal, detail = status_of(request.state.failed_data.error)
+        quota = refusal in _NO_ROOM
+    return CloudSlice(name=name, state=state, group=_label(request, GROUP), detail=detail, quota=quota)
+
+
+def _label(request: Any, key: str) -> str:
+    return next((each.node.labels[key] for each in request.tpu.node_spec if key in each.node.labels), "")
+
+
+# Nodes
+
+
+def _of_node(name: str, node: Any, now: float, known: Slice | None, keys: Keys) -> CloudSlice:
+    word, state, detail = _state(tpu_v2.Node.State, node.state, _NODE)
+    hosts: tuple[SliceHost, ...] = ()
+    incarnation = f"{node.id} {node.create_time.ToJsonString()}"
+    if word == "READY":
+        settling = 0 <= now - node.create_time.seconds < SETTLING
+        hosts, detail = _hosts(node)
+        if detail:
+            hosts, state = (), CloudState.CREATING if settling else CloudState.FAILED
+        elif known is not None and known.incarnation == incarnation and _same_places(known.hosts, hosts):
+            hosts = known.hosts
+        else:
+            hosts = _with_keys(hosts, keys(name))
+            if settling and not all(host.key for host in hosts):
+                hosts, state, detail = (), CloudState.CREATING, "its VMs have not told their host keys yet"
+    elif node.health_description:
+        detail = f"{detail or word}: {plain(node.health_description)}"
+    return CloudSlice(
+        name=name,
+        state=state,
+        group=node.labels.get(GROUP, ""),
+        hosts=hosts,
+        incarnation=incarnation,
+        detail=detail,
+    )
+
+
+def _hosts(node: Any) -> tuple[tuple[SliceHost, ...], str]:
+    """The VMs in the order of workers, or what is missing. Those on loopback are an emulator's: their ports are SSH's."""
+    outside = any(each.enable_external_ips for each in (node.network_config, *node.network_configs))
+    hosts = []
+    for each in node.network_endpoints:
+        address = each.access_config.external_ip if outside else each.ip_address
+        if address:
+            hosts.append(SliceHost(host=address, port=each.port if address.startswith("127.") else 0))
+    wanted = max(len(node.network_endpoints), _vms(node), 1)
+    if len(hosts) < wanted:
+        return (), f"{len(hosts)} of {count(wanted, 'VM')} have an address"
+    return tuple(hosts), ""
+
+
+def _vms(node: Any) -> int:
+    """How many VMs a slice of its type has, 0 if that is not known."""
+    arranged = node.accelerator_config
+    try:
+        if arranged.topology:
+            family = tpu_v2.AcceleratorConfig.Type(arranged.type_).name.replace("_", "")
+            kind = type_of(family.lower(), arranged.topology)
+        else:
+            kind = canonical_type(short(node.accelerator_type))
+    except (UsageError, ValueError):
+        return 0
+    known = lookup(kind)
+    return known.vms if known is not None else 0
+
+
+def _same_places(some: Sequence[SliceHost], others: Sequence[SliceHost]) -> bool:
+    return [(each.host, each.port) for each in some] == [(each.host, each.port) for each in others]
+
+
+def _with_keys(hosts: Sequence[SliceHost], told: Sequence[Mapping[str, str]]) -> tuple[SliceHost, ...]:
+    if len(told) != len(hosts):
+        return tuple(hosts)
+    return tuple(replace(host, key=_best(keys)) for host, keys in zip(hosts, told, strict=True))
+
+
+def _best(keys: Mapping[str, str]) -> str:
+    """The host key that SSH likes best, as known_hosts has it; '' if there is none that is one."""
+    for kind in _USUAL_KEYS:
+        value = keys.get(kind, "").strip()
+        try:
+            blob = base64.b64decode(value, validate=True)
+        except (ValueError, binascii.Error):
+            continue
+        if blob[4 : 4 + len(kind)] == kind.encode():
+            return f"{kind} {value}"
+    return ""
+
+
+def _state(
+    kind: Callable[[int], Any], number: int, meanings: Mapping[str, CloudState]
+) -> tuple[str, CloudState, str]:
+    """Google's word, what it comes to, and what is to be said of it. A state that we don't know means nothing."""
+    try:
+        word = str(kind(number).name)
+        state = meanings[word]
+    except (ValueError, KeyError):
+        return "", CloudState.CREATING, f"Google says that its state is {number}, which iris does not know"
+    return word, state, "" if state in (CloudState.CREATING, CloudState.READY) else word

@@ -1,0 +1,96 @@
+"""What Google says when it says no, as the few kinds of no that matter, in words that tell what to do.
+
+Codes are those of google.rpc.Code: https://cloud.google.com/apis/design/errors.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from google.api_core.exceptions import GoogleAPICallError
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, RefreshError
+
+from iris_cli.capacity.provider import ProviderError
+from iris_cli.core.cloud import Refusal
+
+_EXHAUSTED, _UNAVAILABLE = 8, 14
+_LOG_IN = "gcloud auth application-default login"
+_NO_MACHINES = re.compile(
+    r"no more capacity|not enough (?:available )?(?:capacity|resources)|insufficient capacity|stock.?out"
+    r"|resource_pool_exhausted|does not have enough resources",
+    re.IGNORECASE,
+)
+_TOO_MANY_CALLS = re.compile(r"rate.?limit|per.minute|requests? per", re.IGNORECASE)
+_CALL = re.compile(r"(GET|POST|PATCH|DELETE|PUT) \S+: ")
+_MOST = 400  # characters of what somebody else says
+
+
+def error_of(error: Exception, project: str) -> ProviderError:
+    """What an exception of the client means."""
+    if isinstance(error, ProviderError):
+        return error
+    if isinstance(error, GoogleAPICallError):
+        return _answered(error, project)
+    if isinstance(error, DefaultCredentialsError):
+        return ProviderError(Refusal.DENIED, f"there are no credentials for Google Cloud: {_LOG_IN}")
+    if isinstance(error, RefreshError) and not error.retryable:
+        return ProviderError(
+            Refusal.DENIED, f"the credentials for Google Cloud have expired, or were taken back: {_LOG_IN}"
+        )
+    kind = (
+        "no way to log in to Google Cloud" if isinstance(error, GoogleAuthError) else "no answer from Google"
+    )
+    return ProviderError(Refusal.UNANSWERED, f"{kind}: {type(error).__name__}: {plain(str(error))}")
+
+
+def refusal_of(code: int, message: str) -> Refusal:
+    """The kind of a google.rpc.Status, with which operations and queued resources say why they failed."""
+    if code in (_EXHAUSTED, _UNAVAILABLE) and _NO_MACHINES.search(message):
+        return Refusal.STOCKOUT
+    if code == _EXHAUSTED:
+        return Refusal.QUOTA
+    return (
+        Refusal.DENIED
+        if code in (7, 16)
+        else Refusal.INVALID
+        if code in (3, 5, 9, 11)
+        else Refusal.UNANSWERED
+    )
+
+
+def plain(text: str) -> str:
+    """What somebody else says as one line of bounded length, without what was asked."""
+    line = " ".join(_CALL.sub("", text, count=1).split())
+    return line if len(line) <= _MOST else f"{line[: _MOST - 1]}…"
+
+
+def _answered(error: GoogleAPICallError, project: str) -> ProviderError:
+    code, words, reason = error.code or 0, plain(str(error.message)), str(error.reason or "")
+    if code == 401:
+        return ProviderError(Refusal.DENIED, f"Google does not accept the credentials: {words} ({_LOG_IN})")
+    if code == 403:
+        return ProviderError(Refusal.DENIED, _denied(words, reason, project))
+    if code in (429, 503) and _NO_MACHINES.search(words):
+        return ProviderError(Refusal.STOCKOUT, words)
+    if code == 429:
+        too_often = reason == "RATE_LIMIT_EXCEEDED" or _TOO_MANY_CALLS.search(words)
+        return ProviderError(Refusal.UNANSWERED if too_often else Refusal.QUOTA, words)
+    if code in (400, 404):
+        return ProviderError(Refusal.INVALID, words)
+    return ProviderError(Refusal.UNANSWERED, f"{code} {words}")
+
+
+def _denied(words: str, reason: str, project: str) -> str:
+    if reason == "SERVICE_DISABLED" or "has not been used in project" in words:
+        return (
+            f"the Cloud TPU API is off in project {project}: "
+            f"gcloud services enable tpu.googleapis.com --project {project}"
+        )
+    return f"{words} (role roles/tpu.admin in project {project} allows it)"
+
+
+def status_of(error: Any) -> tuple[Refusal, str]:
+    """Kind and words of a google.rpc.Status."""
+    message = plain(str(error.message)) or f"error {error.code}, without a word"
+    return refusal_of(int(error.code), message), message
