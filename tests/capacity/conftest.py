@@ -27,7 +27,7 @@ class Place:
     group: ScaleGroup
 
 
-@pytest.fixture(params=["memory", "local"])
+@pytest.fixture(params=["memory", "local", "gcp", "gcp-queued"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     with contextlib.ExitStack() as stack:
         yield stack.enter_context(_PLACES[request.param](tmp_path))
@@ -57,4 +57,17 @@ def local(path: Path) -> Iterator[Place]:
                 each.delete(there.name)
 
 
-_PLACES: dict[str, Any] = {"memory": memory, "local": local}
+@contextlib.contextmanager
+def gcp(_: Path, *, queued: bool = False) -> Iterator[Place]:
+    from tests.capacity.gcp_place import GcpPlace
+
+    with GcpPlace.open(queued=queued) as place:
+        yield place
+
+
+_PLACES: dict[str, Any] = {
+    "memory": memory,
+    "local": local,
+    "gcp": gcp,
+    "gcp-queued": lambda path: gcp(path, queued=True),
+}

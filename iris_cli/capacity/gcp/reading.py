@@ -101,7 +101,8 @@ def cloud_slice(name: str, found: Found, now: float, known: Slice | None, keys: 
     asked = _of_request(name, request) if request is not None else None
     if node is None:
         assert asked is not None
-        return asked
+        lost = asked.state is CloudState.READY
+        return replace(asked, state=CloudState.FAILED, detail="its node is gone") if lost else asked
     seen = _of_node(name, node, now, known, keys)
     if asked is None or seen.state is CloudState.STOPPED:
         return seen
@@ -135,8 +136,6 @@ def _of_request(name: str, request: Any) -> CloudSlice:
     """As far as it says itself: an ACTIVE one has a node that says more."""
     word, state, detail = _state(tpu_v2.QueuedResourceState.State, request.state.state, _REQUEST)
     quota = False
-    if word == "ACTIVE":
-        state, detail = CloudState.FAILED, "its node is gone"
     if word == "FAILED" and request.state.HasField("failed_data"):
         refusal, detail = status_of(request.state.failed_data.error)
         quota = refusal in _NO_ROOM
@@ -178,7 +177,7 @@ def _of_node(name: str, node: Any, now: float, known: Slice | None, keys: Keys) 
 
 
 def _hosts(node: Any) -> tuple[tuple[SliceHost, ...], str]:
-    """The VMs in the order of workers, or what is missing. Those on loopback are an emulator's: their ports are SSH's."""
+    """The VMs in the order of workers, or what is missing. Loopback is an emulator's: its ports are SSH's."""
     outside = any(each.enable_external_ips for each in (node.network_config, *node.network_configs))
     hosts = []
     for each in node.network_endpoints:

@@ -1,0 +1,72 @@
+"""A zone of the emulated cloud, as the provider `gcp` sees it. It has VMs on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from iris_cli.core.cloud import CloudSlice
+from iris_cli.core.dataclass import replace
+from iris_cli.core.scale_group import GcpOptions, Provider, ScaleGroup
+from iris_cli.core.slice import Slice
+from iris_cli.tpu_emulator.cloud import Cloud
+from iris_cli.tpu_emulator.server import start
+from tests.support.scale import scale_group
+
+if TYPE_CHECKING:
+    from iris_cli.capacity.gcp.provider import GcpProvider
+
+ZONE = "us-west4-a"
+
+
+class GcpPlace:
+    """`cloud` is what there is, `group` asks for slices of two VMs."""
+
+    def __init__(self, cloud: Cloud, *, queued: bool) -> None:
+        self.cloud = cloud
+        self.group = gcp_group(queued=queued)
+
+    @classmethod
+    @contextmanager
+    def open(cls, *, queued: bool = False) -> Iterator[GcpPlace]:
+        with pytest.MonkeyPatch.context() as patch, start() as emulator:
+            patch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", emulator.url)
+            yield cls(emulator.cloud, queued=queued)
+
+    def provider(
+        self, owner: str = "us", *, timeout: float = 60.0, tries: int = 3, known: tuple[Slice, ...] = ()
+    ) -> GcpProvider:
+        from iris_cli.capacity.gcp.api import Patience
+        from iris_cli.capacity.gcp.provider import GcpProvider
+
+        patience = Patience(timeout=timeout, tries=tries, pause=0.0)
+        return GcpProvider("lab", ZONE, owner, {each.name: each for each in known}, patience)
+
+    def create(self, name: str = "west-1", **options: Any) -> None:
+        """`options` are those of GcpOptions."""
+        self.provider().create(name, with_options(self.group, **options))
+
+    def only(self, **settings: Any) -> CloudSlice:
+        """The only slice that is listed."""
+        [seen] = self.provider(**settings).list()
+        return seen
+
+
+def gcp_group(*, queued: bool = False, **fields: Any) -> ScaleGroup:
+    group = scale_group("west", "v4-16", **fields)
+    template = replace(
+        group.template,
+        provider=Provider.GCP,
+        project="lab",
+        runtime="tpu-ubuntu2204-base",
+        gcp=GcpOptions(queued=queued),
+    )
+    return replace(group, template=template)
+
+
+def with_options(group: ScaleGroup, **options: Any) -> ScaleGroup:
+    gcp = replace(group.template.gcp, **options)
+    return replace(group, template=replace(group.template, gcp=gcp))
