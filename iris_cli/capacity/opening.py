@@ -28,6 +28,8 @@ def open_provider(
         try:
             from iris_cli.capacity.gcp.provider import GcpProvider
         except ImportError as error:
-            raise ProviderError(Refusal.DENIED, f"{error.name} is missing: {_INSTALL}") from error
+            raise ProviderError(
+                Refusal.DENIED, f"Google's client is missing ({error.name}): {_INSTALL}"
+            ) from error
         return GcpProvider(scope.project, scope.zone, owner, known)
     raise ProviderError(Refusal.INVALID, f"there is no provider {scope.provider} in this program")

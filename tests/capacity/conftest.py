@@ -61,8 +61,8 @@ def local(path: Path) -> Iterator[Place]:
 def gcp(_: Path, *, queued: bool = False) -> Iterator[Place]:
     from tests.capacity.gcp_place import GcpPlace
 
-    with GcpPlace.open(queued=queued) as place:
-        yield place
+    with GcpPlace.open(queued=queued) as there:
+        yield Place(there.provider, there.group)
 
 
 _PLACES: dict[str, Any] = {

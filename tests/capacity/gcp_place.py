@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from iris_cli.core.cloud import CloudSlice
+from iris_cli.core.cloud import CloudSlice, CloudState
 from iris_cli.core.dataclass import replace
 from iris_cli.core.scale_group import GcpOptions, Provider, ScaleGroup
-from iris_cli.core.slice import Slice
+from iris_cli.core.slice import Slice, SliceState
 from iris_cli.tpu_emulator.cloud import Cloud
 from iris_cli.tpu_emulator.server import start
 from tests.support.scale import scale_group
@@ -70,3 +70,30 @@ def gcp_group(*, queued: bool = False, **fields: Any) -> ScaleGroup:
 def with_options(group: ScaleGroup, **options: Any) -> ScaleGroup:
     gcp = replace(group.template.gcp, **options)
     return replace(group, template=replace(group.template, gcp=gcp))
+
+
+def seen_as(seen: CloudSlice) -> tuple[CloudState, str]:
+    return seen.state, seen.detail
+
+
+def asked(place: GcpPlace, method: str = "", path: str = "") -> list[str]:
+    """The answers to calls of one kind."""
+    return [each.answer for each in place.cloud.books.calls if method in each.method and path in each.path]
+
+
+def in_the_log(seen: CloudSlice, state: SliceState = SliceState.READY) -> Slice:
+    """A slice as the log has it, once it was listed so."""
+    return Slice(
+        name=seen.name,
+        group="west",
+        template=gcp_group().template,
+        state=state,
+        hosts=seen.hosts,
+        incarnation=seen.incarnation,
+    )
+
+
+def grow_old(place: GcpPlace) -> None:
+    """Everything was made an hour ago."""
+    for node in place.cloud.nodes.values():
+        node.made_at -= 3600.0

@@ -1,0 +1,126 @@
+"""What goes wrong in calls: each no by its kind, and calls without an answer."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from iris_cli.capacity.provider import ProviderError
+from iris_cli.core.cloud import CloudState, Refusal
+from iris_cli.core.dataclass import replace
+from iris_cli.core.slice import Slice, SliceState
+from iris_cli.tpu_emulator.settings import Fault
+from tests.capacity.gcp_place import ZONE, GcpPlace, asked
+
+pytest.importorskip("google.cloud.tpu_v2")
+
+
+def test_quota_is_said_at_once(place: GcpPlace) -> None:
+    place.cloud.settings.quota[ZONE] = 8
+    place.create("west-1")
+    with pytest.raises(ProviderError, match="Quota limit") as refused:
+        place.create("west-2")
+    assert refused.value.refusal is Refusal.QUOTA
+    assert "http" not in refused.value.message
+
+
+def test_a_lack_of_machines_that_only_the_operation_tells_is_a_failed_slice(place: GcpPlace) -> None:
+    place.cloud.settings.stocked_out.append(ZONE)
+    place.create()
+    asked_for = Slice(name="west-1", group="west", template=place.group.template, state=SliceState.CREATING)
+    assert place.provider().list() == ()
+    seen = place.only(known=(asked_for,))
+    assert (seen.name, seen.group, seen.state, seen.quota) == ("west-1", "west", CloudState.FAILED, True)
+    assert "no more capacity" in seen.detail
+    going = replace(asked_for, state=SliceState.DELETING)
+    assert place.provider(known=(going,)).list() == ()
+
+
+def test_a_request_that_was_never_heard_of_is_not_listed(place: GcpPlace) -> None:
+    never = Slice(name="west-7", group="west", template=place.group.template, state=SliceState.REQUESTED)
+    place.create("west-1")
+    assert [each.name for each in place.provider(known=(never,)).list()] == ["west-1"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"), [({"type": "v9-16"}, "v9-16"), ({"runtime": ""}, "runtime_version")], ids=str
+)
+def test_what_does_not_exist_is_refused(place: GcpPlace, change: dict[str, Any], words: str) -> None:
+    place.group = replace(place.group, template=replace(place.group.template, **change))
+    with pytest.raises(ProviderError, match=re.escape(words)) as refused:
+        place.create()
+    assert refused.value.refusal is Refusal.INVALID
+
+
+@pytest.mark.parametrize(
+    ("status", "refusal", "words"),
+    [
+        ("PERMISSION_DENIED", Refusal.DENIED, "roles/tpu.admin"),
+        ("UNAUTHENTICATED", Refusal.DENIED, "gcloud auth application-default login"),
+        ("INVALID_ARGUMENT", Refusal.INVALID, "told to fail"),
+        ("FAILED_PRECONDITION", Refusal.INVALID, "told to fail"),
+        ("NOT_FOUND", Refusal.INVALID, "told to fail"),
+        ("RESOURCE_EXHAUSTED", Refusal.QUOTA, "told to fail"),
+        ("ABORTED", Refusal.UNANSWERED, "nor is it there"),
+    ],
+)
+def test_refusals_are_told_apart_and_not_asked_again(
+    place: GcpPlace, status: str, refusal: Refusal, words: str
+) -> None:
+    place.cloud.faults.append(Fault(kind="error", method="POST", status=status, times=9))
+    with pytest.raises(ProviderError, match=words) as refused:
+        place.create()
+    assert refused.value.refusal is refusal
+    assert len(asked(place, "POST")) == 1
+
+
+# No answer
+
+
+@pytest.mark.parametrize("status", ["INTERNAL", "UNAVAILABLE"])
+def test_a_call_that_fails_is_made_again_a_few_times(either: GcpPlace, status: str) -> None:
+    either.cloud.faults.append(Fault(kind="error", status=status, times=2))
+    either.create()
+    either.cloud.faults.append(Fault(kind="error", status=status, times=2))
+    assert either.only().state is CloudState.READY
+    either.cloud.faults.append(Fault(kind="error", status=status, times=3))
+    with pytest.raises(ProviderError) as refused:
+        either.provider().list()
+    assert refused.value.refusal is Refusal.UNANSWERED
+
+
+def test_a_lost_answer_makes_nothing_twice(either: GcpPlace) -> None:
+    either.cloud.faults.append(Fault(kind="lost", method="POST"))
+    either.create()
+    assert either.only().state is CloudState.READY
+    assert asked(either, "POST", "/nodes" if not either.group.template.gcp.queued else "/queued")[:2] == [
+        "lost",
+        "409",
+    ]
+    either.cloud.faults.append(Fault(kind="lost", method="DELETE"))
+    either.provider().delete("west-1")
+    assert either.provider().list() == ()
+
+
+def test_a_call_that_is_not_answered_ends_in_time(place: GcpPlace) -> None:
+    place.cloud.faults.append(Fault(kind="hang", times=9))
+    with pytest.raises(ProviderError, match="no answer from Google") as refused:
+        place.provider(timeout=0.1).list()
+    assert refused.value.refusal is Refusal.UNANSWERED
+
+
+def test_where_nobody_listens_there_is_no_answer(place: GcpPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", "http://127.0.0.1:9")
+    with pytest.raises(ProviderError, match="no answer from Google") as refused:
+        place.provider(tries=1).list()
+    assert refused.value.refusal is Refusal.UNANSWERED
+
+
+def test_nothing_is_said_in_the_clear_to_another_machine(
+    place: GcpPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", "http://tpu.example.org")
+    with pytest.raises(ProviderError, match="only this machine is spoken to without TLS"):
+        place.provider()

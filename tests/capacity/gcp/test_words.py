@@ -1,0 +1,190 @@
+"""What is said where Google says no, and where its client or the credentials are missing: each tells what to type."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris_cli.capacity.provider import ProviderError
+from iris_cli.core.cloud import Refusal
+from tests.capacity.gcp_place import GcpPlace
+
+exceptions = pytest.importorskip("google.api_core.exceptions")
+auth = pytest.importorskip("google.auth.exceptions")
+ROOT = Path(__file__).parents[3]
+LOG_IN = "gcloud auth application-default login"
+
+
+def said(error: Exception) -> ProviderError:
+    from iris_cli.capacity.gcp.refusals import error_of
+
+    return error_of(error, "lab")
+
+
+def answered(code: int, message: str, reason: str = "") -> ProviderError:
+    about = {"error_info": {"reason": reason}} if reason else {}
+    return said(exceptions.from_http_status(code, f"POST https://tpu/v2/x: {message}", **about))
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "reason", "refusal", "words"),
+    [
+        (
+            401,
+            "Bad token",
+            "",
+            Refusal.DENIED,
+            f"Google does not accept the credentials: Bad token ({LOG_IN})",
+        ),
+        (403, "No", "", Refusal.DENIED, "No (role roles/tpu.admin in project lab allows it)"),
+        (
+            403,
+            "Cloud TPU API has not been used in project 7 before or it is disabled.",
+            "SERVICE_DISABLED",
+            Refusal.DENIED,
+            "the Cloud TPU API is off in project lab: gcloud services enable tpu.googleapis.com --project lab",
+        ),
+        (429, "Quota limit 'T' has been exceeded.", "", Refusal.QUOTA, "Quota limit 'T' has been exceeded."),
+        (429, "Slow down", "RATE_LIMIT_EXCEEDED", Refusal.UNANSWERED, "Slow down"),
+        (
+            429,
+            "There is no more capacity in the zone",
+            "",
+            Refusal.STOCKOUT,
+            "There is no more capacity in the zone",
+        ),
+        (503, "not enough resources", "", Refusal.STOCKOUT, "not enough resources"),
+        (503, "try again", "", Refusal.UNANSWERED, "503 try again"),
+        (400, "No such\n  type", "", Refusal.INVALID, "No such type"),
+        (404, "No zone", "", Refusal.INVALID, "No zone"),
+    ],
+)
+def test_each_refusal_is_one_line_of_its_kind(
+    code: int, message: str, reason: str, refusal: Refusal, words: str
+) -> None:
+    error = answered(code, message, reason)
+    assert (error.refusal, error.message) == (refusal, words)
+
+
+def test_a_long_refusal_is_cut() -> None:
+    assert len(answered(400, "x" * 9999).message) == 400
+
+
+@pytest.mark.parametrize(
+    ("error", "refusal", "words"),
+    [
+        (auth.DefaultCredentialsError("none"), Refusal.DENIED, LOG_IN),
+        (auth.RefreshError("invalid_grant"), Refusal.DENIED, LOG_IN),
+        (auth.RefreshError("later", retryable=True), Refusal.UNANSWERED, "no way to log in"),
+        (auth.TransportError("no route"), Refusal.UNANSWERED, "no way to log in"),
+        (OSError("no route"), Refusal.UNANSWERED, "no answer from Google: OSError: no route"),
+    ],
+)
+def test_credentials_and_networks_that_fail(error: Exception, refusal: Refusal, words: str) -> None:
+    assert said(error).refusal is refusal
+    assert words in said(error).message
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "refusal"),
+    [
+        (8, "Quota limit", Refusal.QUOTA),
+        (8, "There is no more capacity in the zone", Refusal.STOCKOUT),
+        (14, "Insufficient capacity", Refusal.STOCKOUT),
+        (14, "", Refusal.UNANSWERED),
+        (3, "", Refusal.INVALID),
+        (7, "", Refusal.DENIED),
+    ],
+)
+def test_what_an_operation_failed_for(code: int, message: str, refusal: Refusal) -> None:
+    from iris_cli.capacity.gcp.refusals import refusal_of
+
+    assert refusal_of(code, message) is refusal
+
+
+def test_without_credentials_it_says_how_to_log_in(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: GcpPlace
+) -> None:
+    for variable in ("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", "GOOGLE_APPLICATION_CREDENTIALS"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    with pytest.raises(ProviderError, match=LOG_IN) as refused:
+        place.provider()
+    assert refused.value.refusal is Refusal.DENIED
+
+
+def run(code: str, *arguments: str, cwd: Path = ROOT) -> tuple[str, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(cwd)},
+    )
+    return done.stdout.strip(), done.stderr.strip()
+
+
+def test_without_the_client_a_configuration_is_checked_and_its_slices_are_not_made() -> None:
+    out, errors = run(
+        """
+import sys
+sys.modules["google"] = None
+from pathlib import Path
+from iris_cli.capacity.opening import open_provider
+from iris_cli.capacity.provider import ProviderError
+from iris_cli.config.load import load_cluster_config
+from iris_cli.core.cloud import Scope
+group, *_ = load_cluster_config(Path("cluster.example.yaml")).scale_groups
+try:
+    open_provider(Scope.of(group.template), "us", Path("."))
+except ProviderError as error:
+    print(error.refusal, error.message)
+"""
+    )
+    assert (out, errors) == (
+        'denied Google\'s client is missing (google.api_core): pip install "iris-cli[gcp]"',
+        "",
+    )
+
+
+@pytest.mark.parametrize("command", ["status", "autoscale --dry-run", "config validate"])
+def test_what_asks_nobody_does_not_load_the_client(tmp_path: Path, command: str) -> None:
+    (tmp_path / "cluster.yaml").write_text((ROOT / "cluster.example.yaml").read_text())
+    out, errors = run(
+        """
+import sys
+from iris_cli.cli.app import main
+try:
+    main()
+except SystemExit as end:
+    print(end.code)
+print("google" in sys.modules)
+""",
+        *command.split(),
+        cwd=tmp_path,
+    )
+    assert out.splitlines()[-2:] == ["0", "False"], errors
+
+
+def test_an_answer_that_is_no_answer_of_googles_is_none(
+    place: GcpPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a proxy gives it."""
+    from iris_cli.tpu_emulator import server
+
+    def shout(handler: Any, code: int, said: dict[str, Any]) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "6")
+        handler.end_headers()
+        handler.wfile.write(b"<html>")
+
+    monkeypatch.setattr(server._Handler, "_send", shout)
+    with pytest.raises(ProviderError, match="no answer from Google") as refused:
+        place.provider().list()
+    assert refused.value.refusal is Refusal.UNANSWERED
