@@ -16,6 +16,7 @@ from iris_cli.config.reading import (
     written,
 )
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
+from iris_cli.core.cloud import LABEL_PREFIX
 from iris_cli.core.ids import clip
 from iris_cli.core.patterns import pattern
 from iris_cli.core.scale_group import Addresses, GcpOptions, Provider, SliceTemplate
@@ -29,7 +30,6 @@ _EMAIL = pattern(r"[A-Za-z0-9._+-]{1,100}@[A-Za-z0-9.-]{1,150}")
 _LABEL_KEY = pattern(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE = pattern(r"[a-z0-9_-]{0,63}")
 _MOST_LABELS = 60  # of the 64 that Google allows; some are ours
-_OURS = "iris-"
 _TOGETHER = "accelerator: v4 and topology: 2x2x4 belong together"
 _GCP_ONLY = (
     *("accelerator", "topology", "spot", "reserved", "reservation", "queued", "addresses", "network"),
@@ -100,8 +100,8 @@ def _labels(place: Place) -> dict[str, str]:
     for key, entry in place.entries().items():
         if _LABEL_KEY.fullmatch(key) is None:
             entry.problem(f"{clip(key)!r} is not the key of a label", hint)
-        elif key.startswith(_OURS):
-            entry.problem(f"{_OURS}... are labels of iris' own")
+        elif key.startswith(LABEL_PREFIX):
+            entry.problem(f"{LABEL_PREFIX}... are labels of iris' own")
     if len(found) > _MOST_LABELS:
         place.problem(f"these are more than {_MOST_LABELS} labels")
     return found

@@ -17,7 +17,7 @@ from iris_cli.capacity.gcp.refusals import plain, status_of
 from iris_cli.core.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.dataclass import replace
 from iris_cli.core.slice import Slice, SliceHost
-from iris_cli.core.topology import canonical_type, lookup, type_of
+from iris_cli.core.topology import arranged_type, canonical_type, lookup
 from iris_cli.core.units import count
 from iris_cli.errors import UsageError
 
@@ -195,8 +195,7 @@ def _vms(node: Any) -> int:
     arranged = node.accelerator_config
     try:
         if arranged.topology:
-            family = tpu_v2.AcceleratorConfig.Type(arranged.type_).name.replace("_", "")
-            kind = type_of(family.lower(), arranged.topology)
+            kind = arranged_type(tpu_v2.AcceleratorConfig.Type(arranged.type_).name, arranged.topology)
         else:
             kind = canonical_type(short(node.accelerator_type))
     except (UsageError, ValueError):
