@@ -59,6 +59,20 @@ class Slice:
         return self.state in (SliceState.REQUESTED, SliceState.CREATING, SliceState.BOOTING)
 
 
+def slice_name(group: str, owner: str, number: int) -> str:
+    """The name of a slice, never used twice: whoever asks for it again asks for the same one.
+
+    Clusters that share a cloud project are told apart by a piece of their random ids. A worker's name ends in its
+    number there: `west-c0ff-1-0`.
+    """
+    return f"{group}-{owner[:4]}-{number}"
+
+
+def slice_of(worker: str) -> str:
+    """The slice of which this is a VM, if it is one."""
+    return worker.rpartition("-")[0]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecord:
     """What the log knows of a scale group beside its slices.

@@ -14,12 +14,11 @@ from iris_cli.core.cloud import CallOutcome, CloudSlice, Refusal, Scope
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle import slices, workers
 from iris_cli.core.scale_group import Provider
 from iris_cli.core.slice import Slice, SliceState
 from iris_cli.core.worker import WorkerCondition
-from iris_cli.ops import observe
+from iris_cli.ops import host_keys, observe
 from iris_cli.ops.missing import what_is_missing
 from iris_cli.ops.session import Session
 
@@ -57,10 +56,11 @@ def run(session: Session, *, probe: bool = True) -> Autoscaled:
         with session.transaction():
             pass  # a new cluster gets its log, whose id is part of the names of slices
     listings, silent = _list_all(session)
-    _learn_keys(session, listings)
+    host_keys.learn(session, [each for listing in listings for each in listing.slices])
     plan = _decide(session, listings, silent)
     result = Autoscaled(plan=plan, problems=[f"{scope}: {words}" for scope, words in silent.items()])
     _ask(session, listings, result)
+    host_keys.forget(session)
     if probe:
         _probe(session)
     return result
@@ -93,6 +93,8 @@ def _list_all(session: Session) -> tuple[list[slices.Listing], dict[Scope, str]]
             return scope, _provider(session, scope).list()
         except ProviderError as error:
             return scope, error.message
+        except Exception as error:  # of one provider: the others, and the cycle, go on
+            return scope, f"{type(error).__name__}: {error}"
 
     found = [each for batch in session.fan_out(list(scopes), one) for each in batch]
     heard = [(scope, said) for scope, said in found if not isinstance(said, str)]
@@ -105,27 +107,6 @@ def _provider(session: Session, scope: Scope) -> SliceProvider:
         return session.make_provider(scope, session.cluster_id)
     known = {each.name: each for each in session.cluster.slices.values() if Scope.of(each.template) == scope}
     return open_provider(scope, session.cluster_id, session.config.path.absolute().parent, known)
-
-
-def _learn_keys(session: Session, listings: Sequence[slices.Listing]) -> None:
-    """What providers say of the host keys of VMs, so that nobody else can stand in for them from the first call on."""
-    known = session.cluster.slices
-    told = [
-        (WorkerId(f"{each.name}-{index}"), host.key)
-        for listing in listings
-        for each in listing.slices
-        if each.name not in known or known[each.name].hosts != each.hosts
-        for index, host in enumerate(each.hosts)
-        if host.key
-    ]
-    if not told:
-        return
-    from iris_cli.remote.host_keys import HostKeys, parse
-
-    own = HostKeys(session.state.known_hosts)
-    for worker, key in told:
-        for line in parse(f"{worker} {key}"):
-            own.put(worker, line.key)
 
 
 # Decisions

@@ -16,7 +16,7 @@ import re
 import secrets
 import stat
 import threading
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -115,14 +115,27 @@ class HostKeys:
 
     def put(self, owner: str, key: PresentedKey) -> None:
         """Make `key` the only one on record for `owner`."""
+        self.put_all({owner: key})
+
+    def put_all(self, keys: Mapping[str, PresentedKey]) -> None:
+        """Make each of these the only key on record for its owner."""
         with self._rewriting() as lines:
-            lines[:] = [raw for raw in lines if not _keys_of(owner, parse(raw))]
-            lines.append(_format(owner, key))
+            lines[:] = [raw for raw in lines if _owner_of(raw) not in keys]
+            lines += [_format(owner, key) for owner, key in keys.items()]
+
+    def has(self, owner: str) -> bool:
+        """Whether we have a key on record for `owner`."""
+        return bool(self._own_keys(owner))
+
+    def forget(self, gone: Callable[[str], bool]) -> None:
+        """Remove what we have on record for those owners that are gone."""
+        if any(gone(_owner_of(raw)) for raw in _read(self._own, trusted=True).splitlines()):
+            with self._rewriting() as lines:
+                lines[:] = [raw for raw in lines if not gone(_owner_of(raw))]
 
     def drop(self, owners: Container[str]) -> None:
         """Have none on record for these, as if none of them had ever been met."""
-        with self._rewriting() as lines:
-            lines[:] = [raw for raw in lines if not any(each.patterns in owners for each in parse(raw))]
+        self.forget(lambda owner: owner in owners)
 
     def _own_keys(self, owner: str) -> tuple[PresentedKey, ...]:
         with self._lock:
@@ -192,6 +205,12 @@ def _is_hash_of(hashed: str, name: str) -> bool:
 
 def _keys_of(owner: str, lines: Sequence[Line]) -> tuple[PresentedKey, ...]:
     return tuple(line.key for line in lines if line.patterns == owner and not line.marker)
+
+
+def _owner_of(raw: str) -> str:
+    """Whose key a line of our own file is; "" for any other line, which stays as it is."""
+    fields = raw.split()
+    return fields[0] if len(fields) > 2 and fields[0][0] not in "#@" else ""
 
 
 def _by_owner(lines: Sequence[Line]) -> dict[str, tuple[PresentedKey, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from iris_cli.config.schema import ClusterConfig
-from iris_cli.core.cloud import CloudState, Refusal
+from iris_cli.core.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.connection import Connection
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.invariants import breaches
@@ -27,6 +28,8 @@ from tests.ops.world import Clock, Hosts
 from tests.support.memory_provider import Books, MemoryProvider
 from tests.support.scale import scale_group
 
+_WIRE = b"\0\0\0\x0bssh-ed25519\0\0\0 "
+KEY, OTHER_KEY = ("ssh-ed25519 " + b64encode(_WIRE + bytes([byte]) * 32).decode() for byte in (1, 2))
 LOCAL = SliceTemplate(provider=Provider.LOCAL, type="v4-16", zone="us-west4-a")
 
 
@@ -271,3 +274,63 @@ def test_what_is_listed_as_ours_and_unknown_is_deleted(site: Site) -> None:
     site.autoscale()
     site.autoscale()
     assert (list(site.books.slices), site.states) == (["west-theirs-1"], {})
+
+
+def known_hosts(site: Site) -> list[str]:
+    path = site.session().state.known_hosts
+    return [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_host_keys_of_slices_are_on_record_until_they_are_gone(site: Site) -> None:
+    """Also where the invocation that saw them go was killed; nobody else's lines are touched."""
+    site.books.key = KEY
+    site.launch("train")
+    site.autoscale()
+    first = site.only()
+    site.boots(first)
+    site.autoscale()
+    assert known_hosts(site) == [f"{first}-0", f"{first}-1"]
+    own = site.session().state.known_hosts
+    others = [
+        f"west-0000-1-0 {KEY}",
+        f"{first[:-1]}99-0 {KEY}",
+        f"bastion {KEY}",
+        "# a note",
+        f"{first} {KEY}",
+    ]
+    own.write_text(own.read_text() + "".join(f"{line}\n" for line in others))
+    site.books.turn(first, CloudState.STOPPED, "preempted")
+    site.autoscale()
+    site.autoscale()
+    kept = [line.split()[0] for line in others]
+    assert [each for each in known_hosts(site) if each not in kept] == [
+        f"{site.only()}-0",
+        f"{site.only()}-1",
+    ]
+    own.write_text(own.read_text() + f"{first}-1 {KEY}\n")
+    site.autoscale()
+    assert f"{first}-1" not in known_hosts(site)
+    assert [each for each in known_hosts(site) if each in kept] == kept
+
+
+def test_a_key_that_the_operator_accepted_stays_while_the_address_does(site: Site) -> None:
+    site.books.key = KEY
+    site.launch("train")
+    site.autoscale()
+    site.autoscale()
+    own = site.session().state.known_hosts
+    own.write_text(own.read_text().replace(KEY, OTHER_KEY))
+    site.autoscale()
+    assert OTHER_KEY in own.read_text()
+    own.write_text("")
+    site.autoscale()
+    assert known_hosts(site) == [f"{site.only()}-0", f"{site.only()}-1"]
+
+
+def test_a_provider_with_a_fault_of_its_own_is_named_and_the_others_go_on(site: Site) -> None:
+    class Broken(MemoryProvider):
+        def list(self) -> tuple[CloudSlice, ...]:
+            raise TypeError("a page is no page")
+
+    session = replace(site.session(), make_provider=lambda _, owner: Broken(site.books, owner))
+    assert autoscale.run(session).problems == ["local us-west4-a: TypeError: a page is no page"]

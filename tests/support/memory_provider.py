@@ -21,6 +21,7 @@ class Books:
     deaf_after: bool = False  # a call that is not answered was heard all the same
     slow: bool = False  # what it makes is not ready at once
     made: int = 0
+    key: str = ""  # the host key of all its VMs, if it tells
 
     def turn(self, name: str, state: CloudState, detail: str = "") -> None:
         owner, each = self.slices[name]
@@ -62,7 +63,7 @@ class MemoryProvider:
             name=name,
             group=group.name,
             state=CloudState.CREATING if self.books.slow else CloudState.READY,
-            hosts=tuple(SliceHost(host=f"{name}-w{index}") for index in range(known.vms)),
+            hosts=tuple(SliceHost(host=f"{name}-w{index}", key=self.books.key) for index in range(known.vms)),
             incarnation=f"machine-{self.books.made}",
         )
         self.books.slices[name] = self.owner, made

@@ -17,7 +17,7 @@ from iris_cli.core.missing import NOTHING_MISSING, Missing
 from iris_cli.core.scale_group import Provider, ScaleGroup
 from iris_cli.core.scheduling import plan
 from iris_cli.core.scheduling.order import by_job
-from iris_cli.core.slice import Slice, SliceState
+from iris_cli.core.slice import Slice, SliceState, slice_name
 from iris_cli.core.task import AttemptState
 from iris_cli.core.units import format_duration
 from iris_cli.core.worker import Worker, WorkerCondition
@@ -180,14 +180,6 @@ def _orders(
             for number in range(first, first + min(wanted, now_at_most))
         ]
     return orders, by_hand, later
-
-
-def slice_name(group: str, owner: str, number: int) -> str:
-    """The name of a slice, never used twice: whoever asks for it again asks for the same one.
-
-    Clusters that share a cloud project are told apart by a piece of their random ids.
-    """
-    return f"{group}-{owner[:4]}-{number}"
 
 
 def _standing_short(cluster: Cluster, state: GroupState) -> int:
