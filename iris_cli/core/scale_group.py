@@ -18,7 +18,7 @@ from iris_cli.core.attributes import (
     region_of_zone,
 )
 from iris_cli.core.connection import NOWHERE, Connection
-from iris_cli.core.dataclass import dataclass, field
+from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.topology import lookup
 
 
@@ -94,10 +94,23 @@ class ScaleGroup:
 
 def slice_attributes(group: ScaleGroup) -> dict[str, AttributeValue]:
     """What every worker of the group's slices will be. What the group declares wins."""
-    template = group.template
+    return {**_said_by(group.name, group.template), **group.attributes}
+
+
+def as_made(group: ScaleGroup, template: SliceTemplate) -> ScaleGroup:
+    """The group as it was for a slice made by this template: the configuration may have changed since, and the slice
+    has not.
+    """
+    if template == group.template:
+        return group
+    attributes = {**group.attributes, **_said_by(group.name, template)}
+    return replace(group, template=template, attributes=attributes)
+
+
+def _said_by(group: str, template: SliceTemplate) -> dict[str, AttributeValue]:
     known = lookup(template.type)
     found = {
-        SCALE_GROUP_ATTRIBUTE_KEY: group.name,
+        SCALE_GROUP_ATTRIBUTE_KEY: group,
         DEVICE_TYPE_ATTRIBUTE_KEY: "tpu",
         DEVICE_VARIANT_ATTRIBUTE_KEY: template.type,
         TPU_TOPOLOGY_ATTRIBUTE_KEY: template.type,
@@ -106,5 +119,4 @@ def slice_attributes(group: ScaleGroup) -> dict[str, AttributeValue]:
         ZONE_ATTRIBUTE_KEY: template.zone,
         REGION_ATTRIBUTE_KEY: region_of_zone(template.zone),
     }
-    made = {key: AttributeValue(value) for key, value in found.items() if value not in (None, "")}
-    return {**made, **group.attributes}
+    return {key: AttributeValue(value) for key, value in found.items() if value not in (None, "")}

@@ -74,11 +74,22 @@ def slice_of(worker: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SeenSlice:
+    """What a slice of this type turned out to be: so many VMs, each with at least that much (memory in bytes)."""
+
+    type: str
+    vms: int
+    cpu_millis: int
+    memory: int
+    gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecord:
     """What the log knows of a scale group beside its slices.
 
     `requested` counts all slices there ever were: names are made of it. After `failures` in a row nothing is made
-    before `backoff_until`; `error` is the last one.
+    before `backoff_until`; `error` is the last one. `seen`: what the last slice that joined was.
     """
 
     name: str
@@ -86,3 +97,4 @@ class GroupRecord:
     failures: int = 0
     backoff_until: float = 0.0
     error: str = ""
+    seen: SeenSlice | None = None

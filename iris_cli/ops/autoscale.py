@@ -12,10 +12,10 @@ from iris_cli.capacity.provider import ProviderError, SliceProvider
 from iris_cli.core.autoscaling.scaling import ScalingPlan, plan_scaling
 from iris_cli.core.cloud import CallOutcome, CloudSlice, Refusal, Scope
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, field, replace
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import slices, workers
-from iris_cli.core.scale_group import Provider
+from iris_cli.core.scale_group import Provider, as_made
 from iris_cli.core.slice import Slice, SliceState
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.ops import host_keys, observe
@@ -140,7 +140,7 @@ def _ask(session: Session, listings: Sequence[slices.Listing], result: Autoscale
     groups = {group.name: group for group in session.config.scale_groups}
 
     def make(each: Slice) -> CallOutcome:
-        group = replace(groups[each.group], template=each.template)
+        group = as_made(groups[each.group], each.template)
         return _outcome(each, lambda: _provider(session, Scope.of(each.template)).create(each.name, group))
 
     def remove(each: Slice) -> CallOutcome:

@@ -13,7 +13,7 @@ from iris_cli.core.attributes import (
 )
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.resources import Device
-from iris_cli.core.scale_group import ScaleGroup, slice_attributes
+from iris_cli.core.scale_group import ScaleGroup, as_made, slice_attributes
 from iris_cli.core.slice import Slice, SliceState
 
 _HERE = (SliceState.BOOTING, SliceState.READY)
@@ -33,6 +33,7 @@ def slice_hosts(slices: Mapping[str, Slice], config: ClusterConfig) -> dict[Work
 def _hosts(each: Slice, group: ScaleGroup, config: ClusterConfig) -> list[HostConfig]:
     from iris_cli.core.lifecycle.slices import connections_of
 
+    group = as_made(group, each.template)
     shared = slice_attributes(group)
     return [
         HostConfig(

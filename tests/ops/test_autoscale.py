@@ -18,7 +18,7 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.core.invariants import breaches
 from iris_cli.core.job import JobRequest
 from iris_cli.core.observations import ProbeReport
-from iris_cli.core.scale_group import Provider, SliceTemplate
+from iris_cli.core.scale_group import Provider, SliceTemplate, slice_attributes
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops import autoscale, cycle, launch
 from iris_cli.ops.autoscale import Autoscaled
@@ -58,6 +58,11 @@ class Site:
             lock_timeout=0.0,
             make_provider=lambda _, owner: MemoryProvider(self.books, owner),
         )
+
+    def session_now(self) -> Session:
+        session = self.session()
+        session.view()
+        return session
 
     def launch(self, name: str, **asked: object) -> None:
         request = JobRequest(name=name, command=("true",), tpu="v4-16", **asked)  # type: ignore[arg-type]  # fields of a request
@@ -133,6 +138,26 @@ def test_workers_of_a_new_slice_have_the_attributes_and_the_environment_of_their
     assert found == {"scale-group": "west", "tpu-name": name, "tpu-worker-id": 1, "region": "us-west4"}
     host = session.hosts[worker.id]
     assert (host.env, host.connection.host, host.connection.user) == ({"WHERE": "west"}, f"{name}-w1", "me")
+
+
+def test_a_template_that_is_changed_moves_no_slice_that_is_there(site: Site) -> None:
+    """The group is in another region now, its slice is where it was: who wants the new region is not placed there."""
+    site.launch("train")
+    site.autoscale()
+    name = site.only()
+    site.boots(name)
+    site.autoscale()
+    there = replace(LOCAL, zone="us-central2-b", preemptible=True)
+    site.group = replace(site.group, template=there)
+    site.group = replace(site.group, attributes=slice_attributes(site.group))
+    attributes = site.session_now().hosts[WorkerId(f"{name}-0")].attributes
+    found = {key: attributes[key].value for key in ("region", "zone", "preemptible", "device-variant")}
+    assert found == {
+        "region": "us-west4",
+        "zone": "us-west4-a",
+        "preemptible": "false",
+        "device-variant": "v4-16",
+    }
 
 
 def test_a_dry_run_asks_nobody_and_writes_nothing(site: Site) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from iris_cli.core.autoscaling.groups import GroupState, by_waterfall, phantoms
+from iris_cli.core.autoscaling.groups import GroupState, coming
 from iris_cli.core.autoscaling.leftovers import Leftovers
 from iris_cli.core.canonical import contradiction_in, normalize_constraints
 from iris_cli.core.constraints import Constraint
@@ -83,12 +83,6 @@ def compute_demand_entries(
         unconfirmed_stops=unconfirmed_stops,
     )
     return list(survey(result, present, tasks, get_job, now).entries)
-
-
-def coming(groups: Iterable[GroupState | ScaleGroup]) -> Iterator[Worker]:
-    """The workers of all booting slices, as they will be."""
-    for rank, state in enumerate(by_waterfall(groups)):
-        yield from phantoms(state, state.booting, rank=rank)
 
 
 def without_preferences(get_job: Callable[[JobId], Job | None]) -> Callable[[JobId], Job | None]:

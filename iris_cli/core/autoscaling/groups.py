@@ -14,7 +14,7 @@ from iris_cli.core.autoscaling.machines import vm_amounts
 from iris_cli.core.capacity import Amounts
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.scale_group import ScaleGroup, slice_attributes
+from iris_cli.core.scale_group import ScaleGroup, SliceTemplate, as_made, slice_attributes
 from iris_cli.core.topology import lookup
 from iris_cli.core.worker import Worker
 
@@ -25,14 +25,16 @@ _PLENTY = Amounts(cpu_millis=1 << 40, memory=1 << 60, gpus=0, chips=1)
 class GroupState:
     """A scale group as it stands.
 
-    `slices` counts all that there are or that are being made; of these `booting` are no workers yet. While it backs
-    off it makes none; `backing_off` says why, "" if it doesn't. `vms` and `vm` are how many VMs its slices were seen
-    to have and what each was seen to offer; None: as the type says.
+    `slices` counts all that there are or that are being made; of these `booting` are no workers yet, and others were
+    asked for by templates that are `outdated` by now. While it backs off it makes none; `backing_off` says why, "" if
+    it doesn't. `vms` and `vm` are how many VMs its slices were seen to have and what each was seen to offer; None: as
+    the type says.
     """
 
     group: ScaleGroup
     slices: int = 0
     booting: int = 0
+    outdated: tuple[SliceTemplate, ...] = ()
     backing_off: str = ""
     vms: int | None = None
     vm: Amounts | None = None
@@ -68,16 +70,25 @@ def by_waterfall(groups: Iterable[GroupState | ScaleGroup]) -> list[GroupState]:
     return sorted(states, key=lambda each: (each.group.priority, each.name))
 
 
-def phantoms(state: GroupState, slices: int, *, rank: int = 0) -> Iterator[Worker]:
+def phantoms(state: GroupState, slices: int, *, rank: int = 0, first: int = 0) -> Iterator[Worker]:
     """The workers of slices that are still to come.
 
     They sort behind all that there are, and among themselves by `rank`, so that a dry run gives to each group what
     routing asked it for.
     """
     vms = state.vm_count or 1
-    for number in range(slices):
+    for number in range(first, first + slices):
         for index in range(vms):
             yield phantom(state, f"~{rank:06d}-{number:06d}", index, vms)
+
+
+def coming(groups: Iterable[GroupState | ScaleGroup]) -> Iterator[Worker]:
+    """The workers of all booting slices, as they will be."""
+    for rank, state in enumerate(by_waterfall(groups)):
+        yield from phantoms(state, state.booting, rank=rank)
+        for number, template in enumerate(state.outdated, start=state.booting):
+            old = GroupState(group=as_made(state.group, template))
+            yield from phantoms(old, 1, rank=rank, first=number)
 
 
 def phantom(state: GroupState, slice_name: str, index: int, vms: int | None) -> Worker:

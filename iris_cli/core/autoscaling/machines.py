@@ -1,7 +1,9 @@
-"""What the VMs of a TPU type have beside their chips, for slices that nobody has seen yet.
+"""What the VMs of a TPU type have beside their chips, for slices that nobody has seen yet: vCPUs and GB of memory.
 
-Facts from Google's TPU documentation ("TPU configurations", one page per version): vCPUs and GB of memory. Once a
-slice is there, what its probes found counts.
+v5e: Compute Engine's list of machine types (`ct5lp-hightpu-1t`, `-4t`, `-8t`), as it is recorded in
+github.com/Cyclenerd/google-cloud-pricing-cost-calculator, issue 89. v2 and v3: 96 vCPUs and 335 GB were seen on the
+first TPU VMs (trisongz.medium.com, June 2021). Of the others no public list was found: until the first slice has shown
+it, they are taken to have plenty of both.
 """
 
 from __future__ import annotations
@@ -11,18 +13,12 @@ from iris_cli.core.topology import lookup
 
 _GB = 10**9
 
-_SIZES = {  # by family and chips of the VM: vCPUs, GB
+_SIZES = {  # by family and chips of the VM
     ("v2", 4): (96, 334),
     ("v3", 4): (96, 334),
-    ("v4", 4): (240, 407),
-    ("v5p", 4): (208, 448),
     ("v5litepod", 1): (24, 48),
     ("v5litepod", 4): (112, 192),
     ("v5litepod", 8): (224, 384),
-    ("v6e", 1): (44, 176),
-    ("v6e", 4): (180, 720),
-    ("v6e", 8): (180, 1440),
-    ("tpu7x", 4): (224, 960),
 }
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from iris_cli.core.autoscaling.demand import DemandEntry, Survey, coming, survey, without_preferences
-from iris_cli.core.autoscaling.groups import GroupState, by_waterfall
+from iris_cli.core.autoscaling.demand import DemandEntry, Survey, survey, without_preferences
+from iris_cli.core.autoscaling.groups import GroupState, by_waterfall, coming
 from iris_cli.core.autoscaling.routing import RoutingDecision, route_demand
 from iris_cli.core.autoscaling.standing import group_states
 from iris_cli.core.cluster import Cluster

@@ -9,9 +9,8 @@ from iris_cli.core.capacity import Amounts
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.limits import Limits
 from iris_cli.core.scale_group import ScaleGroup
-from iris_cli.core.slice import GroupRecord, Slice
+from iris_cli.core.slice import GroupRecord, SeenSlice, Slice
 from iris_cli.core.units import format_duration
-from iris_cli.core.worker import Worker
 
 
 def group_states(
@@ -44,30 +43,39 @@ def backing_off(record: GroupRecord | None, now: float, limits: Limits) -> str:
 
 
 def _state(cluster: Cluster, group: ScaleGroup, slices: Sequence[Slice], backing_off: str) -> GroupState:
-    seen = [
-        worker
-        for each in slices
-        for worker_id in each.workers
-        if (worker := cluster.workers.get(worker_id)) is not None and worker.incarnation
-    ]
-    vms = [len(each.hosts) for each in slices if each.hosts]
+    seen = _seen(cluster, group, slices)
+    coming = [each.template for each in slices if each.coming]
     return GroupState(
         group=group,
         slices=len(slices),
-        booting=sum(each.coming for each in slices),
+        booting=coming.count(group.template),
+        outdated=tuple(template for template in coming if template != group.template),
         backing_off=backing_off,
-        vms=min(vms, default=None),
-        vm=_least(seen),
+        vms=seen.vms if seen is not None else None,
+        vm=Amounts(seen.cpu_millis, seen.memory, seen.gpus, 1) if seen is not None else None,
     )
 
 
-def _least(workers: Sequence[Worker]) -> Amounts | None:
-    """What all of these workers have."""
-    if not workers:
-        return None
-    return Amounts(
-        cpu_millis=min(worker.cpu_millis for worker in workers),
-        memory=min(worker.memory for worker in workers),
-        gpus=min(worker.gpus for worker in workers),
-        chips=1,
-    )
+def _seen(cluster: Cluster, group: ScaleGroup, slices: Sequence[Slice]) -> SeenSlice | None:
+    """What its slices are: those of its present type that are there, else the last one that was.
+
+    That one is remembered: else what is too large for it would have another one made, again and again.
+    """
+    kind = group.template.type
+    there = [each for each in slices if each.hosts and each.template.type == kind]
+    workers = [
+        worker
+        for each in there
+        for worker_id in each.workers
+        if (worker := cluster.workers.get(worker_id)) is not None and worker.incarnation
+    ]
+    if workers:
+        return SeenSlice(
+            type=kind,
+            vms=min(len(each.hosts) for each in there),
+            cpu_millis=min(worker.cpu_millis for worker in workers),
+            memory=min(worker.memory for worker in workers),
+            gpus=min(worker.gpus for worker in workers),
+        )
+    record = cluster.scale_groups.get(group.name)
+    return record.seen if record is not None and record.seen and record.seen.type == kind else None

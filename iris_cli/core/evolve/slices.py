@@ -10,7 +10,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import Event
 from iris_cli.core.evolve.illegal import IllegalTransitionError
 from iris_cli.core.evolve.records import Records
-from iris_cli.core.slice import GroupRecord, Slice, SliceState
+from iris_cli.core.slice import GroupRecord, SeenSlice, Slice, SliceState
 
 _UP = (SliceState.CREATING, SliceState.BOOTING, SliceState.READY)
 
@@ -45,6 +45,15 @@ def _slice_joined(cluster: Cluster, event: ev.SliceJoined, at: float, records: R
     made.state, made.joined_at = SliceState.READY, at
     group = _group(cluster, made.group, records)
     group.failures, group.backoff_until, group.error = 0, 0.0, ""
+    workers = [cluster.workers[worker] for worker in made.workers if worker in cluster.workers]
+    if workers:
+        group.seen = SeenSlice(
+            type=made.template.type,
+            vms=len(made.hosts),
+            cpu_millis=min(worker.cpu_millis for worker in workers),
+            memory=min(worker.memory for worker in workers),
+            gpus=min(worker.gpus for worker in workers),
+        )
 
 
 def _slice_deletion_requested(

@@ -275,6 +275,29 @@ def test_a_stop_under_way_has_no_slice_made() -> None:
     assert autoscale(made).demand == ()
 
 
+def test_what_is_too_large_for_the_vms_that_were_seen_has_no_second_slice_made_to_look_at() -> None:
+    """What VMs of this type have, nobody knows before the first slice has shown it. That is remembered."""
+    made = Lab()
+    made.cloud.groups["west"] = scale_group("west", {"type": "v6e-16", "idle": "1m"})
+    made.job("fat", cpu=200)
+    autoscale(made)
+    autoscale(made)
+    probe_all(made, NAME)
+    assert "wants 200 cores, the largest VM has 112 cores" in str(autoscale(made).routing.unmet[0].reason)
+    for _ in range(4):
+        autoscale(made.advance("2m"))
+    assert (states(made), made.cloud.made) == ({}, 1)
+
+
+def test_slices_of_an_older_template_are_no_measure_of_new_ones_and_serve_whom_they_would() -> None:
+    made = lab()
+    autoscale(made)
+    made.cloud.groups["west"] = scale_group("west", {"type": "v5litepod-32"})
+    made.job("larger", tpu="v5litepod-32")
+    assert [order.group.template.type for order in autoscale(made).create] == ["v5litepod-32"]
+    assert autoscale(made).demand == ()
+
+
 # The log
 
 
