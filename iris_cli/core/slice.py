@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from iris_cli.core.dataclass import dataclass
-from iris_cli.core.ids import WorkerId
+from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.scale_group import SliceTemplate
 
 
@@ -32,7 +32,8 @@ class SliceHost:
 class Slice:
     """One slice of a scale group. Times are seconds since the epoch, None: not yet.
 
-    `hosts` are in the order of worker numbers. `incarnation` is the provider's word for this very machine.
+    `hosts` are in the order of worker numbers. `incarnation` is the provider's word for this very machine. Of those
+    that have a `setup` command the VMs in `set_up`, by number, have run it. `wanted_by` are jobs that it was asked for.
     """
 
     name: str
@@ -41,6 +42,9 @@ class Slice:
     state: SliceState = SliceState.REQUESTED
     hosts: tuple[SliceHost, ...] = ()
     incarnation: str = ""
+    wanted_by: tuple[JobId, ...] = ()
+    setup: str = ""
+    set_up: tuple[int, ...] = ()
     requested_at: float = 0.0
     created_at: float | None = None
     started_at: float | None = None
@@ -52,6 +56,11 @@ class Slice:
     def workers(self) -> tuple[WorkerId, ...]:
         """The ids of its VMs."""
         return tuple(WorkerId(f"{self.name}-{index}") for index in range(len(self.hosts)))
+
+    @property
+    def to_set_up(self) -> tuple[int, ...]:
+        """The VMs that have not run its set-up command yet, by number."""
+        return tuple(vm for vm in range(len(self.hosts)) if vm not in self.set_up) if self.setup else ()
 
     @property
     def coming(self) -> bool:

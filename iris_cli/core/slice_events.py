@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.event import Event
+from iris_cli.core.ids import JobId
 from iris_cli.core.scale_group import SliceTemplate
 from iris_cli.core.slice import SliceHost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceRequested(Event):
-    """A slice is to be made; the provider is asked only after this is in the log, by this name and no other."""
+    """A slice is to be made; the provider is asked only after this is in the log, by this name and no other.
+
+    `setup` is a command that each of its VMs has to run before anything else does; `wanted_by` are jobs that it was
+    asked for.
+    """
 
     slice: str
     group: str
     template: SliceTemplate
+    setup: str = ""
+    wanted_by: tuple[JobId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +49,21 @@ class SliceStarted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SliceSetUp(Event):
+    """The set-up command of a slice has ended on one of its VMs, by number; `error` is empty where it succeeded.
+
+    `log_tail` is the end of what it printed, where it did not.
+    """
+
+    slice: str
+    vm: int
+    error: str = ""
+    log_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SliceJoined(Event):
-    """Every VM of it has passed its probe."""
+    """Every VM of it has passed its probe, and is set up."""
 
     slice: str
 

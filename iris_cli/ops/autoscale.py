@@ -18,7 +18,7 @@ from iris_cli.core.lifecycle import slices, workers
 from iris_cli.core.scale_group import Provider, as_made
 from iris_cli.core.slice import Slice, SliceState
 from iris_cli.core.worker import WorkerCondition
-from iris_cli.ops import host_keys, observe
+from iris_cli.ops import host_keys, observe, set_up
 from iris_cli.ops.missing import what_is_missing
 from iris_cli.ops.session import Session
 
@@ -63,6 +63,7 @@ def run(session: Session, *, probe: bool = True) -> Autoscaled:
     host_keys.forget(session)
     if probe:
         _probe(session)
+    set_up.carry_on(session)
     return result
 
 

@@ -141,6 +141,11 @@ def _worker_tainted(event: ev.WorkerTainted) -> str:
     return f"worker {event.worker} {'lost' if event.removed else 'got'} the taint {event.taint}"
 
 
+def _slice_set_up(event: ev.SliceSetUp) -> str:
+    ended = f"could not be set up{_because(event.error)}" if event.error else "is set up"
+    return f"VM {event.vm} of slice {event.slice} {ended}"
+
+
 def _slice_requested(event: ev.SliceRequested) -> str:
     return f"slice {event.slice} to be made: {describe(event.template.type)} of scale group {event.group}"
 
@@ -168,6 +173,7 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.SliceCreated: lambda event: f"slice {event.slice} is being made",
     ev.SliceRefused: lambda event: f"slice {event.slice} will not be made{_because(event.error)}",
     ev.SliceStarted: lambda event: f"slice {event.slice} is there; its VMs are probed",
+    ev.SliceSetUp: _slice_set_up,
     ev.SliceJoined: lambda event: f"slice {event.slice} is ready: its VMs are workers",
     ev.SliceDeletionRequested: lambda event: f"slice {event.slice} to be deleted{_because(event.reason)}",
     ev.SliceDeleted: lambda event: f"slice {event.slice} is gone",

@@ -17,6 +17,7 @@ from iris_cli.core.topology import lookup
 from iris_cli.core.units import count
 from iris_cli.core.worker import Worker
 from iris_cli.ops.session import Session
+from iris_cli.ops.set_up_token import token_of
 
 
 def facts_of(session: Session, cluster: Cluster, report: ProbeReport) -> WorkerUpdated:
@@ -65,7 +66,9 @@ def _refusal(cluster: Cluster, worker: Worker, report: ProbeReport, errors: tupl
     )
     if twin is not None:
         refused.append(f"it is the same host as {twin}: two workers share one iris directory")
-    foreign = cluster.foreign(report.tokens)
+    foreign = cluster.foreign(
+        token for token in report.tokens if token != token_of(worker.id, report.incarnation)
+    )
     if foreign:
         refused.append(
             f"{count(len(foreign), 'attempt')} there that the log never saw: was the state directory restored? "

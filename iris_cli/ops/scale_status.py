@@ -9,6 +9,7 @@ from iris_cli.core.autoscaling.scaling import ScalingPlan
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.slice import Slice, SliceState
 from iris_cli.core.topology import describe
+from iris_cli.core.units import count
 from iris_cli.ops.scaling_view import MadeRow, ScaleGroupRow, Scaling, UnmetRow
 
 
@@ -55,6 +56,8 @@ def _made(each: Slice, now: float) -> MadeRow:
         SliceState.DELETING: each.deleting_at,
     }[each.state]
     at = since if since is not None else each.requested_at
+    waits_for_set_up = each.state is SliceState.BOOTING and each.to_set_up
+    progress = f"{len(each.set_up)} of {count(len(each.hosts), 'VM')} set up" if waits_for_set_up else ""
     return MadeRow(
         name=each.name,
         group=each.group,
@@ -62,5 +65,5 @@ def _made(each: Slice, now: float) -> MadeRow:
         since_at=at,
         age=max(0.0, round(now - at, 3)),
         vms=len(each.hosts),
-        reason=each.reason,
+        reason=each.reason or progress,
     )

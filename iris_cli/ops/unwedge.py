@@ -14,6 +14,7 @@ from iris_cli.errors import IrisError, UnreachableError
 from iris_cli.ops import workers
 from iris_cli.ops.names import find_worker
 from iris_cli.ops.session import Session
+from iris_cli.ops.set_up_token import token_of
 
 GRACE = 30.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -127,6 +128,7 @@ def _ask(
         if attempt.worker == worker_id and not attempt.live
     ]
     keep = [attempt.token for _, attempt in cluster.live_on(worker_id)]
+    keep.append(token_of(worker.id, worker.incarnation))  # what a new VM ran first is nobody's attempt
     seen = session.runner.unwedge(session.target(worker), keep=keep, known=known, clear=stop, grace=grace)
     if isinstance(seen, Silence):
         raise UnreachableError(f"no answer from {worker_id}: {seen.step}: {seen.detail}", hint=seen.hint)

@@ -38,17 +38,22 @@ class Site:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.environment = {"PYTHONPATH": str(ROOT), "PATH": _path(), "HOME": str(path)}
         make_key(path / "id_ed25519")
         (path / "cluster.yaml").write_text(CLUSTER)
 
     def iris(self, *words: str) -> str:
-        command = [sys.executable, "-m", "iris_cli", *words]
-        environment = {"PYTHONPATH": str(ROOT), "PATH": _path(), "HOME": str(self.path)}
+        command, environment = [sys.executable, "-m", "iris_cli", *words], self.environment
         done = subprocess.run(
             command, cwd=self.path, env=environment, capture_output=True, text=True, timeout=120, check=False
         )
         assert done.returncode in (0, 7), done.stdout + done.stderr
         return done.stdout
+
+    def begin(self, *words: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "iris_cli", *words]
+        quiet = subprocess.DEVNULL
+        return subprocess.Popen(command, cwd=self.path, env=self.environment, stdout=quiet, stderr=quiet)
 
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.iris("status", "--json"))
@@ -123,6 +128,56 @@ def test_a_preempted_slice_is_replaced_its_gang_goes_again_whole_and_idle_slices
         time.sleep(0.5)
         site.iris("autoscale", "--once")
     assert [path.name for path in books.iterdir()] == [".iris-local-slices"]
+
+
+SET_UP = """
+cluster: {name: lab}
+ssh: {key: id_ed25519}
+scale_groups:
+  - name: broken
+    priority: 1
+    setup: 'printf "no \\033[31mmirror\\n"; exit 3'
+    slice_template: {provider: local, zone: us-west4-a, type: v4-16}
+  - name: west
+    priority: 2
+    setup: "echo $WHERE >> $HOME/ran; sleep 1; touch $HOME/ready"
+    slice_template: {provider: local, zone: us-west4-a, type: v4-16}
+    worker: {env: {WHERE: west}}
+"""
+
+
+def test_new_vms_are_set_up_once_whoever_is_killed_and_before_anything_else_runs_there(site: Site) -> None:
+    """Where that fails the slice goes, with what the command said last, and the next group serves."""
+    (site.path / "cluster.yaml").write_text(SET_UP)
+    site.iris(
+        "launch",
+        "--no-schedule",
+        "--name",
+        "train",
+        "--tpu",
+        "v4-16",
+        "--",
+        "sh",
+        "-c",
+        "test -e $HOME/ready",
+    )
+    homes = site.path / "local-slices"
+    deadline = time.monotonic() + 120
+    while not list(homes.glob("west-*/hosts/*/home/ran")):
+        assert time.monotonic() < deadline, site.iris("status")
+        both = [site.begin("autoscale", "--once"), site.begin("schedule", "--once", "--autoscale")]
+        time.sleep(0.5)
+        both[0].kill()
+        for process in both:
+            process.wait(60)
+    status = site.cycle_until("SUCCEEDED", "train")
+    assert [path.read_text() for path in homes.glob("west-*/hosts/*/home/ran")] == ["west\n"] * 2
+    groups = {group["name"]: group for group in status["scaling"]["groups"]}
+    assert "its set-up failed on broken-" in groups["broken"]["backing_off"]
+    for shown in (site.iris("status"), site.iris("history", "--all")):
+        assert "exit 3: no " in shown
+        assert "\033" not in shown
+    assert list(homes.glob("broken-*")) == []
 
 
 def _kill(pid: int) -> None:

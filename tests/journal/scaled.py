@@ -12,10 +12,11 @@ from iris_cli.core.events import (
     SliceJoined,
     SliceRefused,
     SliceRequested,
+    SliceSetUp,
     SliceStarted,
     WorkerRegistered,
 )
-from iris_cli.core.ids import WorkerId
+from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.scale_group import Addresses, GcpOptions, Provider, SliceTemplate
 from iris_cli.core.slice import SliceHost
 from tests.journal.samples import HOST, NOON
@@ -91,3 +92,28 @@ ASKED_FOR: tuple[tuple[Event, ...], ...] = (
     (WorkerRegistered(worker=WorkerId("east-0f1e-1-0"), connection=HOST),),
 )
 """All that a slice of Google's can be asked for with."""
+
+SET_UP: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (
+        SliceRequested(
+            slice="west-0f1e-1",
+            group="west",
+            template=_WEST,
+            setup="pip install jax",
+            wanted_by=(JobId("train"), JobId("eval")),
+        ),
+    ),
+    (SliceCreated(slice="west-0f1e-1"),),
+    (
+        SliceStarted(slice="west-0f1e-1", hosts=(SliceHost(host="10.0.0.1"), SliceHost(host="10.0.0.2"))),
+        WorkerRegistered(worker=WorkerId("west-0f1e-1-0"), connection=HOST),
+    ),
+    (
+        SliceSetUp(slice="west-0f1e-1", vm=1),
+        SliceSetUp(
+            slice="west-0f1e-1", vm=0, error="exit 3: no such mirror", log_tail="looking\nno such mirror\n"
+        ),
+    ),
+)
+"""A slice whose VMs are set up before they join, and for whom it was made."""

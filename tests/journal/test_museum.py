@@ -45,7 +45,7 @@ from tests.journal.samples import (
     state_in,
 )
 from tests.journal.samples_of_families import CHILDREN
-from tests.journal.scaled import ASKED_FOR, SCALED
+from tests.journal.scaled import ASKED_FOR, SCALED, SET_UP
 
 MUSEUM = Path(__file__).parent / "museum"
 LOGS = sorted(MUSEUM.glob("*.jsonl"))
@@ -98,6 +98,7 @@ STORIES = pytest.mark.parametrize(
         ("format-1-arrays.jsonl", ARRAYS),
         ("format-1-scaled.jsonl", SCALED),
         ("format-1-asked-for.jsonl", ASKED_FOR),
+        ("format-1-set-up.jsonl", SET_UP),
     ],
 )
 

@@ -8,7 +8,7 @@ from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.autoscaling.scaling import ScalingPlan, plan_scaling
 from iris_cli.core.cloud import CloudState, Refusal, Scope
 from iris_cli.core.constraints import build_worker_attributes
-from iris_cli.core.events import WorkerUpdated
+from iris_cli.core.events import SliceSetUp, WorkerUpdated
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle import identity, slices
 from iris_cli.core.scale_group import Provider, ScaleGroup, SliceTemplate, slice_attributes
@@ -20,7 +20,7 @@ OWNER = "c0ffee"
 
 
 def scale_group(name: str, options: Mapping[str, str]) -> ScaleGroup:
-    """`type=v5e-16 zone=us-west4-a preemptible=true min=0 max=4 priority=10 idle=10m provider=local pool=a`."""
+    """`type=v5e-16 zone=us-west4-a preemptible=true min=0 max=4 priority=10 idle=10m provider=local setup=x pool=a`."""
     rest = dict(options)
     template = SliceTemplate(
         provider=Provider(rest.pop("provider", "local")),
@@ -35,6 +35,7 @@ def scale_group(name: str, options: Mapping[str, str]) -> ScaleGroup:
         max_slices=int(rest.pop("max", "4")),
         priority=int(rest.pop("priority", "0")),
         idle_timeout=parse_duration(rest.pop("idle", "10m")),
+        setup=rest.pop("setup", ""),
         attributes={key: AttributeValue(value) for key, value in rest.items()},
     )
 
@@ -72,6 +73,16 @@ def probe_all(lab: Lab, name: str) -> None:
         lab.hosts.setdefault(worker, Host(_facts(lab, worker)))
         with lab.transaction() as draft:
             identity.probed(draft, lab.hosts[worker].facts, lab.limits)
+
+
+def set_up(lab: Lab, name: str, error: str = "") -> None:
+    """The set-up of every VM of a slice has ended; with a worker's name only there."""
+    due = slices.set_ups_due(lab.cluster)
+    with lab.transaction() as draft:
+        for each, vm in due:
+            if name in (each.name, each.workers[vm]):
+                slices.set_up_ended(draft, SliceSetUp(slice=each.name, vm=vm, error=error), lab.limits)
+        slices.joined(draft)
 
 
 def _facts(lab: Lab, worker: WorkerId) -> WorkerUpdated:
@@ -132,6 +143,10 @@ class AutoscalingVerbs:
 
     def do_boot(self, name: str) -> None:
         probe_all(self.lab, name)
+
+    def do_set_up(self, name: str, *error: str) -> None:
+        """`set-up SLICE|WORKER [WHAT WENT WRONG]`."""
+        set_up(self.lab, name, " ".join(error))
 
     def do_slices(self) -> list[str]:
         return [f"{each.name} {each.state}" for each in self.lab.cluster.slices.values()]

@@ -52,6 +52,8 @@ def _words(event: ev.Event, before: Cluster, after: Cluster, at: float) -> str:
     match event:
         case ev.SliceRequested():
             return event.group
+        case ev.SliceSetUp():
+            return f"VM {event.vm}" + (f": {event.error}" if event.error else "")
         case ev.SliceRefused():
             return event.error
         case ev.SliceDeletionRequested():

@@ -11,7 +11,7 @@ from iris_cli.core.autoscaling.routing import RoutingDecision, route_demand
 from iris_cli.core.autoscaling.standing import group_states
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, replace
-from iris_cli.core.ids import WorkerId
+from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.limits import Limits
 from iris_cli.core.missing import NOTHING_MISSING, Missing
 from iris_cli.core.scale_group import Provider, ScaleGroup
@@ -27,10 +27,11 @@ _MINUTE = 60.0
 
 
 class Order(NamedTuple):
-    """A slice to be made."""
+    """A slice to be made, and jobs that it is for: it, or one that is made with it."""
 
     slice: str
     group: ScaleGroup
+    wanted_by: tuple[JobId, ...] = ()
 
 
 class Removal(NamedTuple):
@@ -175,11 +176,20 @@ def _orders(
             later[state.name] = wanted - now_at_most
         record = cluster.scale_groups.get(state.name)
         first = record.requested + 1 if record is not None else 1
+        shares = _shares(routing.routed.get(state.name, ()), min(wanted, now_at_most))
         orders += [
-            Order(slice_name(state.name, owner, number), state.group)
-            for number in range(first, first + min(wanted, now_at_most))
+            Order(slice_name(state.name, owner, number), state.group, jobs)
+            for number, jobs in enumerate(shares, start=first)
         ]
     return orders, by_hand, later
+
+
+def _shares(entries: Sequence[DemandEntry], slices: int) -> list[tuple[JobId, ...]]:
+    """The jobs of entries that need a TPU, dealt out over so many slices: what runs anywhere has no home."""
+    jobs = list(
+        dict.fromkeys(entry.task_ids[0].job for entry in entries if entry.resources.device is not None)
+    )
+    return [tuple(jobs[number::slices]) for number in range(slices)]
 
 
 def _standing_short(cluster: Cluster, state: GroupState) -> int:
@@ -218,7 +228,9 @@ def _lagging(cluster: Cluster, each: Slice, words: str) -> str:
         worker = cluster.workers.get(worker_id)
         if worker is not None and (worker.unschedulable or worker.condition is not WorkerCondition.HEALTHY):
             return f"{words} ({worker_id}: {worker.reason or worker.condition})"
-    return words
+    return (
+        f"{words} ({each.workers[each.to_set_up[0]]}: its set-up has not ended)" if each.to_set_up else words
+    )
 
 
 def _idle(

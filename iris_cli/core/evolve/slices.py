@@ -20,6 +20,7 @@ def _slice_requested(cluster: Cluster, event: ev.SliceRequested, at: float, reco
         raise IllegalTransitionError(f"{event}: there is a slice of that name")
     made = _begin(cluster, event.slice, records)
     made.group, made.template, made.requested_at = event.group, event.template, at
+    made.setup, made.wanted_by = event.setup, event.wanted_by
     _group(cluster, event.group, records).requested += 1
 
 
@@ -38,6 +39,12 @@ def _slice_started(cluster: Cluster, event: ev.SliceStarted, at: float, records:
     made.hosts, made.incarnation = event.hosts, event.incarnation
     if made.state is SliceState.CREATING:
         made.state, made.started_at = SliceState.BOOTING, at
+
+
+def _slice_set_up(cluster: Cluster, event: ev.SliceSetUp, _at: float, records: Records) -> None:
+    made = _in(cluster, event, event.slice, records, SliceState.BOOTING)
+    if not event.error:
+        made.set_up = tuple(sorted({*made.set_up, event.vm}))
 
 
 def _slice_joined(cluster: Cluster, event: ev.SliceJoined, at: float, records: Records) -> None:
@@ -104,6 +111,7 @@ APPLY: dict[type[Event], Callable[[Cluster, Any, float, Records], None]] = {
     ev.SliceCreated: _slice_created,
     ev.SliceRefused: _slice_refused,
     ev.SliceStarted: _slice_started,
+    ev.SliceSetUp: _slice_set_up,
     ev.SliceJoined: _slice_joined,
     ev.SliceDeletionRequested: _slice_deletion_requested,
     ev.SliceDeleted: _slice_deleted,

@@ -22,6 +22,7 @@ from iris_cli.core.events import (
     SliceJoined,
     SliceRefused,
     SliceRequested,
+    SliceSetUp,
     SliceStarted,
     WorkerDrained,
     WorkerForgotten,
@@ -83,21 +84,51 @@ def observed(
 
 
 def joined(draft: Draft) -> None:
-    """Slices all of whose VMs have passed their probes become workers, whole."""
+    """Slices all of whose VMs have passed their probes, and are set up, become workers, whole."""
     for each in list(draft.cluster.slices.values()):
-        if each.state is SliceState.BOOTING and all(
-            _is_well(draft.cluster, worker) for worker in each.workers
-        ):
+        booted = each.state is SliceState.BOOTING and not each.to_set_up
+        if booted and all(is_well(draft.cluster, worker) for worker in each.workers):
             draft.record(SliceJoined(slice=each.name))
             for worker in each.workers:
                 if draft.cluster.workers[worker].drain_reason == INCOMPLETE:
                     draft.record(WorkerUncordoned(worker=worker))
 
 
+def set_ups_due(cluster: Cluster) -> list[tuple[Slice, int]]:
+    """The VMs that are well, and are to be set up or asked how that goes: slices and numbers there."""
+    return [
+        (each, vm)
+        for each in cluster.slices.values()
+        if each.state is SliceState.BOOTING
+        for vm in each.to_set_up
+        if is_well(cluster, each.workers[vm])
+    ]
+
+
+def set_up_ended(draft: Draft, ended: SliceSetUp, limits: Limits) -> None:
+    """The set-up of a VM has ended. Where it failed the whole slice has, for the next one would do no better soon."""
+    known = draft.cluster.slices.get(ended.slice)
+    if known is None or known.state is not SliceState.BOOTING or ended.vm not in known.to_set_up:
+        return
+    draft.record(ended)
+    if ended.error:
+        reason = f"its set-up failed on {known.workers[ended.vm]}: {ended.error}"
+        remove(draft, Removal(known.name, reason, failed=True), limits)
+
+
 def intend(draft: Draft, plan: ScalingPlan, limits: Limits) -> None:
     """Record what a plan wants, before anybody is asked for it."""
     for order in plan.create:
-        draft.record(SliceRequested(slice=order.slice, group=order.group.name, template=order.group.template))
+        group = order.group
+        draft.record(
+            SliceRequested(
+                slice=order.slice,
+                group=group.name,
+                template=group.template,
+                setup=group.setup.strip(),
+                wanted_by=order.wanted_by,
+            )
+        )
     for removal in plan.delete:
         remove(draft, removal, limits)
 
@@ -251,6 +282,6 @@ def _dead(draft: Draft, known: Slice, reason: str) -> list[JobId]:
     return list(dict.fromkeys(touched))
 
 
-def _is_well(cluster: Cluster, worker_id: WorkerId) -> bool:
+def is_well(cluster: Cluster, worker_id: WorkerId) -> bool:
     worker = cluster.workers.get(worker_id)
     return worker is not None and worker.condition is WorkerCondition.HEALTHY and not worker.unschedulable

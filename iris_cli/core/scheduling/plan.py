@@ -16,6 +16,7 @@ from iris_cli.core.missing import NOTHING_MISSING, Missing
 from iris_cli.core.resources import Device
 from iris_cli.core.scheduling.cycle import SchedulingResult, WaitingKey, find_assignments
 from iris_cli.core.scheduling.explanation import Explanation
+from iris_cli.core.scheduling.homes import at_home
 from iris_cli.core.scheduling.order import TasksByJob, by_job, split_overdue
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
@@ -85,7 +86,7 @@ def plan(
     result = find_assignments(
         gate.ready,
         cluster.workers.values(),
-        cluster.jobs.get,
+        at_home(cluster),
         now,
         gang_reserve_after=limits.gang_reserve_after if gang_reserve_after is None else gang_reserve_after,
         backoff_max=limits.backoff_max,
