@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from iris_cli.capacity.provider import ProviderError, SliceProvider
 from iris_cli.core.cloud import Refusal, Scope
@@ -25,11 +27,27 @@ def open_provider(
 
         return LocalProvider(directory / (scope.project or "local-slices"), owner, scope.zone)
     if scope.provider is Provider.GCP:
-        try:
+        with _client_of_google():
             from iris_cli.capacity.gcp.provider import GcpProvider
-        except ImportError as error:
-            raise ProviderError(
-                Refusal.DENIED, f"Google's client is missing ({error.name}): {_INSTALL}"
-            ) from error
         return GcpProvider(scope.project, scope.zone, owner, known)
     raise ProviderError(Refusal.INVALID, f"there is no provider {scope.provider} in this program")
+
+
+def list_nodes(project: str, zone: str) -> dict[str, Any]:
+    """All nodes and queued resources of a project of Google's, as its API writes them down. Raises ProviderError.
+
+    Left out, the project is the usual one, and the zone is every zone.
+    """
+    with _client_of_google():
+        from iris_cli.capacity.gcp.listing import nodes_as_json
+    return nodes_as_json(project, zone)
+
+
+@contextmanager
+def _client_of_google() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise ProviderError(
+            Refusal.DENIED, f"Google's client is missing ({error.name}): {_INSTALL}"
+        ) from error

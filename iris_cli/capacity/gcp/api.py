@@ -18,7 +18,7 @@ from google.api_core.exceptions import Conflict, NotFound
 from google.auth import default as default_credentials
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import tpu_v2
-from google.longrunning import operations_pb2  # type: ignore[import-untyped]  # generated
+from google.longrunning import operations_pb2
 
 from iris_cli.capacity.gcp.refusals import error_of
 from iris_cli.capacity.provider import ProviderError
@@ -43,16 +43,20 @@ class Patience:
 class Api:
     """The calls about one project and zone. What they return are messages of the client's. All raise ProviderError."""
 
-    def __init__(self, project: str, zone: str, patience: Patience | None = None) -> None:
+    def __init__(
+        self, project: str, zone: str, patience: Patience | None = None, *, partial: bool = False
+    ) -> None:
         self.project = project
         self.parent = f"projects/{project}/locations/{zone}"
+        self.unreachable: dict[str, None] = {}
+        self._partial = partial
         self._patience = patience or Patience()
         try:
             self._client = _client()
         except Exception as error:
             raise error_of(error, project) from error
 
-    # Lists: all pages, or an error
+    # Lists: all pages, or an error. `partial`: what Google can't reach is left out, and named in `unreachable`.
 
     def nodes(self) -> list[Any]:
         """Every node, as protocol buffers."""
@@ -79,7 +83,9 @@ class Api:
         token = ""
         for _ in range(_MOST_PAGES):
             page = self._call(ask, kind(parent=self.parent, page_token=token))
-            if unreachable := getattr(page, "unreachable", ()):
+            unreachable = list(getattr(page, "unreachable", ()))
+            self.unreachable.update(dict.fromkeys(unreachable))
+            if unreachable and not self._partial:
                 raise ProviderError(Refusal.UNANSWERED, f"Google can't reach {', '.join(unreachable)}")
             yield page
             token = page.next_page_token
@@ -180,15 +186,29 @@ def _client() -> tpu_v2.TpuClient:
     if url.scheme == "http":
         if url.hostname not in ("127.0.0.1", "localhost", "::1"):
             raise ProviderError(Refusal.INVALID, f"{ENDPOINT}: only this machine is spoken to without TLS")
-        credentials: Any = AnonymousCredentials()  # type: ignore[no-untyped-call]  # not annotated there
+        credentials: Any = AnonymousCredentials()
     else:
-        credentials = _credentials()
+        credentials, _ = _credentials()
     options = ClientOptions(api_endpoint=endpoint or None)
     return tpu_v2.TpuClient(transport="rest", client_options=options, credentials=credentials)
 
 
 @cache
-def _credentials() -> Any:
-    """Those that `gcloud auth application-default login`, a service account or the machine itself provide."""
-    found, _ = default_credentials(scopes=[_SCOPE])
-    return found
+def _credentials() -> tuple[Any, str]:
+    """Those that `gcloud auth application-default login`, a service account or the machine itself provide.
+
+    And the project that they belong to, '' if nobody said.
+    """
+    found, project = default_credentials(scopes=[_SCOPE])
+    return found, project or ""
+
+
+def usual_project() -> str:
+    """The project that is meant where none is said, as gcloud and Google's clients know it; '' if there is none."""
+    said = os.environ.get("CLOUDSDK_CORE_PROJECT") or os.environ.get("GOOGLE_CLOUD_PROJECT")
+    if said or os.environ.get(ENDPOINT, "").startswith("http://"):
+        return said or ""
+    try:
+        return _credentials()[1]
+    except Exception as error:
+        raise error_of(error, "") from error

@@ -11,9 +11,9 @@ from iris_cli.capacity.gcp.asking import OWNER, node_of, queued_resource_of
 from iris_cli.capacity.gcp.reading import (
     cloud_slice,
     is_being_deleted,
+    label_of_request,
     merged,
     never_made,
-    owner_of_request,
     short,
 )
 from iris_cli.capacity.provider import ProviderError
@@ -66,7 +66,7 @@ class GcpProvider:
     def delete(self, name: str) -> None:
         """Ask for the end of the queued resource, which takes its node with it; and of a node that is left behind."""
         request, node = self._api.queued_resource(name), self._api.node(name)
-        if request is not None and owner_of_request(request) != self._owner:
+        if request is not None and label_of_request(request, OWNER) != self._owner:
             request = None
         taken_on = True
         if request is not None and not is_being_deleted(request):
@@ -81,7 +81,7 @@ class GcpProvider:
     def _is_there(self, name: str) -> bool:
         """Whether something of ours is there by that name. Raises ProviderError if it is somebody else's."""
         request, node = self._api.queued_resource(name), self._api.node(name)
-        theirs = request is not None and owner_of_request(request) != self._owner
+        theirs = request is not None and label_of_request(request, OWNER) != self._owner
         if theirs or (node is not None and not self._is_ours(node, request)):
             raise ProviderError(Refusal.INVALID, f"there is a slice {name} of somebody else")
         return request is not None or node is not None

@@ -71,7 +71,9 @@ class Found(NamedTuple):
 
 def merged(requests: Sequence[Any], nodes: Sequence[Any], owner: str) -> dict[str, Found]:
     """What belongs to an owner, by its short name. A node also does if it was made for a queued resource of theirs."""
-    ours = {short(each.name): Found(each, None) for each in requests if owner_of_request(each) == owner}
+    ours = {
+        short(each.name): Found(each, None) for each in requests if label_of_request(each, OWNER) == owner
+    }
     for node in nodes:
         name = short(node.name)
         if node.labels.get(OWNER) == owner or (name in ours and short(node.queued_resource) == name):
@@ -84,9 +86,9 @@ def short(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def owner_of_request(request: Any) -> str:
-    """Whose a queued resource is: its nodes have the labels."""
-    return _label(request, OWNER)
+def label_of_request(request: Any, key: str) -> str:
+    """A label of a queued resource: its nodes have them."""
+    return next((each.node.labels[key] for each in request.tpu.node_spec if key in each.node.labels), "")
 
 
 def is_being_deleted(what: Any) -> bool:
@@ -139,11 +141,9 @@ def _of_request(name: str, request: Any) -> CloudSlice:
     if word == "FAILED" and request.state.HasField("failed_data"):
         refusal, detail = status_of(request.state.failed_data.error)
         quota = refusal in _NO_ROOM
-    return CloudSlice(name=name, state=state, group=_label(request, GROUP), detail=detail, quota=quota)
-
-
-def _label(request: Any, key: str) -> str:
-    return next((each.node.labels[key] for each in request.tpu.node_spec if key in each.node.labels), "")
+    return CloudSlice(
+        name=name, state=state, group=label_of_request(request, GROUP), detail=detail, quota=quota
+    )
 
 
 # Nodes

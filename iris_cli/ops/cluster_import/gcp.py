@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 
-from iris_cli.errors import UsageError
+from iris_cli.capacity.opening import list_nodes as ask
+from iris_cli.capacity.provider import ProviderError
+from iris_cli.core.cloud import Refusal
+from iris_cli.errors import UnreachableError, UsageError
 
 
 def list_nodes(project: str, zone: str) -> str:
-    """The JSON of all nodes of a zone, as `projects.locations.nodes.list` answers it. Raises UsageError."""
-    named = f" --project {shlex.quote(project)}" if project else ""
-    raise UsageError(
-        "this program can't ask Google by itself yet",
-        hint=f"gcloud compute tpus tpu-vm list --zone {shlex.quote(zone or 'ZONE')}{named} --format json"
-        " | iris cluster import --from -",
-    )
+    """The JSON of all nodes, as `projects.locations.nodes.list` answers it. Raises UsageError, UnreachableError."""
+    try:
+        return json.dumps(ask(project, zone))
+    except ProviderError as error:
+        named = f" --project {shlex.quote(project)}" if project else ""
+        kind = UnreachableError if error.refusal is Refusal.UNANSWERED else UsageError
+        raise kind(
+            error.message,
+            hint=f"or: gcloud compute tpus tpu-vm list --zone {shlex.quote(zone or '-')}{named} --format json"
+            " | iris cluster import --from -",
+        ) from error

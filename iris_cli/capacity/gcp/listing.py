@@ -1,0 +1,35 @@
+"""All slices of a project, whoever made them, as the TPU API writes them down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+
+from iris_cli.capacity.gcp.api import Api, Patience, usual_project
+from iris_cli.capacity.gcp.asking import OWNER
+from iris_cli.capacity.gcp.reading import label_of_request, short
+from iris_cli.capacity.provider import ProviderError
+from iris_cli.core.cloud import Refusal
+
+ALL_ZONES = "-"
+
+
+def nodes_as_json(project: str, zone: str, patience: Patience | None = None) -> dict[str, list[Any]]:
+    """`nodes`, `queuedResources` without a node that are not iris' own, and `unreachable` zones. Raises ProviderError.
+
+    Left out, the project is the usual one, and the zone is every zone.
+    """
+    project = project or usual_project()
+    if not project:
+        raise ProviderError(Refusal.INVALID, "which project of Google Cloud is not said")
+    api = Api(project, zone or ALL_ZONES, patience, partial=not zone)
+    requests = api.queued_resources()
+    nodes = api.nodes()
+    made = {node.queued_resource for node in nodes}
+    waiting = [each for each in requests if each.name not in made and not label_of_request(each, OWNER)]
+    return {
+        "nodes": [MessageToDict(each) for each in nodes],
+        "queuedResources": [MessageToDict(each) for each in waiting],
+        "unreachable": [short(each) for each in api.unreachable],
+    }

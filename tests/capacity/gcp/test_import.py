@@ -1,0 +1,105 @@
+"""`iris cluster import --from gcp`: what the API lists, whoever made it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris_cli.cli.app import run
+from iris_cli.config.load import load_cluster_config
+from iris_cli.tpu_emulator.settings import Fault
+from tests.capacity.gcp_place import ZONE, GcpPlace
+
+
+@pytest.fixture(autouse=True)
+def lab(place: GcpPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for variable in ("IRIS_CONFIG", "IRIS_STATE_DIR", "CLOUDSDK_CORE_PROJECT", "GOOGLE_CLOUD_PROJECT"):
+        monkeypatch.delenv(variable, raising=False)
+    return tmp_path
+
+
+def made_by_hand(place: GcpPlace, name: str, zone: str = ZONE, **more: Any) -> None:
+    from google.cloud import tpu_v2
+
+    from iris_cli.capacity.gcp.api import Api
+
+    node = tpu_v2.Node(accelerator_type="v4-16", runtime_version="tpu-ubuntu2204-base", **more)
+    assert Api("lab", zone).create_node(name, node)
+
+
+def test_slices_of_the_project_are_written_into_the_configuration(place: GcpPlace, lab: Path) -> None:
+    made_by_hand(place, "mine", scheduling_config={"spot": True})
+    place.create("west-1")
+    assert run(["cluster", "import", "--from", "gcp", "--project", "lab", "--zone", ZONE, "--yes"]) == 0
+    text = (lab / "cluster.yaml").read_text()
+    hosts = [machine.host for node in place.cloud.nodes.values() for machine in node.machines]
+    assert [host in text for host in hosts] == [True, True, False, False]
+    assert [str(each.worker) for each in load_cluster_config(lab / "cluster.yaml").hosts] == [
+        "mine-0",
+        "mine-1",
+    ]
+
+
+def test_without_a_zone_all_zones_are_listed_and_those_out_of_reach_are_named(
+    place: GcpPlace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "lab")
+    made_by_hand(place, "here")
+    made_by_hand(place, "there", "us-east5-a")
+    made_by_hand(place, "faraway", "us-south1-a")
+    place.cloud.settings.unreachable.append("us-south1-a")
+    assert run(["cluster", "import", "--from", "gcp", "--dry-run"]) == 0
+    said = capsys.readouterr()
+    shown = said.out + said.err
+    assert [name in shown for name in ("here", "there", "faraway")] == [True, True, False]
+    assert "the list is not whole" in shown
+
+
+def test_a_queued_resource_that_waits_is_named_and_one_of_iris_is_not(
+    place: GcpPlace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from google.cloud import tpu_v2
+
+    from iris_cli.capacity.gcp.api import Api
+
+    place.cloud.settings.queue_seconds = 3600.0
+    node = tpu_v2.Node(accelerator_type="v4-16", runtime_version="tpu-ubuntu2204-base")
+    api = Api("lab", ZONE)
+    spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=api.parent, node_id="theirs", node=node)
+    wanted = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
+    assert api.create_queued_resource("theirs", wanted)
+    place.create("west-1", queued=True)
+    run(["cluster", "import", "--from", "gcp", "--project", "lab", "--zone", ZONE, "--dry-run"])
+    said = capsys.readouterr()
+    assert "theirs" in said.out + said.err
+    assert "it waits for machines" in said.out + said.err
+    assert "west-1" not in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [("PERMISSION_DENIED", 2, "roles/tpu.admin"), ("UNAVAILABLE", 7, "503 the emulator was told to fail")],
+)
+def test_a_list_that_is_not_to_be_had_is_said(
+    place: GcpPlace,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    status: str,
+    code: int,
+    words: str,
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    place.cloud.faults.append(Fault(kind="error", status=status, times=9))
+    assert run(["cluster", "import", "--from", "gcp", "--project", "lab", "--zone", ZONE]) == code
+    said = capsys.readouterr().err
+    assert words in said
+    assert f"gcloud compute tpus tpu-vm list --zone {ZONE} --project lab --format json" in said
+
+
+def test_which_project_must_be_said_or_known(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cluster", "import", "--from", "gcp"]) == 2
+    assert "which project of Google Cloud is not said" in capsys.readouterr().err
