@@ -25,6 +25,9 @@ settings.load_profile(os.environ.get("IRIS_EXAMPLES", "same"))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Thousands of processes of ours start: none of them should compile what another one has.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 pytest_plugins = ["tests.support.sshd"]
 
 _REAL = frozenset({"e2e", "faults", "remote"})

@@ -19,13 +19,23 @@ workers:
 """
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    (tmp_path / "cluster.yaml").write_text(CONFIG)
-    (tmp_path / "big.env").write_text("BIG=" + "x" * 131_072)
-    made = Site(tmp_path, [])
+def a_site(directory: Path) -> Site:
+    (directory / "cluster.yaml").write_text(CONFIG)
+    (directory / "big.env").write_text("BIG=" + "x" * 131_072)
+    made = Site(directory, [])
     made.iris("launch", "--no-schedule", "--name", "there", "--", "true")
     return made
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return a_site(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """One for all commands that change nothing."""
+    return a_site(tmp_path_factory.mktemp("site"))
 
 
 @pytest.mark.parametrize(
@@ -75,15 +85,15 @@ def site(tmp_path: Path) -> Site:
         (["worker", "show", "cpu-1"], 4, "cpu-1", ""),
     ],
 )
-def test_bad_words_change_nothing(site: Site, words: list[str], code: int, said: str, hint: str) -> None:
-    before = (site.state / "events.jsonl").read_bytes()
-    ran = site.iris(*words, code=code)
+def test_bad_words_change_nothing(unchanged: Site, words: list[str], code: int, said: str, hint: str) -> None:
+    before = (unchanged.state / "events.jsonl").read_bytes()
+    ran = unchanged.iris(*words, code=code)
     first, *rest = ran.err.splitlines()
     assert first.startswith("error: ")
     assert said in first
     assert hint in "\n".join(line for line in rest if line.startswith(("hint: ", "  ")))
     assert "Traceback" not in ran.err
-    assert (site.state / "events.jsonl").read_bytes() == before
+    assert (unchanged.state / "events.jsonl").read_bytes() == before
 
 
 def test_a_bad_configuration_tells_every_problem_with_its_line(site: Site) -> None:
@@ -151,9 +161,9 @@ def test_global_options_may_stand_anywhere(site: Site) -> None:
     assert shown[0]["jobs"][0]["id"] == shown[1]["jobs"][0]["id"] == "there"
 
 
-def test_every_command_explains_itself(site: Site) -> None:
+def test_every_command_explains_itself(unchanged: Site) -> None:
     for command in (*COMMANDS, *SETUP_COMMANDS):
-        assert "iris" in site.iris(command, "--help").out
+        assert "iris" in unchanged.iris(command, "--help").out
 
 
 def test_a_torn_last_line_is_repaired_with_a_word(site: Site) -> None:

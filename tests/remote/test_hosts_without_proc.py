@@ -30,7 +30,7 @@ esac
 """
 
 
-@pytest.fixture(params=["dash", "bash"])
+@pytest.fixture(params=["dash", pytest.param("bash", marks=pytest.mark.soak)])
 def laptop(request: pytest.FixtureRequest, make_host: MakeHost, tmp_path: Path) -> WorkerHost:
     """Neither /proc nor setsid, as on macOS, but perl."""
     if subprocess.run(["ps", "-o", "lstart=", "-p", "1"], capture_output=True).returncode != 0:

@@ -118,7 +118,7 @@ def test_an_edited_directory_never_makes_a_success_of_a_failure_or_hides_what_ru
     dash_host: WorkerHost, tmp_path: Path, edit: str
 ) -> None:
     """By hand, by a task, or by a disk that was repaired."""
-    token = dash_host.running("sh", "-c", WAIT_FOR_GATE, str(tmp_path / "gate"), "3")
+    token = dash_host.running("sh", "-c", WAIT_FOR_GATE, str(tmp_path / "gate"), "3", grace=1.0)
     directory = dash_host.attempt_dir(token)
     assert os.system(f"cd {directory} && {{ {edit}; }}") == 0
     assert dash_host.state(token) not in (RemoteState.EXITED, RemoteState.LOST, RemoteState.NOSTART)

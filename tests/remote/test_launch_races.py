@@ -44,7 +44,7 @@ def mixed_hosts(make_host: MakeHost) -> list[WorkerHost]:
 
 def test_twenty_launches_of_one_token_start_it_once(make_host: MakeHost, tmp_path: Path) -> None:
     hosts = mixed_hosts(make_host)
-    for number in range(5):
+    for number in range(2):
         starts = tmp_path / f"starts-{number}"
         request = hosts[0].request(*TELL, str(starts), env={"SECRET": "canary"})
         calls = [partial(hosts[index % 3].prepare, request, go=True) for index in range(20)]
@@ -58,7 +58,7 @@ def test_twenty_launches_of_one_token_start_it_once(make_host: MakeHost, tmp_pat
 
 def test_prepares_and_gos_in_any_order_start_it_once(make_host: MakeHost, tmp_path: Path) -> None:
     hosts = mixed_hosts(make_host)
-    for number in range(5):
+    for number in range(2):
         starts = tmp_path / f"starts-{number}"
         request = hosts[0].request(*TELL, str(starts), setup=f"echo $$ >>{starts}-setup")
         prepares = [partial(hosts[index % 3].prepare, request) for index in range(6)]
@@ -79,14 +79,15 @@ def test_first_probes_agree_on_one_incarnation(make_host: MakeHost) -> None:
     assert hosts[0].incarnation
 
 
+@pytest.mark.parametrize("count", [64, pytest.param(200, marks=pytest.mark.soak)])
 def test_stops_and_launches_race_and_nothing_is_left_or_starts_later(
-    make_host: MakeHost, tmp_path: Path
+    make_host: MakeHost, tmp_path: Path, count: int
 ) -> None:
-    """200 tokens, stopped before, while and after they are launched, in calls of many tokens each."""
+    """Tokens are stopped before, while and after they are launched, in calls of many tokens each."""
     hosts = mixed_hosts(make_host)
     chance = random.Random(7)
-    requests = [hosts[0].request(*STAY, str(tmp_path / f"starts-{number}")) for number in range(200)]
-    groups = [requests[start : start + 25] for start in range(0, 200, 25)]
+    requests = [hosts[0].request(*STAY, str(tmp_path / f"starts-{number}")) for number in range(count)]
+    groups = [requests[start::8] for start in range(8)]
     calls: list[Callable[[], object]] = []
     for index, group in enumerate(groups):
         shuffled = chance.sample(group, len(group))
@@ -109,14 +110,16 @@ def test_stops_and_launches_race_and_nothing_is_left_or_starts_later(
     assert [token for token in tokens if marked(token)] == []
     assert before == {token: (tmp_path / f"starts-{index}").exists() for index, token in enumerate(tokens)}
     assert list(hosts[0].root.glob("a/*/spare")) == []
-    for index in range(200):
+    for index in range(count):
         assert len(pids_in(tmp_path / f"starts-{index}")) <= 1
 
 
 @pytest.mark.parametrize(
     ("tokens", "launches", "stops"), [(10, 60, 20), pytest.param(100, 1_000, 200, marks=pytest.mark.soak)]
 )
-@pytest.mark.parametrize("shells", [*[(shell,) for shell in SHELLS], SHELLS], ids="-".join)
+@pytest.mark.parametrize(
+    "shells", [*[pytest.param((shell,), marks=pytest.mark.soak) for shell in SHELLS], SHELLS], ids="-".join
+)
 def test_a_crowd_of_launches_and_stops_starts_each_token_once_at_most(
     make_host: MakeHost, tmp_path: Path, shells: Sequence[str], tokens: int, launches: int, stops: int
 ) -> None:

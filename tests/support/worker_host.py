@@ -227,9 +227,11 @@ def kill(pid: int) -> None:
 def until(condition: Callable[[], object]) -> None:
     """Wait for something; the time-out is a safety net only."""
     deadline = time.monotonic() + PATIENCE
+    began = time.monotonic()
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
+        time.sleep(max(0.01, time.monotonic() - began))  # to look takes time that others need to get there
+        began = time.monotonic()
 
 
 def pids_in(path: Path) -> list[int]:
