@@ -5,7 +5,7 @@ invocations are killed in any call and run into each other. Everything is drawn 
 from __future__ import annotations
 
 import contextlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from iris_cli.core.lifecycle import attempts, jobs
 from iris_cli.core.observations import AttemptReport, ProbeReport, RemoteState, Silence, SilenceKind
 from iris_cli.core.scale_group import Provider, ScaleGroup, SliceTemplate
 from iris_cli.core.slice import SliceHost
+from iris_cli.errors import UnschedulableError
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops import autoscale, cycle, launch, observe
 from iris_cli.ops.session import Session
@@ -214,6 +215,7 @@ class Story:
             )
             for number, zone in enumerate(zones)
         )
+        self.configured = self.groups
 
     def session(self) -> Session:
         return Session(
@@ -229,11 +231,14 @@ class Story:
         """So many steps with trouble, then a sky without clouds, then the end of all jobs."""
         for _ in range(steps):
             self.random.choice(
-                [self.launch, self.work, self.work, self.end_some, self.autoscale, self.both]
+                [
+                    *(self.launch, self.work, self.work, self.end_some, self.autoscale),
+                    *(self.both, self.both, self.reconfigure),
+                ]
             )()
             self.autoscale()
             self.nap(self.random.choice([1.0, 20.0, 60.0, 400.0]))
-        self.sky.healed = True
+        self.sky.healed, self.groups = True, self.configured
         self.settle()
         assert self.sky.names() == sorted(self.cluster().slices)
         self.launch_none_and_end_all()
@@ -256,9 +261,12 @@ class Story:
         self.sky.passes()
 
     def autoscale(self) -> None:
+        before = self.counts()
         with contextlib.suppress(Killed):
             autoscale.run(self.session())
         self.check()
+        for group in self.groups:
+            assert self.counts()[group.name] <= max(group.max_slices, before[group.name])
 
     def both(self) -> None:
         """Two invocations at once: one runs between the list and the decision of the other."""
@@ -267,15 +275,32 @@ class Story:
             with contextlib.suppress(Killed):
                 autoscale.run(self.session())
 
-        self.sky.nested = other
+        self.sky.nested = self.random.choice([other, self.work, self.end_some, self.launch])
         self.autoscale()
         self.sky.nested = None
+
+    def reconfigure(self) -> None:
+        """The operator allows more slices or fewer, moves a group to another zone, or takes it away for a while."""
+        changed = []
+        for group in self.configured:
+            zone = self.random.choice([group.template.zone] * 3 + ["europe-west4-b"])
+            most = self.random.choice([0, 1, 2, 2, 3])
+            template = replace(group.template, zone=zone)
+            changed.append(
+                replace(group, template=template, max_slices=most, min_slices=min(most, group.min_slices))
+            )
+        self.groups = tuple(group for group in changed if self.random.randrange(4))
+
+    def counts(self) -> Counter[str]:
+        """The slices of each group that we asked for."""
+        return Counter(each.group for each in self.cluster().slices.values() if each.requested_at)
 
     def launch(self) -> None:
         self.launched += 1
         slices = self.random.choice([1, 1, 2])
         asked = {"tpu": "v4-16", "slices": slices, "name": f"j{self.launched}"}
-        launch.launch(self.session(), JobRequest(command=("true",), **asked))  # type: ignore[arg-type]  # fields of a request
+        with contextlib.suppress(UnschedulableError):  # where no group is left that could
+            launch.launch(self.session(), JobRequest(command=("true",), **asked))  # type: ignore[arg-type]  # fields of a request
 
     def work(self) -> None:
         """A cycle's decisions; what it places runs at once."""
@@ -317,11 +342,11 @@ class Story:
         """What must hold at every moment."""
         cluster = self.cluster()
         assert breaches(cluster) == []
-        for group in self.groups:
-            ours = [
-                each for each in cluster.slices.values() if each.group == group.name and each.requested_at
-            ]
-            assert len(ours) <= group.max_slices
+        for task in cluster.tasks.values():
+            for attempt in task.attempts:
+                home = cluster.slices.get(attempt.worker.rpartition("-")[0])
+                idle = home is None or home.reason.startswith("idle")
+                assert not (attempt.live and idle), f"{task.id} runs on a slice that was given back"
         for name, each in cluster.slices.items():
             for worker in each.workers:
                 claims = cluster.workers[worker].claims if worker in cluster.workers else {}

@@ -50,10 +50,11 @@ class DemandEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """The demand, and the workers that must stay: something goes there, or waits for more of their kind."""
+    """The demand, the workers that something goes to, and those that are kept for a gang until there are more."""
 
     entries: tuple[DemandEntry, ...]
-    needed: frozenset[WorkerId]
+    placed: frozenset[WorkerId]
+    kept: Mapping[JobId, frozenset[WorkerId]]
 
 
 def compute_demand_entries(
@@ -124,7 +125,7 @@ def survey(
         if entry.slices > 1 and not entry.invalid_reason:
             entry = replace(entry, slices=entry.slices - leftovers.keep_for(job, entry.slices - 1))
         entries.append(entry)
-    return Survey(entries=tuple(entries), needed=leftovers.needed)
+    return Survey(entries=tuple(entries), placed=leftovers.placed, kept=leftovers.kept_for)
 
 
 def entry_of(job: Job, tasks: tuple[TaskId, ...], invalid: str = "") -> DemandEntry:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from iris_cli.core.capacity import Amounts
-from iris_cli.core.ids import WorkerId
+from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
 from iris_cli.core.scheduling import SchedulingResult
@@ -26,11 +26,12 @@ class Leftovers:
         self._now = now
         self._placed = frozenset(each.worker for each in result.assignments)
         self._kept: set[WorkerId] = set()
+        self.kept_for: dict[JobId, frozenset[WorkerId]] = {}
 
     @property
-    def needed(self) -> frozenset[WorkerId]:
-        """The workers that got something, and those that are kept."""
-        return self._placed | self._kept
+    def placed(self) -> frozenset[WorkerId]:
+        """The workers that got something."""
+        return self._placed
 
     def keep_for(self, job: Job, most: int) -> int:
         """Keep groups that serve a gang, so many at most; how many there were."""
@@ -38,12 +39,15 @@ class Leftovers:
         requirement = Requirement(job, context)
         assert requirement.shape is not None
         free = requirement.candidates(context)
-        found = 0
+        found, names_found = 0, set[WorkerId]()
         for group in self._fleet.groups(requirement.shape.group_by).groups:
             names = [self._fleet.ids[position] for position in positions_of(group.mask & free)]
             if found < most and fits(group, requirement.shape, free) and self._kept.isdisjoint(names):
-                self._kept.update(names)
+                names_found.update(names)
                 found += 1
+        if found:
+            self._kept |= names_found
+            self.kept_for[job.id] = frozenset(names_found)
         return found
 
     @cached_property

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from iris_cli.core.autoscaling.catalogue import Catalogue
 from iris_cli.core.autoscaling.demand import DemandEntry, Survey, survey, without_preferences
 from iris_cli.core.autoscaling.groups import GroupState, by_waterfall, coming
-from iris_cli.core.autoscaling.routing import RoutingDecision, route_demand
+from iris_cli.core.autoscaling.removals import Removal, idle, stuck
+from iris_cli.core.autoscaling.routing import RoutingDecision, UnmetDemand, route_demand
 from iris_cli.core.autoscaling.standing import group_states
+from iris_cli.core.autoscaling.unmet import UnmetKind
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.ids import JobId, WorkerId
@@ -16,13 +19,12 @@ from iris_cli.core.limits import Limits
 from iris_cli.core.missing import NOTHING_MISSING, Missing
 from iris_cli.core.scale_group import Provider, ScaleGroup
 from iris_cli.core.scheduling import plan
+from iris_cli.core.scheduling.capacity import positions_of
 from iris_cli.core.scheduling.order import by_job
-from iris_cli.core.slice import Slice, SliceState, slice_name
+from iris_cli.core.slice import SliceState, slice_name, slice_of
 from iris_cli.core.task import AttemptState
-from iris_cli.core.units import format_duration
 from iris_cli.core.worker import Worker, WorkerCondition
 
-_IDLE_TIMEOUT = 600.0  # of a group that the configuration knows no more
 _MINUTE = 60.0
 
 
@@ -32,14 +34,6 @@ class Order(NamedTuple):
     slice: str
     group: ScaleGroup
     wanted_by: tuple[JobId, ...] = ()
-
-
-class Removal(NamedTuple):
-    """A slice to be deleted, and why. `failed`: its group backs off for it."""
-
-    slice: str
-    reason: str
-    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +80,10 @@ def plan_scaling(
         create=tuple(create),
         delete=tuple(
             removal
-            for removal in (*_stuck(cluster, now, limits), *_idle(cluster, groups, found.needed, now))
+            for removal in (
+                *stuck(cluster, groups, now, limits),
+                *idle(cluster, groups, _needed(cluster, states, found, routing), now),
+            )
             if cluster.slices[removal.slice].group not in silent
         ),
         by_hand=by_hand,
@@ -150,6 +147,33 @@ def _hoped_for(cluster: Cluster, worker: Worker) -> Worker:
     return replace(worker, claims=claims, condition=condition, cooldown_until=0.0)
 
 
+def _needed(
+    cluster: Cluster, states: Sequence[GroupState], found: Survey, routing: RoutingDecision
+) -> frozenset[WorkerId]:
+    """The workers that must stay. What is kept for a gang that can never have all of its slices is kept for nothing."""
+    unmet = {each.entry.key: each for each in routing.unmet}
+    kept = [
+        worker
+        for job, workers in found.kept.items()
+        if job not in unmet or _in_reach(cluster, states, unmet[job], workers)
+        for worker in sorted(workers)
+    ]
+    return found.placed.union(kept)
+
+
+def _in_reach(
+    cluster: Cluster, states: Sequence[GroupState], unmet: UnmetDemand, kept: frozenset[WorkerId]
+) -> bool:
+    """Whether the groups that serve could have enough slices, beside those that are kept and are none of theirs."""
+    entry = unmet.entry
+    if unmet.reason.kind not in (UnmetKind.MAX_SLICES, UnmetKind.BACK_OFF) or entry.shape is None:
+        return False
+    catalogue = Catalogue(states)
+    most = sum(catalogue.states[rank].group.max_slices for rank in positions_of(catalogue.serving(entry)))
+    made = {slice_of(worker) for worker in kept} & cluster.slices.keys()
+    return entry.shape.groups <= most + (entry.shape.groups - entry.slices - len(made))
+
+
 # What is to be made
 
 
@@ -204,66 +228,3 @@ def _asked_for_lately(cluster: Cluster, group: str, now: float) -> int:
     return sum(
         each.group == group and 0 <= now - each.requested_at < _MINUTE for each in cluster.slices.values()
     )
-
-
-# What is to be deleted
-
-
-def _stuck(cluster: Cluster, now: float, limits: Limits) -> Iterable[Removal]:
-    """Half-made slices that take too long eat quota, and nobody knows what for."""
-    for each in cluster.slices.values():
-        asked = each.state in (SliceState.REQUESTED, SliceState.CREATING)
-        if asked and now - each.requested_at >= limits.slice_create_timeout:
-            words = f"not there after {format_duration(limits.slice_create_timeout)}"
-            yield Removal(each.name, words, failed=True)
-        started = each.started_at if each.state is SliceState.BOOTING else None
-        if started is not None and now - started >= limits.slice_boot_timeout:
-            words = f"its VMs were not ready after {format_duration(limits.slice_boot_timeout)}"
-            yield Removal(each.name, _lagging(cluster, each, words), failed=True)
-
-
-def _lagging(cluster: Cluster, each: Slice, words: str) -> str:
-    """With the first VM that is to blame."""
-    for worker_id in each.workers:
-        worker = cluster.workers.get(worker_id)
-        if worker is not None and (worker.unschedulable or worker.condition is not WorkerCondition.HEALTHY):
-            return f"{words} ({worker_id}: {worker.reason or worker.condition})"
-    return (
-        f"{words} ({each.workers[each.to_set_up[0]]}: its set-up has not ended)" if each.to_set_up else words
-    )
-
-
-def _idle(
-    cluster: Cluster, groups: Sequence[ScaleGroup], needed: frozenset[WorkerId], now: float
-) -> Iterable[Removal]:
-    """Of each group those that have been idle for long, the longest first, as long as enough are left."""
-    known = {group.name: group for group in groups}
-    by_group: dict[str, list[Slice]] = {}
-    for each in cluster.slices.values():
-        if each.state is SliceState.READY:
-            by_group.setdefault(each.group, []).append(each)
-    for name in sorted(by_group):
-        group = known.get(name)
-        least = group.min_slices if group is not None else 0
-        timeout = group.idle_timeout if group is not None else _IDLE_TIMEOUT
-        idle = sorted(
-            (since, each.name)
-            for each in by_group[name]
-            if (since := idle_since(cluster, each, needed)) is not None
-        )
-        for since, slice_name_ in idle[: max(0, len(by_group[name]) - least)]:
-            if now - since >= timeout:
-                yield Removal(slice_name_, f"idle for {format_duration(now - since)}")
-
-
-def idle_since(cluster: Cluster, each: Slice, needed: frozenset[WorkerId] = frozenset()) -> float | None:
-    """Since when nothing runs on a slice that is ready; None if something does, may, or is to."""
-    since = each.joined_at or 0.0
-    for worker_id in each.workers:
-        worker = cluster.workers.get(worker_id)
-        if worker is None:
-            continue  # the operator has forgotten it: nothing runs there
-        if worker.claims or worker_id in needed or worker_id in cluster.ghosts:
-            return None
-        since = max(since, worker.freed_at)
-    return since

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from iris_cli.core.autoscaling.scaling import Removal, ScalingPlan
+from iris_cli.core.autoscaling.removals import Removal
+from iris_cli.core.autoscaling.scaling import ScalingPlan
 from iris_cli.core.autoscaling.standing import backing_off
 from iris_cli.core.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
 from iris_cli.core.cluster import Cluster
