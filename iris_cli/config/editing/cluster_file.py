@@ -186,7 +186,11 @@ class ClusterFile:
         data = (self._mark + self.new_text()).encode("utf-8")
         if overlapping(self._all()):
             raise _not_safe(self.path)
-        found = ClusterFile(self.path, data)
+        try:
+            found = ClusterFile(self.path, data)
+        except ConfigError as error:
+            message = f"with this {self.path} would not be valid"
+            raise ConfigError(message, problems=error.problems, hint=error.hint) from error
         before = {
             (each.kind, each.name): each.workers for each in self.entries if each.name not in self._touched
         }

@@ -39,7 +39,10 @@ def read_ssh_config(path: Path) -> Found:
 
 
 def _judged(ways: dict[str, tuple[Hop, ...]]) -> Iterator[NewHost | LeftOut]:
-    jumps = {hop.label: name for name, way in ways.items() for hop in way[:-1]}
+    jumps: dict[str, str] = {}
+    for name, way in ways.items():
+        for hop in way[:-1]:
+            jumps.setdefault(hop.label, name)
     ends: dict[tuple[str, ...], str] = {}
     for name, way in ways.items():
         end = way[-1]

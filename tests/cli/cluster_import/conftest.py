@@ -13,6 +13,25 @@ from iris_cli.cli.app import run
 SAMPLES = Path(__file__).parent / "samples"
 
 
+OURS = """\
+# Our cluster. Ask Ann before you change it.
+cluster: {name: lab}
+ssh: {user: ann}   # she has the keys
+
+slices:
+  # the old one, by hand
+  - name: v4a
+    type: v4-32
+    hosts: [10.130.0.2, 10.130.0.3, 10.130.0.4, 10.130.0.5]   # by worker number
+    env: {HF_HOME: /mnt/ssd}   # its own disk
+
+# Not a TPU.
+workers:
+  - {id: cpu-0, host: cpu0.example.org}
+"""
+"""A file that a person wrote."""
+
+
 class Said(NamedTuple):
     """What a command came to."""
 

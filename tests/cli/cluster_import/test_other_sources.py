@@ -1,0 +1,135 @@
+"""Hosts from SSH configurations and lists, and what is no source."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from iris_cli.config.load import load_cluster_config
+from iris_cli.ops.cluster_import import source
+from tests.cli.cluster_import.conftest import Import
+
+SSH_CONFIG = """\
+Include more
+Host bastion
+  HostName 198.51.100.7
+Host *.lab tpu-*
+  ProxyJump bastion
+Host tpu-1 tpu-one
+  HostName 10.0.0.1
+Host github.com
+  User git
+Host "db" # the data base
+  HostName 10.0.0.2
+  Port 2222
+Host broken
+  Port nonsense
+"""
+
+
+@pytest.fixture
+def ssh_config(lab: Path) -> Path:
+    directory = lab.parent / ".ssh"
+    directory.mkdir()
+    (directory / "more").write_text("Host extra\n  HostName 10.0.0.3\n")
+    (directory / "config").write_text(SSH_CONFIG)
+    return directory / "config"
+
+
+@pytest.mark.usefixtures("ssh_config")
+def test_hosts_of_an_ssh_configuration(lab: Path, cluster_import: Import) -> None:
+    said = cluster_import("--from", "ssh-config", "--yes")
+    hosts = load_cluster_config(lab / "cluster.yaml").hosts
+    assert [(each.worker, each.connection.host, each.connection.port) for each in hosts] == [
+        ("extra", "extra", 0),
+        ("tpu-1", "tpu-1", 0),
+        ("db", "db", 0),
+    ]
+    assert {each.connection.proxy_jump for each in hosts} == {""}
+    for word in (
+        "bastion: it is the way to others, tpu-1 for one",
+        "tpu-one: it is tpu-1 by another name",
+        "github.com: whoever logs in there as git",
+        "broken: 'nonsense' is not a port",
+    ):
+        assert f"left out {word}" in said.err
+
+
+def test_some_hosts_of_an_ssh_configuration_that_is_named(
+    lab: Path, cluster_import: Import, ssh_config: Path
+) -> None:
+    cluster_import("--from", str(ssh_config), "d*", "extra", "--yes")
+    assert [each.worker for each in load_cluster_config(lab / "cluster.yaml").hosts] == ["extra", "db"]
+    said = cluster_import("--from", "ssh-config", "nobody")
+    assert said.code == 2
+    assert "there are: extra, tpu-1, db" in said.err
+
+
+LIST = """\
+# our hosts
+cpu-[0-2]   me@gpu0.example.org:2222
+v4a=v4-32:v4a-w-[0-3]  # a slice
+10.0.0.9
+"""
+
+
+def test_a_list_of_hosts_with_ranges(
+    lab: Path, cluster_import: Import, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (lab / "hosts").write_text(LIST)
+    cluster_import("--from", "hosts", "--yes")
+    first = (lab / "cluster.yaml").read_bytes()
+    hosts = load_cluster_config(lab / "cluster.yaml").hosts
+    assert [(each.worker, each.connection.host, each.slice) for each in hosts] == [
+        *((f"v4a-{number}", f"v4a-w-{number}", "v4a") for number in range(4)),
+        *((f"cpu-{number}", f"cpu-{number}", None) for number in range(3)),
+        ("gpu0.example.org-2222", "gpu0.example.org", None),
+        ("10.0.0.9", "10.0.0.9", None),
+    ]
+    (lab / "cluster.yaml").unlink()
+    words = [word for line in LIST.splitlines() for word in line.partition("#")[0].split()]
+    assert cluster_import(*words, "--yes").code == 0
+    assert (lab / "cluster.yaml").read_bytes() == first
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(LIST.encode())))
+    assert "has all 6 already" in cluster_import("--from", "-").out
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a\nb c[3-1]\n", "line 2: the range [3-1] runs backwards"),
+        ("h[0-99999]\n", "more than 10000 hosts"),
+        ("v4a=v4-32\n", "is not a slice"),
+        ("a: {b: c}\n", "is not a host"),
+        ("# nothing\n", "there are no hosts in it"),
+        ("\x00\x01\n", "is not a host"),
+        (" \n", "there is nothing in it"),
+    ],
+)
+def test_lists_that_can_not_be_read_are_refused_with_their_line(
+    lab: Path, cluster_import: Import, text: str, why: str
+) -> None:
+    (lab / "hosts").write_text(text)
+    said = cluster_import("--from", "hosts", "--yes")
+    assert said.code == 2
+    assert why in said.err
+    assert not (lab / "cluster.yaml").exists()
+
+
+def test_google_is_asked_by_gcloud_until_iris_can(cluster_import: Import) -> None:
+    said = cluster_import("--from", "gcp", "--zone", "us-west4-a", "--project", "p")
+    assert said.code == 2
+    assert "gcloud compute tpus tpu-vm list --zone us-west4-a --project p --format json | iris" in said.err
+
+
+def test_sources_that_are_not_there_are_refused(
+    lab: Path, cluster_import: Import, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cluster_import("--from", "nowhere.json").code == 2
+    assert cluster_import("--from", "ssh-config").code == 2
+    (lab / "latin").write_bytes(b"\xe4")
+    assert "not UTF-8" in cluster_import("--from", "latin").err
+    monkeypatch.setattr(source, "LARGEST", 10)
+    assert "larger than" in cluster_import("--from", "one_slice.json").err
