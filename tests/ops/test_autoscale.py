@@ -19,6 +19,7 @@ from iris_cli.core.invariants import breaches
 from iris_cli.core.job import JobRequest
 from iris_cli.core.observations import ProbeReport
 from iris_cli.core.scale_group import Provider, SliceTemplate, slice_attributes
+from iris_cli.core.task import TaskState
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops import autoscale, cycle, launch
 from iris_cli.ops.autoscale import Autoscaled
@@ -192,12 +193,15 @@ def test_a_quota_error_is_told_and_backs_off(site: Site) -> None:
     assert "backs off" in str(site.autoscale().plan.routing.unmet[0].reason)
 
 
-def test_there_is_no_provider_of_that_name_yet(site: Site) -> None:
+def test_a_provider_that_can_not_be_opened_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", "http://tpu.example.org")
     site.group = replace(site.group, template=replace(LOCAL, provider=Provider.GCP, project="p"))
     site.launch("train")
-    session = replace(site.session(), make_provider=None)
-    done = autoscale.run(session)
-    assert done.problems == ["gcp p us-west4-a: there is no provider gcp in this program yet"]
+    done = autoscale.run(replace(site.session(), make_provider=None))
+    assert len(done.problems) == 1
+    assert done.problems[0].startswith(
+        "gcp p us-west4-a: CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU: only this machine"
+    )
 
 
 @pytest.mark.parametrize("heard", [False, True])
@@ -267,6 +271,24 @@ def test_a_preempted_slice_is_deleted_and_replaced(site: Site) -> None:
     assert len(done.created) == 1
     site.autoscale()
     assert list(site.states) == list(site.books.slices) == done.created
+
+
+def test_a_request_that_lost_its_machine_is_no_proof_that_its_work_ended(site: Site) -> None:
+    site.launch("train")
+    site.autoscale()
+    first = site.only()
+    site.boots(first)
+    site.autoscale()
+    site.place()
+    owner, there = site.books.slices[first]
+    site.books.slices[first] = (
+        owner,
+        replace(there, state=CloudState.FAILED, hosts=(), incarnation="", detail="SUSPENDING"),
+    )
+    site.autoscale()
+    cluster = site.session_now().cluster
+    assert cluster.slices[first].reason == "SUSPENDING"
+    assert {task.state for task in cluster.tasks.values()} == {TaskState.ASSIGNED}
 
 
 def test_a_slice_of_which_vms_lack_is_used_when_they_have_come_and_given_up_if_they_dont(site: Site) -> None:

@@ -40,7 +40,7 @@ _NODE = {
     "UNHIDING": CloudState.FAILED,
     "UNKNOWN": CloudState.FAILED,
 }
-# SUSPENDED never comes back, and its node is deleted. Of an ACTIVE one the node says how it is.
+# SUSPENDED never comes back: what it had is deleted. Of an ACTIVE one the node says how it is.
 _REQUEST = {
     "CREATING": CloudState.CREATING,
     "ACCEPTED": CloudState.CREATING,
@@ -49,7 +49,7 @@ _REQUEST = {
     "ACTIVE": CloudState.READY,
     "FAILED": CloudState.FAILED,
     "SUSPENDING": CloudState.FAILED,
-    "SUSPENDED": CloudState.FAILED,
+    "SUSPENDED": CloudState.STOPPED,
     "DELETING": CloudState.DELETING,
 }
 _DELETING = 5  # in both
@@ -108,21 +108,24 @@ def cloud_slice(name: str, found: Found, now: float, known: Slice | None, keys: 
     seen = _of_node(name, node, now, known, keys)
     if asked is None or seen.state is CloudState.STOPPED:
         return seen
-    if asked.state in (CloudState.FAILED, CloudState.DELETING):
-        return replace(seen, state=asked.state, detail=asked.detail, quota=asked.quota, group=asked.group)
+    if asked.state not in (CloudState.CREATING, CloudState.READY):
+        # A node that is there is no proof of anything, whatever its request says.
+        state = CloudState.DELETING if asked.state is CloudState.DELETING else CloudState.FAILED
+        return replace(seen, state=state, detail=asked.detail, quota=asked.quota, group=asked.group)
     return replace(seen, group=asked.group)
 
 
 def never_made(name: str, operations: Sequence[Any]) -> CloudSlice | None:
     """What became of a request that isn't listed, as its last operation says; None if nobody knows."""
-    last, since = None, ""
-    for each in operations:
-        about = tpu_v2.OperationMetadata.pb(tpu_v2.OperationMetadata())
-        if each.metadata.Unpack(about) and short(about.target) == name and about.verb == "create":
-            at = about.create_time.ToJsonString()
-            last, since = (each, at) if at >= since else (last, since)
-    if last is None:
+    about = tpu_v2.OperationMetadata.pb(tpu_v2.OperationMetadata())
+    found = [
+        (about.create_time.ToNanoseconds(), index)
+        for index, each in enumerate(operations)
+        if each.metadata.Unpack(about) and short(about.target) == name and about.verb == "create"
+    ]
+    if not found:
         return None
+    last = operations[max(found)[1]]
     if not last.done:
         return CloudSlice(name=name, state=CloudState.CREATING)
     if not last.HasField("error"):
@@ -156,9 +159,10 @@ def _of_node(name: str, node: Any, now: float, known: Slice | None, keys: Keys) 
     if word == "READY":
         settling = 0 <= now - node.create_time.seconds < SETTLING
         hosts, detail = _hosts(node)
-        if detail:
-            hosts, state = (), CloudState.CREATING if settling else CloudState.FAILED
-        elif known is not None and known.incarnation == incarnation and _same_places(known.hosts, hosts):
+        started = known is not None and known.incarnation == incarnation
+        if detail:  # what has been whole may be so again: its probes say more than a list
+            hosts, state = (), CloudState.CREATING if settling or started else CloudState.FAILED
+        elif known is not None and started and _same_places(known.hosts, hosts):
             hosts = known.hosts
         else:
             hosts = _with_keys(hosts, keys(name))

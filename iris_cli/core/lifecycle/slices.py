@@ -203,7 +203,8 @@ def _seen(
         draft.record(SliceCreated(slice=known.name))
     if seen.state is CloudState.CREATING:
         return []
-    another = bool(known.incarnation) and seen.incarnation != known.incarnation
+    # What lists no machine at all, as a request that lost its own does, says nothing of another one.
+    another = bool(known.incarnation and seen.incarnation) and seen.incarnation != known.incarnation
     if seen.state is CloudState.READY and not another:
         if known.hosts != seen.hosts and not _is_half_made(known, seen):
             _started(draft, known, seen, connections)

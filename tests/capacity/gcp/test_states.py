@@ -6,7 +6,8 @@ import pytest
 
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core.cloud import CloudState, Refusal
-from tests.capacity.gcp_place import ZONE, GcpPlace, asked, grow_old, seen_as
+from iris_cli.core.dataclass import replace
+from tests.capacity.gcp_place import ZONE, GcpPlace, asked, grow_old, in_the_log, seen_as
 
 pytest.importorskip("google.cloud.tpu_v2")
 
@@ -78,7 +79,7 @@ def test_a_preempted_queued_resource_is_dead_until_it_is_deleted(queue: GcpPlace
     queue.cloud.preempt("west-1")
     first = queue.only()
     assert first.state in (CloudState.FAILED, CloudState.STOPPED)
-    assert queue.only().state is (CloudState.STOPPED if keep else CloudState.FAILED)
+    assert seen_as(queue.only()) == (CloudState.STOPPED, "PREEMPTED" if keep else "SUSPENDED")
     queue.provider().delete("west-1")
     assert queue.provider().list() == ()
     assert (queue.cloud.requests, queue.cloud.nodes) == ({}, {})
@@ -98,6 +99,26 @@ def test_a_slice_without_all_its_vms_has_failed_but_not_at_once(either: GcpPlace
     assert seen_as(either.only()) == (CloudState.CREATING, "1 of 2 VMs have an address")
     grow_old(either)
     assert seen_as(either.only()) == (CloudState.FAILED, "1 of 2 VMs have an address")
+
+
+def test_a_slice_that_was_whole_is_not_given_up_for_a_list_without_all_its_vms(place: GcpPlace) -> None:
+    place.create()
+    known = in_the_log(place.only())
+    [node] = place.cloud.nodes.values()
+    node.machines = node.machines[:1]
+    grow_old(place)
+    assert place.only().state is CloudState.FAILED
+    known = replace(known, incarnation=place.only().incarnation)
+    assert seen_as(place.only(known=(known,))) == (CloudState.CREATING, "1 of 2 VMs have an address")
+
+
+def test_a_request_that_has_lost_its_node_says_so(queue: GcpPlace) -> None:
+    queue.create()
+    queue.only()
+    queue.cloud.settings.delete_seconds = 3600.0
+    queue.cloud.nodes.clear()
+    seen = queue.only()
+    assert (seen.state, seen.detail, seen.incarnation) == (CloudState.FAILED, "SUSPENDING", "")
 
 
 # Deleting
