@@ -30,12 +30,8 @@ def launch(
 ) -> int:
     """Submit a child job of this task."""
     if not inherit:
-        if wanted.constraints:
-            raise UsageError(
-                "--no-inherit-constraints is for a job that has no constraints of its own",
-                hint="leave one out: constraints are merged with the parent's, and win over them",
-            )
-        wanted = replace(wanted, constraints=())
+        own = wanted.constraints or ()
+        wanted = replace(wanted, constraints=own, inherit_constraints=False if own else None)
     said = iris.outbox.submit_job(wanted, request_id)
     job = JobId(said["job"])
     if not iris.output.as_json:
@@ -98,6 +94,7 @@ def logs(iris: Context, what: str, query: Query, *, follow: bool, folded: bool) 
         show(iris.output, list(_task_logs(iris, what, query)), folded=folded)
         return ExitCode.OK
     job, ranks = _named(what)
+    iris.outbox.check_end_can_come(job)
     ranks = ranks or query.ranks
     count = len(ranks) or len(iris.outbox.status(job).tasks)
     printer = LogPrinter(iris.output, prefixed=count > 1, folded=False)

@@ -12,6 +12,7 @@ from typing import Unpack
 from iris_cli.client.fields import Constraints, JobFields, job_request
 from iris_cli.client.port import ANSWER_TIMEOUT, BOTH, Backend, LogQuery, Sink
 from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
+from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import JobId, parse_job_id, parse_task_id
 from iris_cli.core.job import JobState
 from iris_cli.errors import ExitCode, IrisError, NotFoundError, UsageError
@@ -57,6 +58,7 @@ class IrisClient:
         command: Sequence[str] | str,
         *,
         constraints: Constraints | None = None,
+        inherit_constraints: bool = True,
         request_id: str | None = None,
         schedule: bool = True,
         **fields: Unpack[JobFields],
@@ -65,7 +67,8 @@ class IrisClient:
 
         `command` is the argument vector; one text is split into words as a shell would, and no more. The other
         fields are those of a job file (see JobFields). Inside a task the job is a child of the one that submits it:
-        `constraints=None` inherits the parent's, `[]` inherits none, others are merged with them.
+        `constraints=None` inherits the parent's, `[]` inherits none, others are merged with them; with
+        `inherit_constraints=False` the job has those that it names, and no others.
 
         `request_id` makes a submission from inside a task repeatable: the same id is answered the same, also after
         this program was ended and started again (letters, digits, '.', '_' and '-', at most 64). On the operator's
@@ -74,6 +77,9 @@ class IrisClient:
         Raises UsageError, NotFoundError (`after`), UnschedulableError; see also the class.
         """
         request = job_request(command, constraints, fields)
+        if not inherit_constraints:
+            own = request.constraints or ()
+            request = replace(request, constraints=own, inherit_constraints=False if own else None)
         return Job(self, self._backend.submit(request, request_id=request_id, schedule=schedule))
 
     def job(self, job_id: str) -> Job:

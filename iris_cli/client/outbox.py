@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,7 @@ from iris_cli.core.requests import (
     Status,
     Submit,
     Wait,
+    check_end_can_come,
 )
 from iris_cli.core.task import TaskState
 from iris_cli.errors import IrisError, NotFoundError
@@ -60,8 +62,14 @@ class Outbox:
         """The answer as it is; see `core/requests.py`. Raises the error that it is, or UnansweredError."""
         return self._mail.ask(request, self._patience, request_id)
 
+    def check_end_can_come(self, job: str) -> None:
+        """Raises UsageError for the job of this task, and those above it."""
+        check_end_can_come(JobId(os.environ.get("IRIS_JOB_ID", "")), JobId(job))
+
     def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[Mapping[str, Any] | None]:
         """For each job how it ended, as an answer to `Status`; None for those that go on after `timeout` seconds."""
+        for job in jobs:
+            self.check_end_can_come(job)
         names = [self._mail.put(Wait(job=job)) for job in jobs]
         try:
             answers = self._mail.wait_all(names, timeout)
@@ -79,6 +87,7 @@ class Outbox:
     def wait(
         self, job: str, timeout: float | None, follow: Sequence[int] | None, sink: Sink
     ) -> JobState | None:
+        self.check_end_can_come(job)
         until = None if timeout is None else time.monotonic() + timeout
         if follow is not None:
             return self._follow(JobId(job), until, follow, sink)

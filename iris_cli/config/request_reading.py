@@ -17,6 +17,7 @@ from iris_cli.config.problems import Report
 from iris_cli.config.reading import (
     Place,
     Section,
+    boolean,
     integer,
     list_of,
     mapping_of,
@@ -69,7 +70,7 @@ FIELDS = frozenset(
 )
 """The fields of a job file that a task may name. The others would read files of the operator's machine.
 
-Beside these, what was read from files inside the task: `each_line`, which is the lines, and `workspace`.
+Beside these, what only child jobs have, and what was read from files inside the task: see `_READ_INSIDE`.
 """
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -265,7 +266,11 @@ def _directory_name(place: Place) -> str:
 
 _sha256 = matching(re.compile("[0-9a-f]{64}"), "a SHA-256", "64 hexadecimal digits")
 
-_READ_INSIDE: Mapping[str, Callable[[Place], Any]] = {"each_line": _lines, "workspace": _workspace}
+_READ_INSIDE: Mapping[str, Callable[[Place], Any]] = {
+    "each_line": _lines,
+    "workspace": _workspace,
+    "inherit_constraints": boolean,
+}
 
 
 def _logs(entry: Section) -> Logs:

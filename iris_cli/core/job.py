@@ -277,4 +277,5 @@ class JobRequest:
     array: str | None = None
     each_line: tuple[str, ...] | None = None
     lines: Lines | None = None
+    inherit_constraints: bool | None = None  # False: a child job takes over none, whatever it has of its own
     force: bool | None = None

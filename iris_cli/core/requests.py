@@ -41,6 +41,7 @@ __all__ = [
     "Submit",
     "Tasks",
     "Wait",
+    "check_end_can_come",
     "is_request_id",
     "refusal_of",
 ]
@@ -157,6 +158,15 @@ class Refusal:
 
 Answer = Mapping[str, Any] | Refusal
 """What a request is answered: a result of plain JSON values, or a refusal."""
+
+
+def check_end_can_come(own: JobId, job: JobId) -> None:
+    """Raises UsageError if a task of `own` would wait for its own end: its job is over only after it."""
+    if f"{own}/".startswith(f"{job}/"):
+        raise UsageError(
+            f"{job} can't be over before this task is, which is part of it", hint="wait for child jobs"
+        )
+
 
 KINDS: Mapping[str, type[IrisError]] = {
     "usage": UsageError,

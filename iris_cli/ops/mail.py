@@ -11,7 +11,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.observations import Silence, WorkerReport
-from iris_cli.core.requests import Answer, Logs, Refusal, Submit, Wait, refusal_of
+from iris_cli.core.requests import Answer, Logs, Refusal, Submit, Wait, check_end_can_come, refusal_of
 from iris_cli.core.worker import Worker
 from iris_cli.errors import IrisError, UnreachableError
 from iris_cli.ops.calls import Call
@@ -101,6 +101,7 @@ class Mail:
         """The answer, or None for one that has to wait."""
         asked, said = outcome.asked, outcome.said
         if isinstance(said, Wait):
+            check_end_can_come(asked.attempt.task.job, said.job)
             answer = _read_only(cluster, asked)
             if cluster.jobs[said.job].end is not None:
                 return answer

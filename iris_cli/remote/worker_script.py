@@ -85,7 +85,7 @@ def _library(call: str, paths: HostPaths) -> bytes:
 @cache
 def task_program() -> str:
     """The program `iris` for the inside of tasks: left on a host once, so that no launch carries it."""
-    return f'#!/bin/sh\n{_shell("inside_json", "inside_launch", "inside_look", "inside")}main "$@"'
+    return f'#!/bin/sh\n{_shell("inside_json", "inside_pack", "inside_launch", "inside_look", "inside")}main "$@"'
 
 
 def quote(text: str) -> str:

@@ -342,3 +342,26 @@ def test_a_program_that_is_killed_while_it_waits_gets_its_answer_when_it_asks_ag
         third = parent(task_dir)
         assert third.communicate(timeout=PATIENCE)[0] == "train/eval"
     assert list(operator.done) == ["eval-1"]
+
+
+def test_who_waits_for_the_job_that_he_is_part_of_is_told_at_once(
+    task_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IRIS_JOB_ID", "train/eval")
+    for job in ("train/eval", "train"):
+        with pytest.raises(UsageError, match=f"{job} can't be over before this task is"):
+            client_of(task_dir).job(job).wait()
+        with pytest.raises(UsageError, match="can't be over before"):
+            client_of(task_dir).wait(job, stream_logs_from=0)
+    assert waiting(task_dir) == []
+
+
+@pytest.mark.parametrize(("constraints", "said"), [(None, None), (["pool=a"], False)])
+def test_a_child_may_inherit_no_constraints_and_have_its_own(
+    task_dir: Path, constraints: list[str] | None, said: bool | None
+) -> None:
+    with OperatorThread(task_dir, submitted) as operator:
+        client_of(task_dir).submit(["x"], name="e", constraints=constraints, inherit_constraints=False)
+    asked = operator.asked[0].job
+    own = tuple(map(parse_constraint, constraints or ()))
+    assert (asked.constraints, asked.inherit_constraints) == (own, said)

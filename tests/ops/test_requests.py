@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
 from iris_cli.core.events import AttemptEnded, EndpointRegistered, JobSubmitted
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
@@ -33,6 +34,19 @@ def test_a_child_job_is_submitted_placed_and_answered_in_one_cycle(tmp_path: Pat
     assert task.told("r1") == {"job": "train/eval", "created": True}
     assert task.outbox == {}
     assert host.running == ["train/task-0", "train/eval/task-0"]
+
+
+def test_a_child_may_have_its_own_constraints_and_none_of_its_parent(tmp_path: Path) -> None:
+    site, _, task = running(tmp_path, constraints=(parse_constraint("rack=r"),))
+    own: dict[str, Any] = {"constraints": ["~pool"], "inherit_constraints": False}
+    for number, said in enumerate(({}, {"constraints": ["~pool"]}, own)):
+        task.ask(str(number), "submit", job={**EVAL, "name": f"c{number}", **said})
+    site.cycle()
+    found = [
+        [format_constraint(each) for each in site.cluster.jobs[JobId(f"train/c{number}")].constraints]
+        for number in range(3)
+    ]
+    assert found == [["rack=r"], ["rack=r", "~pool"], ["~pool"]]
 
 
 def test_where_nothing_is_asked_for_nothing_is_added(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import JobRequest
+from iris_cli.core.job import JobRequest, JobState
 from iris_cli.core.observations import SilenceKind
 from iris_cli.ops import cycle
 from iris_cli.ops.launch import launch
@@ -36,6 +36,16 @@ def test_a_wait_is_answered_when_the_job_is_over_and_holds_up_nothing(tmp_path: 
     assert task.outbox == {}
 
 
+def test_nobody_waits_for_the_end_that_he_is_part_of(tmp_path: Path) -> None:
+    site, _, task = running(tmp_path)
+    task.ask("1", "wait", job="train")
+    site.cycle()
+    assert task.told("1") == "train can't be over before this task is, which is part of it"
+    task.ask("2", "cancel", job="train")
+    site.cycle()
+    assert site.state_of("train") is JobState.KILLED, "but it may end itself"
+
+
 def test_whoever_watches_knows_the_waits_and_hears_of_an_end_that_somebody_else_recorded(
     tmp_path: Path,
 ) -> None:
@@ -56,8 +66,9 @@ def test_whoever_watches_knows_the_waits_and_hears_of_an_end_that_somebody_else_
 
 def test_too_many_waits_are_refused(tmp_path: Path) -> None:
     site, _, task = running(tmp_path)
+    task.ask("0", "submit", job=EVAL)
     for number in range(MOST_WAITS + 2):
-        task.ask(f"{number:03}", "wait", job="train")
+        task.ask(f"1.{number:03}", "wait", job="train/eval")
     site.cycle()
     refused = [name for name in task.inbox if f"waits for {MOST_WAITS} jobs already" in task.told(name)]
     assert len(refused) == 2

@@ -181,7 +181,11 @@ def test_what_is_not_utf8_is_refused(task: Task) -> None:
         ("launch --env 1A=b -- true", "1A"),
         ("launch --label x -- true", "NAME=VALUE"),
         ("launch --force=yes -- true", "takes no value"),
-        ("launch --no-inherit-constraints -c a=b -- true", "leave one out"),
+        ("launch --workdir /nowhere -- true", "is no directory"),
+        ("launch --workdir / -- true", "more than a workspace"),
+        ("launch --each-line /nowhere -- true", "can't be read"),
+        ("wait a train", "train can't be over before this task is"),
+        ("wait train/eval", "train/eval can't be over before this task is"),
         ("launch --request-id ../x -- true", "request id"),
         ("status a b", "one job"),
         ("status --watch", "--watch"),
@@ -199,7 +203,7 @@ def test_what_is_not_utf8_is_refused(task: Task) -> None:
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_words(line: str, says: str, dash_task: Task) -> None:
-    code, out, err = dash_task.iris(*line.split())
+    code, out, err = dash_task.iris(*line.split(), env={"IRIS_JOB_ID": "train/eval"})
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert says in err

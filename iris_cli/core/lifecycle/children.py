@@ -155,7 +155,7 @@ def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, by: Submission) -
     request = replace(
         wanted,
         name=stem if wanted.name else free_name(cluster, stem),
-        constraints=tuple(inherited_constraints(parent.constraints, wanted.constraints)),
+        constraints=_constraints(parent, wanted),
         env={**parent.env, **(wanted.env or {})},
         setup=parent.setup if wanted.setup is None else wanted.setup,
         workspace=wanted.workspace or parent.workspace,
@@ -168,6 +168,12 @@ def _with_source(parent: Job, secret: str) -> str:
     """A secret of the parent, read from where the parent's is."""
     file = parent.secret_files.get(secret)
     return f"{secret}=@{file}" if file else secret
+
+
+def _constraints(parent: Job, wanted: JobRequest) -> tuple[Constraint, ...]:
+    if wanted.inherit_constraints is False:
+        return wanted.constraints or ()
+    return tuple(inherited_constraints(parent.constraints, wanted.constraints))
 
 
 def inherited_constraints(

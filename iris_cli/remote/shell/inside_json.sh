@@ -90,9 +90,15 @@ function put(kind, k, v, at) {
     else if (kind == "a") item("command", v)
     else if (kind == "l") item(k, v)
     else {
+        if (kind == "w") {
+            split(k, at, " ")
+            v = "{\"hash\":\"" at[1] "\",\"size\":" at[2] ",\"files\":" at[3] ",\"name\":\"" v "\"}"
+            k = "workspace"
+        }
         if (kind == "g") v = "{\"group_by\":\"" v "\"}"
         if (kind == "t") v = "\"" v "\""
         if (kind == "f") v = "true"
+        if (kind == "b") v = "false"
         if (kind == "z") v = "[]"
         if (kind == "n") v = numeric(k, v)
         if (kind == "g") k = "coscheduling"

@@ -1,9 +1,10 @@
 # `iris launch` inside a task: its options, one for each field of a request.
 
 launch() {
-    wait_too= request_id=
+    wait_too= request_id= packed_as=
     ask submit job_fields "$@"
     answered "$id"
+    [ -z "$packed_as" ] || rm -f "$out/.packed/${packed_as%% *}.tar.gz"
     job=$(said result.job)
     request_id=
     if [ -z "$as_json" ]; then
@@ -38,8 +39,7 @@ job_fields() {
         job_field || return
         shift "$shifts"
     done
-    [ -z "$none" ] || [ -z "$some" ] ||
-        refuse '--no-inherit-constraints is for a job that has no constraints of its own' 'leave one out'
+    [ -z "$none" ] || [ -z "$some" ] || emit b inherit_constraints ''
     [ $# -gt 1 ] || refuse 'there is no command to run' 'iris launch [OPTIONS] -- COMMAND ...'
     shift
     for each; do emit a '' "$each"; done
@@ -66,6 +66,11 @@ job_field() {
         for each in $(printf '%s' "$value" | tr , ' '); do emit l ports "$each"; done
         ;;
     --secret) emit l secrets "$value" ;;
+    --workdir)
+        pack "$value"
+        emit w "$packed_as" "$packed_name"
+        ;;
+    --each-line) each_line "$value" ;;
     -e | --env) environment "$value" ;;
     --label)
         case $value in ?*=*) ;; *) refuse "--label $value is not NAME=VALUE" ;; esac
