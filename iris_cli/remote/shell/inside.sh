@@ -61,8 +61,8 @@ task_directory() {
 }
 
 # emit KIND KEY VALUE: one field of a request, to the builder; nothing in the first pass, which only checks.
-# Kinds: t text, n number, l item of a list, m entry of a mapping (KEY is key:name), f true, b false, z empty list,
-# g group_by, w workspace (KEY is hash, bytes, files), a argument of the command.
+# Kinds: t text, n number, l item of a list, m entry of a mapping (KEY is key:name), f true, b false, z empty
+# list, g group_by, w workspace (KEY is hash, bytes, files), a argument of the command.
 emit() { [ -n "$checking" ] || printf '%s\0%s\0%s\0' "$1" "$2" "$3"; }
 
 # ask OP EMITTER WORDS -> $id: write the request. $request_id names it, if it is set.

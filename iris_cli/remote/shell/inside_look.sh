@@ -27,7 +27,9 @@ wait_jobs() {
         --timeout=*) time=${1#*=} ;;
         *)
             check_job "$1"
-            case $IRIS_JOB_ID/ in "$1"/*) refuse "$1 can't be over before this task is, which is part of it" ;; esac
+            case $IRIS_JOB_ID/ in
+            "$1"/*) refuse "$1 can't be over before this task is, which is part of it" ;;
+            esac
             jobs="$jobs $1" time=
             ;;
         esac

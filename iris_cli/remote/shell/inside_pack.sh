@@ -1,5 +1,5 @@
-# `iris launch --workdir DIR` inside a task: packs it into outbox/.packed/<sha256>.tar.gz, byte for byte as the
-# whole iris does: sorted names, no owners, one time for all, files that are programs or not, links that stay
+# `iris launch --workdir DIR` inside a task: packs it into outbox/.packed/<sha256>.tar.gz, byte for byte as
+# the whole iris does: sorted names, no owners, one time for all, files that are programs or not, links that stay
 # inside. No `tar` could be trusted with that, so awk makes the headers, and cat puts them before the files.
 
 # pack DIRECTORY -> $packed_as (hash, bytes, files) $packed_name. In the first pass only, which checks.
@@ -41,7 +41,8 @@ check_directory() {
     case $directory in /*) ;; *) no_pack "$directory is a relative path" ;; esac
     case $directory in / | "$home") no_pack "$directory is more than a workspace" ;; esac
     case $task/ in "$directory"/*) no_pack "$directory holds the directories of this task" ;; esac
-    [ ! -e "$directory/.irisignore" ] || no_pack "$directory has an .irisignore, which the small iris can't read"
+    [ ! -e "$directory/.irisignore" ] ||
+        no_pack "$directory has an .irisignore, which the small iris can't read"
     above=$directory
     while [ -n "$above" ]; do
         [ ! -e "$above/.git" ] || no_pack "$above is of git, which the small iris can't ask"
@@ -65,7 +66,8 @@ list_files() {
 # put_together WORD: the archive, if no file has changed meanwhile.
 put_together() {
     while read -r each; do head -c "$each" /dev/zero >"$draft/p$each"; done <"$draft/pads"
-    (cd "$draft" && tr '\n' '\000' <list | xargs -0 cat >tar) && (cd "$draft/d/." && list_files) >"$draft/again" ||
+    (cd "$draft" && tr '\n' '\000' <list | xargs -0 cat >tar) &&
+        (cd "$draft/d/." && list_files) >"$draft/again" ||
         fail 10 "can't write to $out, or read $directory" "df -h $out"
     read -r size files <"$draft/size"
     bytes=$(($(wc -c <"$draft/tar")))
@@ -88,7 +90,8 @@ put_together() {
 # each_line FILE: its lines.
 each_line() {
     [ -f "$1" ] && [ -r "$1" ] || refuse "--each-line: $1 can't be read"
-    [ $(($(wc -c <"$1"))) -le 65536 ] || refuse "--each-line: $1 takes more than 65536 bytes" 'submit several jobs'
+    [ $(($(wc -c <"$1"))) -le 65536 ] ||
+        refuse "--each-line: $1 takes more than 65536 bytes" 'submit several jobs'
     [ -s "$1" ] || refuse "--each-line: $1 has no lines"
     [ "$(tr -d '\000' <"$1" | wc -c)" -eq "$(wc -c <"$1")" ] || refuse "--each-line: $1 holds a NUL byte"
     mark=$(printf '\357\273\277') first=1 end=$(printf '\r')
@@ -196,7 +199,8 @@ BEGIN {
             total += gap
         }
     } else {
-        if (!is_inside(target[path], split(name, unused, "/") - 1)) fail("holds a link that leads out of it: " name)
+        if (!is_inside(target[path], split(name, unused, "/") - 1))
+            fail("holds a link that leads out of it: " name)
         entry(511, 0, "2", target[path])
     }
     if (files > 20000) fail("holds more than 20000 files")
