@@ -1,6 +1,7 @@
 # `iris launch --workdir DIR` inside a task: packs it into outbox/.packed/<sha256>.tar.gz, byte for byte as
-# the whole iris does: sorted names, no owners, one time for all, files that are programs or not, links that stay
-# inside. No `tar` could be trusted with that, so awk makes the headers, and cat puts them before the files.
+# the whole iris does: sorted names, no owners, one time for all, files that are programs or not, links that
+# stay inside. No `tar` could be trusted with that, so awk makes the headers, and cat puts them before the
+# files.
 
 # pack DIRECTORY -> $packed_as (hash, bytes, files) $packed_name. In the first pass only, which checks.
 pack() {
