@@ -87,11 +87,13 @@ def _tuple(texts: Texts) -> tuple[str, ...] | None:
 
 
 def _constraints(options: Mapping[str, Any]) -> tuple[Constraint, ...] | None:
-    from iris_cli.core.constraint_syntax import parse_constraint
-
     preferred = ["~" + text.strip().removeprefix("~") for text in options["prefer"] or ()]
     texts = [*(options["constraint"] or ()), *preferred]
-    return tuple(map(parse_constraint, texts)) if texts else None
+    if not texts:
+        return None
+    from iris_cli.core.constraint_syntax import parse_constraint
+
+    return tuple(map(parse_constraint, texts))
 
 
 def pairs(option: str, texts: Texts) -> dict[str, str] | None:
@@ -126,9 +128,7 @@ def _lines(file: Path | None) -> tuple[str, ...] | None:
 
 
 def _environment(texts: Texts, file: Path | None) -> dict[str, str] | None:
-    from iris_cli.config.env_file import read_env_file
-
-    env = read_env_file(file) if file is not None else {}
+    env = _variables_of(file) if file is not None else {}
     for text in texts or ():
         name, sign, value = text.partition("=")
         if not sign and name not in os.environ:
@@ -137,3 +137,9 @@ def _environment(texts: Texts, file: Path | None) -> dict[str, str] | None:
             )
         env[name] = value if sign else os.environ[name]
     return env or None
+
+
+def _variables_of(file: Path) -> dict[str, str]:
+    from iris_cli.config.env_file import read_env_file  # which loads the library of YAML
+
+    return read_env_file(file)

@@ -2,8 +2,8 @@
 
 `dataclasses` compiles up to eight methods for each class as soon as it is defined, and brings in `inspect`: for the
 hundred classes of a command that took longer than all that the command does. Here only `__init__` is compiled, and
-only for a class of which an object is made; the other methods need no compiling. What the library's own functions
-look for (`dataclasses.fields`, `asdict`, ...) is there as soon as they look.
+only for a class of which several objects are made; the other methods need no compiling. What the library's own
+functions look for (`dataclasses.fields`, `asdict`, ...) is there as soon as they look.
 
 No `order`, `InitVar`, `KW_ONLY` or `metadata`: nobody here needs them. Annotations are text (PEP 563).
 """
@@ -19,6 +19,8 @@ T = TypeVar("T")
 MISSING: Any = object()
 FIELDS = "__lazy_fields__"
 COPY = "__lazy_copy__"
+FEW = 3
+"""Objects of a class that are made without compiling anything: to compile takes as long as to make twenty."""
 
 
 class Field:
@@ -30,6 +32,11 @@ class Field:
         self.name, self.type, self.kw_only = "", "", False  # the class says
         self.default, self.default_factory = default, default_factory
         self.init, self.repr, self.compare = init, repr, compare
+
+    @property
+    def has_default(self) -> bool:
+        """Whether the field may be left out when an object is made."""
+        return self.default is not MISSING or self.default_factory is not MISSING
 
 
 def field(
@@ -137,15 +144,40 @@ def _slotted(cls: type, own: Mapping[str, Field]) -> type:
 
 
 class _Init:
-    """An `__init__` that is compiled when somebody looks for it: when the first object is made."""
+    """An `__init__` that is compiled when there are more than a few objects, or somebody looks at it."""
 
     def __init__(self, cls: type, every: Mapping[str, Field], frozen: bool) -> None:
         self._cls, self._every, self._frozen = cls, every, frozen
+        self._made = 0
 
     def __get__(self, instance: object, owner: type) -> Any:
+        self._made += 1
+        if instance is None or self._made > FEW:
+            return self._compiled().__get__(instance, owner)
+        return lambda *given, **named: self._fill(instance, given, named)
+
+    def _compiled(self) -> Any:
         compiled = _compiled_init(self._cls, self._every, self._frozen)
         self._cls.__init__ = compiled  # type: ignore[misc]  # that is the point
-        return compiled.__get__(instance, owner)
+        return compiled
+
+    def _fill(self, record: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """What the compiled one does, which also has the words for what is wrong."""
+        wanted = {name: each for name, each in self._every.items() if each.init}
+        values = dict(zip((name for name, each in wanted.items() if not each.kw_only), given, strict=False))
+        values |= named
+        needed = {name for name, each in wanted.items() if not each.has_default}
+        if len(values) != len(given) + len(named) or not needed <= values.keys() <= wanted.keys():
+            self._compiled()(record, *given, **named)
+            return
+        put = object.__setattr__ if self._frozen else setattr
+        for name, each in self._every.items():
+            if name in values:
+                put(record, name, values[name])
+            elif each.has_default:
+                put(record, name, each.default if each.default is not MISSING else each.default_factory())
+        if hasattr(self._cls, "__post_init__"):
+            record.__post_init__()
 
 
 def _compiled_init(cls: type, every: Mapping[str, Field], frozen: bool) -> Callable[..., None]:
@@ -187,7 +219,18 @@ def _compiled_init(cls: type, every: Mapping[str, Field], frozen: bool) -> Calla
 
 
 def _first_copy(record: Any, changes: Mapping[str, Any]) -> Any:
-    """A copy with some changes; compiles what makes the next ones."""
+    """A copy with some changes: often the only one. Raises KeyError."""
+    cls = type(record)
+    contents = {name: getattr(record, name) for name in getattr(cls, FIELDS)}
+    for name in changes:
+        contents[name]  # else there is no such field
+    copy = cls(**{**contents, **changes})
+    setattr(cls, COPY, _second_copy)
+    return copy
+
+
+def _second_copy(record: Any, changes: Mapping[str, Any]) -> Any:
+    """The same; compiles what makes the next ones."""
     from iris_cli.core.making import copier
 
     cls = type(record)

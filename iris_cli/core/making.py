@@ -47,7 +47,7 @@ def beginner(cls: Any) -> Callable[[], Any]:
     """As `opener`, for a new object: nothing is in its fields that have no default."""
     scope: dict[str, Any] = {}
     every: dict[str, Field] = getattr(cls, FIELDS)
-    values = {name: _default(each, scope) for name, each in every.items() if _has_default(each)}
+    values = {name: _default(each, scope) for name, each in every.items() if each.has_default}
     return compiled("begun", "", *_left_open(cls, values, scope))
 
 
@@ -105,7 +105,7 @@ def _is_one_of(name: str, types: Iterable[type], scope: dict[str, Any]) -> str:
 
 def _default(each: Field, scope: dict[str, Any]) -> str:
     """The expression for the value of a field that isn't given. Raises TypeError if it has none."""
-    if not _has_default(each):
+    if not each.has_default:
         raise TypeError(f"the field {each.name!r} is missing")
     if each.default is not MISSING:
         scope[f"_default_{each.name}"] = each.default
@@ -115,11 +115,6 @@ def _default(each: Field, scope: dict[str, Any]) -> str:
         scope[f"_make_{each.name}"] = each.default_factory
         return f"_make_{each.name}()"
     return f"_default_{each.name}"
-
-
-def _has_default(each: Field) -> bool:
-    """Whether the field may be left out when an object is made."""
-    return each.default is not MISSING or each.default_factory is not MISSING
 
 
 def _is_frozen(factory: Any) -> bool:
@@ -145,7 +140,7 @@ def teller(
                 "value", f"value := record.{name}", 1
             )
             value = f"value if {plain} else {value}"
-        if not _has_default(each):
+        if not each.has_default:
             always.append(f',"{name}":{{{value}}}')
             continue
         default = f"_default_{name}"

@@ -7,7 +7,7 @@ they are; here is what makes the tables complete for everybody all the same.
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from iris_cli.core.ids import JobId, Token
 
@@ -16,36 +16,37 @@ V = TypeVar("V")
 Found = TypeVar("Found", covariant=True)
 
 
-class Kept(Protocol[K, Found]):
-    """One table as it was when it was kept."""
+if TYPE_CHECKING:  # to define these takes longer than to look anything up
 
-    def __len__(self) -> int:
-        """How many entries are only here."""
-        ...
+    class Kept(Protocol[K, Found]):
+        """One table as it was when it was kept."""
 
-    def __iter__(self) -> Iterator[K]:
-        """All keys of then, in the order of the table: also those of entries that are in memory."""
-        ...
+        def __len__(self) -> int:
+            """How many entries are only here."""
+            ...
 
-    def find(self, key: K) -> Found:
-        """An entry that is only here. Raises KeyError."""
-        ...
+        def __iter__(self) -> Iterator[K]:
+            """All keys of then, in the order of the table: also those of entries that are in memory."""
+            ...
 
-    def find_all(self) -> None:
-        """Prepare for being asked for every entry."""
-        ...
+        def find(self, key: K) -> Found:
+            """An entry that is only here. Raises KeyError."""
+            ...
 
+        def find_all(self) -> None:
+            """Prepare for being asked for every entry."""
+            ...
 
-class Past(Protocol):
-    """What can be asked of everything that was kept, without looking at each entry."""
+    class Past(Protocol):
+        """What can be asked of everything that was kept, without looking at each entry."""
 
-    def last_ended(self, most: int) -> Sequence[JobId]:
-        """The jobs that ended last, in any order, of those that were over; so many at most, or all."""
-        ...
+        def last_ended(self, most: int) -> Sequence[JobId]:
+            """The jobs that ended last, in any order, of those that were over; so many at most, or all."""
+            ...
 
-    def foreign(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
-        """Those of the tokens that no attempt of a job that was over had."""
-        ...
+        def foreign(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
+            """Those of the tokens that no attempt of a job that was over had."""
+            ...
 
 
 class Table(dict[K, V]):

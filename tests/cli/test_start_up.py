@@ -27,6 +27,7 @@ SLOW = frozenset(
     (
         *("paramiko", "cryptography", "typer", "rich", "dataclasses", "inspect", "asyncio", "subprocess"),
         *("logging", "argparse", "importlib.metadata", "importlib.resources", "secrets", "random", "socket"),
+        *("yaml", "filelock"),
     )
 )
 
@@ -87,7 +88,7 @@ def test_a_plain_launch_loads_no_library_for_command_lines(idle: ClusterFiles) -
     )
     name, *_, modules = done.stdout.splitlines()
     assert name == "train-1"
-    assert not {"typer", "rich", "paramiko", "asyncio"} & set(modules.split())
+    assert not {"typer", "rich", "paramiko", "asyncio", "yaml"} & set(modules.split())
 
 
 Seen = list[tuple[str, tuple[Any, ...], dict[str, Any]]]
