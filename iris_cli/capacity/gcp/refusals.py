@@ -66,7 +66,7 @@ def plain(text: str) -> str:
 
 
 def _answered(error: GoogleAPICallError, project: str) -> ProviderError:
-    code, words, reason = error.code or 0, plain(str(error.message)), str(error.reason or "")
+    code, words, reason = error.code or 0, plain(str(error.message)), _reason(error)
     if code == 401:
         return ProviderError(Refusal.DENIED, f"Google does not accept the credentials: {words} ({_LOG_IN})")
     if code == 403:
@@ -79,6 +79,13 @@ def _answered(error: GoogleAPICallError, project: str) -> ProviderError:
     if code in (400, 404):
         return ProviderError(Refusal.INVALID, words)
     return ProviderError(Refusal.UNANSWERED, f"{code} {words}")
+
+
+def _reason(error: GoogleAPICallError) -> str:
+    """The word of a google.rpc.ErrorInfo; the client's own way to it fails in older versions."""
+    return next(
+        (str(each["reason"]) for each in error.details if isinstance(each, dict) and "reason" in each), ""
+    )
 
 
 def _denied(words: str, reason: str, project: str) -> str:

@@ -26,8 +26,8 @@ def said(error: Exception) -> ProviderError:
 
 
 def answered(code: int, message: str, reason: str = "") -> ProviderError:
-    about = {"error_info": {"reason": reason}} if reason else {}
-    return said(exceptions.from_http_status(code, f"POST https://tpu/v2/x: {message}", **about))
+    details = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": reason}] if reason else []
+    return said(exceptions.from_http_status(code, f"POST https://tpu/v2/x: {message}", details=details))
 
 
 @pytest.mark.parametrize(
