@@ -25,7 +25,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call of a client, and what was answered: an HTTP code, or `hang` or `lost`."""
+    """One call of a client, and what was answered: an HTTP code, or `hang`, `lost` or `stall`."""
 
     at: float
     method: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from types import TracebackType
@@ -75,21 +76,21 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_DELETE = do_PATCH = do_GET  # noqa: N815 - the interface of http.server
 
     def _serve(self) -> None:
-        emulator, cloud = self.server.emulator, self.server.emulator.cloud
+        cloud = self.server.emulator.cloud
         url = urlsplit(self.path)
         path, query = unquote(url.path), dict(parse_qsl(url.query, keep_blank_values=True))
         text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         fault = None if path.startswith("/emulator/") else _fault(cloud, self.command, path)
-        if fault is not None and fault.kind == "hang":
-            _book(cloud, self.command, path, "hang")
-            emulator.closing.wait(cloud.settings.hang_seconds)
-            self._hang_up()
+        kind = "" if fault is None else fault.kind
+        if kind == "hang":
+            _book(cloud, self.command, path, kind)
+            self._hang_up(patience=cloud.settings.hang_seconds)
             return
         code, said = _answer(cloud, fault, self.command, path, query, text)
-        lost = fault is not None and fault.kind == "lost"
-        _book(cloud, self.command, path, "lost" if lost else str(code))
-        if lost:
-            self._hang_up()
+        unheard = kind in ("lost", "stall")
+        _book(cloud, self.command, path, kind if unheard else str(code))
+        if unheard:
+            self._hang_up(patience=cloud.settings.hang_seconds if kind == "stall" else 0.0)
             return
         self._send(code, numbered(said) if "enum-encoding=int" in query.get("$alt", "") else said)
 
@@ -101,9 +102,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _hang_up(self) -> None:
+    def _hang_up(self, patience: float) -> None:
+        """Go away without an answer, after so many seconds, or when the emulator is closed."""
+        self.server.emulator.closing.wait(patience)
         self.close_connection = True
-        self.connection.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # the client was quicker
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the interface of http.server
         """Say nothing: the books tell more."""

@@ -53,8 +53,8 @@ class Settings:
 class Fault:
     """What happens to the next `times` calls of a method whose path contains `path`.
 
-    `kind` is `error` (refused with `status`), `hang` (never answered, never heard), or `lost` (done, but the answer
-    gets lost).
+    `kind` is `error` (refused with `status`), `hang` (neither heard nor answered), `lost` (done, but the answer gets
+    lost at once), or `stall` (done, but never answered).
     """
 
     kind: str

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -25,6 +26,14 @@ class StandingClock:
 
     def sleep(self, seconds: float) -> None:
         self.time += seconds
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    """For what threads and processes do: a busy machine takes its time."""
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
 
 
 @pytest.fixture

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import paramiko
@@ -16,15 +15,9 @@ from iris_cli.remote.local_keys import make_key
 from iris_cli.tpu_emulator.cloud import Cloud
 from iris_cli.tpu_emulator.machines import LocalMachines
 from iris_cli.tpu_emulator.records import Node, Place
+from tests.tpu_emulator.conftest import wait_until
 
 PLACE = Place("p", "us-west4-a")
-
-
-def wait_until(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from iris_cli.tpu_emulator.cloud import Cloud
 from iris_cli.tpu_emulator.server import Emulator
 from iris_cli.tpu_emulator.settings import Fault
 from tests.support.google_tpu import GoogleTpu
-from tests.tpu_emulator.conftest import StandingClock
+from tests.tpu_emulator.conftest import StandingClock, wait_until
 
 
 def control(url: str, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -50,13 +50,17 @@ def test_an_answer_can_get_lost_after_the_deed(google: GoogleTpu, cloud: Cloud) 
     assert [each.answer for each in cloud.books.calls if each.method == "POST"] == ["lost"]
 
 
-def test_a_call_can_hang_unheard_until_the_client_gives_up(google: GoogleTpu, cloud: Cloud) -> None:
-    cloud.faults.append(Fault(kind="hang", path="/nodes/west-1"))
+@pytest.mark.parametrize(("kind", "nodes"), [("hang", ["west-1"]), ("stall", [])])
+def test_a_call_can_hang_heard_or_not_until_the_client_gives_up(
+    google: GoogleTpu, cloud: Cloud, kind: str, nodes: list[str]
+) -> None:
+    cloud.faults.append(Fault(kind=kind, path="/nodes/west-1"))
     google.create("west-1")
     timeout = pytest.importorskip("requests").exceptions.ReadTimeout
     with pytest.raises(timeout):
         google.client.delete_node(name=google.node_name("west-1"), timeout=0.2)
-    assert google.state("west-1") == "READY"
+    wait_until(lambda: cloud.books.calls[-1].answer == kind)
+    assert google.nodes() == nodes
 
 
 def test_by_chance_calls_fail_or_lose_their_answer(google: GoogleTpu, cloud: Cloud) -> None:
