@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode, IrisError
+from iris_cli.cli.demo_tour import Tour
+from iris_cli.errors import ExitCode, UsageError
 from iris_cli.ops.local_cluster import LocalCluster, LocalSlice
 
 _KEPT = ".iris-demo"
@@ -76,12 +76,22 @@ def demo(
     directory: Annotated[
         Path | None, typer.Option("--dir", help="Where the cluster lives.", show_default=False)
     ] = None,
+    autoscale: Annotated[
+        bool,
+        typer.Option("--autoscale", help="Slices on demand instead, on an emulator of Google's TPU API."),
+    ] = False,
 ) -> int:
     """Run the main job of iris on a cluster of local SSH hosts. Needs no account and no root."""
     iris: Context = context.obj
+    if autoscale:
+        if keep or stop or directory is not None:
+            raise UsageError("--autoscale leaves nothing to keep, or to stop, and has a directory of its own")
+        from iris_cli.cli.demo_autoscale import show
+
+        return show(iris)
     if stop:
         kept = LocalCluster((directory or Path(_KEPT)).absolute())
-        _end_jobs(iris, kept)
+        Tour(iris, kept.config).end_jobs()
         ended = kept.stop()
         if iris.output.as_json:
             iris.output.document({"ended_hosts": ended})
@@ -95,7 +105,7 @@ def demo(
         _tour(iris, cluster)
     finally:
         if not keep:
-            _end_jobs(iris, cluster)
+            Tour(iris, cluster.config).end_jobs()
             cluster.close()
     if keep and not iris.output.as_json:
         _invite(iris, cluster)
@@ -103,52 +113,14 @@ def demo(
 
 
 def _tour(iris: Context, cluster: LocalCluster) -> None:
-    steps = []
-    go = cluster.root / "go"
+    tour, go = Tour(iris, cluster.config), cluster.root / "go"
     for words, template in _TOUR:
         command = tuple(word.replace("{go}", shlex.quote(str(go))) for word in template)
         if "--until-idle" in command:
             go.touch()  # not before: the machine may be slow, and the others are to wait meanwhile
-        if not iris.output.as_json:
-            _announce(iris, words, command)
-        done = _run(cluster, command, capture=iris.output.as_json)
-        if done.returncode:
-            raise IrisError(f"the demo's command ended with {done.returncode}", hint="please report this")
-        steps.append({"command": ["iris", *command], "output": done.stdout})
+        tour.step(words, command)
     if iris.output.as_json:
-        iris.output.document({"steps": steps})
-
-
-def _announce(iris: Context, words: str, command: tuple[str, ...]) -> None:
-    if words:
-        iris.output.line()
-        iris.output.line(f"# {words}")
-    iris.output.line(f"$ iris {shlex.join(command)}")
-    iris.output.flush()
-
-
-def _run(
-    cluster: LocalCluster, command: tuple[str, ...], *, capture: bool = False
-) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-m", "iris_cli", "--config", str(cluster.config), *command]
-    return subprocess.run(  # noqa: S603 - our own interpreter and module
-        program,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE if capture else None,
-        stderr=subprocess.STDOUT if capture else None,
-        text=True,
-        check=False,
-    )
-
-
-def _end_jobs(iris: Context, cluster: LocalCluster) -> None:
-    """Stop what still runs, after Ctrl-C or at the end of a kept cluster: hosts leave their tasks behind."""
-    if cluster.config.is_file():
-        view = Context(config_path=cluster.config).session("iris demo").view()
-        left = [job.id for job in view.open_jobs() if view.live_of(job.id)]
-        if left:
-            words = ("--quiet", "cancel", "--wait", "--reason", "the demo ends", *left)
-            _run(cluster, words, capture=iris.output.as_json)
+        iris.output.document({"steps": tour.steps})
 
 
 def _invite(iris: Context, cluster: LocalCluster) -> None:

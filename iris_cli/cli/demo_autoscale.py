@@ -1,0 +1,148 @@
+"""`iris demo --autoscale`: slices on demand, made, preempted, replaced and given back, without an account."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+from iris_cli.cli.context import Context
+from iris_cli.cli.demo_tour import Tour
+from iris_cli.clock import SystemClock
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import JobId
+from iris_cli.core.job import JobState
+from iris_cli.errors import ExitCode, IrisError
+
+_ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"
+_TYPE = "v4-16"
+_CLUSTER = """\
+cluster: {name: demo}
+ssh: {key: id_ed25519}
+scale_groups:
+  - name: west
+    priority: 1
+    max_slices: 1
+    idle_timeout: 5s
+    slice_template: {provider: gcp, project: demo, zone: us-west4-a, type: v4-16, runtime: tpu-ubuntu2204, spot: true}
+    worker: {env: {BUCKET: gs://west}}
+  - name: central
+    priority: 2
+    max_slices: 1
+    idle_timeout: 5s
+    slice_template: {provider: gcp, project: demo, zone: us-central2-b, type: v4-16, runtime: tpu-ubuntu2204}
+    worker: {env: {BUCKET: gs://central}}
+"""
+_TRAIN = 'echo "rank $IRIS_TASK_INDEX, attempt $IRIS_ATTEMPT, $BUCKET"; test $IRIS_ATTEMPT != 0 || sleep 600'
+_EVAL = 'echo "rank $IRIS_TASK_INDEX, $BUCKET"'
+_CRON = ("schedule", "--once", "--autoscale")
+_PATIENCE = 600.0
+"""Seconds for one act. It takes a few; a machine may be busy."""
+
+
+def show(iris: Context) -> int:
+    """Run the demo; nothing of it is left behind. Raises IrisError where Google's client is not installed."""
+    if not _client_is_there():
+        raise IrisError(
+            "this demo needs Google's client for TPUs, which is not installed",
+            hint='pip install "iris-cli[gcp]"',
+        )
+    root = Path(tempfile.mkdtemp(prefix="iris-demo-"))
+    try:
+        _play(iris, root)
+    finally:
+        shutil.rmtree(root)
+    return ExitCode.OK
+
+
+def _client_is_there() -> bool:
+    try:
+        return find_spec("google.cloud.tpu_v2") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _play(iris: Context, root: Path) -> None:
+    from iris_cli.remote.local_keys import make_key
+    from iris_cli.tpu_emulator.cloud import Cloud
+    from iris_cli.tpu_emulator.machines import LocalMachines
+    from iris_cli.tpu_emulator.server import start
+    from iris_cli.tpu_emulator.settings import Settings
+
+    make_key(root / "id_ed25519")
+    config = root / "cluster.yaml"
+    config.write_text(_CLUSTER, encoding="utf-8")
+    cloud = Cloud(Settings(create_seconds=2.0), machines=LocalMachines(root / "machines"))
+    with start(cloud) as emulator:
+        tour = Tour(iris, config, {_ENDPOINT: emulator.url})
+        try:
+            _up(tour)
+            _preempted(tour, cloud.preempt)
+            _down(tour)
+        finally:
+            tour.end_jobs()
+        made = [each.name for each in cloud.books.made()]
+        left = [each.name for each in cloud.books.left()]
+    tour.announce(f"The cloud's own books: made {', '.join(made)}; left: {', '.join(left) or 'none'}.")
+    if iris.output.as_json:
+        iris.output.document({"steps": tour.steps, "made": made, "left": left})
+    if left:
+        raise IrisError("the demo left slices behind", hint="please report this")
+
+
+def _up(tour: Tour) -> None:
+    launch = ("launch", "--no-schedule", "--tpu", _TYPE, "--name")
+    tour.step(
+        "There is no machine, but two scale groups in two regions. A gang of two VMs for the one,",
+        (*launch, "train", "-c", "region=us-west4", "--", "sh", "-c", _TRAIN),
+    )
+    tour.step(
+        "and one for the other, where its data are.",
+        (*launch, "eval", "-c", "region=us-central2", "--", "sh", "-c", _EVAL),
+    )
+    tour.step("What is missing, and who would make it?", ("autoscale", "--dry-run"))
+    _until(
+        tour,
+        "Cron runs this again and again. Slices are made, probed, and used as soon as they are whole:",
+        lambda now: _is(now, "train", JobState.RUNNING) and _is(now, "eval", JobState.SUCCEEDED),
+    )
+    tour.step("", ("status",))
+
+
+def _preempted(tour: Tour, preempt: Callable[[str], None]) -> None:
+    live = tour.cluster.live_of(JobId("train"))
+    [name] = {attempt.worker.rpartition("-")[0] for _, attempt in live}
+    preempt(name)
+    _until(
+        tour,
+        f"The cloud takes {name} back. It is replaced, and the gang goes again as a whole:",
+        lambda now: _is(now, "train", JobState.SUCCEEDED),
+    )
+    tour.step("", ("logs", "train"))
+
+
+def _down(tour: Tour) -> None:
+    _until(
+        tour,
+        "Nobody needs slices any more. After idle_timeout, 5 s here, they go:",
+        lambda now: not now.slices,
+    )
+    tour.step("", ("status",))
+
+
+def _until(tour: Tour, words: str, happened: Callable[[Cluster], bool]) -> None:
+    """Run cron's line until something has happened."""
+    tour.announce(words, _CRON)
+    clock = SystemClock()
+    deadline = clock.monotonic() + _PATIENCE
+    while not happened(tour.cluster):
+        if clock.monotonic() > deadline:
+            raise IrisError(f"the demo waits for too long: {words}", hint="please report this")
+        tour.repeat(_CRON)
+        clock.sleep(0.5)
+
+
+def _is(now: Cluster, job: str, state: JobState) -> bool:
+    return now.job_state(JobId(job)) is state
