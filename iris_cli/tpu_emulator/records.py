@@ -7,8 +7,11 @@ from math import inf
 from typing import Any, NamedTuple
 
 from iris_cli.core.dataclass import dataclass, field
-from iris_cli.core.topology import Topology, lookup
+from iris_cli.core.topology import Topology, canonical_type, lookup, type_of
+from iris_cli.errors import UsageError
 from iris_cli.tpu_emulator.refusals import ApiError
+
+_FAMILIES = {2: "V2", 3: "V3", 7: "V4", 9: "V5LITEPOD", 10: "V5P", 11: "V6E"}
 
 
 class Place(NamedTuple):
@@ -137,8 +140,18 @@ def kind_of(spec: Mapping[str, Any]) -> Topology:
     if not spec.get("runtimeVersion"):
         raise ApiError("INVALID_ARGUMENT", "runtime_version must be specified")
     config = spec.get("acceleratorConfig")
-    known = lookup(str(spec.get("acceleratorType", "")))
-    if config is not None or known is None:
-        asked = config if config is not None else spec.get("acceleratorType", "")
-        raise ApiError("INVALID_ARGUMENT", f"Accelerator type {asked!r} is not emulated, or does not exist")
+    try:
+        asked = type_of(_family(config["type"]), config["topology"]) if config else spec["acceleratorType"]
+        known = lookup(canonical_type(asked))
+    except (KeyError, UsageError):
+        known = None
+    if known is None:
+        asked = config or spec.get("acceleratorType", "")
+        raise ApiError("INVALID_ARGUMENT", f"Accelerator type {asked!r} does not exist")
     return known
+
+
+def _family(kind: str | int) -> str:
+    """Of AcceleratorConfig.Type, by its word or its number."""
+    word = _FAMILIES.get(kind, "") if isinstance(kind, int) else kind
+    return word.replace("_", "").lower()

@@ -25,7 +25,9 @@ class GoogleTpu:
         )
 
     def spec(self, tpu: str = "v4-16", **fields: Any) -> Any:
-        return self.service.Node(accelerator_type=tpu, runtime_version="tpu-ubuntu2204-base", **fields)
+        return self.service.Node(
+            accelerator_type=tpu or None, runtime_version="tpu-ubuntu2204-base", **fields
+        )
 
     def create(self, name: str, tpu: str = "v4-16", zone: str = ZONE, **fields: Any) -> Any:
         return self.client.create_node(parent=zone, node_id=name, node=self.spec(tpu, **fields), timeout=60)

@@ -69,6 +69,16 @@ def test_places_are_apart_and_a_dash_means_all_of_them(google: GoogleTpu) -> Non
     assert sorted(google.nodes("projects/p/locations/-")) == ["east-1", "west-1"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "topology", "vms"), [("V4", "2x2x2", 2), ("V5LITE_POD", "4x4", 4), ("V5P", "2x2x1", 1)]
+)
+def test_a_type_may_be_an_arrangement_of_chips(google: GoogleTpu, kind: str, topology: str, vms: int) -> None:
+    google.create("west-1", "", accelerator_config={"type_": kind, "topology": topology})
+    made = google.node("west-1")
+    assert len(made.network_endpoints) == vms
+    assert (made.accelerator_config.type_.name, made.accelerator_config.topology) == (kind, topology)
+
+
 def test_guest_attributes_have_the_host_key_of_each_worker(google: GoogleTpu) -> None:
     made = google.create("west-1").result(timeout=60)
     ask = {"name": made.name, "query_path": "hostkeys/"}
