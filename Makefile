@@ -9,10 +9,11 @@ WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 ARGS ?=
 ONLY ?=
 
-.PHONY: help demo test test-jax soak bench lint types docs clean
+.PHONY: help demo demo-autoscale test test-jax soak bench lint types docs clean
 
 help:
 	@echo "make demo            run the main job on a local cluster (KEEP=1 leaves it running)"
+	@echo "make demo-autoscale  slices on demand, on an emulator of Google's TPU API"
 	@echo "make test            run all tests (ARGS='-k gang' runs some)"
 	@echo "make test-jax        install JAX and run a real gang program"
 	@echo "make soak            the long versions of the tests (ARGS=tests/remote runs some)"
@@ -22,6 +23,10 @@ help:
 
 demo: $(VENV)/.installed
 	@$(BIN)/iris demo $(if $(KEEP),--keep)
+
+demo-autoscale: $(VENV)/.installed
+	@$(BIN)/python -m pip install --quiet --editable ".[gcp]"
+	@$(BIN)/iris demo --autoscale
 
 test: $(VENV)/.tested
 	@sh scripts/install-test-tools.sh

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from iris_cli.cli.context import Context
-from iris_cli.cli.demo_tour import Tour
+from iris_cli.cli.demo_tour import CRON, Tour
 from iris_cli.clock import SystemClock
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId
@@ -17,7 +18,6 @@ from iris_cli.core.job import JobState
 from iris_cli.errors import ExitCode, IrisError
 
 _ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"
-_TYPE = "v4-16"
 _CLUSTER = """\
 cluster: {name: demo}
 ssh: {key: id_ed25519}
@@ -25,19 +25,18 @@ scale_groups:
   - name: west
     priority: 1
     max_slices: 1
-    idle_timeout: 5s
+    idle_timeout: 3s
     slice_template: {provider: gcp, project: demo, zone: us-west4-a, type: v4-16, runtime: tpu-ubuntu2204, spot: true}
     worker: {env: {BUCKET: gs://west}}
   - name: central
     priority: 2
     max_slices: 1
-    idle_timeout: 5s
-    slice_template: {provider: gcp, project: demo, zone: us-central2-b, type: v4-16, runtime: tpu-ubuntu2204}
+    idle_timeout: 3s
+    slice_template: {provider: gcp, project: demo, zone: us-central2-b, type: v4-8, runtime: tpu-ubuntu2204}
     worker: {env: {BUCKET: gs://central}}
 """
 _TRAIN = 'echo "rank $IRIS_TASK_INDEX, attempt $IRIS_ATTEMPT, $BUCKET"; test $IRIS_ATTEMPT != 0 || sleep 600'
-_EVAL = 'echo "rank $IRIS_TASK_INDEX, $BUCKET"'
-_CRON = ("schedule", "--once", "--autoscale")
+_EVAL = 'echo "reading $BUCKET"'
 _PATIENCE = 600.0
 """Seconds for one act. It takes a few; a machine may be busy."""
 
@@ -45,10 +44,7 @@ _PATIENCE = 600.0
 def show(iris: Context) -> int:
     """Run the demo; nothing of it is left behind. Raises IrisError where Google's client is not installed."""
     if not _client_is_there():
-        raise IrisError(
-            "this demo needs Google's client for TPUs, which is not installed",
-            hint='pip install "iris-cli[gcp]"',
-        )
+        raise IrisError('this demo needs Google\'s client for TPUs: pip install "iris-cli[gcp]"')
     root = Path(tempfile.mkdtemp(prefix="iris-demo-"))
     try:
         _play(iris, root)
@@ -74,9 +70,10 @@ def _play(iris: Context, root: Path) -> None:
     make_key(root / "id_ed25519")
     config = root / "cluster.yaml"
     config.write_text(_CLUSTER, encoding="utf-8")
-    cloud = Cloud(Settings(create_seconds=2.0), machines=LocalMachines(root / "machines"))
+    cloud = Cloud(Settings(create_seconds=1.0), machines=LocalMachines(root / "machines"))
     with start(cloud) as emulator:
-        tour = Tour(iris, config, {_ENDPOINT: emulator.url})
+        os.environ[_ENDPOINT] = emulator.url  # for this process and its commands
+        tour = Tour(iris, config)
         try:
             _up(tour)
             _preempted(tour, cloud.preempt)
@@ -93,14 +90,14 @@ def _play(iris: Context, root: Path) -> None:
 
 
 def _up(tour: Tour) -> None:
-    launch = ("launch", "--no-schedule", "--tpu", _TYPE, "--name")
+    launch = ("launch", "--no-schedule", "--name")
     tour.step(
         "There is no machine, but two scale groups in two regions. A gang of two VMs for the one,",
-        (*launch, "train", "-c", "region=us-west4", "--", "sh", "-c", _TRAIN),
+        (*launch, "train", "--tpu", "v4-16", "-c", "region=us-west4", "--", "sh", "-c", _TRAIN),
     )
     tour.step(
-        "and one for the other, where its data are.",
-        (*launch, "eval", "-c", "region=us-central2", "--", "sh", "-c", _EVAL),
+        "and a job of one VM for the other, where its data are.",
+        (*launch, "eval", "--tpu", "v4-8", "-c", "region=us-central2", "--", "sh", "-c", _EVAL),
     )
     tour.step("What is missing, and who would make it?", ("autoscale", "--dry-run"))
     _until(
@@ -126,7 +123,7 @@ def _preempted(tour: Tour, preempt: Callable[[str], None]) -> None:
 def _down(tour: Tour) -> None:
     _until(
         tour,
-        "Nobody needs slices any more. After idle_timeout, 5 s here, they go:",
+        "Nobody needs slices any more. After idle_timeout, 3 s here, they go:",
         lambda now: not now.slices,
     )
     tour.step("", ("status",))
@@ -134,13 +131,13 @@ def _down(tour: Tour) -> None:
 
 def _until(tour: Tour, words: str, happened: Callable[[Cluster], bool]) -> None:
     """Run cron's line until something has happened."""
-    tour.announce(words, _CRON)
+    tour.announce(words, CRON)
     clock = SystemClock()
     deadline = clock.monotonic() + _PATIENCE
     while not happened(tour.cluster):
         if clock.monotonic() > deadline:
             raise IrisError(f"the demo waits for too long: {words}", hint="please report this")
-        tour.repeat(_CRON)
+        tour.cycle()
         clock.sleep(0.5)
 
 

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
+from iris_cli.cli import quick
 from iris_cli.cli.context import Context
 from iris_cli.core.cluster import Cluster
 from iris_cli.errors import IrisError
 
+CRON = ("schedule", "--once", "--autoscale")
+
 
 class Tour:
-    """Runs commands of iris on the cluster that `config` describes, with `env` beside our own environment."""
+    """Runs commands of iris on the cluster that `config` describes."""
 
-    def __init__(self, iris: Context, config: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, iris: Context, config: Path) -> None:
         self.iris = iris
         self.config = config
-        self.env = {**os.environ, **(env or {})}
+        self._cron = Context(config_path=config)
         self.steps: list[dict[str, object]] = []
         self._said: list[str] = []
 
@@ -43,25 +46,25 @@ class Tour:
             output.line(f"$ iris {shlex.join(command)}")
         output.flush()
 
-    def repeat(self, command: tuple[str, ...]) -> None:
-        """Run a command again, and say what it says that it did not say the last time."""
-        done = self.run(command, capture=True)
-        self._check(done)
-        if done.stdout:
-            self.steps.append({"command": ["iris", *command], "output": done.stdout})
+    def cycle(self) -> None:
+        """Do what `iris schedule --once --autoscale` does, and say what it did not say the last time."""
+        heard = StringIO()
+        with redirect_stdout(heard), redirect_stderr(heard):
+            quick.schedule(self._cron, once=True, scale=True)
+        lines = heard.getvalue().splitlines()
+        if lines:
+            self.steps.append({"command": ["iris", *CRON], "output": heard.getvalue()})
         if not self.iris.output.as_json:
-            lines = done.stdout.splitlines()
             for line in lines:
                 if line not in self._said:
                     self.iris.output.line(line)
-            self._said = lines
             self.iris.output.flush()
+        self._said = lines
 
     def run(self, command: tuple[str, ...], *, capture: bool) -> subprocess.CompletedProcess[str]:
         """Run a command of iris, whatever becomes of it."""
         return subprocess.run(  # noqa: S603 - our own interpreter and module
             [sys.executable, "-m", "iris_cli", "--config", str(self.config), *command],
-            env=self.env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if capture else None,
             stderr=subprocess.STDOUT if capture else None,

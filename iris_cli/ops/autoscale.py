@@ -27,12 +27,12 @@ from iris_cli.ops.session import Session
 class Autoscaled:
     """What a pass decided and what became of it. `problems` are those of providers, in words.
 
-    `created` and `deleted` were asked for now, for the first time or again.
+    `created` and `deleted` were asked for now, for the first time or again; the latter with the reason why.
     """
 
     plan: ScalingPlan
     created: list[str] = field(default_factory=list)
-    deleted: list[str] = field(default_factory=list)
+    deleted: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
@@ -148,7 +148,7 @@ def _ask(session: Session, listings: Sequence[slices.Listing], result: Autoscale
         return _outcome(each, lambda: _provider(session, Scope.of(each.template)).delete(each.name))
 
     result.created = [each.name for each in create if each.group in groups]
-    result.deleted = [each.name for each in delete]
+    result.deleted = {each.name: each.reason for each in delete}
     for batch in session.fan_out([each for each in create if each.group in groups], make):
         with session.transaction() as draft:
             for outcome in batch:

@@ -93,6 +93,7 @@ class HostKeys:
         self._lock = threading.Lock()
         self._parsed: dict[Path, list[Line]] = {}
         self._mine: dict[str, tuple[PresentedKey, ...]] | None = None
+        self._as_of: tuple[int, ...] = ()  # which state of our file that is
 
     def of_worker(self, worker: str, name: str, files: Sequence[Path]) -> Known:
         """Keys of a worker: our own entry wins over what `files` say of its host, a revocation over both."""
@@ -139,8 +140,9 @@ class HostKeys:
 
     def _own_keys(self, owner: str) -> tuple[PresentedKey, ...]:
         with self._lock:
-            if self._mine is None:
-                self._mine = _by_owner(parse(_read(self._own, trusted=True)))
+            as_of = _state_of(self._own)
+            if self._mine is None or as_of != self._as_of:  # others meet new hosts, too, while we go on
+                self._mine, self._as_of = _by_owner(parse(_read(self._own, trusted=True))), as_of
             return self._mine.get(owner, ())
 
     def _users(self, name: str, files: Sequence[Path]) -> Known:
@@ -171,7 +173,7 @@ class HostKeys:
             yield lines
             if lines != before:
                 _write(self._own, "".join(f"{line}\n" for line in lines))
-            self._mine = _by_owner(parse("\n".join(lines)))
+            self._mine, self._as_of = _by_owner(parse("\n".join(lines))), _state_of(self._own)
 
 
 def _parse_line(raw: str) -> Line | None:
@@ -253,6 +255,15 @@ def _locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def _state_of(path: Path) -> tuple[int, ...]:
+    """What differs after a file was replaced."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return ()
+    return (status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def _write(path: Path, text: str) -> None:

@@ -117,7 +117,8 @@ def _slice_cells(row: SliceRow) -> Row:
 
 def _hosts(status: ClusterStatus, width: int) -> list[Text | Table]:
     if not status.workers:
-        return [text("no workers: add hosts to cluster.yaml, then iris schedule --once", "dim")]
+        hint = text("no workers: add hosts to cluster.yaml, then iris schedule --once", "dim")
+        return [] if status.scaling.groups else [hint]
     rows = folded(
         [worker for worker in status.workers if worker.slice is None], lambda each: each.id, _host_cells
     )

@@ -95,11 +95,10 @@ def show_pass(output: Output, done: Autoscaled, scaling: Scaling) -> None:
     if output.as_json:
         output.document(pass_document(done, scaling))
         return
-    reasons = {removal.slice: removal.reason for removal in done.plan.delete}
     for name in done.created:
         output.line(f"asked for slice {name}")
-    for name in done.deleted:
-        output.line(f"deleting slice {name}" + (f": {reasons[name]}" if name in reasons else ""))
+    for name, reason in done.deleted.items():
+        output.line(f"deleting slice {name}" + (f": {reason}" if reason else ""))
     for group in scaling.groups:
         for line in group.by_hand:
             output.line(line)
@@ -111,5 +110,5 @@ def show_pass(output: Output, done: Autoscaled, scaling: Scaling) -> None:
 
 def pass_document(done: Autoscaled, scaling: Scaling) -> dict[str, object]:
     """The same as JSON."""
-    asked = {"created": done.created, "deleted": done.deleted, "problems": done.problems}
+    asked = {"created": done.created, "deleted": list(done.deleted), "problems": done.problems}
     return {**_document(done.plan, scaling), **asked}

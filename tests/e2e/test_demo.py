@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ import pytest
 PATIENCE = 180
 
 
-def iris(*words: str, directory: Path) -> subprocess.CompletedProcess[str]:
+def iris(
+    *words: str, directory: Path, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "iris_cli", *words],
-        env={**os.environ, "TMPDIR": str(directory), "HOME": str(directory)},
+        env={**os.environ, "TMPDIR": str(directory), "HOME": str(directory), **(env or {})},
         cwd=directory,
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -267,7 +267,7 @@ def test_a_preempted_slice_is_deleted_and_replaced(site: Site) -> None:
     site.place()
     site.books.turn(first, CloudState.STOPPED, "preempted")
     done = site.autoscale()
-    assert done.deleted == [first]
+    assert list(done.deleted) == [first]
     assert len(done.created) == 1
     site.autoscale()
     assert list(site.states) == list(site.books.slices) == done.created
@@ -309,7 +309,7 @@ def test_a_slice_of_which_vms_lack_is_used_when_they_have_come_and_given_up_if_t
     owner, whole = site.books.slices[second]
     site.books.slices[second] = owner, replace(whole, hosts=whole.hosts[:1])
     site.clock.sleep(1800)
-    assert site.autoscale().deleted == [second]
+    assert list(site.autoscale().deleted) == [second]
 
 
 def test_what_is_listed_as_ours_and_unknown_is_deleted(site: Site) -> None:

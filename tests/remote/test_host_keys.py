@@ -183,6 +183,16 @@ def test_what_is_recorded_is_seen_by_the_next_invocation(tmp_path: Path) -> None
     assert HostKeys(tmp_path / "own").of_worker("w", "host", []).keys == (KEY,)
 
 
+def test_what_others_record_or_forget_meanwhile_is_seen_by_whoever_goes_on(tmp_path: Path) -> None:
+    looping, other = HostKeys(tmp_path / "own"), HostKeys(tmp_path / "own")
+    assert not looping.has("west-1-0")
+    for key in (KEY, OTHER):
+        other.put("west-1-0", key)
+        assert looping.of_worker("west-1-0", "a", []).keys == (key,)
+    other.drop(["west-1-0"])
+    assert not looping.has("west-1-0")
+
+
 def test_putting_a_key_replaces_the_workers_others_and_touches_nothing_else(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.touch(mode=0o600)

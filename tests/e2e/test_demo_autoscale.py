@@ -1,0 +1,53 @@
+"""`iris demo --autoscale` shows slices on demand, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_demo import iris, mentioning
+
+
+def test_the_demo_makes_loses_replaces_and_gives_back_slices_and_leaves_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("google.cloud.tpu_v2")
+    ran = iris("demo", "--autoscale", directory=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    words = ran.stdout.splitlines()
+    steps = [
+        "demand train (1 slice of v4-16): to west",
+        "demand eval (v4-8: to central",
+        "asked for slice west-",
+        "assigned train/task-1 to west-",
+        ": PREEMPTED",
+        "asked for slice west-",
+        "[0] rank 0, attempt 1, gs://west",
+        "[1] rank 1, attempt 1, gs://west",
+        "# The cloud's own books: ",
+    ]
+    for step in steps:
+        found = [index for index, line in enumerate(words) if step in line]
+        assert found, f"{step!r} is not in what comes after the step before: {ran.stdout}"
+        words = words[found[0] + 1 :]
+    assert ran.stdout.splitlines()[-1].endswith("left: none.")
+    assert list(tmp_path.iterdir()) == []
+    assert mentioning(str(tmp_path)) == []
+
+
+def test_without_the_extra_it_says_what_to_type(tmp_path: Path) -> None:
+    """As it is where nobody installed Google's client: the name leads nowhere."""
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['google.cloud'] = None\n")
+    ran = iris(
+        "demo", "--autoscale", directory=tmp_path, env={"PYTHONPATH": f"{tmp_path}:{':'.join(sys.path)}"}
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    wanted = 'error: this demo needs Google\'s client for TPUs: pip install "iris-cli[gcp]"'
+    assert ran.stderr.splitlines() == [wanted]
+
+
+@pytest.mark.parametrize("option", ["--keep", "--stop", "--dir=x"])
+def test_there_is_nothing_of_it_to_keep_or_to_stop(option: str, tmp_path: Path) -> None:
+    ran = iris("demo", "--autoscale", option, directory=tmp_path)
+    assert ran.returncode == 2
+    assert "--autoscale leaves nothing to keep" in ran.stderr
