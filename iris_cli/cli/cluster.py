@@ -41,7 +41,7 @@ Source = Annotated[
     typer.Option(
         "--from",
         metavar="gcp|ssh-config|FILE|-",
-        help="Read the JSON of gcloud, an SSH configuration or a list of hosts; - is what is piped in.",
+        help="gcp asks Google; a file is the JSON of gcloud, an SSH configuration or a list of hosts, - a pipe.",
         show_default=False,
     ),
 ]

@@ -44,9 +44,10 @@ def init(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> int:
-    """Write a commented cluster.yaml and make the state directory. Asks nothing."""
+    """Write a commented cluster.yaml and make the state directory. Asks nothing, and says what could be imported."""
     from iris_cli.config.locate import FILE_NAME
     from iris_cli.ops import init as operation
+    from iris_cli.ops.cluster_import.offers import offers
     from iris_cli.render.initialized import show
 
     iris: Context = context.obj
@@ -60,6 +61,9 @@ def init(
     )
     iris.config_path = path
     iris.config = operation.write_config(path, cluster, force=force)
-    messages = iris.state.create(iris.config.name)
-    show(iris.output, iris.config, iris.state.path, messages)
+    messages = [*iris.state.create(iris.config.name)]
+    offered = [] if iris.config.hosts else offers(Path.cwd(), Path.home(), os.environ)
+    if not key and not os.environ.get("SSH_AUTH_SOCK") and not (Path.home() / ".ssh" / "config").is_file():
+        messages.append("there is no SSH key in ~/.ssh: ssh-keygen -t ed25519 makes one")
+    show(iris.output, iris.config, iris.state.path, messages, offered)
     return ExitCode.OK

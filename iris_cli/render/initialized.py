@@ -6,14 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from iris_cli.config.schema import ClusterConfig
+from iris_cli.core.units import count
+from iris_cli.ops.cluster_import.offers import Offer
 from iris_cli.render.console import Output
 
 
-def show(output: Output, config: ClusterConfig, state: Path, messages: Sequence[str]) -> None:
-    """The files, and the next commands to type."""
+def show(
+    output: Output, config: ClusterConfig, state: Path, messages: Sequence[str], offers: Sequence[Offer] = ()
+) -> None:
+    """The files, what could be imported into them, and the next commands to type."""
     named = len(config.hosts)
     if named:
         steps = ["iris doctor", "iris launch -- hostname"]
+    elif offers:
+        steps = [offers[0].command, "iris doctor"]
     else:
         steps = [f"edit {config.path}", "iris config validate", "iris doctor"]
     for message in (*config.warnings, *messages):
@@ -25,10 +31,19 @@ def show(output: Output, config: ClusterConfig, state: Path, messages: Sequence[
                 "state": str(state),
                 "cluster": config.name,
                 "workers": named,
+                "imports": [each.command for each in offers],
                 "next": steps,
             }
         )
         return
     output.line(f"wrote {config.path}")
     output.line(f"made  {state}")
+    for each in offers:
+        output.line(f"there is {_what(each)}: {each.command}")
     output.line(f"next: {', then '.join(steps)}")
+
+
+def _what(offer: Offer) -> str:
+    if offer.slices:
+        return f"a list of {count(offer.slices, 'TPU slice')}"
+    return f"an SSH configuration with {count(offer.hosts, 'host')}" if offer.hosts else "gcloud"

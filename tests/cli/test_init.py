@@ -185,3 +185,51 @@ def test_what_the_ssh_configuration_says_is_left_to_it(home: Path, text: str, gu
     touch(home / ".ssh" / "id_ed25519")
     touch(home / ".ssh" / "config", text)
     assert guess_login(["v5a-w-[0-3]"], home) == guess
+
+
+NODE = """{"name": "projects/p1/locations/us-a/nodes/n", "state": "READY", "acceleratorType": "v4-8",
+ "networkEndpoints": [{"ipAddress": "10.0.0.1"}]}"""
+
+
+def test_what_could_be_imported_is_found_and_not_asked_for(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touch(home / ".ssh" / "config", "Host a b\n  User me\nHost *\n")
+    (home / "lab" / "my tpus.json").write_text(f"[{NODE}]")
+    (home / "lab" / "other.json").write_text("{")
+    (home / "lab" / "binary.json").write_bytes(b"\xff\0")
+    touch(home / "bin" / "gcloud")
+    (home / "bin" / "gcloud").chmod(0o755)
+    monkeypatch.setenv("PATH", str(home / "bin"))
+    for name in ("CLOUDSDK_CONFIG", "CLOUDSDK_ACTIVE_CONFIG_NAME", "CLOUDSDK_COMPUTE_ZONE"):
+        monkeypatch.delenv(name, raising=False)
+    (home / ".config" / "gcloud").mkdir(parents=True)
+    touch(home / ".config" / "gcloud" / "active_config", "work\n")
+    touch(home / ".config" / "gcloud" / "configurations" / "config_work", "[compute]\nzone = us-west4-a\n")
+    assert run(["init"]) == 0
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "there is a list of 1 TPU slice: iris cluster import --from 'my tpus.json'",
+        "there is gcloud: gcloud compute tpus tpu-vm list --zone us-west4-a --format json"
+        " | iris cluster import --from -",
+        "there is an SSH configuration with 2 hosts: iris cluster import --from ssh-config",
+        "next: iris cluster import --from 'my tpus.json', then iris doctor",
+    ]
+
+
+def test_where_hosts_are_named_nothing_else_is_offered(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    touch(home / ".ssh" / "config", "Host a b\n")
+    run(["init", "--host", "c"])
+    assert "import" not in capsys.readouterr().out
+
+
+def test_who_has_no_key_is_told_how_to_make_one(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    run(["init", "--host", "c"])
+    assert "ssh-keygen -t ed25519" in capsys.readouterr().err
+    touch(home / ".ssh" / "id_ed25519")
+    run(["init", "--host", "c", "--force"])
+    assert "ssh-keygen" not in capsys.readouterr().err

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from iris_cli.capacity.provider import ProviderError
 from iris_cli.config.load import load_cluster_config
-from iris_cli.ops.cluster_import import source
+from iris_cli.core.cloud import Refusal
+from iris_cli.ops.cluster_import import gcp, source
 from tests.cli.cluster_import.conftest import Import
 
 SSH_CONFIG = """\
@@ -118,9 +120,15 @@ def test_lists_that_can_not_be_read_are_refused_with_their_line(
     assert not (lab / "cluster.yaml").exists()
 
 
-def test_google_is_asked_by_gcloud_until_iris_can(cluster_import: Import) -> None:
+def test_where_google_can_not_be_asked_it_says_what_to_type(
+    cluster_import: Import, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(project: str, zone: str) -> list[object]:
+        raise ProviderError(Refusal.DENIED, f"no credentials for {project} {zone}")
+
+    monkeypatch.setattr(gcp, "ask", refused)
     said = cluster_import("--from", "gcp", "--zone", "us-west4-a", "--project", "p")
-    assert said.code == 2
+    assert (said.code, said.err.splitlines()[0]) == (2, "error: no credentials for p us-west4-a")
     assert "gcloud compute tpus tpu-vm list --zone us-west4-a --project p --format json | iris" in said.err
 
 
