@@ -10,7 +10,7 @@ from iris_cli.core.observations import RemoteState
 from tests.remote.conftest import MakeHost
 from tests.support.bombs import Bomb
 from tests.support.repeated_calls import STAY, fence, send, settle
-from tests.support.worker_host import FINAL, WorkerHost, marked, pids_in
+from tests.support.worker_host import FINAL, WorkerHost, marked, pids_in, until_gone
 
 MOMENTS = ("before", "after")
 LAST = 60
@@ -107,7 +107,7 @@ def test_an_end_that_was_cut_anywhere_is_never_a_success_that_was_none(
         went_off = bomb.count >= at
         bomb.defuse()
         assert (report.state, report.exit_code) in [(RemoteState.EXITED, 3), (RemoteState.LOST, None)]
-        assert not marked(request.token)
+        until_gone(request.token)
         if not went_off:
             assert report.state is RemoteState.EXITED
             return

@@ -13,7 +13,7 @@ from iris_cli.core.observations import RemoteState
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
 from tests.support.local_transport import only_tools
-from tests.support.worker_host import WorkerHost, at_once, is_alive, kill, marked, pids_in, until
+from tests.support.worker_host import WorkerHost, at_once, is_alive, kill, marked, pids_in, until, until_gone
 
 COMMANDS = (
     "awk base64 cat chmod date df env find fold getconf grep head kill link ln ls mkdir mv od ps rm rmdir sed sleep"
@@ -135,7 +135,7 @@ def test_a_lease_runs_out_there_too(laptop: WorkerHost) -> None:
     token = laptop.launch("sleep", "1000", lease=2.0)
     report = laptop.wait(token, renew=False)
     assert (report.state, report.cause) == (RemoteState.CANCELLED, "lease")
-    assert not marked(token)
+    until_gone(token)
 
 
 def test_what_has_ended_can_be_reaped_there_too(laptop: WorkerHost) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.observations import RemoteState
-from tests.support.worker_host import FINAL, WorkerHost, is_alive, kill, marked, pids_in, until
+from tests.support.worker_host import FINAL, WorkerHost, is_alive, kill, marked, pids_in, until, until_gone
 
 WAIT_FOR_GATE = 'while [ ! -e "$0" ]; do sleep 0.02; done; exit "$1"'
 OTHER_GROUP = """
@@ -46,7 +46,7 @@ def test_a_task_that_is_killed_has_its_exit_and_its_children_end(host: WorkerHos
     report = host.wait(token)
     assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 137, "")
     assert not any(is_alive(pid) for pid in pids_in(tmp_path / "pids"))
-    assert not marked(token)
+    until_gone(token)
 
 
 def test_when_the_whole_session_is_killed_what_left_it_is_an_orphan_and_can_be_stopped(
@@ -124,7 +124,7 @@ def test_an_edited_directory_never_makes_a_success_of_a_failure_or_hides_what_ru
     assert dash_host.state(token) not in (RemoteState.EXITED, RemoteState.LOST, RemoteState.NOSTART)
     healthy = dash_host.running("sleep", "1000")
     (tmp_path / "gate").touch()
-    until(lambda: not marked(token))
+    until_gone(token)
     report = dash_host.poll(token)[0]
     if report.state is RemoteState.EXITED:
         assert report.exit_code == 3

@@ -15,7 +15,7 @@ from iris_cli.core.ids import Token
 from iris_cli.core.observations import RemoteState
 from tests.remote.conftest import MakeHost
 from tests.support.local_transport import SHELLS
-from tests.support.worker_host import FINAL, WorkerHost, at_once, is_alive, marked, pids_in, until
+from tests.support.worker_host import FINAL, WorkerHost, at_once, is_alive, marked, pids_in, until, until_gone
 
 S = RemoteState
 FENCED = {S.STOPPED, S.CANCELLED}
@@ -151,7 +151,7 @@ def test_a_crowd_of_launches_and_stops_starts_each_token_once_at_most(
     until(all_are_settled)
     for request, path in zip(requests, starts, strict=True):
         if request.token in stopped:
-            assert not marked(request.token)
+            until_gone(request.token)
             assert len(pids_in(path)) <= 1
         else:
             until(partial(pids_in, path))
@@ -162,7 +162,7 @@ def test_a_crowd_of_launches_and_stops_starts_each_token_once_at_most(
     assert in_a_crowd([partial(chance.choice(hosts).prepare, each, go=True) for each in requests]) == []
     for request in requests:
         assert hosts[0].wait(request.token).state in FENCED
-        assert not marked(request.token)
+        until_gone(request.token)
     assert [path.exists() for path in starts] == before
     assert all(len(pids_in(path)) <= 1 for path in starts)
 

@@ -39,4 +39,5 @@ def fence(host: WorkerHost, token: Token) -> RemoteState:
         state = host.stop(token, grace=0).state
         if state in FINAL - {RemoteState.LOST}:
             return state
+        time.sleep(0.05)
     raise AssertionError(f"never fenced: {state}")

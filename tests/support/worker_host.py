@@ -234,6 +234,11 @@ def until(condition: Callable[[], object]) -> None:
         began = time.monotonic()
 
 
+def until_gone(token: Token) -> None:
+    """Wait until nothing carries the marker: a wrapper that has recorded the end is about to end itself."""
+    until(lambda: not marked(token))
+
+
 def pids_in(path: Path) -> list[int]:
     """The process ids that a task wrote to a file, one per line; the last line may not be there in full yet."""
     return [int(line) for line in re.findall(r"(\d+)\n", path.read_text())] if path.exists() else []
