@@ -4,11 +4,15 @@ from iris_cli.core.autoscaling.demand import DemandEntry, compute_demand_entries
 from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.autoscaling.routing import RoutingDecision, UnmetDemand, route_demand
 from iris_cli.core.autoscaling.unmet import UnmetKind, UnmetReason
+from iris_cli.core.scale_group import Provider, ScaleGroup, SliceTemplate
 
 __all__ = [
     "DemandEntry",
     "GroupState",
+    "Provider",
     "RoutingDecision",
+    "ScaleGroup",
+    "SliceTemplate",
     "UnmetDemand",
     "UnmetKind",
     "UnmetReason",

@@ -16,7 +16,7 @@ from iris_cli.core.missing import NOTHING_MISSING, Missing
 from iris_cli.core.resources import Device
 from iris_cli.core.scheduling.cycle import SchedulingResult, WaitingKey, find_assignments
 from iris_cli.core.scheduling.explanation import Explanation
-from iris_cli.core.scheduling.homes import at_home
+from iris_cli.core.scheduling.homes import Homes
 from iris_cli.core.scheduling.order import TasksByJob, by_job, split_overdue
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
@@ -83,16 +83,27 @@ def plan(
         job = cluster.jobs[job_id]
         if job.end is None and not job.cancelled:
             gate.admit(job, tasks)
-    result = find_assignments(
-        gate.ready,
-        cluster.workers.values(),
-        at_home(cluster),
-        now,
-        gang_reserve_after=limits.gang_reserve_after if gang_reserve_after is None else gang_reserve_after,
-        backoff_max=limits.backoff_max,
-        unconfirmed_stops=_unconfirmed_stops(cluster),
-        offered=offered,
-    )
+    homes, stops = Homes(cluster), _unconfirmed_stops(cluster)
+
+    def cycle(ready: TasksByJob) -> SchedulingResult:
+        return find_assignments(
+            ready,
+            cluster.workers.values(),
+            homes.job,
+            now,
+            gang_reserve_after=limits.gang_reserve_after
+            if gang_reserve_after is None
+            else gang_reserve_after,
+            backoff_max=limits.backoff_max,
+            unconfirmed_stops=stops,
+            offered=offered,
+        )
+
+    result = cycle(gate.ready)
+    while waits := homes.waiting_for_theirs(result):
+        gate.ready = {job: tasks for job, tasks in gate.ready.items() if job not in waits}
+        gate.held |= {job: (reason,) for job, reason in waits.items()}
+        result = cycle(gate.ready)
     return Plan(
         result=result,
         timed_out_tasks=(*result.timed_out_tasks, *gate.timed_out),
