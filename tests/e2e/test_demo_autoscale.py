@@ -17,7 +17,7 @@ def test_the_demo_makes_loses_replaces_and_gives_back_slices_and_leaves_nothing(
     words = ran.stdout.splitlines()
     steps = [
         "demand train (1 slice of v4-16): to west",
-        "demand eval (v4-8: to central",
+        "demand eval/task-0 (tpu:v4-8): to central",
         "asked for slice west-",
         "assigned train/task-1 to west-",
         ": PREEMPTED",
