@@ -13,9 +13,11 @@ from pathlib import Path
 
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.planting import Mutation
+from tests.simulation.scaling_mutations import SCALING_MUTATIONS
 from tests.simulation.simulation import run
 
 PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
+ALL = (*MUTATIONS, *SCALING_MUTATIONS)
 _MOST = 1000
 _BEGIN = "| mutation | what is left out | seed | what it breaks |\n|---|---|---|---|\n"
 _ROW = re.compile(r"^\| `([a-z-]+)` \| .* \| (\d+) \| .* \|$", re.MULTILINE)
@@ -31,11 +33,12 @@ class Found:
 
 def find(mutation: Mutation, seeds: Iterable[int]) -> Found | None:
     """The first of the seeds whose run is in breach of an invariant with this mutation, and only with it."""
+    scaling = mutation in SCALING_MUTATIONS
     for seed in seeds:
         with mutation.amid():
             with mutation.plant():
-                noticed = run(seed, mutation.faults).breaches
-            if noticed and not run(seed, mutation.faults).breaches:
+                noticed = run(seed, mutation.faults, scaling=scaling).breaches
+            if noticed and not run(seed, mutation.faults, scaling=scaling).breaches:
                 return Found(seed, noticed[0])
     return None
 
@@ -47,7 +50,7 @@ def listed() -> dict[str, int]:
 
 def main(names: list[str]) -> int:
     rows, missing = [], 0
-    for mutation in MUTATIONS:
+    for mutation in ALL:
         if names and mutation.name not in names:
             continue
         found = find(mutation, range(_MOST))

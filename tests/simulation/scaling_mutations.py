@@ -1,0 +1,246 @@
+"""Rules of the autoscaler broken one at a time, as in `mutations.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from typing import Any
+from unittest.mock import patch
+
+from iris_cli.capacity.provider import ProviderError
+from iris_cli.core.autoscaling import scaling, standing
+from iris_cli.core.cloud import CallOutcome, CloudState
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.evolve import Draft
+from iris_cli.core.lifecycle import slices
+from iris_cli.core.slice import SliceState
+from iris_cli.ops import autoscale
+from tests.simulation.planting import Mutation
+
+
+def _names_are_used_again() -> AbstractContextManager[Any]:
+    """Named by how many there are."""
+    orders = scaling._orders
+
+    def counted(cluster: Cluster, *rest: Any) -> Any:
+        there = {name: 0 for name in cluster.scale_groups}
+        for each in cluster.slices.values():
+            there[each.group] = there.get(each.group, 0) + 1
+        records = {
+            name: replace(record, requested=there[name]) for name, record in cluster.scale_groups.items()
+        }
+        return orders(replace(cluster, scale_groups=records), *rest)
+
+    return patch.object(scaling, "_orders", counted)
+
+
+def _the_going_do_not_count() -> AbstractContextManager[Any]:
+    state = standing._state
+
+    def without(cluster: Cluster, group: Any, those: Any, backing_off: str) -> Any:
+        return state(
+            cluster, group, [each for each in those if each.state is not SliceState.DELETING], backing_off
+        )
+
+    return patch.object(standing, "_state", without)
+
+
+def _old_lists_count() -> AbstractContextManager[Any]:
+    """What a list doesn't show is gone, whatever became of it since the list was asked for."""
+    observed = slices.observed
+
+    def heedless(draft: Draft, listing: slices.Listing, *rest: Any) -> Any:
+        return observed(draft, replace(listing, before=dict(draft.cluster.slices)), *rest)
+
+    return patch.object(slices, "observed", heedless)
+
+
+def _silence_is_an_empty_list() -> AbstractContextManager[Any]:
+    provider = autoscale._provider
+
+    class Deaf:
+        def __init__(self, real: Any) -> None:
+            self.create, self.delete, self._list = real.create, real.delete, real.list
+
+        def list(self) -> Any:
+            try:
+                return self._list()
+            except ProviderError:
+                return ()
+
+    return patch.object(autoscale, "_provider", lambda *args: Deaf(provider(*args)))
+
+
+def _busy_slices_are_idle() -> AbstractContextManager[Any]:
+    def since(_cluster: Cluster, each: Any, _needed: Any = frozenset()) -> Any:
+        return each.joined_at
+
+    return patch.object(scaling, "idle_since", since)
+
+
+def _unknown_slices_stay() -> AbstractContextManager[Any]:
+    observed = slices.observed
+
+    def only_known(draft: Draft, listing: slices.Listing, *rest: Any) -> Any:
+        known = tuple(each for each in listing.slices if each.name in draft.cluster.slices)
+        return observed(draft, replace(listing, slices=known), *rest)
+
+    return patch.object(slices, "observed", only_known)
+
+
+def _not_stuck() -> AbstractContextManager[Any]:
+    return patch.object(scaling, "_stuck", lambda cluster, now, limits: ())
+
+
+def _seen_as(state: CloudState, taken_for: CloudState) -> AbstractContextManager[Any]:
+    seen_ = slices._seen
+
+    def mistaken(draft: Draft, known: Any, seen: Any, *rest: Any) -> Any:
+        return seen_(draft, known, replace(seen, state=taken_for) if seen.state is state else seen, *rest)
+
+    return patch.object(slices, "_seen", mistaken)
+
+
+def _below_the_least() -> AbstractContextManager[Any]:
+    idle = scaling._idle
+
+    def of_none(cluster: Cluster, groups: Any, *rest: Any) -> Any:
+        return idle(cluster, [replace(group, min_slices=0) for group in groups], *rest)
+
+    return patch.object(scaling, "_idle", of_none)
+
+
+@contextmanager
+def _asked_to_go_once() -> Iterator[None]:
+    """A deletion whose answer was lost, or whose invocation was killed, is not asked for again."""
+    ask, calls_due = autoscale._ask, slices.calls_due
+
+    def once(session: Any, listings: Any, result: Any) -> None:
+        fresh = {removal.slice for removal in result.plan.delete}
+        fresh |= {each.name for each in session.cluster.slices.values() if each.deleting_at == session.cluster.at}
+
+        def due(*args: Any) -> Any:
+            create, delete = calls_due(*args)
+            return create, [each for each in delete if each.name in fresh]
+
+        with patch.object(slices, "calls_due", due):
+            ask(session, listings, result)
+
+    with patch.object(autoscale, "_ask", once):
+        yield
+
+
+def _one_by_one() -> AbstractContextManager[Any]:
+    """VMs are workers as soon as each of them answers."""
+    return patch.object(slices, "WorkerDrained", _WorkerTakesAnything)
+
+
+class _WorkerTakesAnything:
+    """In place of the event that drains the VMs of a slice until it is complete."""
+
+    def __new__(cls, *, worker: Any, reason: str) -> Any:
+        from iris_cli.core.events import WorkerDrained, WorkerUncordoned
+
+        if reason == slices.INCOMPLETE:
+            return WorkerUncordoned(worker=worker)
+        return WorkerDrained(worker=worker, reason=reason)
+
+
+def _half_made_is_whole() -> AbstractContextManager[Any]:
+    return patch.object(slices, "_is_half_made", lambda known, seen: not seen.hosts)
+
+
+def _the_dead_live_on() -> AbstractContextManager[Any]:
+    """That the machines of a slice are gone ends nothing that ran there."""
+    return patch.object(slices, "_dead", lambda draft, known, reason: [])
+
+
+def _asked_before_it_is_written() -> AbstractContextManager[Any]:
+    """What is to be made is asked for first, and written down afterwards."""
+    decide = autoscale._decide
+
+    def hasty(session: Any, listings: Any, silent: Any) -> Any:
+        plan = autoscale.dry_run(session)
+        for order in plan.create:
+            provider = autoscale._provider(session, autoscale.Scope.of(order.group.template))
+            autoscale._outcome(order, partial(provider.create, order.slice, order.group))  # type: ignore[arg-type]  # it has a name
+        return decide(session, listings, silent)
+
+    return patch.object(autoscale, "_decide", hasty)
+
+
+def _nobody_refuses() -> AbstractContextManager[Any]:
+    """A request that was refused counts as taken on."""
+    answered = slices.create_answered
+
+    def agreeable(draft: Draft, outcome: CallOutcome, limits: Any) -> None:
+        answered(draft, CallOutcome(slice=outcome.slice), limits)
+
+    return patch.object(slices, "create_answered", agreeable)
+
+
+SCALING_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("slice-names-again", "the names of slices that are gone are used again", _names_are_used_again),
+    Mutation(
+        "the-going-do-not-count", "a slice that is being deleted does not count", _the_going_do_not_count
+    ),
+    Mutation(
+        "old-lists-count",
+        "what a list lacks is gone, whatever was done since it was asked for",
+        _old_lists_count,
+        ("cloud_slow", "cloud_slow", "preempt"),
+    ),
+    Mutation(
+        "silence-is-an-empty-list",
+        "a provider that does not answer has no slices",
+        _silence_is_an_empty_list,
+        ("cloud_down", "cloud_unreliable"),
+    ),
+    Mutation("busy-slices-are-idle", "a slice is idle since it joined", _busy_slices_are_idle),
+    Mutation(
+        "unknown-slices-stay",
+        "what is listed and not in the log is left alone",
+        _unknown_slices_stay,
+        ("cloud_unreliable", "cloud_unreliable", "preempt_all"),
+    ),
+    Mutation("slices-may-stick", "nothing is given up that takes too long", _not_stuck),
+    Mutation(
+        "failed-slices-stay",
+        "a slice that has failed is taken for one that is being made",
+        lambda: _seen_as(CloudState.FAILED, CloudState.CREATING),
+        ("fall_ill",),
+    ),
+    Mutation(
+        "preempted-slices-stay",
+        "a slice that was preempted is taken for one that is ready",
+        lambda: _seen_as(CloudState.STOPPED, CloudState.READY),
+        ("preempt", "preempt_all"),
+    ),
+    Mutation("below-the-least", "`min_slices` keeps no slice", _below_the_least),
+    Mutation(
+        "asked-to-go-once",
+        "a deletion is asked for once, heard or not",
+        _asked_to_go_once,
+        ("cloud_unreliable", "cloud_unreliable", "preempt", "kill_an_invocation"),
+    ),
+    Mutation("join-one-by-one", "the VMs of a slice are workers one by one", _one_by_one),
+    Mutation("half-made-is-whole", "a slice of which VMs lack is complete", _half_made_is_whole),
+    Mutation(
+        "the-dead-live-on",
+        "that a slice is gone ends nothing that ran there",
+        _the_dead_live_on,
+        ("preempt", "vanish"),
+    ),
+    Mutation(
+        "asked-before-it-is-written", "a slice is asked for before it is in the log", _asked_before_it_is_written
+    ),
+    Mutation(
+        "nobody-refuses",
+        "a slice that was refused is taken for one that is being made",
+        _nobody_refuses,
+        ("sold_out", "no_quota", "cloud_unreliable"),
+    ),
+)
