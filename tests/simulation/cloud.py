@@ -304,7 +304,7 @@ class SimProvider:
 
     def _pause(self) -> None:
         slow = self._cloud.slow
-        self._strand().pause(self._cloud.rng.choice((5.0, 25.0) if slow else (0.05, 0.3, 1.5)))
+        self._strand().pause(self._cloud.rng.choice((5.0, 25.0, 60.0) if slow else (0.05, 0.3, 1.5)))
 
     def _strand(self) -> Strand:
         strand = self._scheduler.current

@@ -68,7 +68,7 @@ class Ledger:
             if isinstance(event, SliceRequested):
                 self._is_to_be(event, after)
             elif isinstance(event, SliceDeletionRequested):
-                self._doomed.add(event.slice)
+                self._is_to_go(after.slices[event.slice], after)
             elif isinstance(event, SliceDeleted):
                 self._is_said_to_be_gone(event.slice)
             elif isinstance(event, SliceJoined):
@@ -86,6 +86,15 @@ class Ledger:
         most = self._groups[event.group].max_slices
         if len(there) > most:
             self.story.breach(f"{event.group} has {len(there)} slices in the log, {most} at most")
+
+    def _is_to_go(self, each: Slice, after: Cluster) -> None:
+        self._doomed.add(each.name)
+        made = next((made for made in self._there() if made.name == each.name), None)
+        if made is None or not made.is_well or each.joined_at is None:
+            return
+        left = self._ready(after, each.group)
+        if left < self._groups[each.group].min_slices:
+            self.story.breach(f"slice {each.name} is well, and to go; {left} are left of {each.group}")
 
     def _is_said_to_be_gone(self, name: str) -> None:
         made = next((each for each in self._there() if each.name == name), None)
@@ -145,7 +154,7 @@ class Ledger:
         made.late = made.late or self._scheduler.now - self._listed_at.get(who, 0.0) > _STALE
         if made.late:
             return
-        if again:
+        if again and made.name in self._doomed:  # else somebody deleted it before anybody had seen it
             self.story.breach(f"slice {made.name} is made a second time")
         ours = [each.name for each in there if each.group.name == made.group.name and not each.late]
         if len(ours) > made.group.max_slices:
@@ -167,6 +176,9 @@ class Ledger:
     def audit(self) -> None:
         """From now on nothing goes wrong any more, and what is of no use for long is wasted."""
         cluster, now = self._truth.cluster, self._scheduler.now
+        if now < self._scheduler.asleep_until:  # the operator's machine is: so long nobody can do anything
+            self._scheduler.at(self._scheduler.asleep_until, self.audit)
+            return
         useless = dict(self._useless(cluster))
         self._since = {key: self._since.get(key, now) for key in useless}
         for key, allowed in useless.items():
@@ -200,12 +212,11 @@ class Ledger:
         return not any(worker.claims for worker in workers)
 
     def _is_more_than_least(self, cluster: Cluster, known: Slice) -> bool:
-        ready = [
-            each
-            for each in cluster.slices.values()
-            if each.group == known.group and each.state is SliceState.READY
-        ]
-        return len(ready) > self._groups[known.group].min_slices
+        return self._ready(cluster, known.group) > self._groups[known.group].min_slices
+
+    @staticmethod
+    def _ready(cluster: Cluster, group: str) -> int:
+        return sum(each.group == group and each.state is SliceState.READY for each in cluster.slices.values())
 
     def is_settled(self) -> bool:
         """Whether nothing is left but what is always to be there."""
@@ -226,10 +237,7 @@ class Ledger:
     def _books(self) -> tuple[dict[str, str], dict[str, str], dict[str, int]]:
         """The slices of the cloud and of the log with their machines, and how many of each group are ready."""
         slices = self._truth.cluster.slices.values()
-        ready = {
-            name: sum(each.group == name and each.state is SliceState.READY for each in slices)
-            for name in self._groups
-        }
+        ready = {name: self._ready(self._truth.cluster, name) for name in self._groups}
         there = {made.name: made.incarnation for made in self._there()}
         return there, {each.name: each.incarnation for each in slices}, ready
 

@@ -6,19 +6,27 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core.autoscaling import scaling, standing
-from iris_cli.core.cloud import CallOutcome, CloudState
+from iris_cli.core.cloud import CloudState, Scope
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import slices
 from iris_cli.core.slice import SliceState
 from iris_cli.ops import autoscale
+from tests.simulation import scaling as worlds
 from tests.simulation.planting import Mutation
+
+
+def some_always() -> AbstractContextManager[Any]:
+    """Every group has a slice at least, at all times."""
+    drawn = worlds.draw_groups
+    return patch.object(
+        worlds, "draw_groups", lambda rng: tuple(replace(each, min_slices=1) for each in drawn(rng))
+    )
 
 
 def _names_are_used_again() -> AbstractContextManager[Any]:
@@ -26,7 +34,7 @@ def _names_are_used_again() -> AbstractContextManager[Any]:
     orders = scaling._orders
 
     def counted(cluster: Cluster, *rest: Any) -> Any:
-        there = {name: 0 for name in cluster.scale_groups}
+        there = dict.fromkeys(cluster.scale_groups, 0)
         for each in cluster.slices.values():
             there[each.group] = there.get(each.group, 0) + 1
         records = {
@@ -120,7 +128,9 @@ def _asked_to_go_once() -> Iterator[None]:
 
     def once(session: Any, listings: Any, result: Any) -> None:
         fresh = {removal.slice for removal in result.plan.delete}
-        fresh |= {each.name for each in session.cluster.slices.values() if each.deleting_at == session.cluster.at}
+        fresh |= {
+            each.name for each in session.cluster.slices.values() if each.deleting_at == session.cluster.at
+        }
 
         def due(*args: Any) -> Any:
             create, delete = calls_due(*args)
@@ -165,21 +175,11 @@ def _asked_before_it_is_written() -> AbstractContextManager[Any]:
     def hasty(session: Any, listings: Any, silent: Any) -> Any:
         plan = autoscale.dry_run(session)
         for order in plan.create:
-            provider = autoscale._provider(session, autoscale.Scope.of(order.group.template))
+            provider = autoscale._provider(session, Scope.of(order.group.template))
             autoscale._outcome(order, partial(provider.create, order.slice, order.group))  # type: ignore[arg-type]  # it has a name
         return decide(session, listings, silent)
 
     return patch.object(autoscale, "_decide", hasty)
-
-
-def _nobody_refuses() -> AbstractContextManager[Any]:
-    """A request that was refused counts as taken on."""
-    answered = slices.create_answered
-
-    def agreeable(draft: Draft, outcome: CallOutcome, limits: Any) -> None:
-        answered(draft, CallOutcome(slice=outcome.slice), limits)
-
-    return patch.object(slices, "create_answered", agreeable)
 
 
 SCALING_MUTATIONS: tuple[Mutation, ...] = (
@@ -204,7 +204,7 @@ SCALING_MUTATIONS: tuple[Mutation, ...] = (
         "unknown-slices-stay",
         "what is listed and not in the log is left alone",
         _unknown_slices_stay,
-        ("cloud_unreliable", "cloud_unreliable", "preempt_all"),
+        ("cloud_unreliable", "cloud_unreliable", "sold_out", "no_quota"),
     ),
     Mutation("slices-may-stick", "nothing is given up that takes too long", _not_stuck),
     Mutation(
@@ -219,14 +219,19 @@ SCALING_MUTATIONS: tuple[Mutation, ...] = (
         lambda: _seen_as(CloudState.STOPPED, CloudState.READY),
         ("preempt", "preempt_all"),
     ),
-    Mutation("below-the-least", "`min_slices` keeps no slice", _below_the_least),
+    Mutation("below-the-least", "`min_slices` keeps no slice", _below_the_least, amid=some_always),
     Mutation(
         "asked-to-go-once",
         "a deletion is asked for once, heard or not",
         _asked_to_go_once,
         ("cloud_unreliable", "cloud_unreliable", "preempt", "kill_an_invocation"),
     ),
-    Mutation("join-one-by-one", "the VMs of a slice are workers one by one", _one_by_one),
+    Mutation(
+        "join-one-by-one",
+        "the VMs of a slice are workers one by one",
+        _one_by_one,
+        ("unreliable", "unreliable", "slow", "partition"),
+    ),
     Mutation("half-made-is-whole", "a slice of which VMs lack is complete", _half_made_is_whole),
     Mutation(
         "the-dead-live-on",
@@ -235,12 +240,8 @@ SCALING_MUTATIONS: tuple[Mutation, ...] = (
         ("preempt", "vanish"),
     ),
     Mutation(
-        "asked-before-it-is-written", "a slice is asked for before it is in the log", _asked_before_it_is_written
-    ),
-    Mutation(
-        "nobody-refuses",
-        "a slice that was refused is taken for one that is being made",
-        _nobody_refuses,
-        ("sold_out", "no_quota", "cloud_unreliable"),
+        "asked-before-it-is-written",
+        "a slice is asked for before it is in the log",
+        _asked_before_it_is_written,
     ),
 )

@@ -39,13 +39,18 @@ def stuck(cluster: Cluster, groups: Sequence[ScaleGroup], now: float, limits: Li
             yield Removal(each.name, "its group has more slices than its max_slices")
             continue
         asked = each.state in (SliceState.REQUESTED, SliceState.CREATING)
-        if asked and now - each.requested_at >= limits.slice_create_timeout:
+        if asked and _is_over(each.requested_at, limits.slice_create_timeout, now):
             words = f"not there after {format_duration(limits.slice_create_timeout)}"
             yield Removal(each.name, words, failed=True)
         started = each.started_at if each.state is SliceState.BOOTING else None
-        if started is not None and now - started >= limits.slice_boot_timeout:
+        if started is not None and _is_over(started, limits.slice_boot_timeout, now):
             words = f"its VMs were not ready after {format_duration(limits.slice_boot_timeout)}"
             yield Removal(each.name, _lagging(cluster, each, words), failed=True)
+
+
+def _is_over(since: float, wait: float, now: float) -> bool:
+    """Whether a wait is over. One that began too far in the future is: a clock was wrong, and slices cost money."""
+    return not -wait < now - since < wait
 
 
 def _lagging(cluster: Cluster, each: Slice, words: str) -> str:
@@ -83,9 +88,9 @@ def idle(
         broken = {each.name: lost for each in by_group[name] if (lost := _lost(cluster, each))}
         spare = len(by_group[name]) - len(broken) - least
         for since, idle_slice in free:
-            if now - since < timeout or (idle_slice not in broken and spare <= 0):
+            if not _is_over(since, timeout, now) or (idle_slice not in broken and spare <= 0):
                 continue
-            words = f"idle for {format_duration(now - since)}"
+            words = f"idle for {format_duration(max(timeout, now - since))}"
             if idle_slice in broken:
                 words += f", and {broken[idle_slice]}"
             else:

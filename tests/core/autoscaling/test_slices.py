@@ -257,6 +257,24 @@ def test_a_group_that_is_in_the_configuration_no_more_is_emptied_when_it_is_idle
     assert states(made) == {NAME: "deleting"}
 
 
+def test_no_wait_is_twice_as_long_as_it_should_also_if_a_clock_was_set_back() -> None:
+    made = ready().reports("train/* exited 0")
+    autoscale(made.advance(-300))
+    assert states(made) == {NAME: "ready"}
+    autoscale(made.advance(-300))
+    assert states(made) == {NAME: "deleting"}
+
+
+def test_what_is_being_made_is_given_up_in_time_also_if_a_clock_was_set_back() -> None:
+    made = lab()
+    made.cloud.slow = True
+    autoscale(made)
+    autoscale(made.advance(-1740))
+    assert states(made) == {NAME: "creating"}
+    autoscale(made.advance(-60))
+    assert states(made) == {NAME: "deleting"}
+
+
 def test_a_slice_for_which_something_waits_is_not_idle() -> None:
     made = ready().reports("train/* exited 0").advance("1h")
     made.job("next", tpu="v5litepod-16")
