@@ -182,6 +182,10 @@ def _asked_before_it_is_written() -> AbstractContextManager[Any]:
     return patch.object(autoscale, "_decide", hasty)
 
 
+def _no_clock_is_ever_wrong() -> AbstractContextManager[Any]:
+    return patch.object(scaling, "_is_over", lambda since, wait, now: now - since >= wait)
+
+
 SCALING_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("slice-names-again", "the names of slices that are gone are used again", _names_are_used_again),
     Mutation(
@@ -243,5 +247,11 @@ SCALING_MUTATIONS: tuple[Mutation, ...] = (
         "asked-before-it-is-written",
         "a slice is asked for before it is in the log",
         _asked_before_it_is_written,
+    ),
+    Mutation(
+        "waits-from-the-future",
+        "a wait that began in the future, by a clock that was wrong, goes on until then",
+        _no_clock_is_ever_wrong,
+        ("wrong_clock",),
     ),
 )
