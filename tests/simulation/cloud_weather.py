@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from iris_cli.core.cloud import Scope
 from tests.simulation.cloud import Cloud, Made
 from tests.simulation.fleet import Place
@@ -12,6 +14,7 @@ from tests.simulation.weather import FAULTS, Weather
 
 _CLOUD_FAULTS = (
     *("cloud_unreliable", "cloud_unreliable", "cloud_slow", "cloud_down", "sold_out", "no_quota"),
+    *("reconfigure", "reconfigure"),
     *("preempt", "preempt", "preempt", "preempt_all", "fall_ill", "vanish"),
 )
 """The methods below, as in `FAULTS`."""
@@ -25,12 +28,14 @@ class CloudWeather(Weather):
     def __init__(self, site: Site, places: list[Place], behaviour: Behaviour, cloud: Cloud) -> None:
         super().__init__(site, places, behaviour)
         self.cloud = cloud
+        self._configured = site.config
 
     def standing(self) -> list[Place]:
         return [*self.places, *self.cloud.places()]
 
     def clear_up(self) -> None:
         super().clear_up()
+        self.site.config = self._configured
         for machine in self._machines():
             for home in machine.homes.values():
                 home.entries.pop(FOREIGN, None)
@@ -63,8 +68,23 @@ class CloudWeather(Weather):
         self._tell("quota of", scope, self.cloud.quota[scope])
         self._for_a_while(lambda: self.cloud.quota.pop(scope, None))
 
+    def reconfigure(self) -> None:
+        """The operator allows more slices or fewer, moves a group elsewhere, or takes it away for a while."""
+        groups = []
+        for group in self._configured.scale_groups:
+            most = self._rng.choice((0, 1, 2, 2, 3))
+            zone = self._rng.choice((group.template.zone, group.template.zone, "europe-west4-b"))
+            least = min(most, group.min_slices)
+            template = replace(group.template, zone=zone)
+            if self._rng.random() < 0.8:
+                groups.append(replace(group, max_slices=most, min_slices=least, template=template))
+        self._tell("scale groups are now", *(f"{each.name}:{each.max_slices}" for each in groups))
+        self.cloud.ledger.may_have(groups)
+        self.site.config = replace(self._configured, scale_groups=tuple(groups))
+        self._for_a_while(lambda: setattr(self.site, "config", self._configured))
+
     def _scope(self) -> Scope:
-        return Scope.of(self._rng.choice(self.site.config.scale_groups).template)
+        return Scope.of(self._rng.choice(self._configured.scale_groups).template)
 
     def preempt(self) -> None:
         self._strike(1)

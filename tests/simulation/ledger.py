@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from iris_cli.core.attributes import TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.cloud import CloudState
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import (
@@ -21,6 +23,7 @@ from iris_cli.core.scale_group import ScaleGroup
 from iris_cli.core.slice import Slice, SliceState
 from iris_cli.core.task import AttemptState
 from iris_cli.core.topology import lookup
+from iris_cli.core.worker import WorkerCondition
 from tests.simulation.strands import Scheduler
 from tests.simulation.truth import Truth
 
@@ -52,9 +55,12 @@ class Ledger:
         self._scheduler = scheduler
         self._truth = truth
         self._groups: Mapping[str, ScaleGroup] = {group.name: group for group in groups}
+        self._most = {group.name: group.max_slices for group in groups}
+        self._least = {group.name: group.min_slices for group in groups}
         self._limits = limits
         self._durable = durable
         self._requested: set[str] = set()  # all names that there ever were
+        self._last = Cluster()
         self._doomed: set[str] = set()
         self._ever_made: set[str] = set()
         self._listed_at: dict[str, float] = {}  # by invocation
@@ -75,6 +81,7 @@ class Ledger:
                 self._has_joined(after.slices[event.slice])
         placed = [event for event in events if isinstance(event, TaskAssigned)]
         self._only_where_it_may(placed, after)
+        self._last = after
 
     def _is_to_be(self, event: SliceRequested, after: Cluster) -> None:
         if event.slice in self._requested:
@@ -83,18 +90,26 @@ class Ledger:
         there = [
             each.name for each in after.slices.values() if each.group == event.group and each.requested_at
         ]
-        most = self._groups[event.group].max_slices
+        most = self._most[event.group]
         if len(there) > most:
             self.story.breach(f"{event.group} has {len(there)} slices in the log, {most} at most")
 
     def _is_to_go(self, each: Slice, after: Cluster) -> None:
         self._doomed.add(each.name)
+        known = [after.workers[worker] for worker in each.workers if worker in after.workers]
+        if each.reason.startswith("idle") and any(worker.claims for worker in known):
+            self.story.breach(f"slice {each.name} is to go as {each.reason}, and something is there")
         made = next((made for made in self._there() if made.name == each.name), None)
-        if made is None or not made.is_well or each.joined_at is None:
+        if made is None or not made.is_well or each.joined_at is None or self._lacks_a_vm(each):
             return
         left = self._ready(after, each.group)
-        if left < self._groups[each.group].min_slices:
+        if left < self._least[each.group]:
             self.story.breach(f"slice {each.name} is well, and to go; {left} are left of {each.group}")
+
+    def _lacks_a_vm(self, each: Slice) -> bool:
+        """By the log, before the last line: one that the operator has forgotten, or that is silent for too long."""
+        known = [self._last.workers.get(worker) for worker in each.workers]
+        return any(worker is None or worker.condition is WorkerCondition.LOST for worker in known)
 
     def _is_said_to_be_gone(self, name: str) -> None:
         made = next((each for each in self._there() if each.name == name), None)
@@ -110,7 +125,7 @@ class Ledger:
         by_job: dict[JobId, list[WorkerId]] = {}
         for event in placed:
             by_job.setdefault(event.task.job, []).append(event.worker)
-            each = after.slices.get(slice_of(event.worker))
+            each = after.slices.get(event.worker.rpartition("-")[0])
             if each is None:
                 continue
             if each.state is not SliceState.READY:
@@ -122,14 +137,18 @@ class Ledger:
             job = after.jobs[job_id]
             device = job.resources.device
             if job.is_gang and device is not None and device.kind == "tpu":
-                self._whole_slices(job_id, workers, _vms(device.variant))
+                by_slice = Counter(_home(after, worker) for worker in workers)
+                if set(by_slice.values()) != {_vms(device.variant)}:
+                    self.story.breach(f"{job_id} is not on whole slices: {dict(by_slice)}")
 
-    def _whole_slices(self, job: JobId, workers: Sequence[WorkerId], vms: int) -> None:
-        by_slice: dict[str, int] = {}
-        for worker in workers:
-            by_slice[slice_of(worker)] = by_slice.get(slice_of(worker), 0) + 1
-        if set(by_slice.values()) != {vms}:
-            self.story.breach(f"{job} is not on whole slices: {by_slice}")
+    # What the operator allows
+
+    def may_have(self, groups: Sequence[ScaleGroup]) -> None:
+        """The configuration is another one; there are invocations that have read an older one."""
+        for name in self._groups:
+            now = next((group for group in groups if group.name == name), None)
+            self._most[name] = max(self._most[name], now.max_slices if now else 0)
+            self._least[name] = min(self._least[name], now.min_slices if now else 0)
 
     # What the cloud is asked, and does
 
@@ -157,8 +176,10 @@ class Ledger:
         if again and made.name in self._doomed:  # else somebody deleted it before anybody had seen it
             self.story.breach(f"slice {made.name} is made a second time")
         ours = [each.name for each in there if each.group.name == made.group.name and not each.late]
-        if len(ours) > made.group.max_slices:
-            self.story.breach(f"{made.group.name} has {len(ours)} slices, {made.group.max_slices} at most")
+        if len(ours) > self._most[made.group.name]:
+            self.story.breach(
+                f"{made.group.name} has {len(ours)} slices, {self._most[made.group.name]} at most"
+            )
 
     def removed(self, made: Made) -> None:
         """A slice is about to be deleted: nobody may lose by that what runs well."""
@@ -246,9 +267,10 @@ _REGIONS = {JobId("west"): "us-west4", JobId("central"): "us-central2"}
 """Where jobs that want to be somewhere want to be."""
 
 
-def slice_of(worker: WorkerId) -> str:
-    """The slice of a VM by its name: `a0` of `a`, `west-1234-1-0` of `west-1234-1`."""
-    return worker.rpartition("-")[0] or worker[:-1]
+def _home(cluster: Cluster, worker: WorkerId) -> str:
+    """The slice of a VM: by its name if it was made on demand, else by what it says of itself."""
+    made = worker.rpartition("-")[0]
+    return made if made in cluster.slices else str(cluster.workers[worker].attributes[TPU_NAME_ATTRIBUTE_KEY])
 
 
 def _vms(tpu: str) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from iris_cli.capacity.provider import ProviderError
-from iris_cli.core.autoscaling import scaling, standing
+from iris_cli.core.autoscaling import removals, scaling, standing
 from iris_cli.core.cloud import CloudState, Scope
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import Draft
@@ -86,7 +86,7 @@ def _busy_slices_are_idle() -> AbstractContextManager[Any]:
     def since(_cluster: Cluster, each: Any, _needed: Any = frozenset()) -> Any:
         return each.joined_at
 
-    return patch.object(scaling, "idle_since", since)
+    return patch.object(removals, "idle_since", since)
 
 
 def _unknown_slices_stay() -> AbstractContextManager[Any]:
@@ -100,7 +100,7 @@ def _unknown_slices_stay() -> AbstractContextManager[Any]:
 
 
 def _not_stuck() -> AbstractContextManager[Any]:
-    return patch.object(scaling, "_stuck", lambda cluster, now, limits: ())
+    return patch.object(scaling, "stuck", lambda *_: ())
 
 
 def _seen_as(state: CloudState, taken_for: CloudState) -> AbstractContextManager[Any]:
@@ -113,12 +113,12 @@ def _seen_as(state: CloudState, taken_for: CloudState) -> AbstractContextManager
 
 
 def _below_the_least() -> AbstractContextManager[Any]:
-    idle = scaling._idle
+    idle = removals.idle
 
     def of_none(cluster: Cluster, groups: Any, *rest: Any) -> Any:
         return idle(cluster, [replace(group, min_slices=0) for group in groups], *rest)
 
-    return patch.object(scaling, "_idle", of_none)
+    return patch.object(scaling, "idle", of_none)
 
 
 @contextmanager
@@ -183,7 +183,7 @@ def _asked_before_it_is_written() -> AbstractContextManager[Any]:
 
 
 def _no_clock_is_ever_wrong() -> AbstractContextManager[Any]:
-    return patch.object(scaling, "_is_over", lambda since, wait, now: now - since >= wait)
+    return patch.object(removals, "_is_over", lambda since, wait, now: now - since >= wait)
 
 
 SCALING_MUTATIONS: tuple[Mutation, ...] = (
