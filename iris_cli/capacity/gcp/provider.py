@@ -65,18 +65,21 @@ class GcpProvider:
 
     def delete(self, name: str) -> None:
         """Ask for the end of the queued resource, which takes its node with it; and of a node that is left behind."""
-        request, node = self._api.queued_resource(name), self._api.node(name)
-        if request is not None and label_of_request(request, OWNER) != self._owner:
-            request = None
-        taken_on = True
-        if request is not None and not is_being_deleted(request):
-            taken_on = self._api.delete_queued_resource(name)
-        elif node is not None and self._is_ours(node, request) and not is_being_deleted(node):
-            taken_on = self._api.delete_node(name)
-        if not taken_on:
+        # Refused while something else is done to it, which may be that somebody else deletes it: then that is seen.
+        if not (self._delete(name) or self._delete(name)):
             raise ProviderError(
                 Refusal.UNANSWERED, f"{name} can't be deleted now: something is being done to it"
             )
+
+    def _delete(self, name: str) -> bool:
+        request, node = self._api.queued_resource(name), self._api.node(name)
+        if request is not None and label_of_request(request, OWNER) != self._owner:
+            request = None
+        if request is not None and not is_being_deleted(request):
+            return self._api.delete_queued_resource(name)
+        if node is not None and self._is_ours(node, request) and not is_being_deleted(node):
+            return self._api.delete_node(name)
+        return True
 
     def _is_there(self, name: str) -> bool:
         """Whether something of ours is there by that name. Raises ProviderError if it is somebody else's."""

@@ -12,6 +12,7 @@ from iris_cli.core.cloud import Refusal
 from iris_cli.core.connection import Connection
 from iris_cli.core.dataclass import replace
 from iris_cli.core.scale_group import Addresses
+from iris_cli.core.topology import lookup
 from iris_cli.remote.local_keys import make_key
 from tests.capacity.gcp_place import ZONE, GcpPlace
 
@@ -88,6 +89,28 @@ def test_hosts_are_reached_at_the_addresses_that_were_asked_for(
     either.create("west-1", addresses=addresses)
     assert [host.host[:3] for host in either.only().hosts] == [first, first]
     assert {host.port for host in either.only().hosts} == {0}
+
+
+@pytest.mark.parametrize(
+    ("tpu", "topology", "asked_for"),
+    [("v4-16", "2x2x2", {"type": 7}), ("v5litepod-8", "2x4", {"type": 9}), ("v5p-16", "2x2x2", {"type": 10})],
+)
+def test_an_arrangement_of_chips_is_asked_for_as_it_was_written(
+    place: GcpPlace, tpu: str, topology: str, asked_for: dict[str, int]
+) -> None:
+    place.group = replace(place.group, template=replace(place.group.template, type=tpu))
+    spec = spec_of(place, topology=topology)
+    assert spec["acceleratorConfig"] == {**asked_for, "topology": topology}
+    assert "acceleratorType" not in spec
+    known = lookup(tpu)
+    assert known is not None
+    assert len(place.only().hosts) == known.vms
+
+
+def test_an_arrangement_that_googles_client_has_no_word_for_is_refused(place: GcpPlace) -> None:
+    place.group = replace(place.group, template=replace(place.group.template, type="tpu7x-16"))
+    with pytest.raises(ProviderError, match="write type: tpu7x-16"):
+        place.create(topology="2x2x2")
 
 
 def test_the_groups_key_lets_us_in(place: GcpPlace, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core.cloud import CloudState, Refusal
 from iris_cli.core.dataclass import replace
+from iris_cli.tpu_emulator.settings import Fault
 from tests.capacity.gcp_place import ZONE, GcpPlace, asked, grow_old, in_the_log, seen_as
 
 pytest.importorskip("google.cloud.tpu_v2")
@@ -153,6 +154,17 @@ def test_what_is_being_deleted_is_listed_so_and_not_asked_to_go_again(either: Gc
         either.provider().delete("west-1")
         assert either.only().state is CloudState.DELETING
     assert asked(either, "DELETE") == ["200"]
+
+
+def test_one_that_something_else_is_done_to_is_looked_at_again_before_that_is_said(either: GcpPlace) -> None:
+    either.create()
+    either.cloud.faults.append(Fault(kind="error", method="DELETE", status="ABORTED", times=2))
+    with pytest.raises(ProviderError, match="something is being done to it") as refused:
+        either.provider().delete("west-1")
+    assert refused.value.refusal is Refusal.UNANSWERED
+    either.cloud.faults.append(Fault(kind="error", method="DELETE", status="ABORTED"))
+    either.provider().delete("west-1")
+    assert either.provider().list() == ()
 
 
 def test_one_that_is_still_being_made_can_be_deleted(either: GcpPlace) -> None:
