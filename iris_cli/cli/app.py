@@ -18,7 +18,7 @@ COMMANDS = (
     *("launch", "status", "schedule", "autoscale", "watch", "cancel", "logs", "pull", "wait", "why"),
     *("history", "workers", "exec", "ssh", "register-endpoint"),
 )
-SETUP_COMMANDS = ("worker", "init", "cluster", "config", "doctor", "log", "gc", "demo")
+SETUP_COMMANDS = ("worker", "init", "cluster", "config", "cron", "doctor", "log", "gc", "demo")
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from iris_cli.ops.view import CycleAge, cycle_age
 SSH_CONFIG = Path("~/.ssh/config")
 _MOST_BREACHES = 20  # shown: one mistake has many consequences
 _ADD = "add slices or workers, or let `iris init` write a new one"
-_CRON = "crontab -e, and add: * * * * * iris --config {config} schedule --once --lock-timeout 0"
+_CRON = "iris cron install --every 1m"
 
 
 def examine(
@@ -58,7 +58,7 @@ def examine(
     if not offline and workers:
         yield from _ask_hosts(session, cluster)
     cycle = cycle_age(session.state.read_heartbeat(), session.clock.now())
-    yield check_cycle(cycle, cluster, _CRON.format(config=session.config.path))
+    yield check_cycle(cycle, cluster, _CRON)
 
 
 def check_config(load: Callable[[], ClusterConfig]) -> tuple[ClusterConfig | None, list[Finding]]:

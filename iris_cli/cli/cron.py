@@ -1,0 +1,122 @@
+"""`iris cron ...`: cycles that run by themselves."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, IrisError
+
+if TYPE_CHECKING:
+    from iris_cli.ops.cron.entry import CronEntry
+
+_EXAMPLES = """Examples:
+
+  iris cron install --every 1m
+
+  iris cron install --every 30s --systemd --autoscale
+"""
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(name="cron", help="Run cycles regularly, with nobody there.", no_args_is_help=True)
+    group.command(epilog=_EXAMPLES)(install)
+    group.command()(show)
+    group.command()(remove)
+    app.add_typer(group)
+
+
+def install(
+    context: typer.Context,
+    every: Annotated[str, typer.Option(help="How often: 1m, 5m, 1h; with --systemd also 30s.")] = "1m",
+    systemd: Annotated[
+        bool, typer.Option("--systemd", help="A timer of your systemd instead of a line in your crontab.")
+    ] = False,
+    autoscale: Annotated[
+        bool, typer.Option("--autoscale", help="Let each cycle make and delete slices, too.")
+    ] = False,
+) -> int:
+    """Have `iris schedule --once` run regularly. To install it again changes it."""
+    from iris_cli.core.units import parse_duration
+    from iris_cli.ops.cron import crontab, timer
+    from iris_cli.ops.cron.entry import keys_without_agent
+    from iris_cli.render.crontab import show_installed
+
+    iris: Context = context.obj
+    entry = _entry(iris, every=parse_duration(every), autoscale=autoscale)
+    iris.state.create(iris.config.name, command="iris cron install")  # there its output goes
+    keys = keys_without_agent([host.connection for host in iris.config.hosts])
+    if systemd:
+        changed = timer.install(entry, _units())
+        with suppress(IrisError):
+            if not timer.lingers(getpass.getuser()):
+                iris.output.message("it stops when you log out: loginctl enable-linger lets it go on")
+        with suppress(IrisError):
+            crontab.remove(entry)
+        where = f"{entry.name}.timer"
+    else:
+        changed = crontab.install(entry)
+        with suppress(IrisError):
+            timer.remove(entry, _units())
+        where = crontab.line(entry)
+    show_installed(iris.output, where, changed=changed, keys=keys)
+    return ExitCode.OK
+
+
+def show(context: typer.Context) -> int:
+    """Show what is installed for this cluster, when the last cycle ran, and what it said."""
+    from iris_cli.ops.cron import crontab, timer
+    from iris_cli.ops.view import cycle_age
+    from iris_cli.render.crontab import show as show_found
+
+    iris: Context = context.obj
+    entry = _entry(iris)
+    found = {"crontab": "", "systemd": ""}
+    with suppress(IrisError):
+        found["crontab"] = crontab.installed(entry)
+    with suppress(IrisError):
+        found["systemd"] = timer.installed(entry, _units())
+    cycle = cycle_age(iris.state.read_heartbeat(), iris.clock.now())
+    show_found(iris.output, found, cycle, entry.log)
+    return ExitCode.OK
+
+
+def remove(context: typer.Context) -> int:
+    """Let no more cycles of this cluster run by themselves."""
+    from iris_cli.ops.cron import crontab, timer
+    from iris_cli.render.crontab import show_removed
+
+    iris: Context = context.obj
+    entry = _entry(iris)
+    removed = []
+    with suppress(IrisError):
+        removed += ["the timer of systemd"] if timer.remove(entry, _units()) else []
+    if crontab.remove(entry):
+        removed.append("the line in the crontab")
+    show_removed(iris.output, removed)
+    return ExitCode.OK
+
+
+def _entry(iris: Context, every: float = 60.0, *, autoscale: bool = False) -> CronEntry:
+    from iris_cli.ops.cron.entry import CronEntry, absolute, this_program
+
+    return CronEntry(
+        cluster=iris.config.name,
+        config=absolute(iris.config_file),
+        state=absolute(iris.state_path_in_use),
+        program=this_program(),
+        every=every,
+        autoscale=autoscale,
+    )
+
+
+def _units() -> Path:
+    from iris_cli.ops.cron.timer import directory_of
+
+    return directory_of(Path.home(), os.environ.get("XDG_CONFIG_HOME", ""))

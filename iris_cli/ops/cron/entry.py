@@ -1,0 +1,112 @@
+"""What is to be run, how often, and by which program: with absolute names, for cron has another environment."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from iris_cli.core.connection import Connection
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.ids import clip
+from iris_cli.errors import IrisError, UsageError
+from iris_cli.ops.doctor import check_keys
+from iris_cli.ops.findings import Finding, Level
+
+LOG = "cron.log"
+_PATIENCE = 60.0  # seconds that crontab and systemctl may take
+_AGENT = "SSH_AUTH_SOCK"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CronEntry:
+    """Cycles of one cluster, `every` so many seconds. `program` is how iris is called."""
+
+    cluster: str
+    config: Path
+    state: Path
+    program: tuple[str, ...]
+    every: float = 60.0
+    autoscale: bool = False
+
+    @property
+    def command(self) -> list[str]:
+        """Who finds another cycle at work leaves it to that."""
+        names = ["--config", str(self.config), "--state-dir", str(self.state)]
+        more = ["--autoscale"] if self.autoscale else []
+        return [*self.program, *names, "schedule", "--once", "--lock-timeout", "0", *more]
+
+    @property
+    def log(self) -> Path:
+        return self.state / LOG
+
+    @property
+    def name(self) -> str:
+        """For units of systemd: one for each configuration file."""
+        return f"iris-{self.cluster}-{hashlib.sha256(os.fsencode(self.config)).hexdigest()[:8]}"
+
+
+def absolute(path: Path) -> Path:
+    """A name that means the same everywhere. Raises UsageError for one that no crontab can hold."""
+    if any(ord(character) < 32 for character in str(path)):
+        raise UsageError(f"{clip(str(path))!r} has control characters in its name, which cron can't be given")
+    return path.absolute()
+
+
+def this_program() -> tuple[str, ...]:
+    """How to call this very iris. The name it is called by is kept: what it leads to moves with each upgrade."""
+    called = Path(sys.argv[0])
+    for path in (called, Path(sys.executable).with_name("iris")):
+        if path.name == "iris" and path.is_file() and os.access(path, os.X_OK):
+            return (str(path.absolute()),)
+    return (sys.executable, "-m", "iris_cli")
+
+
+def run_tool(
+    words: Sequence[str], text: str | None = None, *, hint: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run a tool of the system and wait for it. Raises IrisError where there is none."""
+    tool = shutil.which(words[0])
+    if tool is None:
+        raise IrisError(f"there is no {words[0]} on this machine", hint=hint)
+    try:
+        return subprocess.run(  # noqa: S603 - the tools' own names, with words of ours
+            [tool, *words[1:]],
+            input=text,
+            stdin=subprocess.DEVNULL if text is None else None,
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            env={**os.environ, "LC_ALL": "C"},
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise IrisError(f"{words[0]} did not work: {error}", hint=hint) from error
+
+
+def failed(words: Sequence[str], done: subprocess.CompletedProcess[str]) -> IrisError:
+    """What a tool complained of."""
+    said = clip((done.stderr or done.stdout).strip().replace("\n", "; "))
+    return IrisError(f"{' '.join(words)} failed: {said or f'exit {done.returncode}'}")
+
+
+def keys_without_agent(connections: Sequence[Connection]) -> list[Finding]:
+    """What is wrong with the SSH keys where there is no agent and nobody to ask for a passphrase, as in cron."""
+    with _no_agent():
+        return [each for each in check_keys(connections) if each.level is not Level.OK]
+
+
+@contextmanager
+def _no_agent() -> Iterator[None]:
+    kept = os.environ.pop(_AGENT, None)
+    try:
+        yield
+    finally:
+        if kept is not None:
+            os.environ[_AGENT] = kept

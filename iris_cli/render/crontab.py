@@ -1,0 +1,63 @@
+"""Whether cycles run by themselves, and how that was seen last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from iris_cli.core.units import format_duration
+from iris_cli.ops.findings import Finding
+from iris_cli.ops.view import CycleAge
+from iris_cli.render.console import Output
+
+_LAST = 5  # lines of the output
+_LONGEST = 4096  # bytes of it that are looked at
+
+
+def show_installed(output: Output, where: str, *, changed: bool, keys: Sequence[Finding]) -> None:
+    for finding in keys:
+        output.message(f"cron has no SSH agent: {finding.text}; {finding.fix}".rstrip("; "))
+    if output.as_json:
+        output.document({"installed": where, "changed": changed, "warnings": [each.text for each in keys]})
+        return
+    output.line(f"{'installed' if changed else 'there already'}: {where}")
+    output.line("next: iris cron show, a minute from now")
+
+
+def show_removed(output: Output, removed: Sequence[str]) -> None:
+    if output.as_json:
+        output.document({"removed": list(removed)})
+        return
+    output.line(f"removed: {', '.join(removed)}" if removed else "there was nothing to remove")
+
+
+def show(output: Output, found: dict[str, str], cycle: CycleAge, log: Path) -> None:
+    """What is installed, the last cycle, and the end of its output."""
+    said = _last_lines(log)
+    if output.as_json:
+        output.document(_document(found, cycle, said))
+        return
+    for where, what in found.items():
+        if what:
+            output.line(f"{where}: {what}")
+    if not any(found.values()):
+        output.line("no cycles run by themselves: iris cron install --every 1m")
+    ago = f"{format_duration(cycle.age)} ago" if cycle.age is not None else "never"
+    output.line(f"last cycle: {ago}" + (" (late)" if cycle.stale else ""))
+    for each in said:
+        output.line(f"  {each}")
+
+
+def _document(found: dict[str, str], cycle: CycleAge, said: Sequence[str]) -> dict[str, Any]:
+    return {**found, "last_cycle_age": cycle.age, "stale": cycle.stale, "output": list(said)}
+
+
+def _last_lines(log: Path) -> list[str]:
+    try:
+        with log.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _LONGEST))
+            return file.read(_LONGEST).decode("utf-8", "replace").splitlines()[-_LAST:]
+    except OSError:
+        return []
