@@ -20,15 +20,16 @@ def in_use(cluster: Cluster, worker: WorkerId) -> list[str]:
     used: dict[str, None] = {}
     for attempt_id in attempts:
         job = cluster.jobs[attempt_id.task.job]
-        if job.workspace is not None:
-            used[job.workspace.hash] = None
-            used |= {set_up_key(job.workspace.hash, job.setup): None} if job.setup else {}
+        workspace = job.workspace.hash if job.workspace is not None else ""
+        used |= {workspace: None} if workspace else {}
+        used |= {set_up_key(workspace, job.setup): None} if job.setup else {}
     return list(used)
 
 
-def any_workspace(cluster: Cluster, attempts: Iterable[AttemptId]) -> bool:
-    """Whether one of these attempts had a workspace."""
-    return any(cluster.jobs[each.task.job].workspace is not None for each in attempts)
+def any_kept(cluster: Cluster, attempts: Iterable[AttemptId]) -> bool:
+    """Whether one of these attempts had a workspace or a set-up."""
+    jobs = (cluster.jobs[each.task.job] for each in attempts)
+    return any(job.workspace is not None or job.setup for job in jobs)
 
 
 def unused(

@@ -24,7 +24,7 @@ def reap_call(session: Session, cluster: Cluster, worker: Worker) -> Call | None
     reaped = {cluster.attempt(attempt_id).token: attempt_id for attempt_id in due}
     known = replace(observe.known_of(cluster, worker.id), reaped=reaped)
     act = partial(session.runner.reap, session.target(worker), list(reaped))
-    if caches.any_workspace(cluster, due):
+    if caches.any_kept(cluster, due):
         act = partial(_with_caches, session, cluster, worker, act)
     return Call(known=known, act=act)
 

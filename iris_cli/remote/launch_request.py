@@ -136,16 +136,16 @@ def _early(signal: EarlySignal | None) -> list[str]:
 
 
 def _workspace_settings(request: LaunchRequest) -> list[str]:
-    if not request.workspace:
+    if not request.workspace and not request.setup:
         return []
-    if _SHA256.fullmatch(request.workspace) is None:
+    if request.workspace and _SHA256.fullmatch(request.workspace) is None:
         raise ValueError(f"{request.workspace[:80]!r} is no workspace")
     key = set_up_key(request.workspace, request.setup) if request.setup else ""
     return [f"workspace={request.workspace}", f"set_up_key={key}", "set_up() { set_up_copy; }"]
 
 
 def set_up_key(workspace: str, command: str) -> str:
-    """What a worker knows the set-up of a workspace by."""
+    """What a worker knows the set-up of a workspace by; of none if that is empty."""
     return hashlib.sha256(f"{workspace}\n{command}".encode()).hexdigest()
 
 

@@ -122,7 +122,7 @@ class TaskRunner(OperatorCalls, CacheCalls):
         if go:
             steps += go_lines(tokens)
         workspaces = list(dict.fromkeys(request.workspace for request in requests if request.workspace))
-        name = "prepare_with" if workspaces else "prepare"
+        name = "prepare_with" if any(each.workspace or each.setup for each in requests) else "prepare"
         return self._launch(target, name, steps, tokens, boot_id, incarnation, workspaces)
 
     def ship(

@@ -33,7 +33,7 @@ def test_a_task_starts_only_after_its_setup_and_only_on_go(host: WorkerHost, tmp
     host.go(request.token)
     report = host.wait(request.token)
     assert (report.state, report.exit_code) == (RemoteState.EXITED, 0)
-    assert host.output(request.token) == b"setting up it's me in work\nmade\n"
+    assert host.output(request.token) == b"setting up it's me in tree.1\nmade\n"
 
 
 def test_a_setup_under_way_tells_for_how_long(host: WorkerHost, tmp_path: Path) -> None:

@@ -273,15 +273,20 @@ def test_a_full_disk_is_told_as_such(dash_host: WorkerHost) -> None:
     assert (ended.state, ended.cause) == (S.NOSTART, "disk")
 
 
-def test_a_set_up_without_a_workspace_is_the_attempts_own(worker: WorkerHost, tmp_path: Path) -> None:
-    requests = [worker.request("cat", "made", setup=counting(tmp_path)) for _ in range(2)]
+def test_a_set_up_without_a_workspace_runs_once_too(worker: WorkerHost, tmp_path: Path) -> None:
+    requests = [
+        worker.request("sh", "-c", "cat made; ls -A | wc -l", setup=counting(tmp_path)) for _ in range(2)
+    ]
     ship(worker)
-    ready(worker, *requests, asks(worker, "true"))
-    assert lines(tmp_path / "runs") == 2
-    assert not (worker.root / "s").exists()
+    ready(worker, *requests, asks(worker, "true", setup=counting(tmp_path)))
+    ready(worker, again := worker.request("touch", "made", setup=counting(tmp_path)))
+    assert lines(tmp_path / "runs") == 2, "once with the workspace, once without"
+    assert len(list((worker.root / "s").iterdir())) == 2
+    worker.go(again.token)
+    assert worker.wait(again.token).exit_code == 0, "its copy is its own"
 
 
-def test_what_is_for_workspaces_is_sent_with_workspaces_only() -> None:
+def test_what_is_for_workspaces_and_set_ups_is_sent_with_these_only() -> None:
     plain = worker_script("prepare", [], HostPaths())
     assert b"w/$" not in plain
     assert len(plain) < len(worker_script("prepare_with", [], HostPaths())) - 2000

@@ -1,5 +1,5 @@
-# The set-up of an attempt with a workspace: it gets a copy of its own, of the workspace as it came, or as the
-# job's set-up has left it. That runs once for each workspace and command, in the cache:
+# An attempt with a workspace or a set-up gets a copy of its own, of the workspace as it came, or as the job's
+# set-up has left it. That runs once for each workspace (or none) and command, in the cache:
 #
 # s/<key>/              the key is made of both
 #   lock.<n>            who runs it for the n-th time, like `setup.pid`. Made by `ln`, which has one winner.
@@ -9,7 +9,8 @@
 #
 # Whoever comes while it runs waits for it, and fails with it. If who runs it dies, or is stopped, that counts
 # for nothing, and so does a failure for who comes later: the next one takes lock.<n+1>, and a tree of its
-# own. The working directory is <root>/a/<token>. Settings: $workspace, $set_up_key (empty without a set-up).
+# own. The working directory is <root>/a/<token>. Settings: $workspace (empty without one), $set_up_key (empty
+# without a set-up).
 
 # set_up_copy: in place of `set_up`. What can't be done at all is no failure of the set-up.
 set_up_copy() {
@@ -74,7 +75,7 @@ take_run() {
 run_in_cache() {
     for name in "$store"/tree.*; do remove_tree "$name"; done # of those that failed, or died
     tree=$store/tree.$run
-    copy "$packed" "$tree" || return
+    begin_tree || return
     (
         enter_group
         umask "$mask" && cd "$tree" && task_env "$dir" && IRIS_WORKDIR=$PWD && exec "$shell" "$dir/setup"
@@ -94,6 +95,12 @@ run_in_cache() {
     printf '' 2>/dev/null >"$store/done.$run"
     [ -e "$store/done.$run" ] || no_copy disk "there is no room for a file"
     copy "$tree" work
+}
+
+# begin_tree: what the set-up finds: the workspace, or an empty directory.
+begin_tree() {
+    [ -z "$workspace" ] || { copy "$packed" "$tree"; return; }
+    mkdir "$tree" 2>/dev/null || no_copy disk "$tree can't be made"
 }
 
 # end_of_output: of the set-up that failed, for those who have waited for it.
