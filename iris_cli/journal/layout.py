@@ -18,6 +18,7 @@ TASK_LOGS: Final = "logs"
 WORKSPACES: Final = "workspaces"
 LINES: Final = "lines"
 PACKED_SUFFIX: Final = ".tar.gz"  # behind a hash, in `workspaces` and `lines`
+DRAFT_SUFFIX: Final = ".tmp"  # of a small file that is being written, or whose writer was killed
 PART_SUFFIX: Final = ".part"  # of one that is still being written, or whose writer was killed
 TORN_PREFIX: Final = "torn-"  # and a time: the unfinished end of a log
 DAMAGED_PREFIX: Final = f"{LOG}.damaged-"  # and a time: a log as it was before it was salvaged

@@ -12,7 +12,9 @@ from pathlib import Path
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.journal.layout import (
     ARCHIVE,
+    CONFIG,
     DAMAGED_PREFIX,
+    DRAFT_SUFFIX,
     LINES,
     OLD_SUFFIX,
     PACKED_SUFFIX,
@@ -47,7 +49,7 @@ def leftovers(directory: Path, before: float, needed: Collection[str] = ()) -> t
 
     `needed` are the hashes of what was packed for jobs that are open.
     """
-    found = [*_set_aside(directory), *_packed(directory, before, needed)]
+    found = [*_drafts(directory, before), *_set_aside(directory), *_packed(directory, before, needed)]
     return tuple(each for each in found if each.written <= before)
 
 
@@ -63,6 +65,15 @@ def remove_leftover(leftover: Leftover) -> Leftover:
     except OSError as error:
         return replace(leftover, problem=error.strerror or str(error))
     return replace(leftover, removed=True)
+
+
+def _drafts(directory: Path, before: float) -> Iterator[Leftover]:
+    """Of the one small file that is written without the lock: each of those who were killed left its own."""
+    for path in _entries(directory):
+        if path.name.startswith(CONFIG) and path.name.endswith(DRAFT_SUFFIX):
+            draft = _leftover(path, "the beginning of what is kept of cluster.yaml")
+            if draft.written <= before - _DRAFT:
+                yield draft
 
 
 def _set_aside(directory: Path) -> Iterator[Leftover]:

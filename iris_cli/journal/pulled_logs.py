@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from iris_cli.core.ids import AttemptId
@@ -24,6 +24,7 @@ from iris_cli.journal.durable import (
 )
 
 _STREAMS = frozenset({"out", "err"})
+_PARTIAL = "partial"  # lies beside them as long as they are being fetched
 _NO_PIPE = os.O_NONBLOCK  # in the place of a file would hold us up
 
 
@@ -55,20 +56,37 @@ class PulledLogs:
         with self._reading(attempt, stream) as fd:
             return b"" if fd is None else os.pread(fd, limit, offset)
 
-    def put(self, attempt: AttemptId, stream: str, offset: int, data: bytes) -> None:
-        """Keep `data`, which begins at `offset` of the output.
+    def put(self, attempt: AttemptId, stream: str, offset: int, data: bytes) -> bool:
+        """Keep `data`, which begins at `offset` of the output. From now until `finish` it counts as cut off.
 
-        Two who fetch the same may put it twice. Raises ValueError if bytes before `offset` are missing,
-        NotWritableError if it can't be written.
+        Two who fetch the same may put it twice. False, and nothing is kept, if bytes before `offset` are missing: then
+        somebody else has begun anew. Raises NotWritableError if it can't be written.
         """
         path = self.path(attempt, stream)
         with refusing(path):
             path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+            with opened(path.with_name(_PARTIAL), os.O_WRONLY | os.O_CREAT | _NO_PIPE):
+                pass
             with opened(path, os.O_WRONLY | os.O_CREAT | _NO_PIPE) as fd:
                 if offset > os.fstat(fd).st_size:
-                    raise ValueError(f"the bytes of {path} before {offset} are missing")
+                    return False
                 os.lseek(fd, offset, os.SEEK_SET)
                 write_all(self._disk, fd, data)
+        return True
+
+    def finish(self, attempt: AttemptId, at: float) -> None:
+        """All is here that there was at that time, in seconds since the epoch. Raises NotWritableError."""
+        directory = self.directory / str(attempt)
+        with refusing(directory):
+            for stream in sorted(_STREAMS):
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    os.utime(directory / stream, (at, at), follow_symlinks=False)
+            with suppress(NotADirectoryError):
+                (directory / _PARTIAL).unlink(missing_ok=True)
+
+    def cut_off(self, attempt: AttemptId) -> bool:
+        """Whether more was there than came."""
+        return os.path.lexists(self.directory / str(attempt) / _PARTIAL)
 
     def forget(self, attempt: AttemptId, stream: str) -> None:
         """Begin anew: the file on the worker is another one by now. Raises NotWritableError."""

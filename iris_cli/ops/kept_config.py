@@ -19,6 +19,7 @@ from iris_cli.journal.codec import decode_record, encode_record
 if TYPE_CHECKING:
     from iris_cli.journal.state_dir import StateDir
 
+_MOST_BYTES = 1 << 20  # what is longer is refused by who reads YAML
 _RULES = ("config", "core")
 
 
@@ -46,7 +47,11 @@ def keep_config(path: Path, text: str, config: ClusterConfig, state: StateDir) -
 def text_of(path: Path) -> str | None:
     """The file as it is now; None if only whoever reads it can tell what is wrong with it."""
     try:
-        return path.read_bytes().decode("utf-8")
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+        return text.decode("utf-8") if len(text) <= _MOST_BYTES else None
     except (OSError, ValueError):
         return None
 

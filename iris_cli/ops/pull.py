@@ -156,10 +156,11 @@ class _Work:
         rows: list[PulledAttempt] = []
         for start in range(0, len(attempts), _TOGETHER):
             some = attempts[start : start + _TOGETHER]
+            listed_at = self._session.clock.now()
             try:
                 clock, lists = self._lists(worker, some)
                 for (attempt_id, attempt), found in zip(some, lists, strict=True):
-                    rows.append(self._pull_attempt(attempt_id, attempt, found, clock))
+                    rows.append(self._pull_attempt(attempt_id, attempt, found, clock, listed_at))
             except SilentError as error:
                 return rows + [self._silent(*each, error.silence) for each in attempts[len(rows) :]]
         return rows
@@ -183,7 +184,7 @@ class _Work:
         return answer.clock, lists
 
     def _pull_attempt(
-        self, attempt_id: AttemptId, attempt: Attempt, found: FileList, clock: float
+        self, attempt_id: AttemptId, attempt: Attempt, found: FileList, clock: float, listed_at: float
     ) -> PulledAttempt:
         """Raises SilentError and NotWritableError."""
         assert self._calls is not None
@@ -192,12 +193,14 @@ class _Work:
         puller = Puller(calls=self._calls, target=target, token=attempt.token, clock=clock, tally=tally)
         if found.gone and attempt.started_at is not None:
             tally.problems.append(f"nothing of it is left on worker {attempt.worker}")
+        if found.link:
+            tally.problems.append("its output directory has become a link, which is not followed")
         if found.partial:
             tally.problems.append("some of its directories can't be read there")
         if found.cut:
             tally.problems.append(f"it has too many files: {len(found.files)} of them were looked at")
         try:
-            puller.pull_logs(found, attempt_id, self._session.state.task_logs)
+            puller.pull_logs(found, attempt_id, self._session.state.task_logs, listed_at)
             if any(name not in (b"out", b"err") for name, _ in found.files):
                 with opened_tree(self._directory / str(attempt_id)) as tree:
                     puller.pull(found, tree)

@@ -179,8 +179,12 @@ class Puller:
         if changed:
             self.tally.notes.append("files were still being written: pull again when it has ended")
 
-    def pull_logs(self, found: FileList, attempt: AttemptId, logs: PulledLogs) -> None:
-        """Fetch the output that isn't kept yet. Raises SilentError, NotWritableError."""
+    def pull_logs(self, found: FileList, attempt: AttemptId, logs: PulledLogs, listed_at: float) -> None:
+        """Fetch the output that isn't kept yet. Raises SilentError, NotWritableError.
+
+        Cut off anywhere, it counts as the beginning; whole, it is what there was at the time `listed_at` of our clock.
+        """
+        whole = True
         for name, version in found.files:
             stream = _STREAMS.get(name)
             if stream is None or version is None:
@@ -188,14 +192,20 @@ class Puller:
             if (kept := logs.size(attempt, stream)) > version.size:
                 logs.forget(attempt, stream)  # another file has taken its place
                 kept = 0
-            while kept < version.size:
+            tries = _TRIES
+            while kept < version.size and tries:
                 data = self._piece(name, kept).data[: version.size - kept]
                 if not data:
                     break
-                logs.put(attempt, stream, kept, data)
+                if not logs.put(attempt, stream, kept, data):
+                    kept, tries = logs.size(attempt, stream), tries - 1  # another pull has begun it anew
+                    continue
                 kept += len(data)
                 self.tally.log_bytes += len(data)
                 self.tally.moved(len(data))
+            whole = whole and kept >= version.size
+        if whole:
+            logs.finish(attempt, listed_at)
 
     def _problem(self, name: bytes, why: str) -> None:
         self.tally.problems.append(f"{_shown(name)}: {why}")

@@ -30,7 +30,7 @@ LONGEST_LIST = 16 << 20
 _LIST_PATIENCE = 60.0  # every file is looked at, maybe on a cold disk
 _FETCH_PATIENCE = 60.0  # on a slow line
 _NUMBER = r"(?:0|[1-9][0-9]{0,14})"
-_OUTPUT = re.compile(r"O ([0-9a-f]{32}) (here|partial|gone)")
+_OUTPUT = re.compile(r"O ([0-9a-f]{32}) (here|partial|link|gone)")
 _FILE = re.compile(rf"({_NUMBER}) ({_NUMBER}) ({_NUMBER}) ([^\n\0]+)".encode(), re.DOTALL)
 _VERSION = re.compile(rf"({_NUMBER}) ({_NUMBER}) ({_NUMBER})".encode())
 _PIECE = re.compile(rf"F ({_NUMBER}) ({_NUMBER}) ({_NUMBER}) ({_NUMBER})")
@@ -53,7 +53,8 @@ class Version:
 class FileList:
     """The files of one attempt: `out`, `err` and what is below `output/`. A version of None isn't known yet.
 
-    `gone`: nothing is left of them. `partial`: there are more, which could not be looked at; `cut`: there are more
+    `gone`: nothing is left of them. `partial`: there are more, which could not be looked at; `link`: `output` is
+    one by now; `cut`: there are more
     than fit into the answer, which holds the more of each attempt the fewer are asked for.
     """
 
@@ -61,6 +62,7 @@ class FileList:
     files: tuple[tuple[bytes, Version | None], ...] = ()
     gone: bool = False
     partial: bool = False
+    link: bool = False
     cut: bool = False
 
 
@@ -180,6 +182,7 @@ def _file_list(token: Token, how: str, data: bytes, odd: bytes) -> FileList:
         files=tuple(files.items()),
         gone=how == "gone",
         partial=how == "partial",
+        link=how == "link",
         cut=cut,
     )
 

@@ -46,9 +46,18 @@ def test_a_piece_that_comes_again_changes_nothing(logs: PulledLogs) -> None:
 
 def test_a_gap_is_refused(logs: PulledLogs) -> None:
     logs.put(ATTEMPT, "out", 0, b"abc")
-    with pytest.raises(ValueError, match="before 4 are missing"):
-        logs.put(ATTEMPT, "out", 4, b"e")
+    assert not logs.put(ATTEMPT, "out", 4, b"e")
     assert logs.size(ATTEMPT, "out") == 3
+
+
+def test_what_was_not_finished_counts_as_cut_off(logs: PulledLogs) -> None:
+    assert not logs.cut_off(ATTEMPT)
+    logs.finish(ATTEMPT, 5.0)
+    assert not logs.put(ATTEMPT, "out", 4, b"e")
+    logs.put(ATTEMPT, "out", 0, b"abc")
+    assert logs.cut_off(ATTEMPT)
+    logs.finish(ATTEMPT, 5.0)
+    assert (logs.cut_off(ATTEMPT), logs.written_at(ATTEMPT, "out")) == (False, 5.0)
 
 
 def test_another_file_begins_anew(logs: PulledLogs) -> None:

@@ -162,3 +162,13 @@ def test_what_can_t_be_kept_leaves_nothing_behind(place: Path) -> None:
     with session.transaction() as draft:
         draft.record(WorkerRegistered(worker=host.worker, connection=host.connection))
     assert not list((place / "state").glob("*.tmp"))
+
+
+def test_what_is_no_file_or_too_long_is_left_to_who_reads_it(place: Path) -> None:
+    path = place / "cluster.yaml"
+    assert kept_config.text_of(path) == TEXT
+    path.write_text(TEXT + "#" * (1 << 20))
+    assert kept_config.text_of(path) is None
+    path.unlink()
+    os.mkfifo(path)
+    assert kept_config.text_of(path) is None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -135,3 +137,23 @@ def test_a_command_that_was_ended_before_it_arrived_never_starts(host: WorkerHos
     assert host.runner.end_command(host.target, [asked.token]) is None
     assert ran(host, asked) == CommandEnd(exit_code=None, output=b"")
     assert not (tmp_path / "ran").exists()
+
+
+def test_what_a_command_left_whose_shell_was_killed_goes_with_the_next(dash_host: WorkerHost) -> None:
+    dead, lives, fresh = (dash_host.root / "e" / (letter * 32) for letter in "abc")
+    process = subprocess.Popen(["sleep", "1000"])
+    try:
+        start = Path(f"/proc/{process.pid}/stat").read_text().rpartition(") ")[2].split()[19]
+        for place, said in ((dead, f"{process.pid} 1 {dash_host.boot_id}"), (lives, "")):
+            place.mkdir(parents=True)
+            (place / "by").write_text(f"{said or f'{process.pid} {start} {dash_host.boot_id}'}\n")
+            (place / "out").write_text("said")
+        fresh.mkdir()
+        dash_host.runner.run_command(dash_host.target, request("true"))
+        assert sorted((dash_host.root / "e").iterdir()) == [lives, fresh]
+    finally:
+        process.kill()
+        process.wait()
+    os.utime(fresh, (1, 1))
+    assert ran(dash_host, request("true")).exit_code == 0
+    assert list((dash_host.root / "e").iterdir()) == []

@@ -16,7 +16,7 @@ from tests.support.local_transport import only_tools
 from tests.support.worker_host import WorkerHost, at_once, is_alive, kill, marked, pids_in, until, until_gone
 
 COMMANDS = (
-    "awk base64 cat chmod date df env find fold getconf grep head kill link ln ls mkdir mv od ps rm rmdir sed sleep"
+    "awk base64 cat chmod cp date df env find fold getconf grep head kill link ln ls mkdir mv od ps rm rmdir sed sleep"
     " tail touch tr wc xargs"
 )
 

@@ -56,6 +56,16 @@ def output(host: WorkerHost, token: Token) -> Path:
     return host.attempt_dir(token) / "output"
 
 
+def test_an_output_that_has_become_a_link_is_told_and_not_followed(
+    host: WorkerHost, token: Token, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("secret")
+    output(host, token).rmdir()
+    output(host, token).symlink_to(tmp_path)
+    (found,) = listed(host, token)
+    assert (found.link, sorted(name for name, _ in found.files)) == (True, [b"err", b"out"])
+
+
 def test_all_files_are_listed_and_nothing_else(host: WorkerHost, token: Token) -> None:
     top = output(host, token)
     (top / "sub/empty directory").mkdir(parents=True)

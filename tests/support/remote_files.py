@@ -32,6 +32,7 @@ class RemoteFiles(OutputCalls):
     files: dict[Token, dict[bytes, RemoteFile]] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
     gone: set[Token] = field(default_factory=set)
+    linked: set[Token] = field(default_factory=set)  # whose output has become a link
     unlisted: set[bytes] = field(default_factory=set)  # names whose version isn't in the list
     room: int = 1_000_000  # files in one answer
     asked: list[tuple[object, ...]] = field(default_factory=list)
@@ -53,7 +54,9 @@ class RemoteFiles(OutputCalls):
             name: None if name in self.unlisted else file.version
             for name, file in self.files.get(token, {}).items()
         }
-        return FileList(token=token, files=tuple(listed.items()), gone=token in self.gone)
+        return FileList(
+            token=token, files=tuple(listed.items()), gone=token in self.gone, link=token in self.linked
+        )
 
     def list_files(self, target: Target, tokens: Sequence[Token]) -> FileLists | Silence:
         said = self._ask_for(target, "files", *tokens)

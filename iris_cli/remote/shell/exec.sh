@@ -1,6 +1,7 @@
 # The call `exec`: a command of the operator, beside the tasks; and the one that ends it.
 #
-# e/<token>/   out (the beginning of what it printed), code (when it has ended), cancel (when it shall end)
+# e/<token>/   by (the process that sees to it), out (the beginning of what it printed), code (when it has
+#              ended), cancel (when it shall end)
 # The command has the marker of an attempt, under a token of its own: so whatever it leaves behind is found,
 # and it is none of a task's processes. Both are done in here, so that a caller who goes away leaves nothing.
 
@@ -16,8 +17,10 @@ run_command() {
     # Nobody may be there to be told: go on all the same.
     trap : HUP INT TERM PIPE
     mkdir "$root/e" 2>/dev/null
+    clear_dead
     # Whoever wanted to end it may have been here first.
     if mkdir "$place" 2>/dev/null && cd "$place"; then
+        start_of $$ && printf '%s %s %s\n' $$ "$start" "$boot" >by
         keep_going "$1" "$2" "$3"
     fi
     code=
@@ -27,6 +30,20 @@ run_command() {
     line "X $code $timed"
     [ ! -s out ] || text "$(encode <out)"
     cd "$root" && clear_command "$1"
+}
+
+# clear_dead: what those left who were killed. Where nobody is named he may be about to be, or it was ended
+# before it came: that is kept for an hour.
+clear_dead() {
+    for each in "$root"/e/*; do
+        [ -d "$each" ] || continue
+        if read_pid "$each/by"; then
+            [ "$pid_boot" != "$boot" ] || ! is_alive "$pid" "$pid_start" || continue
+        else
+            [ -n "$(find "$each" -prune -mmin +60 2>/dev/null)" ] || continue
+        fi
+        (cd "$root" && clear_command "${each##*/}")
+    done
 }
 
 # keep_going TOKEN TIMEOUT LIMIT -> $timed: until it has ended, or must; then end whatever it has left.
@@ -85,6 +102,6 @@ stop_command() {
 
 # clear_command TOKEN: what is left of it in files.
 clear_command() {
-    rm -f "e/$1/out" "e/$1/code" "e/$1/code.new" "e/$1/cancel"
+    rm -f "e/$1/by" "e/$1/out" "e/$1/code" "e/$1/code.new" "e/$1/cancel"
     rmdir "e/$1" 2>/dev/null
 }

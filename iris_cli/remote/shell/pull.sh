@@ -1,6 +1,6 @@
 # The calls `files`, `batch` and `piece`: what attempts have written, for `iris pull`. They change nothing.
 # The working directory is <root>/a. In the answer:
-#   O <token> here|partial|gone       T: a line `<size> <mtime> <inode> <name>` for each file
+#   O <token> here|partial|link|gone  T: a line `<size> <mtime> <inode> <name>` for each file
 #   N                                 T: names with line breaks in them, a NUL behind each
 #   B <names>                         T: the bytes of many files, one after the other
 #   S same|changed                    T: a line `<size> <mtime> <inode>` for each, if before as after
@@ -43,6 +43,7 @@ files() {
 tell_files() {
     how=here
     find output -xdev -type d >/dev/null 2>&1 || how=partial
+    [ ! -L output ] || how=link
     line "O $1 $how"
     poured "$(LC_ALL=C find out err output -xdev -type f ! -path '*
 *' -exec stat "$stat_option" "$stat_format$stat_name" {} + 2>/dev/null | head -c "$longest" | pour)"

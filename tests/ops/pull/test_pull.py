@@ -216,6 +216,52 @@ def test_another_log_in_its_place_is_fetched_anew(
     assert kept(world, "out") == b"second"
 
 
+def test_logs_that_were_cut_off_are_no_whole_ones(
+    world: World, remote: RemoteFiles, rank0: Token, here: Path
+) -> None:
+    remote.put(rank0, "out", os.urandom(3 * PIECE))
+    attempt = AttemptId(TaskId(JobId("train"), 0), 0)
+
+    def cut(what: tuple[object, ...]) -> None:
+        if what == ("piece", b"out", 2 * PIECE):
+            remote.silent.add("a-0")
+
+    remote.before = cut
+    assert row(world, remote, here).silent
+    logs = world.session().state.task_logs
+    assert (logs.size(attempt, "out"), logs.cut_off(attempt)) == (2 * PIECE, True)
+    remote.before, remote.silent = lambda _: None, set()
+    assert row(world, remote, here).log_bytes == PIECE
+    assert (logs.cut_off(attempt), logs.written_at(attempt, "out")) == (False, world.session().clock.now())
+
+
+def test_a_log_that_another_pull_begins_anew_comes_whole(
+    world: World, remote: RemoteFiles, rank0: Token, here: Path
+) -> None:
+    said = os.urandom(2 * PIECE + 1)
+    remote.put(rank0, "out", said)
+    attempt = AttemptId(TaskId(JobId("train"), 0), 0)
+
+    def forget(what: tuple[object, ...]) -> None:
+        if what == ("piece", b"out", PIECE):
+            remote.before = lambda _: None
+            world.session().state.task_logs.forget(attempt, "out")
+
+    remote.before = forget
+    assert not row(world, remote, here).problems
+    assert kept(world, "out") == said
+
+
+def test_an_output_directory_that_became_a_link_is_told(
+    world: World, remote: RemoteFiles, rank0: Token, here: Path
+) -> None:
+    remote.put(rank0, "out", b"said")
+    remote.linked.add(rank0)
+    (problem,) = row(world, remote, here).problems
+    assert "has become a link" in problem
+    assert kept(world, "out") == b"said"
+
+
 # Which attempts, and what is missing
 
 
