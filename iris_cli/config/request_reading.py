@@ -48,6 +48,7 @@ from iris_cli.core.requests import (
     Tasks,
     Wait,
 )
+from iris_cli.core.unique_keys import unique_keys
 from iris_cli.errors import UsageError
 
 DEEPEST = 8
@@ -101,22 +102,18 @@ def _refusal(report: Report) -> UsageError:
 # From text to nodes
 
 
+_OBJECT = unique_keys(lambda: UsageError("the request has the same key twice"))
+
+
 def _parsed(raw: bytes) -> Any:
     try:
-        return json.loads(raw.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant)
+        return json.loads(raw.decode("utf-8"), object_pairs_hook=_OBJECT, parse_constant=_no_constant)
     except UsageError:
         raise
     except UnicodeDecodeError:
         raise UsageError("the request is not UTF-8 text") from None
     except ValueError:  # also of a number with thousands of digits
         raise UsageError("the request is not JSON") from None
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise UsageError("the request has the same key twice")
-    return found
 
 
 def _no_constant(word: str) -> Any:

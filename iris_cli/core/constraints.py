@@ -38,6 +38,7 @@ from iris_cli.core.canonical import (
     required_regions_from_constraints,
 )
 from iris_cli.core.constraint_types import Constraint, ConstraintMode, ConstraintOp
+from iris_cli.core.unique_keys import unique_keys
 from iris_cli.core.worker_attributes import WorkerAttributes, build_worker_attributes
 
 __all__ = [
@@ -83,12 +84,15 @@ def constraints_to_json(constraints: Iterable[Constraint]) -> str:
     return json.dumps([_as_dict(each) for each in constraints], separators=(",", ":"), allow_nan=False)
 
 
+_OBJECT = unique_keys(lambda: ValueError("a constraint has the same field twice"))
+
+
 def constraints_from_json(raw: str) -> list[Constraint]:
     """Read what `constraints_to_json` wrote. Raises ValueError for anything else."""
     if len(raw) > _JSON_LIMIT:
         raise ValueError(f"constraints are longer than {_JSON_LIMIT} characters")
     try:
-        entries = json.loads(raw, object_pairs_hook=_object, parse_constant=_refuse_constant)
+        entries = json.loads(raw, object_pairs_hook=_OBJECT, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("constraints are nested too deeply") from None
     if not isinstance(entries, list):
@@ -118,13 +122,6 @@ def _from_dict(entry: object) -> Constraint:
     if not isinstance(entry["key"], str):
         raise ValueError("the key of a constraint is text")
     return Constraint(**entry)
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    entry = dict(pairs)
-    if len(entry) != len(pairs):
-        raise ValueError("a constraint has the same field twice")
-    return entry
 
 
 def _refuse_constant(word: str) -> object:

@@ -84,16 +84,22 @@ class OutboxFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerReport:
+class FromWorker:
+    """What an answer begins with: who says it, and in which life."""
+
+    worker: WorkerId
+    boot_id: str
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReport(FromWorker):
     """A complete answer of one worker. `clock` and `uptime` are its own, in seconds.
 
     `lacking` are the workspaces, by their hashes, that attempts in this call need and that aren't there.
     `requests` are some of what the attempts ask for, in order of their names; those in `asking` have more.
     """
 
-    worker: WorkerId
-    boot_id: str
-    incarnation: str
     clock: float = 0.0
     uptime: float = 0.0
     attempts: tuple[AttemptReport, ...] = ()
@@ -103,7 +109,7 @@ class WorkerReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeReport:
+class ProbeReport(FromWorker):
     """What a worker is: the answer to a probe. Memory and disk in bytes; `cpus` counts logical cores.
 
     `metadata` holds what the TPU metadata server said, by the server's own keys (`accelerator-type`,
@@ -113,9 +119,6 @@ class ProbeReport:
     are in words.
     """
 
-    worker: WorkerId
-    boot_id: str
-    incarnation: str
     cpus: int = 0
     memory: int = 0
     disk_free: int = 0
@@ -131,36 +134,25 @@ class ProbeReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReapReport:
+class ReapReport(FromWorker):
     """Of which attempts nothing is left on a worker but their tokens, of those that it was asked to reap."""
 
-    worker: WorkerId
-    boot_id: str
-    incarnation: str
     clock: float = 0.0
     uptime: float = 0.0
     tokens: tuple[Token, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UsageReport:
+class UsageReport(FromWorker):
     """How many bytes the files of attempts take on a worker, of those that it was asked about and that have any."""
 
-    worker: WorkerId
-    boot_id: str
-    incarnation: str
-    clock: float = 0.0
-    uptime: float = 0.0
     sizes: tuple[tuple[Token, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CacheReport:
+class CacheReport(FromWorker):
     """How many bytes a worker keeps in its caches that nobody has used for long: of each workspace and set-up."""
 
-    worker: WorkerId
-    boot_id: str
-    incarnation: str
     sizes: tuple[tuple[str, int], ...] = ()
 
     @property
@@ -195,7 +187,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnwedgeReport:
+class UnwedgeReport(FromWorker):
     """What holds up a worker, beside the attempts that are iris's own.
 
     `attempts` are those that the caller doesn't know, and that nobody has stopped yet: running or over. With
@@ -203,9 +195,6 @@ class UnwedgeReport:
     into: what they hold is not known.
     """
 
-    worker: WorkerId
-    boot_id: str
-    incarnation: str
     holders: tuple[Holder, ...] = ()
     attempts: tuple[AttemptReport, ...] = ()
     lock: LockFile = LockFile.NONE

@@ -23,6 +23,7 @@ from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.events import ClusterCreated, Event, LogCompacted, Transaction
 from iris_cli.core.making import maker
 from iris_cli.core.patterns import pattern
+from iris_cli.core.unique_keys import unique_keys
 from iris_cli.journal.codec import UnknownTypeError, decode_event, event_text
 from iris_cli.journal.timestamps import iso_time, parse_time
 from iris_cli.journal.upgrades import upgraded
@@ -206,17 +207,10 @@ def _maker() -> Callable[..., Any]:
     return maker(Record, _OWN, {}, {})
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    entry = dict(pairs)
-    if len(entry) != len(pairs):
-        raise ValueError("a field stands there twice")
-    return entry
-
-
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not a number")
 
 
 _SCAN: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_constant=_refuse
+    object_pairs_hook=unique_keys(lambda: ValueError("a field stands there twice")), parse_constant=_refuse
 ).scan_once  # type: ignore[attr-defined]  # not told of, and there in every version: `decode` without the blanks around

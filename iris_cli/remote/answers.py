@@ -195,7 +195,7 @@ def reap_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> Reap
 
 def usage_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> UsageReport:
     """The answer to `usage`: how much the files of these tokens take. Raises NoAnswer."""
-    clock, uptime, records = records_of(frame, 0)
+    _, _, records = records_of(frame, 0)
     matches = [_USAGE.fullmatch(record.line) for record in records]
     sizes = {Token(match[1]): int(match[2]) << 10 for match in matches if match is not None}
     if len(sizes) != len(records) or not set(sizes) <= set(tokens):
@@ -204,8 +204,6 @@ def usage_report(frame: Frame, worker: WorkerId, tokens: Sequence[Token]) -> Usa
         worker=worker,
         boot_id=frame.boot_id,
         incarnation=frame.incarnation,
-        clock=clock,
-        uptime=uptime / 100,
         sizes=tuple(sizes.items()),
     )
 

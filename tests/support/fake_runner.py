@@ -266,7 +266,6 @@ class FakeRunner(PackedCalls):
             worker=report.worker,
             boot_id=report.boot_id,
             incarnation=report.incarnation,
-            clock=report.clock,
             sizes=tuple((token, SIZE) for token in there),
         )
         return self._answer(host, "usage", answer)
