@@ -161,6 +161,7 @@ BOMB = gzip.compress(bytes(64 << 20))
         (BOMB, "more than"),
         (bytes(4 << 20), "more than"),
     ],
+    ids=["none", "empty", "other", "cut", "followed", "two", "no gzip", "bomb", "large"],
 )
 def test_what_is_not_what_was_asked_for_is_refused_and_not_kept(
     tmp_path: Path, data: bytes | None, why: str

@@ -103,7 +103,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("what", "ask", "kind", "words"), REFUSED, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize(("what", "ask", "kind", "words"), REFUSED, ids=[each[0] for each in REFUSED])
 def test_it_refuses(what: str, ask: object, kind: str, words: str, google: GoogleTpu, cloud: Cloud) -> None:
     errors = pytest.importorskip("google.api_core.exceptions")
     cloud.settings.quota = {"us-west4-a": 16}
