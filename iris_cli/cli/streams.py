@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import select
 import sys
 from typing import TYPE_CHECKING, TextIO
 
@@ -39,6 +38,8 @@ class _Patient(io.FileIO):
 
     def write(self, data: ReadableBuffer, /) -> int:
         while (written := super().write(data)) is None:
+            import select  # hardly ever needed
+
             select.select((), (self,), ())
         return written
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import stat
 import sys
 from contextlib import suppress
@@ -42,7 +41,7 @@ def check_writable(directory: Path) -> None:
         if status.st_uid != os.geteuid():
             raise NotWritableError(
                 f"{path} belongs to another user (uid {status.st_uid})",
-                hint=f"run iris as that user, or: sudo chown {os.geteuid()} {shlex.quote(path)}",
+                hint=f"run iris as that user, or: sudo chown {os.geteuid()} {_quote(path)}",
             )
     if fix := _closing(statuses):
         raise NotWritableError(f"{directory} is open to other users", hint=fix)
@@ -73,10 +72,16 @@ def _refuse_links(statuses: dict[str, os.stat_result]) -> None:
 def _closing(statuses: dict[str, os.stat_result]) -> str:
     """The `chmod` line that closes the state to other users, or '' if it is closed."""
     return " && ".join(
-        f"chmod {PRIVATE_DIRECTORY if stat.S_ISDIR(status.st_mode) else PRIVATE_FILE:o} {shlex.quote(path)}"
+        f"chmod {PRIVATE_DIRECTORY if stat.S_ISDIR(status.st_mode) else PRIVATE_FILE:o} {_quote(path)}"
         for path, status in statuses.items()
         if status.st_mode & 0o077
     )
+
+
+def _quote(path: str) -> str:
+    import shlex  # only where something is wrong
+
+    return shlex.quote(path)
 
 
 def network_file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str:

@@ -371,9 +371,10 @@ def _attribute(content: Any) -> AttributeValue:
         return known
     if type(content) is bool:
         raise TypeError("an attribute is text or a number")
-    return AttributeValue(content)
+    return _integer(content) if type(content) is int else AttributeValue(content)
 
 
+_integer: Callable[[int], AttributeValue] = cache(AttributeValue)
 _ATTRIBUTES = _Table(AttributeValue)  # of text: those of one worker are those of many
 _SCALARS: dict[Any, _Kind] = {
     str: _Kind(quote, _only(str), same=(str,)),

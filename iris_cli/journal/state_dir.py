@@ -33,17 +33,17 @@ from iris_cli.journal.durable import (
 from iris_cli.journal.file_store import FileStore, Keep, Loaded
 from iris_cli.journal.fold import Fold
 from iris_cli.journal.holder import Holder, read_holder
-from iris_cli.journal.pulled_logs import PulledLogs
 from iris_cli.journal.record import Header, Position, is_intact, sealed
 from iris_cli.journal.recovery import Damage, damage_of, repair
 from iris_cli.journal.snapshot import EVERY_LINES, SnapshotCache
 from iris_cli.journal.timestamps import iso_time
-from iris_cli.journal.writer import Writer
 
 if TYPE_CHECKING:
     from iris_cli.journal.compact import Compacted
+    from iris_cli.journal.pulled_logs import PulledLogs
     from iris_cli.journal.reading import Reading
     from iris_cli.journal.workspaces import Workspaces
+    from iris_cli.journal.writer import Writer
 
 LOCK_TIMEOUT = 10.0
 """Seconds to wait for the lock where nothing else is said."""
@@ -91,7 +91,6 @@ class StateDir:
     ) -> None:
         self.path = path
         self.known_hosts = path / layout.KNOWN_HOSTS
-        self.task_logs = PulledLogs(path / layout.TASK_LOGS, disk)
         self._log = path / layout.LOG
         self._now = now
         self._actor = actor
@@ -99,6 +98,13 @@ class StateDir:
         self._disk = disk
         self._store = FileStore(path, disk)
         self._snapshots = SnapshotCache(path, disk, every_lines=snapshot_every)
+
+    @cached_property
+    def task_logs(self) -> PulledLogs:
+        """What was fetched of the output of tasks."""
+        from iris_cli.journal.pulled_logs import PulledLogs
+
+        return PulledLogs(self.path / layout.TASK_LOGS, self._disk)
 
     @cached_property
     def workspaces(self) -> Workspaces:
@@ -250,6 +256,7 @@ class StateDir:
         self, command: str, timeout: float, *, after_seq: int = 0, accept_loss: bool = False
     ) -> Iterator[Writer]:
         from iris_cli.journal.lock import hold_lock  # filelock is slow to import, and readers don't need it
+        from iris_cli.journal.writer import Writer
 
         with refusing(self.path):
             check_writable(self.path)
