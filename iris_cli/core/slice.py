@@ -8,6 +8,9 @@ from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.scale_group import SliceTemplate
 
+ASKED_IN_VAIN = 300.0
+"""Seconds after which a request for a slice that no provider has taken on is given up: others may serve meanwhile."""
+
 
 class SliceState(StrEnum):
     """Only what has been `DELETING` and is listed by its provider no more is gone."""
@@ -61,6 +64,11 @@ class Slice:
     def to_set_up(self) -> tuple[int, ...]:
         """The VMs that have not run its set-up command yet, by number."""
         return tuple(vm for vm in range(len(self.hosts)) if vm not in self.set_up) if self.setup else ()
+
+    def expected(self, now: float) -> bool:
+        """Whether its VMs may be counted on, though they are no workers yet."""
+        in_vain = self.state is SliceState.REQUESTED and now - self.requested_at >= ASKED_IN_VAIN
+        return self.coming and not in_vain
 
     @property
     def coming(self) -> bool:

@@ -29,6 +29,7 @@ def group_states(
             cluster,
             group,
             by_group.get(group.name, []),
+            now,
             (unheard or {}).get(group.name) or backing_off(cluster.scale_groups.get(group.name), now, limits),
         )
         for group in groups
@@ -42,9 +43,11 @@ def backing_off(record: GroupRecord | None, now: float, limits: Limits) -> str:
     return f"{record.error}, for another {format_duration(record.backoff_until - now)}"
 
 
-def _state(cluster: Cluster, group: ScaleGroup, slices: Sequence[Slice], backing_off: str) -> GroupState:
+def _state(
+    cluster: Cluster, group: ScaleGroup, slices: Sequence[Slice], now: float, backing_off: str
+) -> GroupState:
     seen = _seen(cluster, group, slices)
-    coming = [each.template for each in slices if each.coming]
+    coming = [each.template for each in slices if each.expected(now)]
     return GroupState(
         group=group,
         slices=len(slices),

@@ -114,3 +114,13 @@ def test_what_a_group_was_to_have_is_not_made_once_it_is_gone_from_the_configura
     autoscale(made)
     autoscale(made)
     assert {name: each.group for name, each in made.cluster.slices.items()} == {"renamed-c0ff-1": "renamed"}
+
+
+def test_while_a_provider_is_silent_the_next_group_serves_what_its_request_was_for() -> None:
+    """Nothing is decided where nobody answers; but what waits does not wait for that for ever."""
+    made = lab(priority="1").job("a", tpu="v4-16")
+    made.cloud.refusals["west"] = Refusal.UNANSWERED
+    autoscale(made)
+    autoscale(made.advance("5m"), silent=True)
+    assert states(made) == ["requested"]
+    assert [str(each.entry.key) for each in autoscale(made, silent=True).routing.unmet] == ["a"]
