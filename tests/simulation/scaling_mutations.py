@@ -48,10 +48,8 @@ def _names_are_used_again() -> AbstractContextManager[Any]:
 def _the_going_do_not_count() -> AbstractContextManager[Any]:
     state = standing._state
 
-    def without(cluster: Cluster, group: Any, those: Any, backing_off: str) -> Any:
-        return state(
-            cluster, group, [each for each in those if each.state is not SliceState.DELETING], backing_off
-        )
+    def without(cluster: Cluster, group: Any, those: Any, *rest: Any) -> Any:
+        return state(cluster, group, [each for each in those if each.state is not SliceState.DELETING], *rest)
 
     return patch.object(standing, "_state", without)
 
