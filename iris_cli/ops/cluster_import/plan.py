@@ -64,49 +64,51 @@ def plan_changes(file: ClusterFile, found: Found, wanted: Addresses | None, *, p
     """The plan for a file that is there; its edits are made in the file's text."""
     plan = Plan(left_out=list(found.left_out), notes=[("", each) for each in found.notes])
     matches = _Matches(file.entries)
+    unnamed: list[FoundSlice] = []
     new: list[FoundSlice] = []
-    for each in found.slices:
-        entry = matches.of(each)
-        if entry is None:
-            new.append(each)
-        else:
-            _update(plan, file, entry, each, wanted)
-    _add(plan, found, new, wanted, file.entries)
+    # All that are known by name before any is known by an address, which may have been another's before.
+    for slices, find, others in ((found.slices, matches.named, unnamed), (unnamed, matches.placed, new)):
+        for each in slices:
+            entry = find(each)
+            if entry is None:
+                others.append(each)
+            else:
+                _update(plan, file, entry, each, wanted)
+    _say_what_stays(plan, matches, found)
+    removed = _gone(plan, file, matches, found, prune=prune)
+    _add(plan, found, new, wanted, [each for each in file.entries if each.name not in removed])
     if plan.new_slices:
         file.add(SLICES, [slice_lines(each) for each in plan.new_slices])
     if plan.new_hosts:
         file.add(WORKERS, [host_lines(each) for each in plan.new_hosts])
-    _say_what_stays(plan, matches, found)
-    _gone(plan, file, matches, found, prune=prune)
     return plan
 
 
 class _Matches:
-    """Which entry speaks of a slice that was found: by incarnation, by name and zone, or by its addresses."""
+    """Which entry speaks of a slice that was found; each is of one alone. `free` are those of none yet."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.free = {id(each): each for each in entries}
         tpus = [each for each in entries if each.type or each.kind == SLICES]
         self.by_name = {each.name: each for each in tpus}
         self.by_incarnation = {each.incarnation: each for each in tpus if each.incarnation}
-        self.by_addresses = {each.addresses: each for each in entries}
+        self.by_addresses = {each.addresses: each for each in entries if not each.incarnation}
 
-    def of(self, found: FoundSlice) -> Entry | None:
-        for entry in self._candidates(found):
-            if entry is not None and id(entry) in self.free:
-                del self.free[id(entry)]
-                return entry
-        return None
+    def named(self, found: FoundSlice) -> Entry | None:
+        """The entry of this very node, or of one of its name in its place."""
+        names = [self.by_name.get(name) for name in (found.name, in_zone(found))]
+        same = self.by_incarnation.get(found.incarnation) if found.incarnation else None
+        return self._first([same, *(each for each in names if each is not None and _same_place(each, found))])
 
-    def _candidates(self, found: FoundSlice) -> Iterator[Entry | None]:
-        if found.incarnation:
-            yield self.by_incarnation.get(found.incarnation)
-        for name in (found.name, in_zone(found)):
-            entry = self.by_name.get(name)
-            if entry is not None and _same_place(entry, found):
-                yield entry
-        yield self.by_addresses.get(found.internal)
-        yield self.by_addresses.get(found.external) if found.external else None
+    def placed(self, found: FoundSlice) -> Entry | None:
+        """An entry that somebody wrote for these very hosts, under a name of their own."""
+        return self._first([self.by_addresses.get(found.internal), self.by_addresses.get(found.external)])
+
+    def _first(self, entries: Sequence[Entry | None]) -> Entry | None:
+        entry = next((each for each in entries if each is not None and id(each) in self.free), None)
+        if entry is not None:
+            del self.free[id(entry)]
+        return entry
 
 
 def in_zone(found: FoundSlice) -> str:
@@ -130,7 +132,8 @@ def _add(
     plan: Plan, found: Found, slices: Sequence[FoundSlice], wanted: Addresses | None, entries: Sequence[Entry]
 ) -> None:
     names = {each.name for each in entries} | {worker.worker for each in entries for worker in each.workers}
-    places = {address: each.name for each in entries for address in each.addresses}
+    will_be = {each.name: plan.addresses.get(each.name, each.addresses) for each in entries}
+    places = {address: name for name, addresses in will_be.items() for address in addresses}
     for each in slices:
         name = each.name if each.name not in names else in_zone(each)
         hosts = addresses_of(each, wanted or Addresses.INTERNAL)
@@ -214,7 +217,7 @@ def _changes(
             yield ZONE_ATTRIBUTE_KEY
         if REGION_ATTRIBUTE_KEY in entry.node.pairs:
             file.set_text(entry, REGION_ATTRIBUTE_KEY, region_of_zone(found.zone))
-    said = entry.says(PREEMPTIBLE_ATTRIBUTE_KEY)
+    said = entry.says(PREEMPTIBLE_ATTRIBUTE_KEY).lower()
     if found.preemptible is not None and said != str(found.preemptible).lower():
         if PREEMPTIBLE_ATTRIBUTE_KEY in entry.node.pairs or (found.preemptible and not said):
             file.set_flag(entry, PREEMPTIBLE_ATTRIBUTE_KEY, value=found.preemptible)
@@ -263,11 +266,12 @@ def _say_what_stays(plan: Plan, matches: _Matches, found: Found) -> None:
             plan.notes.append((entry.name, "its entry stays as it is"))
 
 
-def _gone(plan: Plan, file: ClusterFile, matches: _Matches, found: Found, *, prune: bool) -> None:
-    """Entries that were imported from a list that is whole, and that it doesn't name any more."""
+def _gone(plan: Plan, file: ClusterFile, matches: _Matches, found: Found, *, prune: bool) -> list[str]:
+    """Entries that were imported from a list that is whole, and that it doesn't name any more; those removed."""
     for entry in matches.free.values():
         scope = (entry.incarnation.partition(" ")[0], _zone(entry))
         if entry.incarnation and scope in found.scopes:
             plan.gone.append(entry.name)
             if prune:
                 file.remove(entry)
+    return plan.gone if prune else []

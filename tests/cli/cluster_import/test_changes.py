@@ -95,6 +95,26 @@ def test_a_single_vm_among_the_workers_is_known(lab: Path, cluster_import: Impor
     )
 
 
+def test_an_address_that_was_anothers_before_confuses_nobody(lab: Path, cluster_import: Import) -> None:
+    write(lab / "tpus.json", named("a", 1), named("b", 2))
+    cluster_import("--from", "tpus.json", "--yes")
+    write(lab / "tpus.json", named("new", 1), named("a", 2, id="a-again"), named("b", 1 + 2))
+    cluster_import("--from", "tpus.json", "--yes")
+    hosts = load_cluster_config(lab / "cluster.yaml").hosts
+    assert {each.slice: each.connection.host[-1] for each in hosts} == {"a": "2", "b": "3", "new": "1"}
+
+
+def test_the_address_of_a_slice_that_is_gone_is_free_once_that_is_removed(
+    lab: Path, cluster_import: Import
+) -> None:
+    write(lab / "tpus.json", named("a", 1))
+    cluster_import("--from", "tpus.json", "--yes")
+    write(lab / "tpus.json", named("b", 1))
+    assert "left out b: a has one of its addresses" in cluster_import("--from", "tpus.json").err
+    cluster_import("--from", "tpus.json", "--prune", "--yes")
+    assert [each.slice for each in load_cluster_config(lab / "cluster.yaml").hosts] == ["b"]
+
+
 def test_an_address_that_another_entry_has_is_not_written_twice(lab: Path, cluster_import: Import) -> None:
     (lab / "cluster.yaml").write_text("workers:\n  - {id: a, host: 10.130.0.3}\n")
     said = cluster_import("--from", "one_slice.json", "--yes")
