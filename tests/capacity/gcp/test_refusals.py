@@ -38,6 +38,21 @@ def test_a_lack_of_machines_that_only_the_operation_tells_is_a_failed_slice(plac
     assert place.provider(known=(going,)).list() == ()
 
 
+def test_a_slice_that_google_is_still_making_is_listed_also_while_its_node_is_not(place: GcpPlace) -> None:
+    """The last operation counts: an earlier one by this name may have failed."""
+    asked_for = Slice(name="west-1", group="west", template=place.group.template, state=SliceState.CREATING)
+    place.cloud.settings.stocked_out.append(ZONE)
+    place.create()
+    place.cloud.settings.stocked_out.clear()
+    place.cloud.settings.create_seconds = 3600.0
+    assert place.only(known=(asked_for,)).state is CloudState.FAILED
+    place.cloud.offset = 60.0
+    place.create()
+    place.cloud.nodes.clear()
+    assert place.only(known=(asked_for,)).state is CloudState.CREATING
+    assert place.provider().list() == ()
+
+
 def test_a_request_that_was_never_heard_of_is_not_listed(place: GcpPlace) -> None:
     never = Slice(name="west-7", group="west", template=place.group.template, state=SliceState.REQUESTED)
     place.create("west-1")

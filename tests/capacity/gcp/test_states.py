@@ -134,6 +134,17 @@ def test_a_node_that_its_queued_resource_left_behind_is_deleted(queue: GcpPlace)
     assert queue.cloud.nodes == {}
 
 
+def test_the_node_of_a_queued_resource_of_ours_is_ours_whatever_its_labels_say(queue: GcpPlace) -> None:
+    queue.create()
+    queue.only()
+    [node] = queue.cloud.nodes.values()
+    node.spec = {**node.spec, "labels": {}}
+    seen = queue.only()
+    assert (seen.state, seen.group) == (CloudState.READY, "west")
+    queue.provider().delete("west-1")
+    assert (queue.cloud.requests, queue.cloud.nodes) == ({}, {})
+
+
 def test_a_node_that_lives_while_its_queued_resource_is_being_deleted_is_deleted_next(
     queue: GcpPlace,
 ) -> None:
