@@ -36,6 +36,9 @@ runs once more; the closing summary names it (RERUN), so that it is seen and loo
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    odd = [item.nodeid for item in items if " at 0x" in item.nodeid or len(item.nodeid) > 1_000]
+    if odd:
+        raise pytest.UsageError(f"no name for a test, and another one in each process: {odd[0]:.300}")
     here = Path(__file__).parent
     for item in items:
         if item.path.relative_to(here).parts[0] in _REAL:
