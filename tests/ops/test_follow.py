@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from iris_cli.core.observations import AttemptReport, RemoteState
 from iris_cli.ops import follow as follow_module
-from iris_cli.ops import log_stream
+from iris_cli.ops import log_stream, wait
+from iris_cli.ops.cycle import CycleResult, run
 from iris_cli.ops.follow import Follower, Step
 from iris_cli.ops.logs import Query
+from iris_cli.ops.session import Session
 from tests.ops.world import World
 from tests.support.lab import START, Lab
 
@@ -54,6 +57,31 @@ def lines(steps: list[Step]) -> list[str]:
 
 def notes(steps: list[Step]) -> list[str]:
     return [f"{task}: {text}" for step in steps for task, text in step.notes]
+
+
+def test_cycles_come_no_more_often_than_workers_are_asked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow_module, "CALLS_A_SECOND", 0.2)
+    cycles: list[float] = []
+
+    def cycle(session: Session, *given: Any, **named: Any) -> CycleResult:
+        cycles.append(session.clock.monotonic())
+        return run(session, *given, **named)
+
+    monkeypatch.setattr(wait, "run", cycle)
+    begun = world.clock.monotonic()
+
+    def go_on() -> None:
+        if world.clock.monotonic() > begun + 60:
+            world.lab.reports("train/* exited 0")
+        world.write()
+
+    world.clock.then = go_on
+    list(Follower(world.session(), "train", Query(tail=20)).steps())
+    pauses = [after - before for before, after in pairwise(cycles)]
+    assert len(pauses) > 3
+    assert min(pauses[1:-1]) >= 2 / 0.2
 
 
 def exited(world: World, rank: int) -> AttemptReport:

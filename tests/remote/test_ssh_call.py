@@ -77,6 +77,20 @@ def test_the_second_time_out_is_the_one_named_after_connecting() -> None:
     assert caught.value.sent
 
 
+def test_a_deadline_that_comes_closer_is_heard_by_whoever_waits() -> None:
+    call, release = Call[bool](SAFETY_NET, SAFETY_NET), threading.Event()
+
+    def work() -> bool:
+        call.connected()
+        time.sleep(0.1)  # so that the caller waits
+        call.progressed(time.monotonic())
+        return release.wait(SAFETY_NET / 3)
+
+    with pytest.raises(NoAnswer):
+        call.perform(work)
+    release.set()
+
+
 def test_after_the_deadline_the_work_can_do_nothing_more() -> None:
     call, release = Call[None](0.05), threading.Event()
     refused: list[str] = []
