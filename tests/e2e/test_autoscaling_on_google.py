@@ -90,6 +90,18 @@ def test_without_quota_a_group_backs_off_and_the_next_one_serves(site: CloudSite
     site.empty_and_compare()
 
 
+def test_a_slice_that_never_gets_ready_is_deleted_and_another_group_serves(site: CloudSite) -> None:
+    site.cloud.settings.stuck = [WEST]
+    site.launch("train", "sh", "-c", "echo in $WHERE", tpu="v4-8")
+    assert [site.round(), site.round()] == [["west"], []], "what is being made keeps its demand"
+    [stuck] = site.made()
+    site.later(1801)
+    site.until(lambda: site.ended("train"))
+    assert site.log_of("train") == "in central\n"
+    assert stuck not in site.slices()
+    site.empty_and_compare()
+
+
 def calls(site: CloudSite, kind: str) -> int:
     return sum(call.answer == kind for call in site.cloud.books.calls)
 
