@@ -63,7 +63,10 @@ Ports = Annotated[
     Texts, _option("--ports", text="Names of ports, such as http,metrics: IRIS_PORT_HTTP has a free number.")
 ]
 Signal = Annotated[
-    str | None, _option("--signal", text="USR1@120: this signal, 120 s before the time limit.")
+    str | None,
+    _option(
+        "--signal", text="USR1@120: this signal, 120 s before the time limit; a stop sends SIGTERM alone."
+    ),
 ]
 Array = Annotated[
     str | None, _option("--array", text="A task for each index: 0-9,20 or 0-99%4, four at a time.")

@@ -20,6 +20,8 @@ _EXAMPLES = """Examples:
   iris logs train --follow
 
   iris logs train/task-3 --attempt 0 --tail all
+
+  iris logs train --diff
 """
 
 
@@ -40,8 +42,15 @@ def logs(
         bool, typer.Option("--follow", "-f", help="Go on, through retries, until it is over.")
     ] = False,
     tail: Annotated[
-        str, typer.Option("--tail", "-n", metavar="N|all", help="Lines of each task and stream.")
-    ] = "20",
+        str | None,
+        typer.Option(
+            "--tail",
+            "-n",
+            metavar="N|all",
+            help="Lines of each task and stream: 20, with --diff 500.",
+            show_default=False,
+        ),
+    ] = None,
     rank: Annotated[
         list[int] | None, typer.Option(help="Only this rank; may be repeated.", min=0, show_default=False)
     ] = None,
@@ -51,16 +60,25 @@ def logs(
     no_fold: Annotated[
         bool, typer.Option("--no-fold", help="Don't join equal lines of several ranks.")
     ] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="The odd rank out: what differs from what the most have written.")
+    ] = False,
     stream: Annotated[Stream, typer.Option(help="Standard output, standard error, or both.")] = Stream.BOTH,
 ) -> int:
     """Show the output of tasks, fetched from their workers; where these are gone, what was pulled before."""
+    from iris_cli.ops.log_diff import TAIL
+    from iris_cli.ops.log_diff import diff as compare
     from iris_cli.ops.log_reading import BOTH
     from iris_cli.ops.logs import Query, fetch
-    from iris_cli.render import log_lines
+    from iris_cli.render import log_diff, log_lines
 
     iris: Context = context.obj
+    if diff and (follow or iris.is_inside):
+        raise UsageError(
+            "--diff compares what is there now, on the operator's machine", hint=f"iris logs {what} --diff"
+        )
     query = Query(
-        tail=_count(tail),
+        tail=_count(tail or (str(TAIL) if diff else "20")),
         ranks=tuple(rank or ()),
         attempt=attempt,
         streams=BOTH if stream is Stream.BOTH else (stream.value,),
@@ -75,7 +93,10 @@ def logs(
     found = fetch(session, what, query)
     for message in session.messages:
         iris.output.message(message)
-    log_lines.show(iris.output, found, folded=not no_fold)
+    if diff:
+        log_diff.show(iris.output, compare(found, query.tail), found)
+    else:
+        log_lines.show(iris.output, found, folded=not no_fold)
     return ExitCode.UNREACHABLE if any(log.silence for log in found) else ExitCode.OK
 
 

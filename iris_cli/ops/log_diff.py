@@ -1,0 +1,135 @@
+"""The odd rank out: what few ranks of a job have written otherwise than the most of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+
+from iris_cli.core.dataclass import dataclass
+from iris_cli.ops.log_reading import BOTH
+from iris_cli.ops.logs import TaskLog
+
+TAIL = 500
+"""Lines of each rank and stream that are compared unless another number is said."""
+MOST_SHOWN = 8
+"""How many groups of ranks are compared with the majority, line by line; the smallest ones."""
+MOST_LINES = 20
+"""How many lines of a difference are kept."""
+
+_MASKS = (
+    (re.compile(r"\x1b\[[0-9;:]*m"), ""),
+    (re.compile(r"\d{4}-\d\d-\d\d"), "DATE"),
+    (re.compile(r"(?:T| )?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"), " TIME"),
+    (re.compile(r"\b[IWEF]\d{4}\b"), "DATE"),  # of glog
+    (re.compile(r"0x[0-9a-fA-F]+"), "ADDRESS"),
+    (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"), "HOST"),
+    (
+        re.compile(
+            r"(?i)\b(rank|task|process|proc|worker|host|node|replica|shard|pid|device)([-_ =:#/\[(]{0,2})\d+"
+        ),
+        r"\1\2N",
+    ),
+    (re.compile(r"^\[\d+\]"), "[N]"),
+)
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deviation:
+    """What some ranks, who say the same, say otherwise than the most; of the lowest of them.
+
+    `behind` or `ahead` is by how many lines, if that is all; else `diff` has lines that begin with `-` (of the
+    majority) or `+`, and `more` of these are left out. `compared` is false where there were too many groups.
+    """
+
+    ranks: tuple[int, ...]
+    behind: int = 0
+    ahead: int = 0
+    diff: tuple[str, ...] = ()
+    more: int = 0
+    compared: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamDiff:
+    """One stream: which ranks say the same, and who doesn't. `coarse`: no number was looked at, for all differ."""
+
+    stream: str
+    majority: tuple[int, ...]
+    lines: int
+    deviations: tuple[Deviation, ...]
+    coarse: bool = False
+
+
+def diff(logs: Sequence[TaskLog], tail: int | None) -> list[StreamDiff]:
+    """Compare the ranks, each stream for itself; those of whom nothing is known are left out.
+
+    Times, addresses, and numbers of ranks, workers and processes count for nothing.
+    """
+    known = [log for log in logs if log.lines or not log.note]
+    found = []
+    for stream in BOTH:
+        said = {log.task.index: [line.text for line in log.lines if line.stream == stream] for log in known}
+        if any(said.values()):
+            found.append(_diff(stream, said, tail))
+    return found
+
+
+def masked(line: str, *, coarse: bool = False) -> str:
+    """A line without what differs between ranks that do the same."""
+    for pattern, instead in _MASKS:
+        line = pattern.sub(instead, line)
+    return _NUMBER.sub("N", line) if coarse else line
+
+
+def _diff(stream: str, said: dict[int, list[str]], tail: int | None) -> StreamDiff:
+    for coarse in (False, True):
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for rank, lines in said.items():
+            groups.setdefault(tuple(masked(line, coarse=coarse) for line in lines), []).append(rank)
+        majority = max(groups, key=lambda each: (len(groups[each]), -groups[each][0]))
+        if 2 * len(groups[majority]) > len(said):
+            break
+    ranks = groups.pop(majority)
+    others = sorted(groups.items(), key=lambda each: (len(each[1]), each[1]))
+    shown = said[ranks[0]]
+    deviations = [
+        _deviation((majority, shown), (lines, said[own[0]]), tuple(own), tail)
+        if number < MOST_SHOWN
+        else Deviation(ranks=tuple(own), compared=False)
+        for number, (lines, own) in enumerate(others)
+    ]
+    return StreamDiff(
+        stream=stream, majority=tuple(ranks), lines=len(shown), deviations=tuple(deviations), coarse=coarse
+    )
+
+
+Said = tuple[Sequence[str], Sequence[str]]
+"""Lines as they are compared, and as they are shown."""
+
+
+def _deviation(most: Said, few: Said, ranks: tuple[int, ...], tail: int | None) -> Deviation:
+    codes = [code for code in SequenceMatcher(None, most[0], few[0], autojunk=False).get_opcodes()]
+    same = any(code[0] == "equal" for code in codes)
+    # Who is ahead or behind begins elsewhere, too, where only the ends were read.
+    cut = tail is not None and tail in (len(most[0]), len(few[0]))
+    if same and cut and codes[0][0] in ("delete", "insert"):
+        codes = codes[1:]
+    changes = [code for code in codes if code[0] != "equal"]
+    if same and changes == codes[-1:] and changes[0][0] in ("delete", "insert"):
+        kind, start, end, begin, stop = changes[0]
+        return (
+            Deviation(ranks=ranks, behind=end - start)
+            if kind == "delete"
+            else Deviation(ranks=ranks, ahead=stop - begin)
+        )
+    lines = [
+        line
+        for _, start, end, begin, stop in changes
+        for line in (
+            *(f"-{text}" for text in most[1][start:end]),
+            *(f"+{text}" for text in few[1][begin:stop]),
+        )
+    ]
+    return Deviation(ranks=ranks, diff=tuple(lines[:MOST_LINES]), more=max(0, len(lines) - MOST_LINES))

@@ -1,0 +1,64 @@
+"""`iris logs --diff`: who says the same, and what the others say instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from iris_cli.core.units import count
+from iris_cli.ops.log_diff import Deviation, StreamDiff
+from iris_cli.ops.logs import TaskLog
+from iris_cli.render.console import Output
+from iris_cli.render.log_lines import LogPrinter, rank_prefix, readable
+
+
+def show(output: Output, found: Sequence[StreamDiff], logs: Sequence[TaskLog]) -> None:
+    """The differences, and whose output could not be had."""
+    if output.as_json:
+        output.document({"streams": [_document(each) for each in found]})
+    for each in () if output.as_json else found:
+        _show(output, each)
+    LogPrinter(output).tell([(log.task, log.note) for log in logs if log.note])
+
+
+def _show(output: Output, each: StreamDiff) -> None:
+    alike = f"{rank_prefix(each.majority)} the same: {count(each.lines, 'line')} of {each.stream}"
+    output.line(alike + (", but for numbers" if each.coarse else ""))
+    for deviation in each.deviations:
+        if deviation.compared:
+            _show_one(output, each, deviation)
+    rest = sorted(rank for one in each.deviations if not one.compared for rank in one.ranks)
+    if rest:
+        output.line(f"{rank_prefix(rest)} other again; --rank compares some of them")
+
+
+def _show_one(output: Output, each: StreamDiff, one: Deviation) -> None:
+    who = rank_prefix(one.ranks)
+    if one.behind or one.ahead:
+        lines, where = count(one.behind or one.ahead, "line"), "behind" if one.behind else "ahead"
+        output.line(f"{who} {lines} {where} in {each.stream}")
+        return
+    output.line(f"{who} other in {each.stream} (+) than {rank_prefix(each.majority)} (-):")
+    output.lines(readable("".join(f"{line}\n" for line in one.diff)), "  ")
+    if one.more:
+        output.line(f"  and {count(one.more, 'more line')}")
+
+
+def _document(each: StreamDiff) -> dict[str, Any]:
+    return {
+        "stream": each.stream,
+        "majority": list(each.majority),
+        "lines": each.lines,
+        "coarse": each.coarse,
+        "deviations": [
+            {
+                "ranks": list(one.ranks),
+                "behind": one.behind,
+                "ahead": one.ahead,
+                "diff": list(one.diff),
+                "more": one.more,
+                "compared": one.compared,
+            }
+            for one in each.deviations
+        ],
+    }
