@@ -64,9 +64,7 @@ Ports = Annotated[
 ]
 Signal = Annotated[
     str | None,
-    _option(
-        "--signal", text="USR1@120: this signal, 120 s before the time limit; a stop sends SIGTERM alone."
-    ),
+    _option("--signal", text="USR1@120: this signal, 120 s before --timeout; a stop sends SIGTERM only."),
 ]
 Array = Annotated[
     str | None, _option("--array", text="A task for each index: 0-9,20 or 0-99%4, four at a time.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from difflib import SequenceMatcher
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.ops.log_reading import BOTH
@@ -110,7 +109,9 @@ Said = tuple[Sequence[str], Sequence[str]]
 
 
 def _deviation(most: Said, few: Said, ranks: tuple[int, ...], tail: int | None) -> Deviation:
-    codes = [code for code in SequenceMatcher(None, most[0], few[0], autojunk=False).get_opcodes()]
+    from difflib import SequenceMatcher  # few need it
+
+    codes = list(SequenceMatcher(None, most[0], few[0], autojunk=False).get_opcodes())
     same = any(code[0] == "equal" for code in codes)
     # Who is ahead or behind begins elsewhere, too, where only the ends were read.
     cut = tail is not None and tail in (len(most[0]), len(few[0]))
