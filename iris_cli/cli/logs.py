@@ -25,6 +25,18 @@ _EXAMPLES = """Examples:
 """
 
 
+Tail = Annotated[
+    str | None,
+    typer.Option(
+        "--tail",
+        "-n",
+        metavar="N|all",
+        help="Lines of each task and stream: 20, with --diff 500.",
+        show_default=False,
+    ),
+]
+
+
 class Stream(StrEnum):
     OUT = "out"
     ERR = "err"
@@ -41,16 +53,7 @@ def logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on, through retries, until it is over.")
     ] = False,
-    tail: Annotated[
-        str | None,
-        typer.Option(
-            "--tail",
-            "-n",
-            metavar="N|all",
-            help="Lines of each task and stream: 20, with --diff 500.",
-            show_default=False,
-        ),
-    ] = None,
+    tail: Tail = None,
     rank: Annotated[
         list[int] | None, typer.Option(help="Only this rank; may be repeated.", min=0, show_default=False)
     ] = None,
