@@ -172,6 +172,8 @@ def test_output_is_kept_small(home: Path) -> None:
 
 def test_every_name_in_the_line_is_absolute_and_quoted(home: Path) -> None:
     run(["cron", "install"])
+    line_of_ours = next(each for each in crontab(home).splitlines() if "schedule" in each)
+    assert line_of_ours.count("%") == line_of_ours.count("\\%")  # a bare one ends the command
     words = shlex.split(cron_command(home).partition("2>/dev/null; ")[2])
     assert words[words.index("--config") + 1] == str(Path.cwd() / "cluster.yaml")
     assert words[words.index("--state-dir") + 1] == str(Path.cwd() / "state")

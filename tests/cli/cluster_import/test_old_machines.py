@@ -109,6 +109,13 @@ def test_ghosts_of_the_old_machines_do_not_haunt_the_new_ones(
     assert now(world).ghosts == {}
 
 
+def test_ghosts_that_may_be_on_the_new_machines_stay(lab: Path, world: World, cluster_import: Import) -> None:
+    world.lab.forget_dead("v4a-0")
+    world.write()
+    cluster_import("--from", recreated(lab, START - 7200), "--accept-recreated", "--yes")
+    assert WorkerId("v4a-0") in now(world).ghosts
+
+
 def test_where_there_is_no_log_there_is_nothing_to_forget(lab: Path, cluster_import: Import) -> None:
     cluster_import("--from", "one_slice.json", "--yes")
     said = cluster_import("--from", recreated(lab, START), "--accept-recreated", "--yes")
