@@ -200,6 +200,8 @@ class Cloud:
         )
         facts = Facts(cpus=240, metadata=metadata, chips=_CHIPS)
         name = f"{worker}.{made.incarnation.removeprefix('machine ')}"
+        if made.group.setup:
+            self._truth.raw.add(name)
         return Machine(name, facts, f"key of {name}", self._scheduler, self._truth, self._behaviour)
 
     # What happens to it

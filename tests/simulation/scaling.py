@@ -24,7 +24,7 @@ from tests.simulation.fleet import Place
 from tests.simulation.ledger import SLACK, Ledger
 from tests.simulation.program import JOBS, Program, schedule
 from tests.simulation.site import Site
-from tests.simulation.tasks import Behaviour
+from tests.simulation.tasks import SET_UP, Behaviour
 
 _WANTED: dict[str, dict[str, Any]] = {  # what each job asks for that decides which groups could serve it
     "gang": {"tpu": "v4-16"},
@@ -68,6 +68,7 @@ def draw_groups(rng: Random) -> tuple[ScaleGroup, ...]:
             max_slices=rng.choice((1, 2, 2, 3)),
             priority=rng.choice((0, 10)),
             idle_timeout=rng.choice((60.0, 200.0)),
+            setup=rng.choice(("", "", SET_UP)),
             connection=Connection(host=""),
         )
         for number in range(rng.choice((1, 2, 2, 3)))
@@ -78,7 +79,7 @@ def with_groups(config: ClusterConfig, rng: Random) -> ClusterConfig:
     limits = replace(
         config.limits,
         slice_create_timeout=rng.choice((200.0, 400.0)),
-        slice_boot_timeout=rng.choice((150.0, 300.0)),
+        slice_boot_timeout=rng.choice((400.0, 600.0)),
         scale_backoff_first=rng.choice((5.0, 30.0)),
         scale_backoff_max=rng.choice((60.0, 300.0)),
         slices_per_minute=rng.choice((1, 10)),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any
 from unittest.mock import patch
 
@@ -14,9 +15,10 @@ from iris_cli.core.autoscaling import removals, scaling, standing
 from iris_cli.core.cloud import CloudState, Scope
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import Draft
+from iris_cli.core.ids import Token
 from iris_cli.core.lifecycle import slices
-from iris_cli.core.slice import SliceState
-from iris_cli.ops import autoscale
+from iris_cli.core.slice import Slice, SliceState
+from iris_cli.ops import autoscale, set_up
 from tests.simulation import scaling as worlds
 from tests.simulation.planting import Mutation
 
@@ -184,6 +186,14 @@ def _no_clock_is_ever_wrong() -> AbstractContextManager[Any]:
     return patch.object(removals, "_is_over", lambda since, wait, now: now - since >= wait)
 
 
+@contextmanager
+def _set_up_anew() -> Iterator[None]:
+    """By another token each time that somebody asks how it goes."""
+    numbers = count()
+    with patch.object(set_up, "token_of", lambda *_: Token(f"{next(numbers):032x}")):
+        yield
+
+
 SCALING_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("slice-names-again", "the names of slices that are gone are used again", _names_are_used_again),
     Mutation(
@@ -246,6 +256,12 @@ SCALING_MUTATIONS: tuple[Mutation, ...] = (
         "a slice is asked for before it is in the log",
         _asked_before_it_is_written,
     ),
+    Mutation(
+        "used-before-it-is-set-up",
+        "a VM is a worker before its set-up has ended",
+        lambda: patch.object(Slice, "to_set_up", ()),
+    ),
+    Mutation("set-up-anew", "each pass begins the set-up of a VM anew", _set_up_anew),
     Mutation(
         "waits-from-the-future",
         "a wait that began in the future, by a clock that was wrong, goes on until then",

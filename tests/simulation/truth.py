@@ -70,6 +70,12 @@ class Truth:
     """Knows both sides. `cluster` is the replayed log."""
 
     story: Story
+    set_ups: dict[Token, str] = field(
+        default_factory=dict
+    )  # of new VMs, and the machine where each has begun
+    raw: set[str] = field(
+        default_factory=set
+    )  # machines that are to be set up before anything else runs there
     lives: dict[Token, Life] = field(default_factory=dict)
     by_attempt: dict[AttemptId, Token] = field(default_factory=dict)
     cluster: Cluster = field(default_factory=Cluster)
@@ -218,6 +224,8 @@ class Truth:
 
     def sent(self, who: str, token: Token, durable: bytes) -> None:
         """Somebody is about to send a launch."""
+        if token in self.set_ups:
+            return
         life = self.lives.get(token)
         if token.encode() not in durable:
             self.story.breach(
@@ -255,6 +263,8 @@ class Truth:
             self.lives[token].setup_failed = True
 
     def exited(self, token: Token, code: int, cause: str) -> None:
+        if token in self.set_ups and code == 0:
+            self.raw.discard(self.set_ups[token])
         life = self.lives.get(token)
         if life is not None:
             life.where, life.code, life.cause = None, code, cause
@@ -287,9 +297,16 @@ class Truth:
                 life.misfortune = life.misfortune or "its record was lost"
 
     def started(self, machine: Machine, token: Token) -> None:
-        """The command of an attempt starts to run."""
+        """The command of an attempt starts to run, or the set-up of a VM."""
         life = self.lives.get(token)
         self.story.tell(machine.name, ("starts", self._name(token)))
+        if token in self.set_ups:
+            if machine.name in self.set_ups.values():
+                self.story.breach(f"{machine.name} is set up a second time")
+            self.set_ups[token] = machine.name
+            return
+        if machine.name in self.raw:
+            self.story.breach(f"{machine.name} starts {self._name(token)}, and is not set up")
         if life is None:
             self.story.breach(f"{machine.name} starts {token[:8]}, which was never assigned")
             return

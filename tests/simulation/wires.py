@@ -22,6 +22,7 @@ from iris_cli.remote.transport import Target
 from tests.simulation.disk import Medium
 from tests.simulation.machines import Machine
 from tests.simulation.strands import Process, Scheduler
+from tests.simulation.tasks import SET_UP
 from tests.simulation.truth import Truth
 
 if TYPE_CHECKING:
@@ -116,6 +117,9 @@ class SimRunner:
         worker = target.worker
         tokens = [request.token for request in requests]
         durable = self._medium.durable()
+        for request in requests:
+            if SET_UP in request.argv:
+                self._truth.set_ups.setdefault(request.token, "")
         for token in tokens:
             self._truth.sent(self._process.name, token, durable)
 
