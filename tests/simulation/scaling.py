@@ -36,6 +36,9 @@ _WANTED: dict[str, dict[str, Any]] = {  # what each job asks for that decides wh
     "single": {"tpu": "v4-8"},
     "nowhere": {"tpu": "v4-16", "region": "mars-north1"},
 }
+TROUBLED = (0.0, 0.2, 0.5)
+"""The shares of new slices that stick, fail, or lack something, of which a run draws one."""
+
 _TWICE = {"max_retries_preemption": 5, "max_retries_failure": 1}
 SCALING_JOBS: tuple[dict[str, Any], ...] = (
     *(job for job in JOBS if job["name"] in ("gang", "gang2", "pair", "sweep", "one")),
@@ -99,7 +102,7 @@ def open_cloud(site: Site, behaviour: Behaviour) -> Cloud:
     scheduler, truth = site.scheduler, site.truth
     ledger = Ledger(scheduler, truth, site.config.scale_groups, site.config.limits, site.medium.durable)
     cloud = Cloud(scheduler, site.network, truth, behaviour, ledger)
-    cloud.troubled = scheduler.rng.choice((0.0, 0.2, 0.5))
+    cloud.troubled = scheduler.rng.choice(TROUBLED)
     ledger.watch(cloud.slices.values)
     site.truth.on_commit = ledger.committed
     site.providers = partial(SimProvider, cloud, scheduler)

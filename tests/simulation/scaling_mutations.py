@@ -31,6 +31,10 @@ def some_always() -> AbstractContextManager[Any]:
     )
 
 
+def most_go_wrong() -> AbstractContextManager[Any]:
+    return patch.object(worlds, "TROUBLED", (0.7,))
+
+
 def _names_are_used_again() -> AbstractContextManager[Any]:
     """Named by how many there are."""
     orders = scaling._orders
@@ -203,7 +207,7 @@ SCALING_MUTATIONS: tuple[Mutation, ...] = (
         "old-lists-count",
         "what a list lacks is gone, whatever was done since it was asked for",
         _old_lists_count,
-        ("cloud_slow", "cloud_slow", "preempt"),
+        ("cloud_slow",),
     ),
     Mutation(
         "silence-is-an-empty-list",
@@ -244,7 +248,12 @@ SCALING_MUTATIONS: tuple[Mutation, ...] = (
         _one_by_one,
         ("unreliable", "unreliable", "slow", "partition"),
     ),
-    Mutation("half-made-is-whole", "a slice of which VMs lack is complete", _half_made_is_whole),
+    Mutation(
+        "half-made-is-whole",
+        "a slice of which VMs lack is complete",
+        _half_made_is_whole,
+        amid=most_go_wrong,
+    ),
     Mutation(
         "the-dead-live-on",
         "that a slice is gone ends nothing that ran there",

@@ -70,9 +70,7 @@ class Truth:
     """Knows both sides. `cluster` is the replayed log."""
 
     story: Story
-    set_ups: dict[Token, str] = field(
-        default_factory=dict
-    )  # of new VMs, and the machine where each has begun
+    set_ups: dict[Token, str] = field(default_factory=dict)  # of new VMs, and on whom each has begun
     raw: set[str] = field(
         default_factory=set
     )  # machines that are to be set up before anything else runs there
@@ -264,7 +262,7 @@ class Truth:
 
     def exited(self, token: Token, code: int, cause: str) -> None:
         if token in self.set_ups and code == 0:
-            self.raw.discard(self.set_ups[token])
+            self.raw.discard(self.set_ups[token].partition(" ")[0])
         life = self.lives.get(token)
         if life is not None:
             life.where, life.code, life.cause = None, code, cause
@@ -301,9 +299,7 @@ class Truth:
         life = self.lives.get(token)
         self.story.tell(machine.name, ("starts", self._name(token)))
         if token in self.set_ups:
-            if machine.name in self.set_ups.values():
-                self.story.breach(f"{machine.name} is set up a second time")
-            self.set_ups[token] = machine.name
+            self._set_up(machine, token)
             return
         if machine.name in self.raw:
             self.story.breach(f"{machine.name} starts {self._name(token)}, and is not set up")
@@ -320,6 +316,13 @@ class Truth:
         self._room(machine, life)
         if life.gang:
             self._together(life)
+
+    def _set_up(self, machine: Machine, token: Token) -> None:
+        """Once, but for a host whose iris directory was removed: nobody can tell it from another one."""
+        whose = f"{machine.name} {machine.home(machine.processes[token].worker).incarnation}"
+        if whose in self.set_ups.values():
+            self.story.breach(f"{machine.name} is set up a second time")
+        self.set_ups[token] = whose
 
     def _alone(self, machine: Machine, life: Life) -> None:
         for other in self.lives.values():
