@@ -15,7 +15,7 @@ from iris_cli.client.mailbox import UnansweredError
 from iris_cli.client.port import ANSWER_TIMEOUT
 from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
 from iris_cli.core.endpoints import MOST_CHANGES
-from iris_cli.core.lifecycle.children import inherited_constraints
+from iris_cli.core.lifecycle.children import MOST_BROUGHT, inherited_constraints
 from iris_cli.core.limits import Limits
 from iris_cli.core.requests import MOST_BYTES
 from iris_cli.ops.mail import MOST_WAITS
@@ -76,10 +76,12 @@ def test_the_limits_are_these() -> None:
     told = re.findall(r"^\| .* \| (.*) \|$", PAGE.partition("## Limits")[2], re.MULTILINE)[1:]
     assert told == [
         f"{MOST_BYTES >> 10} KiB",
+        f"`limits.workspace_size`, {limits.workspace_size >> 30} GiB; four times that",
         f"`limits.max_children`, {limits.max_children}",
         f"`limits.max_job_depth`, {limits.max_job_depth}",
         f"`limits.max_endpoints`, {limits.max_endpoints}, and {MOST_CHANGES} changes",
         f"{MOST_WAITS}",
     ]
+    assert MOST_BROUGHT == 4
     assert ANSWER_TIMEOUT == 300
     assert int(UnansweredError("").exit_code) == 7
