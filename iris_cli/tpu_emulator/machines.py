@@ -35,13 +35,13 @@ class Machines(Protocol):
 
 
 class PaperMachines:
-    """Addresses and keys, and nothing behind them."""
+    """Addresses and keys, and nothing behind them: from outside in 198.18/15, where nobody is (RFC 2544)."""
 
     def begin(self, node: Node) -> None:
         """They are there at once."""
 
     def look(self, node: Node) -> tuple[Machine, ...]:
-        subnet = f"10.{node.uid // 256 % 256}.{node.uid % 256}"
+        subnet = f"10.{18 + node.uid // 256 % 2}.{node.uid % 256}"
         return tuple(
             Machine(f"{subnet}.{index + 2}", _TPU_PORT, _key_on_paper(f"{node.uid} {index}"))
             for index in range(node.vms)

@@ -70,7 +70,8 @@ def _endpoint(each: Node, index: int) -> dict[str, Any]:
     machine = each.machines[index]
     said: dict[str, Any] = {"ipAddress": machine.host, "port": machine.port}
     if each.spec.get("networkConfig", {}).get("enableExternalIps"):
-        outside = f"34.{machine.host[3:]}" if machine.host.startswith("10.") else machine.host
+        on_paper = machine.host.startswith("10.")
+        outside = f"198.{machine.host[3:]}" if on_paper else machine.host
         said["accessConfig"] = {"externalIp": outside}
     return said
 

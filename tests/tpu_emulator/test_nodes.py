@@ -23,7 +23,7 @@ def test_a_node_is_there_when_its_operation_is_done(
     made = google.node("west-1")
     assert made == making.result(timeout=60)
     assert (made.state.name, made.health.name, dict(made.labels)) == ("READY", "HEALTHY", {"state": "READY"})
-    assert [each.ip_address for each in made.network_endpoints] == ["10.0.1.2", "10.0.1.3"]
+    assert [each.ip_address for each in made.network_endpoints] == ["10.18.1.2", "10.18.1.3"]
     assert making.metadata.target == f"{ZONE}/nodes/west-1"
 
 

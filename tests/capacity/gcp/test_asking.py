@@ -81,7 +81,7 @@ def test_how_a_queued_resource_is_paid(
 
 
 @pytest.mark.parametrize(
-    ("addresses", "first"), [(Addresses.EXTERNAL, "34."), (Addresses.INTERNAL, "10.")], ids=str
+    ("addresses", "first"), [(Addresses.EXTERNAL, "198"), (Addresses.INTERNAL, "10.")], ids=str
 )
 def test_hosts_are_reached_at_the_addresses_that_were_asked_for(
     either: GcpPlace, addresses: Addresses, first: str
