@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulation.simulation import run
 
-_DEFAULT = 24
+_DEFAULT = 12
 _SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "2000"))
 
 
