@@ -131,7 +131,8 @@ def test_every_field_is_among_them() -> None:
     told = {*FIELDS, *OTHERS, *RACK, "name", "command"} - {"prefer", "env_file", "coscheduling"} | {
         "group_by"
     }
-    assert {item.name for item in fields(JobRequest)} - told == {"workdir", "workspace", "lines"}
+    shipped, inside_a_task = {"workdir", "workspace", "lines"}, {"inherit_constraints"}
+    assert {item.name for item in fields(JobRequest)} - told == shipped | inside_a_task
 
 
 def test_an_option_wins_over_the_job_file_and_of_variables_both_stay(site: Site) -> None:
