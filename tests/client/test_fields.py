@@ -48,7 +48,7 @@ SAID: dict[str, Any] = {
 
 
 def test_the_client_has_a_name_for_every_field() -> None:
-    known = {*JobFields.__annotations__} - {"prefer"} | {"command", "constraints"}
+    known = {*JobFields.__annotations__} - {"prefer"} | {"command", "constraints", "inherit_constraints"}
     assert known == {field.name for field in fields(JobRequest)} - MADE_BY_US
 
 
