@@ -1,8 +1,13 @@
-"""The emulator on the network: loopback only, HTTP/1.1, a thread for each connection."""
+"""The emulator on the network: loopback only, HTTP/1.1, a thread for each connection.
+
+Its address has a secret in it, for who may ask for a node may put a key into it, and log in. Loopback is everybody's on
+this machine, and each web page's in its browser.
+"""
 
 from __future__ import annotations
 
 import json
+import secrets
 import socket
 import threading
 from contextlib import suppress
@@ -28,8 +33,9 @@ class Emulator:
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
         self.closing = threading.Event()
+        self.root = f"/{secrets.token_urlsafe(16)}"
         self._server = _Server(self)
-        self.url = f"http://{_LOOPBACK}:{self._server.server_address[1]}"
+        self.url = f"http://{_LOOPBACK}:{self._server.server_address[1]}{self.root}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
 
@@ -78,8 +84,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         cloud = self.server.emulator.cloud
         url = urlsplit(self.path)
-        path, query = unquote(url.path), dict(parse_qsl(url.query, keep_blank_values=True))
+        root, query = self.server.emulator.root, dict(parse_qsl(url.query, keep_blank_values=True))
+        path = unquote(url.path.removeprefix(root))
         text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if not url.path.startswith(f"{root}/"):
+            refused = ApiError("PERMISSION_DENIED", "the emulator's address has a secret in it")
+            self._send(refused.http_code, refused.body())
+            return
         fault = None if path.startswith("/emulator/") else _fault(cloud, self.command, path)
         kind = "" if fault is None else fault.kind
         if kind == "hang":

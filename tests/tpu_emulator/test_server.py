@@ -9,6 +9,7 @@ import threading
 import urllib.error
 import urllib.request
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -147,6 +148,25 @@ def test_it_refuses_what_it_does_not_know(
     with pytest.raises(urllib.error.HTTPError) as refused:
         control(emulator.url, method, path, body)
     assert refused.value.code in (400, 404, 501)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v2/projects/p/locations/us-west4-a/nodes?nodeId=mine"),
+        ("GET", "/emulator/books"),
+        ("PATCH", "/nobody-knows/emulator/settings"),
+    ],
+)
+def test_who_knows_its_port_alone_gets_nothing(emulator: Emulator, method: str, path: str) -> None:
+    """Loopback is open to all users of a machine, and who has a node made may log in there."""
+    port = urlsplit(emulator.url).port
+    body = json.dumps({"acceleratorType": "v4-8", "runtimeVersion": "x", "page_size": 1}).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method, data=body)
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=60)
+    assert refused.value.code == 403
+    assert emulator.cloud.books.made() == []
 
 
 def test_as_a_process_of_its_own_it_ends_with_its_stdin() -> None:
