@@ -1,8 +1,8 @@
 """A host on this machine for the demo: a real SSH server in a process of its own, with its own key and home.
 
 Run as `python -m iris_cli.remote.local_host`; reads its settings as one JSON object from the first line of
-stdin, prints its port and its host key as another, and ends when stdin ends, so that it can't outlive whoever
-started it (unless told to `stay`). It lets in one key, and runs what it is told with the home and the metadata
+stdin, prints its port and its host key as another, and ends when stdin ends, with all that runs there, so that it
+can't outlive whoever started it (unless told to `stay`). It lets in one key, and runs what it is told with the home and the metadata
 server of the host it plays. Loopback only.
 """
 
@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, Any
@@ -30,6 +33,7 @@ from paramiko.common import (
 from iris_cli.remote.local_keys import make_key
 
 _LOOPBACK = "127.0.0.1"
+_ROUNDS = 500
 _METADATA_ROOT = "/computeMetadata/v1/"
 
 
@@ -46,6 +50,21 @@ def main() -> None:
         threading.Event().wait()
     while sys.stdin.read(1):
         pass
+    for _ in range(_ROUNDS):  # one that was begun meanwhile goes, too
+        if not _ended_inhabitants(settings["home"]):
+            break
+        time.sleep(0.01)
+
+
+def _ended_inhabitants(home: str) -> bool:
+    """End what runs at home here, as where a machine is turned off; whether there was something. On Linux only."""
+    found = False
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"HOME={home}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGKILL)
+                found = True
+    return found
 
 
 class _Host:

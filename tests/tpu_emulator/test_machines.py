@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -47,9 +49,14 @@ def node(cloud: Cloud, tmp_path: Path) -> Node:
 
 def run(node: Node, worker: int, key: Path, command: str) -> str:
     machine = node.machines[worker]
-    with paramiko.Transport((machine.host, machine.port)) as transport:
+    return run_at((machine.host, machine.port), key, command, host_key=machine.key)
+
+
+def run_at(place: tuple[str, int], key: Path, command: str, host_key: str = "") -> str:
+    with paramiko.Transport(place) as transport:
         transport.connect(username="me", pkey=paramiko.Ed25519Key.from_private_key_file(str(key)))
-        assert f"ssh-ed25519 {transport.get_remote_server_key().get_base64()}" == machine.key
+        if host_key:
+            assert f"ssh-ed25519 {transport.get_remote_server_key().get_base64()}" == host_key
         channel = transport.open_session()
         channel.exec_command(command)
         return channel.makefile().read().decode()
@@ -98,30 +105,46 @@ def test_its_machines_end_with_it_and_all_that_runs_there(
     assert [path.name for path in (tmp_path / "machines").iterdir()] == [".iris-tpu-emulator"]
 
 
-def test_servers_end_with_the_emulator_however_that_ends(tmp_path: Path) -> None:
+def test_servers_and_what_runs_there_end_with_the_emulator_however_that_ends(tmp_path: Path) -> None:
+    key = make_key(tmp_path / "id_ed25519")
+    spec = {
+        "acceleratorType": "v4-8",
+        "runtimeVersion": "x",
+        "metadata": {"ssh-keys": f"me:ssh-ed25519 {key} me"},
+    }
     script = (
         "import sys, time; from pathlib import Path; from iris_cli.tpu_emulator.cloud import Cloud\n"
         "from iris_cli.tpu_emulator.machines import LocalMachines\n"
         "from iris_cli.tpu_emulator.records import Place\n"
         f"cloud = Cloud(machines=LocalMachines(Path({str(tmp_path / 'machines')!r})))\n"
-        "cloud.create_node(Place('p', 'z'), 'a', {'acceleratorType': 'v4-8', 'runtimeVersion': 'x'})\n"
+        f"cloud.create_node(Place('p', 'z'), 'a', {spec!r})\n"
         "while not (node := cloud.node('projects/p/locations/z/nodes/a')).machines: time.sleep(0.05)\n"
         "print(node.machines[0].port, flush=True); time.sleep(600)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    pids: list[int] = []
     try:
         assert process.stdout is not None
         port = int(process.stdout.readline())
         process.stdout.close()
-    finally:
+        command = "setsid sleep 600 >/dev/null 2>&1 </dev/null & echo $!"
+        pids.append(int(run_at(("127.0.0.1", port), tmp_path / "id_ed25519", command)))
         process.kill()
         process.wait()
 
-    def refused() -> bool:
-        try:
-            paramiko.Transport(("127.0.0.1", port)).close()
-        except (OSError, paramiko.SSHException):
-            return True
-        return False
+        def refused() -> bool:
+            try:
+                paramiko.Transport(("127.0.0.1", port)).close()
+            except (OSError, paramiko.SSHException):
+                return True
+            return False
 
-    wait_until(refused)
+        wait_until(refused)
+        if Path("/proc/self/environ").exists():
+            wait_until(lambda: not Path(f"/proc/{pids[0]}/exe").exists())
+            pids.clear()
+    finally:
+        process.kill()
+        process.wait()
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
