@@ -2,8 +2,8 @@
 
 Run as `python -m iris_cli.remote.local_host`; reads its settings as one JSON object from the first line of
 stdin, prints its port and its host key as another, and ends when stdin ends, with all that runs there, so that it
-can't outlive whoever started it (unless told to `stay`). It lets in one key, and runs what it is told with the home and the metadata
-server of the host it plays. Loopback only.
+can't outlive whoever started it (unless told to `stay`). It lets in one key, and runs what it is told with the
+home and the metadata server of the host it plays. Loopback only.
 """
 
 from __future__ import annotations
