@@ -33,6 +33,7 @@ from iris_cli.core.capacity import Amounts
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import evolve, replay
 from iris_cli.core.invariants import breaches
+from iris_cli.core.known_causes import rules
 from iris_cli.core.resources import device_compatible
 from iris_cli.core.scale_group import Provider, ScaleGroup, SliceTemplate
 from iris_cli.core.scheduling import Assignment, Reason, ReasonKind, SchedulingResult, find_assignments
@@ -111,7 +112,8 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 def main() -> int:
-    pages = {"api.md": "\n".join(api()) + "\n", "cli.md": "\n".join(cli()) + "\n"}
+    written = {"api.md": api, "cli.md": cli, "known-causes.md": known_causes}
+    pages = {name: "\n".join(write()) + "\n" for name, write in written.items()}
     stale = []
     for name, text in pages.items():
         path = DOCS / name
@@ -221,6 +223,35 @@ _MEANINGS = {
     ExitCode.NOT_WRITABLE: "the state can't be written; nothing was dispatched",
     ExitCode.INTERRUPTED: "interrupted; what is in the log stays true",
 }
+
+
+def known_causes() -> Iterator[str]:
+    yield from ("# Known causes", "", NOTE, "")
+    yield (
+        "When a job has failed, `iris status JOB` and `iris why JOB` compare the last words and the exit of the task "
+        "that failed first with these rules, from the top; the first that fits is shown. `*` stands for anything in "
+        "the same line. Where a task says only that another rank failed (*echo*), the others are looked at, too."
+    )
+    yield from (
+        "",
+        "| rule | a task says, or ends with | cause | what helps | told in |",
+        "|---|---|---|---|---|",
+    )
+    for rule in rules():
+        signs = (
+            *(f"`` {saying.strip()} ``" for saying in rule.says),
+            *(f"exit {code}" for code in rule.exits),
+            *(f"reason `{reason}`" for reason in rule.reasons),
+        )
+        host = rule.source.split("/")[2]
+        cells = (
+            f"`{rule.name}`" + (" (*echo*)" if rule.echo else ""),
+            "<br>".join(signs).replace("\r", "^M"),
+            rule.cause,
+            rule.fix,
+            f"[{host}]({rule.source})",
+        )
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _command(path: str, command: Any) -> Iterator[str]:

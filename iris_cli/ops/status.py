@@ -16,20 +16,12 @@ from iris_cli.core.task import Task, TaskState
 from iris_cli.core.topology import describe
 from iris_cli.core.units import format_memory
 from iris_cli.errors import UsageError
-from iris_cli.ops.causes import job_cause
+from iris_cli.ops.failure import FailureCard, cause_words, failure_card
 from iris_cli.ops.inventory import SliceRow, WorkerRow, slice_rows, worker_rows
 from iris_cli.ops.names import find_job
 from iris_cli.ops.scaling_view import NO_SCALING, Scaling
 from iris_cli.ops.session import Session
-from iris_cli.ops.task_rows import (
-    FailureCard,
-    TaskRow,
-    culprit_of,
-    elapsed,
-    failure_card,
-    task_row,
-    waiting_words,
-)
+from iris_cli.ops.task_rows import TaskRow, elapsed, task_row, waiting_words
 from iris_cli.ops.view import CycleAge, View, look
 
 
@@ -177,7 +169,7 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
     job = view.cluster.jobs[find_job(view.cluster, job_id)]
     waiting = waiting_words(view, job)
     row = job_row(view, job)
-    failure = failure_card(view.cluster, job) if row.state is JobState.FAILED else None
+    failure = failure_card(view, job) if row.state is JobState.FAILED else None
     return JobStatus(
         at=view.now,
         past=view.cycle is None,
@@ -196,7 +188,7 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
         rounds=job.rounds,
         failure=failure,
         tasks=tuple(task_row(view, task, waiting.get(task.id, "")) for task in view.cluster.tasks_of(job.id)),
-        next=next_command(row, failure.task if failure else None),
+        next=failure.next if failure is not None else next_command(row),
     )
 
 
@@ -262,10 +254,8 @@ def needs_words(job: Job) -> str:
     return ", ".join(parts)
 
 
-def next_command(row: JobRow, failed: TaskId | None) -> str:
-    """What the operator most probably types next."""
-    if failed is not None:
-        return f"iris logs {failed}"
+def next_command(row: JobRow) -> str:
+    """What the operator most probably types next, if nothing failed."""
     if row.state in (JobState.PENDING, JobState.UNSCHEDULABLE):
         return f"iris why {row.id}"
     if row.state is JobState.KILLED:
@@ -275,7 +265,7 @@ def next_command(row: JobRow, failed: TaskId | None) -> str:
 
 def _why(view: View, job: Job) -> str:
     if job.end is not None:
-        return job_cause(job, culprit_of(view.cluster, job))
+        return cause_words(view.cluster, job)
     words = list(dict.fromkeys(waiting_words(view, job).values()))
     return words[0] + (f" (and {len(words) - 1} more)" if len(words) > 1 else "") if words else ""
 

@@ -1,4 +1,4 @@
-"""Tasks and attempts as rows, and the card that says what failed first."""
+"""Tasks and attempts as rows."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from iris_cli.core.ids import AttemptId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
-from iris_cli.ops.causes import end_words, exit_words, who_failed
+from iris_cli.ops.causes import end_words, exit_words
 from iris_cli.ops.view import View
-
-LOG_LINES = 20
-"""How many of the last lines of its log a failure shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,18 +52,6 @@ class TaskRow:
     attempts: tuple[AttemptRow, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureCard:
-    """What failed first: the task, where it ran, why it ended, and the last lines that it wrote."""
-
-    headline: str
-    task: TaskId
-    attempt: AttemptId | None
-    worker: WorkerId | None
-    cause: str
-    log_lines: tuple[str, ...]
-
-
 def task_row(view: View, task: Task, waiting: str) -> TaskRow:
     """One task as of this look; `waiting` is why it waits, should it be pending."""
     attempts = tuple(_attempt_row(view, task.id, attempt) for attempt in task.attempts)
@@ -81,27 +66,6 @@ def task_row(view: View, task: Task, waiting: str) -> TaskRow:
         ended_at=last.ended_at if last else None,
         duration=last.duration if last else None,
         attempts=attempts,
-    )
-
-
-def failure_card(cluster: Cluster, job: Job) -> FailureCard | None:
-    """What brought a failed job down; None for a job that has not failed."""
-    culprit = culprit_of(cluster, job)
-    if (
-        culprit is None
-        or culprit.end is None
-        or culprit.state not in (TaskState.FAILED, TaskState.WORKER_FAILED)
-    ):
-        return None
-    attempt = culprit.current
-    log = attempt.end.log_tail if attempt is not None and attempt.end is not None else ""
-    return FailureCard(
-        headline=who_failed(job, culprit),
-        task=culprit.id,
-        attempt=culprit.current_id if attempt is not None else None,
-        worker=attempt.worker if attempt is not None else None,
-        cause=end_words(culprit.end),
-        log_lines=tuple(log.rstrip().split("\n")[-LOG_LINES:]) if log.strip() else (),
     )
 
 

@@ -13,11 +13,12 @@ from iris_cli.core.nearest import did_you_mean
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.errors import NotFoundError, UsageError
-from iris_cli.ops.causes import end_words, job_cause
+from iris_cli.ops.causes import end_words
+from iris_cli.ops.failure import FailureCard, cause_words, failure_card
 from iris_cli.ops.inventory import WorkerDetails, occupations, refusals, worker_details
 from iris_cli.ops.session import Session
 from iris_cli.ops.status import inherited_from
-from iris_cli.ops.task_rows import FailureCard, culprit_of, elapsed, failure_card
+from iris_cli.ops.task_rows import culprit_of, elapsed
 from iris_cli.ops.view import CycleAge, View, look
 
 if TYPE_CHECKING:
@@ -147,11 +148,11 @@ def _why_job(view: View, job: Job) -> Why:
         job.id,
         "job",
         state,
-        cause=job_cause(job, culprit_of(view.cluster, job)),
+        cause=cause_words(view.cluster, job),
         waits=_waits(view, job, tasks),
         places=tuple(_places(view, tasks)),
         ends=_ends(tasks),
-        failure=failure_card(view.cluster, job) if state is JobState.FAILED else None,
+        failure=failure_card(view, job) if state is JobState.FAILED else None,
         inherited=inherited_from(view.cluster, job),
     )
 
@@ -168,7 +169,7 @@ def _why_task(view: View, task: Task) -> Why:
         waits=_waits(view, job, [task]),
         places=tuple(_places(view, [task])),
         ends=_ends([task]),
-        failure=failure_card(view.cluster, job) if job.is_gang or culprit is task else None,
+        failure=failure_card(view, job) if job.is_gang or culprit is task else None,
         inherited=inherited_from(view.cluster, job),
     )
 

@@ -10,14 +10,14 @@ from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.task import TaskState
 from iris_cli.core.units import count
 from iris_cli.ops.status import EndpointRow, JobStatus
-from iris_cli.ops.task_rows import AttemptRow, FailureCard, TaskRow
+from iris_cli.ops.task_rows import AttemptRow, TaskRow
 from iris_cli.render.cluster_tables import banner, cycle_words, where
+from iris_cli.render.failures import failure_card, next_line
 from iris_cli.render.fold import MOST_PARTS, fold
 from iris_cli.render.layout import Group, Table, Text
 from iris_cli.render.tables import (
     NARROW,
     Row,
-    block,
     clock_time,
     duration,
     facts,
@@ -46,25 +46,6 @@ def job_tables(status: JobStatus, width: int, *, everything: bool) -> Group:
     if earlier:
         parts += [text(""), text("earlier attempts", "dim"), _attempts(earlier, everything)]
     return Group([*parts, text(""), next_line(status.next)])
-
-
-def failure_card(failure: FailureCard) -> list[RenderableType]:
-    """Who failed first and why, where, and the last words of its log."""
-    where = f"{failure.attempt or failure.task}" + (f" on {failure.worker}" if failure.worker else "")
-    card: list[RenderableType] = [
-        text(f"{failure.headline}: {failure.cause}", "bold red"),
-        text(where),
-    ]
-    if failure.log_lines:
-        from rich.padding import Padding
-
-        card.append(Padding(block("\n".join(failure.log_lines), "dim"), (0, 0, 0, 2)))
-    return card
-
-
-def next_line(command: str) -> Text:
-    """What to type next."""
-    return Text.assemble(("next: ", "dim"), text(command))
 
 
 def _header(status: JobStatus) -> Text:

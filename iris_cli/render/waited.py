@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.ids import JobId
-from iris_cli.ops.causes import job_cause
+from iris_cli.ops.failure import cause_words
 from iris_cli.ops.wait import Waited
 from iris_cli.render.console import Output
 
 
 def show(output: Output, cluster: Cluster, waited: Waited) -> None:
     """One line for each job; what is still open goes to stderr, with what to type."""
-    causes = {job: _cause(cluster, job) for job in waited.states}
+    causes = {job: cause_words(cluster, cluster.jobs[job]) for job in waited.states}
     if output.as_json:
         output.document(
             {
@@ -31,10 +30,3 @@ def show(output: Output, cluster: Cluster, waited: Waited) -> None:
         output.message(f"hint: iris wait {names}, iris why {waited.open[0]}, or iris cancel {names}")
         if waited.trouble is not None:
             output.message(f"no cycle could be run: {waited.trouble.message}")
-
-
-def _cause(cluster: Cluster, job_id: JobId) -> str:
-    job = cluster.jobs[job_id]
-    if job.end is None or job.end.trigger is None:
-        return job_cause(job, None)
-    return job_cause(job, cluster.tasks.get(job.end.trigger))

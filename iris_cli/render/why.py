@@ -47,7 +47,7 @@ def _in_short(why: Why) -> str:
 
 def _parts(why: Why, width: int) -> Iterator[RenderableType]:
     from iris_cli.render.cluster_tables import cycle_words
-    from iris_cli.render.job_tables import failure_card
+    from iris_cli.render.failures import failure_card, next_line
     from iris_cli.render.tables import NARROW, state, table, text
     from iris_cli.render.workers import worker_tables
 
@@ -69,6 +69,8 @@ def _parts(why: Why, width: int) -> Iterator[RenderableType]:
     if why.failure is not None:
         yield text("")
         yield from failure_card(why.failure)
+        yield text("")
+        yield next_line(why.failure.next)
 
 
 def _wait(why: Why, wait: Wait) -> Iterator[RenderableType]:

@@ -29,6 +29,15 @@ ValueError: loss is nan
 """
 
 
+PEER_DIED = """step 4200 loss 2.30
+F0929 17:42:48.594200 client.h:77] Terminating process because the JAX distributed service detected fatal errors.
+"""
+DISK_FULL = """step 4200 loss 2.31
+saving checkpoint 4200
+OSError: [Errno 28] No space left on device
+"""
+
+
 @dataclass
 class StoppedClock:
     """The time of the lab."""
@@ -93,6 +102,25 @@ def failed_gang() -> Lab:
     return lab.reports("train/task-0 stopped", "train/task-1 stopped").advance("42m")
 
 
+def diagnosed_gang() -> Lab:
+    """Rank 0 says only that another one died: rank 2, whose disk is full. Rank 1 and 3 were where all were."""
+    lab = Lab().slice("v5a", "v5litepod-16")
+    lab.job("train", tpu="v5litepod-16", command=("python3", "train.py")).schedule()
+    lab.reports("train/* running").advance("2h50m")
+    lab.answers(lab.answer_of("v5a-0", _exit(lab, 0, 134, PEER_DIED))).advance("5s")
+    lab.answers(
+        lab.answer_of("v5a-1", _exit(lab, 1, 143, "rank 1: step 4200 loss 2.31\n")),
+        lab.answer_of("v5a-2", _exit(lab, 2, 1, DISK_FULL)),
+        lab.answer_of("v5a-3", _exit(lab, 3, 143, "rank 3: step 4200 loss 2.29\n")),
+    )
+    return lab.advance("10m")
+
+
+def _exit(lab: Lab, rank: int, exit_code: int, log_tail: str) -> AttemptReport:
+    token = lab.attempt("train", rank).token
+    return AttemptReport(token=token, state=RemoteState.EXITED, exit_code=exit_code, log_tail=log_tail)
+
+
 def retried_gang() -> Lab:
     """One round failed and was charged; the second round runs."""
     lab = Lab().slice("v5a", "v5litepod-16")
@@ -155,6 +183,7 @@ SCENES: dict[str, Callable[[], Lab]] = {
     "about_to_start": about_to_start,
     "busy": busy,
     "failed_gang": failed_gang,
+    "diagnosed_gang": diagnosed_gang,
     "retried_gang": retried_gang,
     "many_tasks": many_tasks,
     "lost_host": lost_host,

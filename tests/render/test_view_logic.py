@@ -116,7 +116,7 @@ def test_the_card_of_a_failed_gang_names_the_rank_that_failed_first(tmp_path: Pa
     assert seen.failure.cause == "exit 137 (SIGKILL or exit 137)"
     assert seen.failure.worker == "v5a-2"
     assert seen.failure.log_lines[-1] == "ValueError: loss is nan"
-    assert seen.next == "iris logs train/task-2"
+    assert seen.next == "iris exec v5a-2 -- sh -c 'dmesg | grep -i -A1 oom'"
     assert {task.attempts[0].reason for task in seen.tasks} == {EndReason.SIGNAL, EndReason.SIBLING}
 
 
@@ -137,7 +137,12 @@ def test_a_card_shows_only_the_last_lines_of_a_long_log(tmp_path: Path) -> None:
     [
         (busy, "train", "iris logs train --follow"),
         (busy, "eval", "iris why eval"),
-        (failed_gang, "train", "iris logs train/task-2"),
+        (failed_gang, "train", "iris exec v5a-2 -- sh -c 'dmesg | grep -i -A1 oom'"),
+        (
+            lambda: Lab().worker("w").job("job").schedule().reports("job/* exited 1"),
+            "job",
+            "iris logs job/task-0",
+        ),
         (lambda: Lab().worker("w").job("job").cancel("job"), "job", "iris history job"),
         (
             lambda: Lab().worker("w").job("job").schedule().reports("job/* exited 0"),

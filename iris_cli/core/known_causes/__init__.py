@@ -1,0 +1,110 @@
+"""Failures whose cause others have found before: rules on what a task said last, and how it ended.
+
+Matching is plain search in a bounded text, so that no output, however hostile, takes more than moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.known_causes.rule import Rule
+from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End
+
+MOST_SEARCHED = 1 << 16
+"""How many of the last characters of a text are searched."""
+
+LONGEST_LINE = 300
+"""How much of the line that gave a cause away is shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownCause:
+    """What is behind a failure, what helps, and where that is told. `line` is what gave it away, '' for an exit status.
+
+    `next` is a command that tells more, as a template (see `Rule`); '' if there is none.
+    """
+
+    name: str
+    cause: str
+    fix: str
+    source: str
+    line: str
+    next: str
+    echo: bool
+
+
+def known_cause(end: End, text: str) -> KnownCause | None:
+    """The cause of an end, by what was said before it: the first rule that fits, or None.
+
+    What a task said tells nothing of the end of its host.
+    """
+    said = end.error if end.reason in INFRASTRUCTURE else f"{end.error}\n{text[-MOST_SEARCHED:]}"
+    for rule in rules():
+        line = _fits(rule, end, said)
+        if line is not None:
+            return KnownCause(
+                name=rule.name,
+                cause=rule.cause,
+                fix=rule.fix,
+                source=rule.source,
+                line=line,
+                next=rule.next,
+                echo=rule.echo,
+            )
+    return None
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """All rules, the most telling first: what iris knows by itself, words of a library, of the system, exit statuses.
+
+    What only says that another rank failed comes behind whatever says more.
+    """
+    from iris_cli.core.known_causes.access import ACCESS
+    from iris_cli.core.known_causes.exits import EXITS, OUT_OF_MEMORY
+    from iris_cli.core.known_causes.host import HOST
+    from iris_cli.core.known_causes.jax import ECHOES, JAX
+    from iris_cli.core.known_causes.torch import TORCH
+    from iris_cli.core.known_causes.tpu import TPU
+
+    return (OUT_OF_MEMORY, *TPU, *JAX, *TORCH, *ACCESS, *HOST, *ECHOES, *EXITS)
+
+
+def _fits(rule: Rule, end: End, said: str) -> str | None:
+    """The line that gives it away, '' if the end itself does, None if it doesn't fit."""
+    found = next((line for saying in rule.says for line in _lines_with(saying, said)), None)
+    if found is not None:
+        return found
+    if end.reason in rule.reasons or (end.exit_code in rule.exits and end.reason in PROGRAM_FAILURES):
+        return ""
+    return None
+
+
+def _lines_with(saying: str, text: str) -> Iterator[str]:
+    """The lines that have all pieces of a saying in their order, cut to what can be shown. Each is looked at once."""
+    first, *others = saying.split("*")
+    at = text.find(first)
+    while at >= 0:
+        start, end = text.rfind("\n", 0, at + 1) + 1, text.find("\n", at + 1)
+        end = len(text) if end < 0 else end
+        if _has_all(others, text, at + len(first), end):
+            yield _cut(text[start:end], max(0, at - start))
+        at = text.find(first, end)
+
+
+def _has_all(pieces: list[str], text: str, at: int, end: int) -> bool:
+    for piece in pieces:
+        at = text.find(piece, at, end)
+        if at < 0:
+            return False
+        at += len(piece)
+    return True
+
+
+def _cut(line: str, at: int) -> str:
+    """A line of bearable length, in which that place can be seen."""
+    start = at if len(line) > LONGEST_LINE and at > LONGEST_LINE // 3 else 0
+    cut = line[start : start + LONGEST_LINE]
+    return ("…" if start else "") + cut.strip() + ("…" if start + LONGEST_LINE < len(line) else "")

@@ -1,0 +1,86 @@
+"""What an exit status tells by itself, where the program left no words: shells end with 128 and the signal's number."""
+
+from __future__ import annotations
+
+from iris_cli.core.known_causes.rule import Rule
+from iris_cli.core.outcome import EndReason
+
+_SIGNALS = "https://man7.org/linux/man-pages/man7/signal.7.html"
+_SHELL = "https://www.gnu.org/software/bash/manual/html_node/Exit-Status.html"
+
+OUT_OF_MEMORY = Rule(
+    name="out-of-memory",
+    reasons=(EndReason.OOM,),
+    cause="the kernel ended it because it used more memory than there was",
+    fix="Ask for what it needs (--memory), so that it gets a host with so much free; fewer loader workers, less "
+    "prefetching, a dataset that is streamed.",
+    source="https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files",
+    next="iris exec {worker} -- free -h",
+)
+
+EXITS = (
+    Rule(
+        name="exit-not-found",
+        exits=(127,),
+        cause="the command, or one that it starts, was not found",
+        fix="Commands run without a login shell, so that ~/.local/bin is not on PATH: write the whole path, or install "
+        "it in --setup.",
+        source=_SHELL,
+        next="iris exec {worker} -- sh -c 'echo $PATH'",
+    ),
+    Rule(
+        name="exit-not-executable",
+        exits=(126,),
+        cause="the command was found, but may not be executed",
+        fix="chmod +x before it is shipped, or start it by its interpreter: python3 train.py, sh run.sh.",
+        source=_SHELL,
+    ),
+    Rule(
+        name="exit-killed",
+        exits=(137,),
+        cause="killed by SIGKILL, and not by iris: most likely by the kernel, for want of memory",
+        fix="dmesg on the host tells if it was the kernel. If so, ask for what it needs (--memory), or load less.",
+        source=_SIGNALS,
+        next="iris exec {worker} -- sh -c 'dmesg | grep -i -A1 oom'",
+    ),
+    Rule(
+        name="exit-bus-error",
+        exits=(135,),
+        cause="SIGBUS: memory behind a file or /dev/shm was not there",
+        fix="The disk below a mapped file is full, or /dev/shm is; or the file was cut while it was mapped.",
+        source=_SIGNALS,
+        next="iris exec {worker} -- df -h /dev/shm",
+    ),
+    Rule(
+        name="exit-illegal-instruction",
+        exits=(132,),
+        cause="SIGILL: a binary uses instructions that this processor lacks",
+        fix="Prebuilt wheels of TensorFlow and jaxlib need AVX: another kind of host, or a build for this one.",
+        source="https://github.com/tensorflow/tensorflow/issues/17411",
+        next="iris exec {worker} -- sh -c 'grep -m1 flags /proc/cpuinfo'",
+    ),
+    Rule(
+        name="exit-abort",
+        exits=(134,),
+        cause="SIGABRT: a check inside a C++ library failed",
+        fix="The first line with `Check failed` or `F0000` says which; what follows it is only the stack.",
+        source=_SIGNALS,
+        next="iris logs {task} --tail 200",
+    ),
+    Rule(
+        name="exit-segfault",
+        exits=(139,),
+        cause="SIGSEGV: a crash inside native code",
+        fix="--env PYTHONFAULTHANDLER=1 makes Python say where. Mostly libraries that don't fit each other.",
+        source="https://docs.python.org/3/library/faulthandler.html",
+        next="iris logs {task} --tail 200",
+    ),
+    Rule(
+        name="exit-terminated",
+        exits=(143,),
+        cause="ended by a SIGTERM that iris did not send",
+        fix="Somebody on the host did, or the host was shut down: `iris history` shows whether it was preempted then.",
+        source=_SIGNALS,
+        next="iris history {worker}",
+    ),
+)

@@ -1,0 +1,26 @@
+"""What one rule knows: the words of a failure, what is behind them, and what helps."""
+
+from __future__ import annotations
+
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.outcome import EndReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """It fits what says one of `says`, or ended with one of `exits` or for one of `reasons`.
+
+    `says`: what stands in one line as it is; `*` for anything between, a line feed first for the beginning of the
+    line. `source` is the page that tells of it; `next` is a command, with {job}, {task} and {worker} for those it is
+    about. An `echo` says that another rank failed: a rule that is none wins, also one that fits another rank.
+    """
+
+    name: str
+    says: tuple[str, ...] = ()
+    exits: tuple[int, ...] = ()
+    reasons: tuple[EndReason, ...] = ()
+    cause: str
+    fix: str
+    source: str
+    next: str = ""
+    echo: bool = False

@@ -1,0 +1,69 @@
+"""The card of a failure: who failed first and its last words, where the others were, what is known of the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from iris_cli.ops.failure import Company, Explained, FailureCard
+from iris_cli.render.fold import fold
+from iris_cli.render.layout import Table, Text
+from iris_cli.render.tables import block, facts, text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+MOST_GROUPS = 4
+"""How many of the groups into which the others fall have a line."""
+
+
+def failure_card(failure: FailureCard) -> list[RenderableType]:
+    """Who failed first and why, where, the last words of its log, the others, and a known cause."""
+    where = f"{failure.attempt or failure.task}" + (f" on {failure.worker}" if failure.worker else "")
+    card: list[RenderableType] = [
+        text(f"{failure.headline}: {failure.cause}", "bold red"),
+        text(where),
+    ]
+    if failure.log_lines:
+        from rich.padding import Padding
+
+        card.append(Padding(block("\n".join(failure.log_lines), "dim"), (0, 0, 0, 2)))
+    card += [text(line) for line in _others(failure)]
+    if failure.known is not None:
+        card += [text(""), *_known(failure.known, failure)]
+    return card
+
+
+def next_line(command: str) -> Text:
+    """What to type next."""
+    return Text.assemble(("next: ", "dim"), text(command))
+
+
+def _others(failure: FailureCard) -> Iterator[str]:
+    """Nothing where all that could be said is that they were stopped: that goes without saying."""
+    if not any(group.line or group.failed for group in failure.others):
+        return
+    for group in failure.others[:MOST_GROUPS]:
+        yield _company(group)
+    rest = failure.others[MOST_GROUPS:]
+    if rest:
+        yield f"{sum(len(group.tasks) for group in rest)} others ended in {len(rest)} other ways"
+
+
+def _company(group: Company) -> str:
+    """`3 others, task-[0-1,3], stopped in the same place: step 42`, `task-5 failed too (exit 1) at: ...`."""
+    several = len(group.tasks) > 1
+    names = fold(f"task-{task.index}" for task in group.tasks)
+    who = f"{len(group.tasks)} others, {names}," if several else names
+    how = f"failed too ({group.how})" if group.failed else group.how
+    if group.same:
+        return f"{who} {how} with the same last line"
+    if not group.line:
+        return f"{who} {how}; nothing is known of {'their' if several else 'its'} output"
+    return f"{who} {how} {'in the same place' if several else 'at'}: {group.line}"
+
+
+def _known(known: Explained, failure: FailureCard) -> Iterator[Text | Table]:
+    who = "" if known.task == failure.task else f" of task-{known.task.index}"
+    yield text(f"known cause{who}: {known.cause}", "bold yellow")
+    yield facts([("it says", known.line), ("fix", known.fix), ("source", known.source)])

@@ -1,0 +1,179 @@
+"""The card of a failed job: what is known of it here, without asking anybody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from iris_cli.core.ids import AttemptId, JobId, TaskId
+from iris_cli.core.observations import AttemptReport, RemoteState
+from iris_cli.core.outcome import EndReason
+from iris_cli.ops.failure import FailureCard, cause_words
+from iris_cli.ops.session import Session
+from iris_cli.ops.status import cluster_status, job_status
+from iris_cli.ops.why import why
+from tests.render.scenes import diagnosed_gang, session_of
+from tests.support.lab import Lab
+
+DISK = "saving\nOSError: [Errno 28] No space left on device\n"
+
+
+def gang() -> Lab:
+    lab = Lab().slice("v5a", "v5litepod-16").job("train", tpu="v5litepod-16").schedule()
+    return lab.reports("train/* running").advance("1h")
+
+
+def several(tasks: int, failures: int = 0) -> Lab:
+    lab = Lab().worker("w", cpu=64).job("sweep", replicas=tasks, max_task_failures=failures).schedule()
+    return lab.reports("sweep/* running").advance("1h")
+
+
+def ended(lab: Lab, task: str, exit_code: int, log_tail: str = "") -> Lab:
+    attempt = lab.cluster.attempt(next(iter(lab.attempts_named(task))))
+    report = AttemptReport(
+        token=attempt.token, state=RemoteState.EXITED, exit_code=exit_code, log_tail=log_tail
+    )
+    return lab.answers(lab.answer_of(attempt.worker, report))
+
+
+def card(session: Session, job: str) -> FailureCard:
+    found = job_status(session, job).failure
+    assert found is not None
+    return found
+
+
+def pull(session: Session, out: str, err: str, *, late: float = 0.0, whole: bool = True) -> None:
+    """Somebody pulled the output of task 0, so long after the task ended."""
+    attempt = AttemptId(TaskId(JobId("sweep"), 0), 0)
+    for stream, text in (("out", out), ("err", err)):
+        session.state.task_logs.put(attempt, stream, 0, text.encode())
+    if whole:
+        session.state.task_logs.finish(attempt, session.clock.now() + late)
+
+
+# The last words
+
+
+def test_what_was_pulled_tells_more_than_the_end_that_the_log_keeps(tmp_path: Path) -> None:
+    session = session_of(ended(several(1), "sweep/task-0", 1, "the end\n"), tmp_path / "state")
+    pull(session, "step 1\n", DISK + "much more\n" * 30 + "the end\n")
+    seen = card(session, "sweep")
+    assert seen.log_lines == (*["much more"] * 19, "the end")
+    assert seen.known is not None
+    assert seen.known.name == "disk-full"
+
+
+def test_the_standard_error_stream_comes_last_as_in_what_the_log_keeps(tmp_path: Path) -> None:
+    session = session_of(ended(several(1), "sweep/task-0", 1, "the end\n"), tmp_path / "state")
+    pull(session, "said on out\n", "said on err\n")
+    assert card(session, "sweep").log_lines == ("said on out", "said on err")
+
+
+def test_what_was_pulled_in_part_or_too_early_is_not_the_end(tmp_path: Path) -> None:
+    lab = ended(several(1), "sweep/task-0", 1, "the end\n")
+    cut_off = session_of(lab, tmp_path / "cut")
+    pull(cut_off, "", "step 1\n", whole=False)
+    early = session_of(lab, tmp_path / "early")
+    pull(early, "", "step 1\n", late=-60.0)
+    assert card(cut_off, "sweep").log_lines == card(early, "sweep").log_lines == ("the end",)
+
+
+def test_pulled_output_that_is_a_trap_is_left_alone(tmp_path: Path) -> None:
+    session = session_of(ended(several(1), "sweep/task-0", 1, "the end\n"), tmp_path / "state")
+    path = session.state.task_logs.path(AttemptId(TaskId(JobId("sweep"), 0), 0), "err")
+    path.parent.mkdir(parents=True, mode=0o700)
+    path.symlink_to("/etc/passwd")
+    assert card(session, "sweep").log_lines == ("the end",)
+
+
+def test_the_past_is_told_from_the_log_alone(tmp_path: Path) -> None:
+    lab = ended(several(1), "sweep/task-0", 1, "the end\n").advance("1h")
+    session = session_of(lab, tmp_path / "state")
+    pull(session, "", "pulled\n")
+    then = job_status(session, "sweep", at="30m").failure
+    assert then is not None
+    assert then.log_lines == ("the end",)
+
+
+# The others
+
+
+def test_ranks_that_were_stopped_at_the_same_line_but_for_its_numbers_are_in_one_place(
+    tmp_path: Path,
+) -> None:
+    lab = ended(gang(), "train/task-2", 1, "ValueError: loss is nan\n")
+    ended(lab, "train/task-0", 143, "[12:00:01] rank 0 waits for step 4200\n")
+    ended(lab, "train/task-1", 143, "[12:00:02] rank 1 waits for step 4200\n")
+    ended(lab, "train/task-3", 143, "loading shard 7\n")
+    seen = card(session_of(lab, tmp_path / "state"), "train").others
+    assert [([task.index for task in group.tasks], group.how, group.line) for group in seen] == [
+        ([0, 1], "stopped", "[12:00:01] rank 0 waits for step 4200"),
+        ([3], "stopped", "loading shard 7"),
+    ]
+    assert not any(group.same or group.failed for group in seen)
+
+
+def test_a_rank_that_said_the_same_as_the_first_is_no_odd_one_out(tmp_path: Path) -> None:
+    lab = ended(gang(), "train/task-2", 1, "ValueError: step 7: loss is nan\n")
+    ended(lab, "train/task-0", 143, "ValueError: step 8: loss is nan\n")
+    seen = card(session_of(lab, tmp_path / "state"), "train").others
+    assert [group.same for group in seen if group.line] == [True]
+
+
+def test_of_single_tasks_only_those_count_that_failed_themselves(tmp_path: Path) -> None:
+    lab = ended(several(5, failures=1), "sweep/task-1", 2, "no file\n")
+    ended(lab, "sweep/task-3", 0, "done\n")
+    ended(lab, "sweep/task-4", 2, "no file\n")
+    seen = card(session_of(lab, tmp_path / "state"), "sweep")
+    assert [(group.tasks, group.how, group.failed, group.same) for group in seen.others] == [
+        ((TaskId(JobId("sweep"), 4),), "exit 2", True, True)
+    ]
+
+
+# The cause
+
+
+def test_a_rank_that_only_says_that_another_one_died_is_asked_after_the_others(tmp_path: Path) -> None:
+    session = session_of(diagnosed_gang(), tmp_path / "state")
+    seen = card(session, "train")
+    assert seen.headline == "rank 0 failed first"
+    assert seen.known is not None
+    assert (seen.known.name, str(seen.known.task)) == ("disk-full", "train/task-2")
+    assert seen.next == "iris exec v5a-2 -- df -h"
+    assert why(session, "train").failure == seen
+
+
+def test_an_echo_of_which_nobody_has_the_cause_is_shown_as_what_it_is(tmp_path: Path) -> None:
+    died = "Terminating process because the JAX distributed service detected fatal errors\n"
+    lab = ended(gang(), "train/task-2", 134, died)
+    ended(lab, "train/task-0", 134, died)
+    seen = card(session_of(lab, tmp_path / "state"), "train")
+    assert seen.known is not None
+    assert seen.known.name == "jax-peer-died"
+    assert seen.next == "iris logs train"
+
+
+def test_the_table_of_jobs_names_a_cause_that_was_said(tmp_path: Path) -> None:
+    lab = ended(several(1), "sweep/task-0", 1, DISK)
+    words = "exit 1: a disk of the host is full, or has no inodes left"
+    assert cause_words(lab.cluster, lab.cluster.jobs[JobId("sweep")]) == words
+    assert cluster_status(session_of(lab, tmp_path / "state")).jobs[0].why == words
+
+
+def test_an_exit_status_alone_does_not_lengthen_the_table(tmp_path: Path) -> None:
+    session = session_of(ended(several(1), "sweep/task-0", 127), tmp_path / "state")
+    assert cluster_status(session).jobs[0].why == "exit 127"
+    seen = card(session, "sweep")
+    assert (seen.reason, seen.exit_code, seen.exit, seen.log_lines) == (EndReason.USER_ERROR, 127, "127", ())
+    assert seen.known is not None
+    assert seen.next == "iris exec w -- sh -c 'echo $PATH'"
+
+
+def test_a_job_that_was_never_placed_has_a_card_without_a_place(tmp_path: Path) -> None:
+    lab = Lab().worker("w", cpu=1).job("big", cpu=8.0, scheduling_timeout=60.0).advance("2m").schedule()
+    assert cause_words(lab.cluster, lab.cluster.jobs[JobId("big")])
+    assert job_status(session_of(lab, tmp_path / "state"), "big").failure is None
+
+
+def test_a_failure_that_nobody_knows_leads_to_its_log(tmp_path: Path) -> None:
+    seen = card(session_of(ended(several(2), "sweep/task-1", 1, "boom\n"), tmp_path / "state"), "sweep")
+    assert (seen.known, seen.next) == (None, "iris logs sweep/task-1")
