@@ -190,9 +190,9 @@ def test_a_set_up_whose_runner_dies_is_taken_over(worker: WorkerHost, tmp_path: 
     command = counting(tmp_path, f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
     requests = [asks(worker, "true", setup=command) for _ in range(2)]
     prepare(worker, *requests)
-    until(lambda: lines(tmp_path / "runs"))
-    runner = int((store(worker) / "lock.1").read_text().split()[0])
     set_ups = [(each, worker.attempt_dir(each.token) / "setup.pid") for each in requests]
+    until(lambda: lines(tmp_path / "runs") and all(pid.exists() for _, pid in set_ups))
+    runner = int((store(worker) / "lock.1").read_text().split()[0])
     (mine,) = [each for each, pid in set_ups if pid.read_text().startswith(f"{runner} ")]
     (other,) = [each for each in requests if each is not mine]
     if end == "stopped":
