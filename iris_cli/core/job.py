@@ -115,12 +115,14 @@ _SHA256 = pattern("[0-9a-f]{64}")
 class Origin:
     """Who submitted a job from inside a task: the attempt, and the id of its request.
 
-    `digest` tells apart what was asked for, but for the name: the same again is the same job.
+    `digest` tells apart what was asked for, but for the name: the same again is the same job. `repeats` are those
+    constraints of the parent that the request names, too.
     """
 
     attempt: AttemptId
     request: RequestId
     digest: str = ""
+    repeats: tuple[Constraint, ...] = ()
 
 
 class _Signed:

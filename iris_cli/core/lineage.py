@@ -14,8 +14,8 @@ def where_from(cluster: Cluster, job: Job) -> tuple[JobId, ...]:
 
 
 def _source(cluster: Cluster, job: Job, constraint: Constraint) -> JobId:
-    """Up from child to parent for as long as the parent has it: what a child doesn't share it has named."""
-    while job.origin is not None:
+    """Up from child to parent while the parent has it: what a child doesn't share, or repeats, it has named."""
+    while job.origin is not None and constraint not in job.origin.repeats:
         parent = cluster.jobs[job.origin.attempt.task.job]
         if constraint not in parent.constraints:
             break

@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 
-from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
 from iris_cli.core.dataclass import replace
 from iris_cli.core.endpoints import MOST_CHANGES
 from iris_cli.core.events import JobAdopted, JobSubmitted
 from iris_cli.core.ids import JobId, RequestId
 from iris_cli.core.job import JobState, Workspace
-from iris_cli.core.lifecycle import children
-from iris_cli.core.lineage import where_from
 from iris_cli.errors import IrisError, NotFoundError, UsageError
 from tests.support.inside import Inside
 from tests.support.lab import Lab
@@ -53,73 +50,6 @@ def test_children_have_children() -> None:
     assert Inside(lab, "train/b/task-0").submit(name="c") == ("train/b/c", True)
     lab.cancel("train")
     assert [lab.state_of(name) for name in ("train/b", "train/b/c")] == [JobState.KILLED, JobState.KILLED]
-
-
-@pytest.mark.parametrize(
-    ("parents", "childs", "result"),
-    [
-        (["pool=a", "region=us"], None, ["pool=a", "region=us"]),
-        (["pool=a", "region=us"], [], []),
-        (["pool=a", "region=us"], ["region=eu"], ["pool=a", "region=eu"]),
-        (["pool=a", "region=us"], ["~region=eu"], ["pool=a", "region=us", "~region=eu"]),
-        (["pool=a"], ["pool=a", "zone=z"], ["pool=a", "zone=z"]),
-        (["preemptible=true"], ["preemptible=false"], ["preemptible=false"]),
-        ([], ["pool=a"], ["pool=a"]),
-        ([], None, []),
-        (["region in us,eu"], None, ["region in us,eu"]),
-    ],
-)
-def test_constraints_are_taken_over_or_merged(
-    parents: list[str], childs: list[str] | None, result: list[str]
-) -> None:
-    wanted = None if childs is None else tuple(map(parse_constraint, childs))
-    found = children.inherited_constraints(tuple(map(parse_constraint, parents)), wanted)
-    assert [format_constraint(each) for each in found] == result
-
-
-def test_a_contradiction_between_parent_and_child_is_refused() -> None:
-    lab = Lab().worker("w", cpu=64, pool="a").job("train", constraints=(parse_constraint("pool=a"),))
-    lab.schedule().reports("train/* running")
-    with pytest.raises(UsageError, match="contradict"):
-        Inside(lab).submit(constraints=(parse_constraint("pool=b"),))
-    assert list(lab.cluster.jobs) == ["train"]
-
-
-def test_where_a_constraint_came_from_is_known_over_generations() -> None:
-    lab = Lab().worker("w", cpu=64, pool="a", zone="us-a-b", rack="1")
-    lab.job("train", constraints=(parse_constraint("pool=a"),)).schedule().reports("train/* running")
-    Inside(lab).submit(name="b", constraints=(parse_constraint('rack="1"'),))
-    lab.schedule().reports("train/b/* running")
-    Inside(lab, "train/b/task-0").submit(name="c", constraints=(parse_constraint("zone=us-a-b"),))
-    Inside(lab, "train/b/task-0").submit(name="d", constraints=(), request="r2")
-    sources = {
-        name: [
-            f"{format_constraint(each)} {source}"
-            for each, source in zip(
-                lab.the_job(name).constraints,
-                where_from(lab.cluster, lab.the_job(name)),
-                strict=True,
-            )
-        ]
-        for name in lab.cluster.jobs
-    }
-    assert sources == {
-        "train": ["pool=a train"],
-        "train/b": ["pool=a train", 'rack="1" train/b'],
-        "train/b/c": ["pool=a train", 'rack="1" train/b', "zone=us-a-b train/b/c"],
-        "train/b/d": [],
-    }
-
-
-def test_a_job_of_the_operator_below_another_takes_nothing_over() -> None:
-    lab = (
-        Lab()
-        .worker("w", cpu=64, pool="a")
-        .job("train", constraints=(parse_constraint("pool=a"),), env={"A": "1"})
-    )
-    lab.job("train/mine", constraints=(parse_constraint("pool=a"),))
-    job = lab.the_job("train/mine")
-    assert (dict(job.env), where_from(lab.cluster, job)) == ({}, ("train/mine",))
 
 
 def test_env_setup_and_workspace_are_the_parents_unless_the_child_names_its_own() -> None:

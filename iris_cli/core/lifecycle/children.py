@@ -86,7 +86,8 @@ def submit_child(draft: Draft, origin: Origin, wanted: JobRequest, by: Submissio
     if wanted.workspace is not None:
         _check_brought(parent, children, wanted.workspace, by.limits)
     job = _accept(cluster, parent, wanted, by)
-    draft.record(JobSubmitted(job=job, origin=origin))
+    repeats = tuple(each for each in dict.fromkeys(wanted.constraints or ()) if each in parent.constraints)
+    draft.record(JobSubmitted(job=job, origin=replace(origin, repeats=repeats)))
     return job.id, True
 
 
