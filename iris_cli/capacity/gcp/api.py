@@ -6,7 +6,6 @@ a few times.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -28,9 +27,6 @@ from iris_cli.core.dataclass import dataclass
 
 ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"
 """The variable with which gcloud is told of another endpoint, too."""
-logging.getLogger("google").addHandler(
-    logging.NullHandler()
-)  # else its warnings go to stderr, beside our own words
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _MOST_PAGES = 1000
 

@@ -5,6 +5,7 @@ Codes are those of google.rpc.Code: https://cloud.google.com/apis/design/errors.
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -16,6 +17,8 @@ from iris_cli.core.cloud import Refusal
 
 _EXHAUSTED, _UNAVAILABLE = 8, 14
 _LOG_IN = "gcloud auth application-default login"
+_NAMED_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
+_PROJECT_OF_GCLOUD = "764086051850"  # that of all who logged in, with no API switched on
 _NO_MACHINES = re.compile(
     r"no more capacity|not enough (?:available )?(?:capacity|resources)|insufficient capacity|stock.?out"
     r"|resource_pool_exhausted|does not have enough resources",
@@ -33,7 +36,7 @@ def error_of(error: Exception, project: str) -> ProviderError:
     if isinstance(error, GoogleAPICallError):
         return _answered(error, project)
     if isinstance(error, DefaultCredentialsError):
-        return ProviderError(Refusal.DENIED, f"there are no credentials for Google Cloud: {_LOG_IN}")
+        return ProviderError(Refusal.DENIED, _without_credentials(error))
     if isinstance(error, RefreshError) and not error.retryable:
         return ProviderError(
             Refusal.DENIED, f"the credentials for Google Cloud have expired, or were taken back: {_LOG_IN}"
@@ -42,6 +45,13 @@ def error_of(error: Exception, project: str) -> ProviderError:
         "no way to log in to Google Cloud" if isinstance(error, GoogleAuthError) else "no answer from Google"
     )
     return ProviderError(Refusal.UNANSWERED, f"{kind}: {type(error).__name__}: {plain(str(error))}")
+
+
+def _without_credentials(error: DefaultCredentialsError) -> str:
+    """A file that was named comes before any log-in, and a variable of one's shell is not set in cron."""
+    if os.environ.get(_NAMED_FILE):
+        return f"no credentials for Google Cloud come from {_NAMED_FILE}: {plain(str(error.args[0]))}"
+    return f"there are no credentials for Google Cloud: {_LOG_IN} ({_NAMED_FILE} is not set here)"
 
 
 def refusal_of(code: int, message: str) -> Refusal:
@@ -89,6 +99,11 @@ def _reason(error: GoogleAPICallError) -> str:
 
 
 def _denied(words: str, reason: str, project: str) -> str:
+    if "quota project" in words or _PROJECT_OF_GCLOUD in words:
+        return (
+            "the credentials do not say whose quota for calls counts: "
+            f"gcloud auth application-default set-quota-project {project}"
+        )
     if reason == "SERVICE_DISABLED" or "has not been used in project" in words:
         return (
             f"the Cloud TPU API is off in project {project}: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,20 @@ def answered(code: int, message: str, reason: str = "") -> ProviderError:
             "SERVICE_DISABLED",
             Refusal.DENIED,
             "the Cloud TPU API is off in project lab: gcloud services enable tpu.googleapis.com --project lab",
+        ),
+        *(
+            (
+                403,
+                message,
+                "SERVICE_DISABLED",
+                Refusal.DENIED,
+                "the credentials do not say whose quota for calls counts: "
+                "gcloud auth application-default set-quota-project lab",
+            )
+            for message in (
+                "The tpu.googleapis.com API requires a quota project, which is not set by default.",
+                "Cloud TPU API has not been used in project 764086051850 before or it is disabled.",
+            )
         ),
         (429, "Quota limit 'T' has been exceeded.", "", Refusal.QUOTA, "Quota limit 'T' has been exceeded."),
         (429, "Slow down", "RATE_LIMIT_EXCEEDED", Refusal.UNANSWERED, "Slow down"),
@@ -116,6 +131,35 @@ def test_without_credentials_it_says_how_to_log_in(
     with pytest.raises(ProviderError, match=LOG_IN) as refused:
         place.provider()
     assert refused.value.refusal is Refusal.DENIED
+
+
+@pytest.mark.parametrize("content", [None, "{"], ids=["missing", "broken"])
+def test_a_file_of_credentials_that_is_no_use_is_named_for_a_log_in_would_not_help(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: GcpPlace, content: str | None
+) -> None:
+    monkeypatch.delenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU")
+    file = tmp_path / "key.json"
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ProviderError, match=f"GOOGLE_APPLICATION_CREDENTIALS: File {file}") as refused:
+        place.provider()
+    assert refused.value.refusal is Refusal.DENIED
+    assert LOG_IN not in refused.value.message
+
+
+def test_warnings_of_googles_own_are_not_said(tmp_path: Path) -> None:
+    """As of who has logged in and has no quota project: each minute, from cron."""
+    user = {
+        "type": "authorized_user",
+        "client_id": "764086051850-6qr4p6gpi6hn506pt8ejuq83di341hur.apps.googleusercontent.com",
+        "client_secret": "x",
+        "refresh_token": "y",
+    }
+    (tmp_path / ".config/gcloud").mkdir(parents=True)
+    (tmp_path / ".config/gcloud/application_default_credentials.json").write_text(json.dumps(user))
+    code = "from iris_cli.capacity.gcp.api import Api; Api('lab', 'us-west4-a'); print('made')"
+    assert run(code, cwd=tmp_path) == ("made", "")
 
 
 def run(code: str, *arguments: str, cwd: Path = ROOT) -> tuple[str, str]:
