@@ -8,6 +8,7 @@ from typing import Any
 from iris_cli.tpu_emulator.records import Node, Operation, QueuedResource
 
 _TYPES = "type.googleapis.com/google.cloud.tpu.v2."
+OPERATION = f"{_TYPES}OperationMetadata"
 EMPTY = {"@type": "type.googleapis.com/google.protobuf.Empty"}
 _TEXTS = frozenset({"labels", "metadata"})  # what is in there was said by others
 
@@ -89,7 +90,7 @@ def request(each: QueuedResource) -> dict[str, Any]:
 def operation(each: Operation) -> dict[str, Any]:
     """A long-running operation."""
     metadata: dict[str, Any] = {
-        "@type": f"{_TYPES}OperationMetadata",
+        "@type": OPERATION,
         "createTime": timestamp(each.made_at),
         "target": each.target,
         "verb": each.verb,

@@ -10,15 +10,17 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
+from http import HTTPStatus
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from google.api_core.client_options import ClientOptions
-from google.api_core.exceptions import Conflict, NotFound
+from google.api_core.exceptions import Conflict, NotFound, from_http_response
 from google.auth import default as default_credentials
 from google.auth.credentials import AnonymousCredentials
+from google.auth.transport.requests import AuthorizedSession
 from google.cloud import tpu_v2
-from google.longrunning import operations_pb2
+from google.protobuf.json_format import ParseError
 
 from iris_cli.capacity.gcp.refusals import error_of
 from iris_cli.capacity.provider import ProviderError
@@ -27,6 +29,7 @@ from iris_cli.core.dataclass import dataclass
 
 ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"
 """The variable with which gcloud is told of another endpoint, too."""
+_USUAL_ENDPOINT = "https://tpu.googleapis.com"
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _MOST_PAGES = 1000
 
@@ -52,7 +55,11 @@ class Api:
         self._partial = partial
         self._patience = patience or Patience()
         try:
-            self._client = _client()
+            self._endpoint, self._credentials = _way_in()
+            options = ClientOptions(api_endpoint=self._endpoint or None)
+            self._client = tpu_v2.TpuClient(
+                transport="rest", client_options=options, credentials=self._credentials
+            )
         except Exception as error:
             raise error_of(error, project) from error
 
@@ -68,16 +75,24 @@ class Api:
         pages = self._pages(self._client.list_queued_resources, tpu_v2.ListQueuedResourcesRequest)
         return [tpu_v2.QueuedResource.pb(each) for page in pages for each in page.queued_resources]
 
-    def operations(self) -> list[Any]:
-        """Every operation that Google still knows of."""
+    def operations(self) -> list[dict[str, Any]]:
+        """Every operation that Google still knows of, as JSON.
 
-        def ask(request: Any, **settings: Any) -> Any:
-            return self._client.list_operations(request, **settings)
+        Not through the client: it can't read a list in which one is of a type that it does not know, as those of
+        other versions of the API are.
+        """
+        pages = self._pages(self._ask_for_operations, dict)
+        return [operation for page in pages for operation in page.operations]
 
-        def kind(parent: str, page_token: str) -> Any:
-            return operations_pb2.ListOperationsRequest(name=parent, page_token=page_token)
-
-        return [operation for page in self._pages(ask, kind) for operation in page.operations]
+    def _ask_for_operations(self, request: dict[str, str], timeout: float, **_: Any) -> Any:
+        token = {"pageToken": request["page_token"]}
+        url = f"{self._endpoint or _USUAL_ENDPOINT}/v2/{self.parent}/operations"
+        with AuthorizedSession(self._credentials) as session:
+            answer = session.get(url, params=token, timeout=timeout)
+        if answer.status_code >= HTTPStatus.BAD_REQUEST:
+            raise from_http_response(answer)
+        said = answer.json()
+        return _Operations(said.get("operations", []), said.get("nextPageToken", ""))
 
     def _pages(self, ask: Callable[..., Any], kind: Callable[..., Any]) -> Iterator[Any]:
         token = ""
@@ -144,22 +159,24 @@ class Api:
                 return None
             raise
 
+    # Of operations that are begun the client may not know the type: it can't read the answer, and it is a yes.
+
     def _taken_on(self, ask: Callable[..., Any], request: Any) -> bool:
         try:
             self._call(ask, request)
         except ProviderError as error:
-            if isinstance(error.__cause__, Conflict):
-                return False
-            raise
+            if not isinstance(error.__cause__, (Conflict, ParseError)):
+                raise
+            return isinstance(error.__cause__, ParseError)
         return True
 
     def _gone(self, ask: Callable[..., Any], request: Any) -> bool:
         try:
             self._call(ask, request)
         except ProviderError as error:
-            if not isinstance(error.__cause__, (NotFound, Conflict)):
+            if not isinstance(error.__cause__, (NotFound, Conflict, ParseError)):
                 raise
-            return isinstance(error.__cause__, NotFound)
+            return not isinstance(error.__cause__, Conflict)
         return True
 
     def _call(self, ask: Callable[..., Any], request: Any) -> Any:
@@ -173,24 +190,27 @@ class Api:
                 if found.refusal is Refusal.DENIED:
                     _credentials.cache_clear()  # somebody may log in while this program goes on
                 late = time.monotonic() - began > patience.timeout
-                again = found.refusal is Refusal.UNANSWERED and not isinstance(error, Conflict)
+                again = found.refusal is Refusal.UNANSWERED and not isinstance(error, (Conflict, ParseError))
                 if not again or late or attempt == patience.tries - 1:
                     raise found from error
             time.sleep(patience.pause * 2**attempt)
         raise AssertionError("there is at least one try")
 
 
-def _client() -> tpu_v2.TpuClient:
+class _Operations(NamedTuple):
+    operations: list[dict[str, Any]]
+    next_page_token: str
+
+
+def _way_in() -> tuple[str, Any]:
+    """The endpoint, '' for the usual one, and credentials for it."""
     endpoint = os.environ.get(ENDPOINT, "").rstrip("/")
     url = urlsplit(endpoint)
-    if url.scheme == "http":
-        if url.hostname not in ("127.0.0.1", "localhost", "::1"):
-            raise ProviderError(Refusal.INVALID, f"{ENDPOINT}: only this machine is spoken to without TLS")
-        credentials: Any = AnonymousCredentials()
-    else:
-        credentials, _ = _credentials()
-    options = ClientOptions(api_endpoint=endpoint or None)
-    return tpu_v2.TpuClient(transport="rest", client_options=options, credentials=credentials)
+    if url.scheme != "http":
+        return endpoint, _credentials()[0]
+    if url.hostname not in ("127.0.0.1", "localhost", "::1"):
+        raise ProviderError(Refusal.INVALID, f"{ENDPOINT}: only this machine is spoken to without TLS")
+    return endpoint, AnonymousCredentials()
 
 
 @cache

@@ -26,10 +26,17 @@ def nodes_as_json(project: str, zone: str, patience: Patience | None = None) -> 
     api = Api(project, zone or ALL_ZONES, patience, partial=not zone)
     requests = api.queued_resources()
     nodes = api.nodes()
-    made = {node.queued_resource for node in nodes}
-    waiting = [each for each in requests if each.name not in made and not label_of_request(each, OWNER)]
+    made = {_in_project(node.queued_resource) for node in nodes}
+    waiting = [
+        each for each in requests if _in_project(each.name) not in made and not label_of_request(each, OWNER)
+    ]
     return {
         "nodes": [MessageToDict(each) for each in nodes],
         "queuedResources": [MessageToDict(each) for each in waiting],
         "unreachable": [short(each) for each in api.unreachable],
     }
+
+
+def _in_project(name: str) -> str:
+    """Its name within the project, which is called by its id in one place, and by its number in another."""
+    return name.partition("/locations/")[2]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from google.cloud import tpu_v2
@@ -115,22 +115,24 @@ def cloud_slice(name: str, found: Found, now: float, known: Slice | None, keys: 
     return replace(seen, group=asked.group)
 
 
-def never_made(name: str, operations: Sequence[Any]) -> CloudSlice | None:
-    """What became of a request that isn't listed, as its last operation says; None if nobody knows."""
-    about = tpu_v2.OperationMetadata.pb(tpu_v2.OperationMetadata())
-    found = [
-        (about.create_time.ToNanoseconds(), index)
-        for index, each in enumerate(operations)
-        if each.metadata.Unpack(about) and short(about.target) == name and about.verb == "create"
-    ]
+def never_made(name: str, operations: Iterable[Mapping[str, Any]]) -> CloudSlice | None:
+    """What became of a request that isn't listed, as its last operation says; None if nobody knows.
+
+    Operations are those of google.longrunning as JSON, with what google.cloud.tpu.v2.OperationMetadata says of each.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    for each in operations:
+        about = each.get("metadata", {})
+        if short(about.get("target", "")) == name and about.get("verb") == "create":
+            found[about.get("createTime", "").rstrip("Z")] = each  # "12:00:01" is less than "12:00:01.5"
     if not found:
         return None
-    last = operations[max(found)[1]]
-    if not last.done:
+    last = found[max(found)]
+    if not last.get("done"):
         return CloudSlice(name=name, state=CloudState.CREATING)
-    if not last.HasField("error"):
+    if "error" not in last:
         return None
-    refusal, words = status_of(last.error)
+    refusal, words = status_of(last["error"].get("code", 0), last["error"].get("message", ""))
     return CloudSlice(name=name, state=CloudState.FAILED, detail=words, quota=refusal in _NO_ROOM)
 
 
@@ -142,7 +144,8 @@ def _of_request(name: str, request: Any) -> CloudSlice:
     word, state, detail = _state(tpu_v2.QueuedResourceState.State, request.state.state, _REQUEST)
     quota = False
     if word == "FAILED" and request.state.HasField("failed_data"):
-        refusal, detail = status_of(request.state.failed_data.error)
+        why = request.state.failed_data.error
+        refusal, detail = status_of(why.code, why.message)
         quota = refusal in _NO_ROOM
     return CloudSlice(
         name=name, state=state, group=label_of_request(request, GROUP), detail=detail, quota=quota

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
 
 from google.api_core.exceptions import GoogleAPICallError
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, RefreshError
@@ -112,7 +111,7 @@ def _denied(words: str, reason: str, project: str) -> str:
     return f"{words} (role roles/tpu.admin in project {project} allows it)"
 
 
-def status_of(error: Any) -> tuple[Refusal, str]:
+def status_of(code: int, words: str) -> tuple[Refusal, str]:
     """Kind and words of a google.rpc.Status."""
-    message = plain(str(error.message)) or f"error {error.code}, without a word"
-    return refusal_of(int(error.code), message), message
+    message = plain(words) or f"error {code}, without a word"
+    return refusal_of(code, message), message

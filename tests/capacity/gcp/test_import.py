@@ -9,6 +9,8 @@ import pytest
 
 from iris_cli.cli.app import run
 from iris_cli.config.load import load_cluster_config
+from iris_cli.tpu_emulator import shapes
+from iris_cli.tpu_emulator.records import Node
 from iris_cli.tpu_emulator.settings import Fault
 from tests.capacity.gcp_place import ZONE, GcpPlace
 
@@ -29,6 +31,18 @@ def made_by_hand(place: GcpPlace, name: str, zone: str = ZONE, **more: Any) -> N
 
     node = tpu_v2.Node(accelerator_type="v4-16", runtime_version="tpu-ubuntu2204-base", **more)
     assert Api("lab", zone).create_node(name, node)
+
+
+def ask_by_hand(name: str) -> None:
+    from google.cloud import tpu_v2
+
+    from iris_cli.capacity.gcp.api import Api
+
+    node = tpu_v2.Node(accelerator_type="v4-16", runtime_version="tpu-ubuntu2204-base")
+    api = Api("lab", ZONE)
+    spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=api.parent, node_id=name, node=node)
+    wanted = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
+    assert api.create_queued_resource(name, wanted)
 
 
 def test_slices_of_the_project_are_written_into_the_configuration(place: GcpPlace, lab: Path) -> None:
@@ -62,22 +76,35 @@ def test_without_a_zone_all_zones_are_listed_and_those_out_of_reach_are_named(
 def test_a_queued_resource_that_waits_is_named_and_one_of_iris_is_not(
     place: GcpPlace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from google.cloud import tpu_v2
-
-    from iris_cli.capacity.gcp.api import Api
-
     place.cloud.settings.queue_seconds = 3600.0
-    node = tpu_v2.Node(accelerator_type="v4-16", runtime_version="tpu-ubuntu2204-base")
-    api = Api("lab", ZONE)
-    spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=api.parent, node_id="theirs", node=node)
-    wanted = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
-    assert api.create_queued_resource("theirs", wanted)
+    ask_by_hand("theirs")
     place.create("west-1", queued=True)
     run(["cluster", "import", "--from", "gcp", "--project", "lab", "--zone", ZONE, "--dry-run"])
     said = capsys.readouterr()
     assert "theirs" in said.out + said.err
     assert "it waits for machines" in said.out + said.err
     assert "west-1" not in said.out + said.err
+
+
+def test_a_request_whose_node_is_there_is_found_also_where_its_project_is_a_number(
+    place: GcpPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from iris_cli.capacity.gcp.listing import nodes_as_json
+
+    as_it_is = shapes.node
+
+    def with_number(each: Node) -> dict[str, Any]:
+        said = as_it_is(each)
+        return {**said, "queuedResource": said["queuedResource"].replace("projects/lab", "projects/4711")}
+
+    ask_by_hand("theirs")
+    place.provider().list()
+    monkeypatch.setattr(shapes, "node", with_number)
+    found = nodes_as_json("lab", ZONE)
+    assert [each["queuedResource"] for each in found["nodes"]] == [
+        f"projects/4711/locations/{ZONE}/queuedResources/theirs"
+    ]
+    assert found["queuedResources"] == []
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from iris_cli.capacity.provider import ProviderError
 from iris_cli.core.cloud import CloudState, Refusal
 from iris_cli.core.dataclass import replace
 from iris_cli.core.slice import Slice, SliceState
+from iris_cli.tpu_emulator import shapes
 from iris_cli.tpu_emulator.settings import Fault
-from tests.capacity.gcp_place import ZONE, GcpPlace, asked
+from tests.capacity.gcp_place import ZONE, GcpPlace, asked, gcp_group
 
 pytest.importorskip("google.cloud.tpu_v2")
 
@@ -89,6 +90,26 @@ def test_refusals_are_told_apart_and_not_asked_again(
         place.create()
     assert refused.value.refusal is refusal
     assert len(asked(place, "POST")) == 1
+
+
+@pytest.mark.parametrize("kind", ["common", "tpu.v2alpha1"])
+def test_operations_of_a_type_that_the_client_does_not_know_are_read_as_well(
+    either: GcpPlace, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The service has several versions and one list of operations, and its client knows the types of one."""
+    monkeypatch.setattr(shapes, "OPERATION", f"type.googleapis.com/google.cloud.{kind}.OperationMetadata")
+    either.create()
+    assert either.only().state is CloudState.READY
+    assert "409" not in asked(either, "POST")
+    either.provider().delete("west-1")
+    assert asked(either, "DELETE") == ["200"]
+    either.cloud.settings.stocked_out.append(ZONE)
+    either.group = gcp_group()
+    either.create("west-2")
+    asked_for = Slice(name="west-2", group="west", template=either.group.template, state=SliceState.CREATING)
+    seen = either.only(known=(asked_for,))
+    assert (seen.state, seen.quota) == (CloudState.FAILED, True)
+    assert "no more capacity" in seen.detail
 
 
 # No answer
