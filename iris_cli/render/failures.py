@@ -51,15 +51,15 @@ def _others(failure: FailureCard) -> Iterator[str]:
 
 
 def _company(group: Company) -> str:
-    """`3 others, task-[0-1,3], stopped in the same place: step 42`, `task-5 failed too (exit 1) at: ...`."""
+    """`3 others, task-[0-1,3], stopped in the same place: step 42`, `task-5 failed too, exit 1, at: ...`."""
     several = len(group.tasks) > 1
     names = fold(f"task-{task.index}" for task in group.tasks)
     who = f"{len(group.tasks)} others, {names}," if several else names
-    how = f"failed too ({group.how})" if group.failed else group.how
+    how = f"failed too, {group.how}," if group.failed else group.how
     if group.same:
         return f"{who} {how} with the same last line"
     if not group.line:
-        return f"{who} {how}; nothing is known of {'their' if several else 'its'} output"
+        return f"{who} {how} and no last words are known"
     return f"{who} {how} {'in the same place' if several else 'at'}: {group.line}"
 
 

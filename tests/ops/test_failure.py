@@ -149,7 +149,7 @@ def test_an_echo_of_which_nobody_has_the_cause_is_shown_as_what_it_is(tmp_path: 
     seen = card(session_of(lab, tmp_path / "state"), "train")
     assert seen.known is not None
     assert seen.known.name == "jax-peer-died"
-    assert seen.next == "iris logs train"
+    assert seen.next == "iris logs train --diff"
 
 
 def test_the_table_of_jobs_names_a_cause_that_was_said(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ JAX = (
         fix="A rank died before it, never started it, or can't reach the coordinator: number of processes as many as "
         "ranks, no localhost as its address, its port open in the firewall.",
         source="https://github.com/AI-Hypercomputer/gpu-recipes/issues/2",
-        next="iris logs {job}",
+        next="iris logs {job} --diff",
     ),
     Rule(
         name="jax-gpu-memory",
@@ -105,7 +105,7 @@ ECHOES = (
         fix="Look for the rank that said something else, or nothing: its log has the cause. If none did, a host or the "
         "network between them failed.",
         source="https://github.com/jax-ml/jax/pull/39095",
-        next="iris logs {job}",
+        next="iris logs {job} --diff",
         echo=True,
     ),
     Rule(
@@ -115,7 +115,7 @@ ECHOES = (
         fix="The message names the tasks that were missing: their logs have the cause. Compilation or a restore of "
         "very different length needs a longer timeout.",
         source="https://github.com/ayaka14732/llama-2-jax/issues/20",
-        next="iris logs {job}",
+        next="iris logs {job} --diff",
         echo=True,
     ),
     Rule(
@@ -125,7 +125,7 @@ ECHOES = (
         fix="Find the rank that stopped before: an exception in it, a data loader that ran dry, or an evaluation. "
         "More time helps only for the last of these.",
         source="https://github.com/pytorch/pytorch/issues/118369",
-        next="iris logs {job}",
+        next="iris logs {job} --diff",
         echo=True,
     ),
 )

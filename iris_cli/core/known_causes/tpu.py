@@ -63,9 +63,9 @@ TPU = (
         ),
         cause="the TPU waits for hosts of the slice that don't run the program",
         fix="All hosts of a slice must start it at the same time. Launch it as a gang on the whole slice (--tpu TYPE), "
-        "and see which rank had not come so far: `iris logs`.",
+        "and see which rank is the odd one out.",
         source="https://github.com/jax-ml/jax/issues/19971",
-        next="iris logs {job}",
+        next="iris logs {job} --diff",
     ),
     Rule(
         name="libtpu-missing",
