@@ -42,6 +42,11 @@ def skew_words(skew: float) -> str:
     return f"is {format_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'} ours"
 
 
+def reason_words(reason: EndReason) -> str:
+    """`failed`, `its VM was preempted`; `succeeded` for an end that went well."""
+    return _WORDS[reason] or "succeeded"
+
+
 def end_words(end: End) -> str:
     """Why something ended, in a few words; '' where there is nothing to say beyond that it went well."""
     if end.reason in _CODE_SAYS_IT and end.exit_code is not None:

@@ -128,7 +128,15 @@ def _write(path: Path, text: str, *, force: bool) -> None:
     with os.fdopen(os.open(target, flags, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
     if force:
-        os.replace(target, path)
+        _move(target, path)
+
+
+def _move(draft: Path, path: Path) -> None:
+    try:
+        os.replace(draft, path)
+    except OSError:
+        draft.unlink()
+        raise
 
 
 # The text

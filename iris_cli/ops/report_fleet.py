@@ -1,0 +1,122 @@
+"""The workers that a log tells of, also those that are gone: when they were there, and what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from iris_cli.core.constraints import (
+    DEVICE_VARIANT_ATTRIBUTE_KEY,
+    TPU_NAME_ATTRIBUTE_KEY,
+    TPU_WORKER_ID_ATTRIBUTE_KEY,
+    AttributeValue,
+)
+from iris_cli.core.dataclass import dataclass, field
+from iris_cli.core.events import (
+    Event,
+    TaskAssigned,
+    Transaction,
+    WorkerForgotten,
+    WorkerRegistered,
+    WorkerUpdated,
+)
+from iris_cli.core.ids import AttemptId, WorkerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLine:
+    """One worker as it was last known; `slice` is None for one of its own, `chips` are TPU chips or GPUs.
+
+    `there` are the times at which it was in the configuration, in seconds since the epoch.
+    """
+
+    id: WorkerId
+    slice: str | None
+    index: int
+    type: str
+    chips: int
+    there: tuple[tuple[float, float], ...]
+
+    @property
+    def seconds(self) -> float:
+        """How long it was there."""
+        return sum(end - begin for begin, end in self.there)
+
+
+@dataclass(slots=True)
+class _Known:
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    chips: int = 0
+    gpus: int = 0
+    since: float | None = None
+    there: list[tuple[float, float]] = field(default_factory=list)
+
+    def text(self, key: str) -> str | None:
+        value = self.attributes.get(key)
+        return None if value is None else str(value)
+
+
+class Fleet:
+    """Looks on while a log is replayed. `begin` is the time of its first transaction."""
+
+    def __init__(self) -> None:
+        self.begin = float("inf")
+        self._known: dict[WorkerId, _Known] = {}
+        self._chips: dict[AttemptId, int] = {}
+        self._see: dict[type[Event], Callable[[Any, float], None]] = {
+            WorkerRegistered: self._registered,
+            WorkerUpdated: self._updated,
+            WorkerForgotten: self._forgotten,
+            TaskAssigned: self._assigned,
+        }
+
+    def watched(self, transactions: Iterable[Transaction]) -> Iterator[Transaction]:
+        """The same transactions, each looked at before it goes on."""
+        for transaction in transactions:
+            self.begin = min(self.begin, transaction.at)
+            for event in transaction.events:
+                see = self._see.get(type(event))
+                if see is not None:
+                    see(event, transaction.at)
+            yield transaction
+
+    def chips_of(self, attempt: AttemptId) -> int:
+        """How many TPU chips the worker of an attempt had when it was placed there."""
+        return self._chips[attempt]
+
+    def lines(self, begin: float, end: float) -> tuple[WorkerLine, ...]:
+        """All workers, with the times in this span: slice by slice, then the others by id."""
+        lines = [_line(worker, known, begin, end) for worker, known in self._known.items()]
+        return tuple(
+            sorted(lines, key=lambda each: (each.slice is None, each.slice or "", each.index, each.id))
+        )
+
+    def _registered(self, event: WorkerRegistered, at: float) -> None:
+        self._known.setdefault(event.worker, _Known()).since = at
+
+    def _updated(self, event: WorkerUpdated, _at: float) -> None:
+        known = self._known[event.worker]
+        known.attributes, known.chips, known.gpus = event.attributes, event.chips, event.gpus
+
+    def _forgotten(self, event: WorkerForgotten, at: float) -> None:
+        known = self._known[event.worker]
+        if known.since is not None:
+            known.there.append((known.since, at))
+        known.since = None
+
+    def _assigned(self, event: TaskAssigned, _at: float) -> None:
+        self._chips[event.attempt_id] = self._known[event.worker].chips
+
+
+def _line(worker: WorkerId, known: _Known, begin: float, end: float) -> WorkerLine:
+    spans = [*known.there, *([(known.since, end)] if known.since is not None else [])]
+    clipped = ((max(first, begin), min(last, end)) for first, last in spans)
+    index = known.attributes.get(TPU_WORKER_ID_ATTRIBUTE_KEY)
+    return WorkerLine(
+        id=worker,
+        slice=known.text(TPU_NAME_ATTRIBUTE_KEY),
+        index=index.value if index is not None and isinstance(index.value, int) else 0,
+        type=known.text(DEVICE_VARIANT_ATTRIBUTE_KEY) or "",
+        chips=known.chips or known.gpus,
+        there=tuple((first, last) for first, last in clipped if first < last),
+    )

@@ -1,0 +1,1 @@
+"""The page of `iris report`: one file of HTML that needs nothing beside it, ever."""

@@ -1,0 +1,259 @@
+"""The whole page: tables that anybody can read, and a chart that a small script draws from the same facts."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator
+from hashlib import sha256
+from importlib import resources
+
+from iris_cli import __version__
+from iris_cli.core.units import count
+from iris_cli.ops.causes import reason_words
+from iris_cli.ops.report import JobLine, Report
+from iris_cli.ops.report_figures import Sum, Use, by_label, by_priority, ends, total, uses
+from iris_cli.render.fold import fold
+from iris_cli.render.report.chart import chart, kind_of
+from iris_cli.render.report.html import Cell, embedded, safe, table
+from iris_cli.render.tables import clock_time, duration
+
+_HOUR = 3600.0
+_MOST_ROWS = 100
+"""So many labels and workers have a row at most."""
+
+
+def page(report: Report) -> str:
+    """The page as HTML: one file without any reference to another, which may run no script but its own."""
+    style, script = _part("report.css"), _part("report.js")
+    used = uses(report)
+    policy = f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}"
+    data = embedded(chart(report, used))
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="generator" content="iris {__version__}">
+<link rel="icon" href="data:,">
+<title>{safe(report.name)}: report of {clock_time(report.at)[:10]}</title>
+<style>{style}</style>
+</head>
+<body>
+{"".join(_sections(report, used))}
+<script type="application/json" id="data">{data}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def _part(name: str) -> str:
+    return (resources.files("iris_cli") / "render" / "report" / name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    """What a browser is told to run, and nothing else."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def _sections(report: Report, used: list[Use]) -> Iterator[str]:
+    yield _header(report)
+    yield _tiles(report, used)
+    yield _CHART
+    yield '<div class="pair">'
+    yield _section("Chip-hours by label", _sums("Label", by_label(report.jobs), "(no label)"))
+    yield _section("Waiting by priority", _sums("Priority", by_priority(report.jobs)))
+    yield _section("How attempts ended", _ends(report))
+    yield _section("Workers that lost work", _losers(used))
+    yield "</div>"
+    yield _jobs(report)
+    yield _FOOTER
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{safe(title)}</h2>{content}</section>\n" if content else ""
+
+
+def _header(report: Report) -> str:
+    words = f"{clock_time(report.since)} to {clock_time(report.at)} UTC, from the event log"
+    warnings = list(report.messages)
+    if report.older:
+        warnings.append(f"{count(report.older, 'older job')} not told here: there is no room for more")
+    told = "".join(f'<p class="warning">{safe(each)}</p>' for each in warnings)
+    return f"<header><h1>{safe(report.name)}</h1><p>{safe(words)}</p>{told}</header>\n"
+
+
+def _tiles(report: Report, used: list[Use]) -> str:
+    everything = total(report.jobs)
+    there = sum(use.worker.chips * use.worker.seconds for use in used)
+    states = [job.state.lower() for job in report.jobs]
+    counted = ", ".join(f"{states.count(each)} {each}" for each in sorted(set(states)))
+    vain = _share(everything.in_vain, everything.chip_seconds)
+    tiles = [
+        ("jobs", f"{len(report.jobs):,}", counted),
+        ("chip-hours", _hours(everything.chip_seconds), _of(everything.chip_seconds, there)),
+        ("of them in vain", _hours(everything.in_vain), f"{vain} of what was used" if vain else ""),
+        ("task-hours", _hours(everything.task_seconds), count(sum(use.attempts for use in used), "attempt")),
+        ("median wait", duration(everything.waited_median), f"longest {duration(everything.waited_most)}"),
+        (
+            "retries",
+            f"{sum(job.retries for job in report.jobs):,}",
+            f"and {count(sum(job.preemptions for job in report.jobs), 'preemption')}",
+        ),
+    ]
+    shown = "".join(
+        f"<div><dt>{safe(name)}</dt><dd>{safe(figure)}</dd><dd>{safe(words)}</dd></div>"
+        for name, figure, words in tiles
+    )
+    return f'<dl class="tiles">{shown}</dl>\n'
+
+
+def _of(used: float, there: float) -> str:
+    return f"{_share(used, there)} of {_hours(there)} there" if there else "no chips here"
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.0f} %" if whole else ""
+
+
+def _hours(seconds: float) -> str:
+    hours = seconds / _HOUR
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:,.1f}" if hours >= 1 or not hours else f"{hours:.2g}"
+
+
+def _in_hours(seconds: float) -> Cell:
+    return Cell(_hours(seconds) if seconds else "", seconds)
+
+
+def _in_words(seconds: float | None) -> Cell:
+    return Cell(duration(seconds), -1.0 if seconds is None else seconds)
+
+
+def _number(number: int) -> Cell:
+    return Cell(f"{number:,}" if number else "", number)
+
+
+def _sums(what: str, sums: list[Sum], unnamed: str = "") -> str:
+    if not sums:
+        return ""
+    headers = (what, "Jobs", "Chip-hours", "In vain", "Task-hours", "Median wait", "Longest wait")
+    rows = [
+        (
+            Cell(each.name or unnamed),
+            _number(each.jobs),
+            _in_hours(each.chip_seconds),
+            _in_hours(each.in_vain),
+            _in_hours(each.task_seconds),
+            _in_words(each.waited_median),
+            _in_words(each.waited_most),
+        )
+        for each in sums[:_MOST_ROWS]
+    ]
+    return table(headers, rows) + _beyond(len(sums))
+
+
+def _beyond(number: int) -> str:
+    return f"<p>and {number - _MOST_ROWS:,} more</p>" if number > _MOST_ROWS else ""
+
+
+def _ends(report: Report) -> str:
+    rows = [
+        (
+            Cell(
+                "runs still" if each.reason is None else reason_words(each.reason),
+                kind=f"mark {kind_of(each.reason)}",
+            ),
+            _number(each.attempts),
+            _in_hours(each.chip_seconds),
+            _in_hours(each.task_seconds),
+        )
+        for each in ends(report.jobs)
+    ]
+    return table(("End", "Attempts", "Chip-hours", "Task-hours"), rows) if rows else ""
+
+
+def _losers(used: list[Use]) -> str:
+    """Those alike in one row: the hosts of a slice go together."""
+    losers = sorted((use for use in used if use.lost), key=lambda use: -use.lost)
+    alike: dict[tuple[Cell, ...], list[str]] = {}
+    for use in losers:
+        busy = use.busy_seconds / (use.worker.seconds or 1.0)
+        cells = (
+            Cell(use.worker.slice or ""),
+            _number(use.lost),
+            _number(use.attempts),
+            Cell(f"{100 * busy:.0f} %", round(busy, 2)),
+        )
+        alike.setdefault(cells, []).append(use.worker.id)
+    rows = [(Cell(fold(names)), *cells) for cells, names in alike.items()]
+    headers = ("Worker", "Slice", "Lost", "Attempts", "Busy")
+    return table(headers, rows[:_MOST_ROWS]) + _beyond(len(rows)) if rows else ""
+
+
+_HEADERS = (
+    *("Job", "State", "Submitted (UTC)", "Waited", "Ran", "Tasks", "Retries", "Preemptions"),
+    *("Chip-hours", "In vain", "Task-hours", "Labels", "Why"),
+)
+
+
+def _jobs(report: Report) -> str:
+    if not report.jobs:
+        return _section("Jobs", "<p>Nothing was launched yet.</p>")
+    rows = [_job(job) for job in reversed(report.jobs)]
+    return _section("Jobs", _FIND + table(_HEADERS, rows, name="jobs"))
+
+
+def _job(job: JobLine) -> tuple[Cell, ...]:
+    sums = total([job])
+    tasks = f"{job.replicas:,}" + (" gang" if job.gang else "")
+    return (
+        Cell(job.id, kind="job"),
+        Cell(job.state.lower(), kind=f"mark {_KINDS.get(job.state, 'stopped')}"),
+        Cell(clock_time(job.submitted_at), job.submitted_at),
+        _in_words(job.waited),
+        _in_words(job.ran),
+        Cell(tasks, job.replicas),
+        _number(job.retries),
+        _number(job.preemptions),
+        _in_hours(sums.chip_seconds),
+        _in_hours(sums.in_vain),
+        _in_hours(sums.task_seconds),
+        Cell(" ".join(f"{key}={value}" for key, value in job.labels.items())),
+        Cell(job.why, kind="why"),
+    )
+
+
+_KINDS = {
+    "SUCCEEDED": "ok",
+    "RUNNING": "running",
+    "FAILED": "failed",
+    "UNSCHEDULABLE": "failed",
+    "PENDING": "pending",
+}
+
+_FIND = """<p class="tools"><label>Show jobs with <input type="search" id="find" size="24"></label>
+<span id="found"></span></p>
+"""
+
+_CHART = """<section id="chart" hidden>
+<h2>Slices and workers over time</h2>
+<p class="tools"><span id="spans"></span> <button id="fold" type="button">Open all</button>
+<span class="legend"><i class="mark ok">succeeded</i> <i class="mark running">runs</i> <i class="mark failed">failed</i>
+<i class="mark lost">lost with its host</i> <i class="mark stopped">stopped</i></span></p>
+<div id="rows" tabindex="0" role="img"
+aria-label="Which job ran where and when; the table of jobs below has the same in words.">
+<canvas id="canvas"></canvas><div id="height"></div></div>
+<p class="hint">Pale: placed, not yet started. Drag over a time to look closer, double-click to see all of it; click
+a slice to see its workers, a job to find it below. Keys: arrows, + and −, 0.</p>
+<div id="tip" hidden></div>
+</section>
+<noscript><p class="warning">The chart needs JavaScript, which this page carries itself; the tables need none.</p>
+</noscript>
+"""
+
+_FOOTER = """<footer><p>Chips are TPU chips, and GPUs where a task asks for them. They count from the placement of an
+attempt to the proof of its end. In vain: of attempts that ended, and not well. Waited: from submission to the first
+start. Retries and preemptions: rounds of a gang, else attempts. Commands, environments and logs are not on this page.
+</p></footer>
+"""

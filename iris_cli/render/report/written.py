@@ -1,0 +1,34 @@
+"""What `iris report` says of the page that it wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from iris_cli.core.units import count, format_memory
+from iris_cli.ops.report import Report
+from iris_cli.render.console import Output
+from iris_cli.render.tables import clock_time
+
+
+def show_written(output: Output, report: Report, path: Path, size: int) -> None:
+    """One line; with `--quiet` the name of the file alone."""
+    for message in report.messages:
+        output.message(message)
+    if output.as_json:
+        output.document(
+            {
+                "file": str(path),
+                "size": size,
+                "jobs": len(report.jobs),
+                "older": report.older,
+                "workers": len(report.workers),
+                "messages": list(report.messages),
+            }
+        )
+    elif output.quiet:
+        output.line(str(path))
+    else:
+        jobs, workers = count(len(report.jobs), "job"), count(len(report.workers), "worker")
+        output.line(
+            f"wrote {path}: {jobs} on {workers} since {clock_time(report.since)} UTC, {format_memory(size)}"
+        )

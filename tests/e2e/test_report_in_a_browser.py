@@ -1,0 +1,163 @@
+"""A real browser draws the page of a report without a word on its console, in about a second for 1,000 jobs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.job import JobState, Priority
+from iris_cli.core.outcome import EndReason
+from iris_cli.ops.report import JobLine, Report, Stretch, report
+from iris_cli.ops.report_fleet import WorkerLine
+from iris_cli.render.report.page import page
+from tests.render.scenes import busy, session_of
+from tests.render.test_hostile_text import session_on
+from tests.render.test_report_page import HOSTILE
+
+HOUR = 3600.0
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+OPTIONS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
+    *("--disable-extensions", "--disable-background-networking", "--enable-logging=stderr", "--v=0"),
+    "--virtual-time-budget=2000",
+)
+
+
+class Browser:
+    """Loads a file and gives back its elements as they are once its script is through."""
+
+    def __init__(self, program: str, home: Path) -> None:
+        self._program, self._home = program, home
+
+    def elements(self, text: str) -> tuple[str, list[str]]:
+        """The page after its script, and what the console says."""
+        path = self._home / "page.html"
+        path.write_text(text, encoding="utf-8")
+        words = [
+            self._program,
+            *OPTIONS,
+            f"--user-data-dir={self._home / 'profile'}",
+            "--dump-dom",
+            path.as_uri(),
+        ]
+        process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, env=self._env()
+        )
+        try:
+            out, err = process.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            pytest.skip("the browser takes too long here")
+        finally:
+            _end(process)
+        return out.decode(), [line for line in err.decode(errors="replace").splitlines() if "CONSOLE" in line]
+
+    def _env(self) -> dict[str, str]:
+        return {**os.environ, "HOME": str(self._home)}
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """The browser with everything that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
+    """Skips where there is none, or where it can't show the simplest page: it needs more than some machines allow."""
+    program = next((found for name in NAMES if (found := shutil.which(name))), None)
+    if program is None:
+        pytest.skip("no headless browser here (Debian: chromium)")
+    made = Browser(program, tmp_path_factory.mktemp("browser"))
+    shown, _ = made.elements("<p id=it></p><script>document.getElementById('it').textContent=6*7</script>")
+    if ">42<" not in shown:
+        pytest.skip("the browser shows nothing here")
+    return made
+
+
+def drawn(text: str) -> int:
+    """How many bars the chart has."""
+    (found,) = re.findall(r'<body[^>]* data-bars="([0-9]+)"', text)
+    return int(found)
+
+
+def test_hostile_text_runs_nothing(browser: Browser, tmp_path: Path) -> None:
+    """Its own policy would refuse what came through, and say so on the console."""
+    text, console = browser.elements(page(report(session_on(HOSTILE, tmp_path / "state"))))
+    assert (console, drawn(text)) == ([], 1)
+    assert "<img" not in text
+
+
+def test_a_script_of_somebody_else_is_refused(browser: Browser, tmp_path: Path) -> None:
+    text = page(report(session_of(busy(), tmp_path / "state")))
+    _, console = browser.elements(text.replace("</body>", "<script>document.title='mine'</script></body>"))
+    assert any("Content Security Policy" in line for line in console)
+
+
+def test_a_thousand_gangs_of_64_are_drawn_in_a_page_of_a_few_megabytes(browser: Browser) -> None:
+    text = page(many(jobs=1_000, ranks=64, slices=4))
+    assert len(text) < 4 << 20
+    shown, console = browser.elements(text)
+    assert (console, drawn(shown)) == ([], 64_000)
+    print("milliseconds:", re.findall(r'data-drawn="([0-9]+)"', shown))
+
+
+def many(*, jobs: int, ranks: int, slices: int) -> Report:
+    """Gangs that took turns on a few slices."""
+    workers = tuple(
+        WorkerLine(
+            id=WorkerId(f"pod-{number}-{index}"),
+            slice=f"pod-{number}",
+            index=index,
+            type=f"v5litepod-{4 * ranks}",
+            chips=4,
+            there=((0.0, jobs * HOUR),),
+        )
+        for number in range(slices)
+        for index in range(ranks)
+    )
+    lines = tuple(gang(number, ranks, number % slices) for number in range(jobs))
+    return Report(name="big", since=0.0, at=jobs * HOUR, messages=(), jobs=lines, older=0, workers=workers)
+
+
+def gang(number: int, ranks: int, place: int) -> JobLine:
+    begin = number * HOUR
+    failed = number % 7 == 3
+    stretches = tuple(
+        Stretch(
+            task=rank,
+            attempt=0,
+            worker=place * ranks + rank,
+            chips=4,
+            placed_at=begin + 60,
+            started_at=begin + 90 + rank,
+            over_at=begin + 3 * HOUR,
+            reason=EndReason.USER_ERROR if failed else EndReason.OK,
+        )
+        for rank in range(ranks)
+    )
+    return JobLine(
+        id=JobId(f"train-{number}"),
+        state=JobState.FAILED if failed else JobState.SUCCEEDED,
+        labels={"team": ("vision", "text", "audio")[number % 3]},
+        priority=Priority.NORMAL,
+        replicas=ranks,
+        gang=True,
+        submitted_at=begin,
+        started_at=begin + 90,
+        ended_at=begin + 3 * HOUR,
+        waited=90.0,
+        ran=3 * HOUR - 90,
+        retries=0,
+        preemptions=0,
+        why="rank 1 failed first: exit 1" if failed else "",
+        stretches=stretches,
+    )

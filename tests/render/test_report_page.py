@@ -1,0 +1,182 @@
+"""The page of a report: one file that asks for nothing, in which whatever users and workers say is data."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from base64 import b64encode
+from hashlib import sha256
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris_cli.cli import app
+from iris_cli.errors import ExitCode
+from iris_cli.ops.report import report
+from iris_cli.render.report.html import embedded
+from iris_cli.render.report.page import page
+from tests.render.scenes import SCENES, busy, retried_gang, session_of
+from tests.render.snapshots import check
+from tests.render.test_hostile_text import ESCAPES, session_on
+from tests.support.lab import Lab
+
+HOSTILE = f"</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&lt;<!--]]>{ESCAPES}"
+
+
+class Parsed(HTMLParser):
+    """The tags of a page with their attributes, and the text of its scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.inside: dict[str, list[str]] = {"script": [], "style": []}
+        self._now = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._now = tag
+        if tag in self.inside:
+            self.inside[tag].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._now = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._now in self.inside:
+            self.inside[self._now][-1] += data
+
+    @property
+    def policy(self) -> str:
+        (found,) = (each["content"] for _, each in self.tags if each.get("http-equiv"))
+        return found or ""
+
+
+def shown(lab: Lab, directory: Path) -> str:
+    return page(report(session_of(lab, directory / "state")))
+
+
+def data_of(text: str) -> Any:
+    return json.loads(Parsed(text).inside["script"][0])
+
+
+def hashed(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def without_parts(text: str) -> str:
+    """The page without its style sheet and its program, which are files of their own."""
+    text = re.sub(r"<style>.*?</style>|<script>.*?</script>", "", text, flags=re.DOTALL)
+    return re.sub(r"sha256-[^']+|iris [0-9][^\"]*", "…", text)
+
+
+@pytest.mark.parametrize("scene", [name for name in SCENES if name not in ("about_to_start", "many_tasks")])
+def test_the_page_says_this(scene: str, tmp_path: Path) -> None:
+    check(f"report-{scene}.html", without_parts(shown(SCENES[scene](), tmp_path)))
+
+
+def test_it_runs_no_script_and_no_style_but_its_own(tmp_path: Path) -> None:
+    parsed = Parsed(shown(busy(), tmp_path))
+    _data, program = parsed.inside["script"]
+    (style,) = parsed.inside["style"]
+    assert parsed.policy == (
+        f"default-src 'none'; img-src data:; style-src {hashed(style)}; script-src {hashed(program)}"
+    )
+
+
+def test_it_refers_to_nothing_outside(tmp_path: Path) -> None:
+    text = shown(busy(), tmp_path)
+    references = [
+        each[key] for _, each in Parsed(text).tags for key in ("href", "src", "action") if key in each
+    ]
+    assert references == ["data:,"]
+    assert not re.search(r"https?:|//[a-z]|@import|url\(|\bfetch\(|XMLHttp|innerHTML|\beval\(", text)
+
+
+def test_hostile_text_adds_no_tag_and_no_attribute(tmp_path: Path) -> None:
+    (tmp_path / "kind").mkdir()
+    kind, hostile = (
+        page(report(session_on(text, tmp_path / name / "state")))
+        for name, text in (("kind", "x"), ("", HOSTILE))
+    )
+    tags = [Parsed(text).tags for text in (kind, hostile)]
+    bare = [[(tag, sorted(attrs)) for tag, attrs in each] for each in tags]
+    assert bare[0] == bare[1]
+    assert len(Parsed(hostile).inside["script"]) == 2
+    assert "&lt;/script&gt;&lt;script&gt;alert(1)" in hostile
+
+
+def test_controls_of_hostile_text_are_made_visible(tmp_path: Path) -> None:
+    text = page(report(session_on(HOSTILE, tmp_path / "state")))
+    assert "\\x1b[31mred" in text
+    assert "\\u202e" in text
+    assert not set("\x1b\x07\x9b\x85\u202e\u2028\ud800\x7f") & set(text)
+    assert text.encode()
+
+
+@pytest.mark.parametrize("text", ["</script>", "<!--<script>", "]]>", "&lt;", "\u2028", "\ud800"])
+def test_what_is_embedded_ends_no_script_and_comes_back_whole(text: str) -> None:
+    assert json.loads(embedded([text])) == [text]
+    assert not set("<>&") & set(embedded([text]))
+    assert embedded([text]).isascii()
+
+
+def test_the_chart_gets_each_attempt_once(tmp_path: Path) -> None:
+    data = data_of(shown(retried_gang(), tmp_path))
+    ((name, numbers),) = data["jobs"]
+    attempts = [numbers[at : at + 7] for at in range(0, len(numbers), 7)]
+    assert name == "train"
+    assert [(task, attempt, worker) for task, attempt, worker, *_ in attempts] == [
+        (task, attempt, task) for task in range(4) for attempt in range(2)
+    ]
+    lengths = [length * data["unit"] for *_, length, _reason in attempts]
+    assert lengths == [600.0, 300.0] * 4
+
+
+def test_commands_are_not_on_the_page(tmp_path: Path) -> None:
+    """They may hold what is nobody else's business, and a page is passed on."""
+    lab = Lab().worker("w").job("a", command=("curl", "-H", "token-of-mine"), env={"KEY": "also-mine"})
+    assert "mine" not in shown(lab.schedule(), tmp_path)
+
+
+# The command
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    session_of(retried_gang(), tmp_path / "state")
+    path = tmp_path / "cluster.yaml"
+    path.write_text("cluster: {name: lab}\n")
+    return path
+
+
+def test_the_command_writes_the_page_for_its_owner_alone(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = config.parent / "page.html"
+    target.write_text("old")
+    assert app.run(["--config", str(config), "report", "--html", str(target)]) == ExitCode.OK
+    assert target.read_text().startswith("<!doctype html>")
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert capsys.readouterr().out.startswith(f"wrote {target}: 1 job on 4 workers since ")
+
+
+def test_the_command_tells_programs_what_it_wrote(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = config.parent / "page.html"
+    assert app.run(["--config", str(config), "report", "--html", str(target), "--json"]) == ExitCode.OK
+    told = json.loads(capsys.readouterr().out)
+    assert (told["file"], told["size"], told["jobs"]) == (str(target), target.stat().st_size, 1)
+
+
+def test_a_page_that_cannot_be_written_leaves_nothing_behind(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(path.name for path in config.parent.iterdir())
+    code = app.run(["--config", str(config), "report", "--html", str(config.parent / "state")])
+    assert code == ExitCode.NOT_WRITABLE
+    assert sorted(path.name for path in config.parent.iterdir()) == before
+    assert "can't be written" in capsys.readouterr().err
