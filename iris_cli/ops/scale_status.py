@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from operator import itemgetter
+
 from iris_cli.capacity.manual import instructions
 from iris_cli.core.attributes import REGION_ATTRIBUTE_KEY, region_of_zone
 from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.autoscaling.scaling import ScalingPlan
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.scale_group import ScaleGroup
 from iris_cli.core.slice import Slice, SliceState
 from iris_cli.core.topology import describe
 from iris_cli.core.units import count
@@ -18,13 +22,22 @@ def scaling_rows(cluster: Cluster, plan: ScalingPlan, now: float) -> Scaling:
     by_group: dict[str, list[MadeRow]] = {}
     for each in cluster.slices.values():
         by_group.setdefault(each.group, []).append(_made(each, now))
+    states = (*plan.states, *_removed(cluster, plan.states))
     return Scaling(
-        groups=tuple(_group(state, plan, tuple(by_group.get(state.name, ()))) for state in plan.states),
+        groups=tuple(_group(state, plan, tuple(by_group.get(state.name, ()))) for state in states),
         unmet=tuple(
             UnmetRow(id=str(each.entry.key), reason=each.reason.kind.value, text=str(each.reason))
             for each in plan.routing.unmet
         ),
     )
+
+
+def _removed(cluster: Cluster, states: Iterable[GroupState]) -> Iterable[GroupState]:
+    """Groups that the configuration knows no more, and that still have slices, which cost money."""
+    known = {state.name for state in states}
+    templates = {each.group: each.template for each in cluster.slices.values() if each.group not in known}
+    for name, template in sorted(templates.items(), key=itemgetter(0)):
+        yield GroupState(group=ScaleGroup(name=name, template=template, max_slices=0))
 
 
 def _group(state: GroupState, plan: ScalingPlan, slices: tuple[MadeRow, ...]) -> ScaleGroupRow:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, field
+from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip, parse_task_id
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.nearest import did_you_mean
@@ -188,11 +188,14 @@ def _waits(view: View, job: Job, tasks: Iterable[Task]) -> tuple[Wait, ...]:
 
 def _wait(view: View, job: Job, group: list[TaskId]) -> Wait:
     key = job.id if job.is_gang else group[0]
+    found = view.plan.explain(key) if key in view.waiting else None
+    if found is not None:  # behind its own a cycle has the scale groups that made slices for it
+        found = replace(found, constraints=found.constraints[: len(job.constraints)])
     return Wait(
         tasks=tuple(group),
         prospect=view.prospect(job, group[0]),
         will_go_to=tuple(view.goes_to[task] for task in group if task in view.goes_to),
-        explanation=view.plan.explain(key) if key in view.waiting else None,
+        explanation=found,
     )
 
 

@@ -14,10 +14,11 @@ from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.constraints import ConstraintOp
 from iris_cli.core.ids import clip
 from iris_cli.core.nearest import nearest
-from iris_cli.core.resources import AUTO
+from iris_cli.core.resources import AUTO, DEVICE_KINDS
 from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, positions_of
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.wording import amount
+from iris_cli.core.topology import lookup
 from iris_cli.core.units import count
 
 _FEW = 3
@@ -133,9 +134,12 @@ def _constraint_words(catalogue: Catalogue, criterion: Criterion, left: int) -> 
 
 
 def _meant(wanted: Iterable[str], known: Sequence[str]) -> str:
-    """`; did you mean x?`; what begins alike is meant before what is as like as that elsewhere."""
+    """`; did you mean x?`; what begins alike is meant before what is as like as that elsewhere.
+
+    What there is, somewhere, is no slip of the pen, though no group has it.
+    """
     for word in wanted:
-        if word in known:
+        if word in known or word in DEVICE_KINDS or lookup(word) is not None:
             continue
         alike = [each for each in known if each[:2].casefold() == word[:2].casefold()]
         meant = nearest(word, alike) or nearest(word, known)

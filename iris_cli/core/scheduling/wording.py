@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import reduce
+from operator import or_
 
 from iris_cli.core.capacity import Amounts, WorkerCapacity
 from iris_cli.core.constraint_syntax import format_constraint
@@ -81,7 +83,9 @@ def no_device(fleet: Fleet, device: Device | None) -> str:
     if device is None:
         return "no worker serves CPU work"
     wanted = _named(device)
-    offered = [*fleet.holders(DEVICE_VARIANT_ATTRIBUTE_KEY), *fleet.holders(DEVICE_TYPE_ATTRIBUTE_KEY)]
+    variants, kinds = map(fleet.holders, (DEVICE_VARIANT_ATTRIBUTE_KEY, DEVICE_TYPE_ATTRIBUTE_KEY))
+    named = reduce(or_, variants.values(), 0)
+    offered = [*variants, *(kind for kind, those in kinds.items() if those & ~named)]
     there = f" (there are: {few(map(str, offered))})" if offered else ""
     if fleet.may_get(device):
         return f"no worker has {wanted} yet{there}"

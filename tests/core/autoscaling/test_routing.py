@@ -67,6 +67,12 @@ def test_constraints_choose_the_group(constraints: tuple[str, ...], expected: di
             "scale-group: wants wset, groups have west, central; did you mean west?",
         ),
         ("pool=a", UnmetKind.CONSTRAINT, "pool: wants a, no group has it"),
+        ("device-type=cpu", UnmetKind.CONSTRAINT, "device-type: wants cpu, groups have tpu"),
+        (
+            "device-variant=v5litepod-8",
+            UnmetKind.CONSTRAINT,
+            "device-variant: wants v5litepod-8, groups have v5litepod-16",
+        ),
         ("tpu-worker-id=7", UnmetKind.CONSTRAINT, "tpu-worker-id: wants 7, groups have 0"),
     ],
 )

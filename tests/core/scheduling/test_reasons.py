@@ -168,7 +168,7 @@ GROUPS: list[tuple[list[Worker], Job, str]] = [
     (
         tpu_slice("a"),
         gang("g", tpu="v5p-8"),
-        "no_such_device: no worker or scale group has v5p-8: will never run (there are: v4-32, tpu)",
+        "no_such_device: no worker or scale group has v5p-8: will never run (there are: v4-32)",
     ),
     (
         change(tpu_slice("a"), 2, attributes=tainted(tpu_slice("a")[2]).attributes),
