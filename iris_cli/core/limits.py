@@ -42,6 +42,7 @@ class Limits:
         14 * 86400.0
     )  # how long a worker keeps the output of an attempt that ended; 0: for ever
     workspace_size: int = 1 << 30  # bytes of a packed directory, not compressed
+    slice_request_timeout: float = 300.0  # as long as no provider has taken on the request for a slice
     slice_create_timeout: float = (
         1800.0  # from the request for a slice until its provider says that it is there
     )

@@ -8,9 +8,6 @@ from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.scale_group import SliceTemplate
 
-ASKED_IN_VAIN = 300.0
-"""Seconds after which a request for a slice that no provider has taken on is given up: others may serve meanwhile."""
-
 
 class SliceState(StrEnum):
     """Only what has been `DELETING` and is listed by its provider no more is gone."""
@@ -65,10 +62,13 @@ class Slice:
         """The VMs that have not run its set-up command yet, by number."""
         return tuple(vm for vm in range(len(self.hosts)) if vm not in self.set_up) if self.setup else ()
 
-    def expected(self, now: float) -> bool:
-        """Whether its VMs may be counted on, though they are no workers yet."""
+    def expected(self, now: float, patience: float) -> bool:
+        """Whether its VMs may be counted on, though they are no workers yet.
+
+        A request that no provider has taken on for `patience` seconds is given up: others may serve meanwhile.
+        """
         since = now - self.requested_at  # less than nothing where a clock was wrong
-        in_vain = self.state is SliceState.REQUESTED and not -ASKED_IN_VAIN < since < ASKED_IN_VAIN
+        in_vain = self.state is SliceState.REQUESTED and not -patience < since < patience
         return self.coming and not in_vain
 
     @property

@@ -14,7 +14,6 @@ import pytest
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.connection import Connection
-from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.invariants import breaches
 from iris_cli.core.job import JobRequest
@@ -25,8 +24,6 @@ from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops import autoscale, cycle, launch
 from iris_cli.ops.autoscale import Autoscaled
 from iris_cli.ops.session import Session
-from iris_cli.ops.status import cluster_status
-from iris_cli.ops.why import why
 from iris_cli.remote.task_runner import TaskRunner
 from tests.ops.world import Clock, Hosts
 from tests.support.memory_provider import Books, MemoryProvider
@@ -384,26 +381,3 @@ def test_a_provider_with_a_fault_of_its_own_is_named_and_the_others_go_on(site: 
 
     session = replace(site.session(), make_provider=lambda _, owner: Broken(site.books, owner))
     assert autoscale.run(session).problems == ["local us-west4-a: TypeError: a page is no page"]
-
-
-def test_slices_of_a_group_that_the_configuration_knows_no_more_are_shown_as_long_as_they_are_there(
-    site: Site,
-) -> None:
-    site.launch("train")
-    site.autoscale()
-    name = site.only()
-    site.group = replace(site.group, name="other")
-    [other, west] = cluster_status(site.session()).scaling.groups
-    assert (other.name, other.slices) == ("other", ())
-    assert (west.name, west.type, west.max_slices) == ("west", "v4-16 (8 chips, 2 VMs)", 0)
-    assert [(each.name, each.state) for each in west.slices] == [(name, "creating")]
-
-
-def test_a_job_for_which_a_slice_was_made_is_explained_by_its_own_constraints_alone(site: Site) -> None:
-    own = ("region=us-west4", "~pool=a")
-    site.launch("train", constraints=tuple(map(parse_constraint, own)))
-    site.autoscale()
-    [wait] = why(site.session(), "train").waits
-    assert wait.explanation is not None
-    found = wait.explanation.constraints
-    assert tuple(format_constraint(each.constraint) for each in found) == own

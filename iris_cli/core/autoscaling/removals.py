@@ -9,7 +9,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.limits import Limits
 from iris_cli.core.scale_group import ScaleGroup
-from iris_cli.core.slice import ASKED_IN_VAIN, Slice, SliceState
+from iris_cli.core.slice import Slice, SliceState
 from iris_cli.core.units import format_duration
 from iris_cli.core.worker import WorkerCondition
 
@@ -38,8 +38,8 @@ def stuck(cluster: Cluster, groups: Sequence[ScaleGroup], now: float, limits: Li
             surplus[each.group] += 1
             yield Removal(each.name, "its group has more slices than its max_slices")
             continue
-        if each.coming and not each.expected(now):
-            words = f"its provider took no request for it in {format_duration(ASKED_IN_VAIN)}"
+        if each.coming and not each.expected(now, limits.slice_request_timeout):
+            words = f"its provider took no request for it in {format_duration(limits.slice_request_timeout)}"
             yield Removal(each.name, words, failed=True)
             continue
         asked = each.state in (SliceState.REQUESTED, SliceState.CREATING)

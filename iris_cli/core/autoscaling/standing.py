@@ -30,6 +30,7 @@ def group_states(
             group,
             by_group.get(group.name, []),
             now,
+            limits,
             (unheard or {}).get(group.name) or backing_off(cluster.scale_groups.get(group.name), now, limits),
         )
         for group in groups
@@ -44,10 +45,15 @@ def backing_off(record: GroupRecord | None, now: float, limits: Limits) -> str:
 
 
 def _state(
-    cluster: Cluster, group: ScaleGroup, slices: Sequence[Slice], now: float, backing_off: str
+    cluster: Cluster,
+    group: ScaleGroup,
+    slices: Sequence[Slice],
+    now: float,
+    limits: Limits,
+    backing_off: str,
 ) -> GroupState:
     seen = _seen(cluster, group, slices)
-    coming = [each.template for each in slices if each.expected(now)]
+    coming = [each.template for each in slices if each.expected(now, limits.slice_request_timeout)]
     return GroupState(
         group=group,
         slices=len(slices),
