@@ -38,7 +38,15 @@ def run(arguments: Sequence[str]) -> int:
     verbose = "--verbose" in words or "-v" in words
     code = _code_of(lambda: _run(words), verbose=verbose)
     unsaid = _code_of(sys.stdout.flush, verbose=verbose)
-    return code or unsaid
+    untold = _code_of(lambda: _finish_telling(at_once=code == ExitCode.INTERRUPTED), verbose=verbose)
+    return code or unsaid or untold
+
+
+def _finish_telling(*, at_once: bool) -> None:
+    """See to their end the notices that a cycle has begun to tell, if one has."""
+    teller = sys.modules.get("iris_cli.ops.notify.teller")
+    if teller is not None:
+        teller.finish(at_once=at_once)
 
 
 def _code_of(act: Callable[[], int | None], *, verbose: bool) -> int:

@@ -44,7 +44,7 @@ from iris_cli.core.topology import lookup
 from iris_cli.errors import UsageError
 
 _NAME = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_URL = pattern(r"https?://[^\s/]+\S*")
+_URL = pattern(r"https?://[^\s/?#@]+([/?#]\S*)?")
 _MAY_BE_ZERO = frozenset(  # zero: don't wait; off
     {"device_wait", "settle_seconds", "gang_reserve_after", "reap_after"}
 )
@@ -239,8 +239,18 @@ def _notify(place: Place) -> Notify:
     with section(place) as entry:
         return Notify(
             command=entry.get("command", argv, ()),
-            webhook=entry.get("webhook", matching(_URL, "a URL", "it begins with https://"), ""),
+            webhook=entry.get("webhook", _webhook, ""),
         )
+
+
+def _webhook(place: Place) -> str:
+    """A URL. What is wrong with one is said without repeating it: who knows it may post there."""
+    found = text(place)
+    if _URL.fullmatch(found) is None:
+        raise UsageError(
+            "this is not a URL to post to", hint="write https://host/..., without a user or blanks in it"
+        )
+    return found
 
 
 def _limits(place: Place) -> Limits:

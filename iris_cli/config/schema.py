@@ -45,10 +45,15 @@ class HostConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notify:
-    """Whom to tell when a job ends: an argument vector to run here, and a URL to post to."""
+    """Whom to tell what happens to jobs: an argument vector to run here, and a URL to post to, which may be secret."""
 
-    command: tuple[str, ...] = ()
-    webhook: str = ""
+    command: tuple[str, ...] = field(default=(), repr=False)
+    webhook: str = field(default="", repr=False)
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The names of the ways to tell that there are."""
+        return ("command",) * bool(self.command) + ("webhook",) * bool(self.webhook)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

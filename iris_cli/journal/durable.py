@@ -56,15 +56,18 @@ def write_all(disk: Disk, fd: int, data: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def replace_file(disk: Disk, path: Path, data: bytes, *, by: str = "") -> None:
-    """Put a small file in the place of `path` at once. Not synced: after a power cut it may be the old one.
+def replace_file(disk: Disk, path: Path, data: bytes, *, by: str = "", synced: bool = False) -> None:
+    """Put a small file in the place of `path` at once. After a power cut it may be the old one.
 
-    Without a lock around it, `by` must tell one writer from the others.
+    `synced`: never anything else, such as an empty one. Without a lock around it, `by` must tell one writer from the
+    others.
     """
     draft = path.with_name(f"{path.name}{by}.tmp")
     try:
         with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
             write_all(disk, fd, data)
+            if synced:
+                disk.fsync(fd)
         disk.rename(draft, path)
     except BaseException:
         with suppress(OSError):

@@ -40,6 +40,7 @@ from iris_cli.journal.timestamps import iso_time
 
 if TYPE_CHECKING:
     from iris_cli.journal.compact import Compacted
+    from iris_cli.journal.notices import NoticeFile
     from iris_cli.journal.pulled_logs import PulledLogs
     from iris_cli.journal.reading import Reading
     from iris_cli.journal.workspaces import Workspaces
@@ -105,6 +106,13 @@ class StateDir:
         from iris_cli.journal.pulled_logs import PulledLogs
 
         return PulledLogs(self.path / layout.TASK_LOGS, self._disk)
+
+    @cached_property
+    def notices(self) -> NoticeFile:
+        """What was told to whom."""
+        from iris_cli.journal.notices import NoticeFile
+
+        return NoticeFile(self.path, self._disk)
 
     @cached_property
     def workspaces(self) -> Workspaces:

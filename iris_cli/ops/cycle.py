@@ -58,18 +58,36 @@ def run(
     With a dispatcher that the caller keeps, what is still under way at the end is left to `linger`; else the
     cycle sees everything to its end. Raises LockedError before anything is done, or NotWritableError.
     """
+    if session.config.notify.channels:
+        from iris_cli.ops.notify import after_cycle
+
+        after_cycle.begin(session)
     if dispatcher is not None:
         result = _run(session, dispatcher, schedule=schedule, patience=patience)
     else:
         with Dispatcher(session) as own:
             result = _run(session, own, schedule=schedule, patience=patience)
             linger(session, own, result, schedule=schedule)
+    tell_news(session, result.plan)
     # AFTER the last call: where this can't be written, nothing else is lost.
     session.state.write_heartbeat(
         {"at": session.clock.now(), "asked": result.asked, "silent": len(result.silent)}
     )
     session.wrote()
     return result
+
+
+def tell_news(session: Session, plan: Plan | None = None) -> None:
+    """Begin to tell what `notify` in `cluster.yaml` is for, if anything is new. What fails here fails alone."""
+    if not session.config.notify.channels:
+        session.state.notices.forget()
+        return
+    from iris_cli.ops.notify import after_cycle
+
+    try:
+        after_cycle.tell(session, plan, session.state.read_heartbeat())
+    except Exception as error:
+        session.fault("telling what is new", error)
 
 
 def linger(

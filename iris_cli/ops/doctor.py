@@ -55,6 +55,7 @@ def examine(
     workers = all_workers(session, cluster)
     yield from check_keys(session.target(worker).connection for worker in workers)
     yield from check_workers(cluster)
+    yield from check_notify(session)
     if not offline and workers:
         yield from _ask_hosts(session, cluster)
     cycle = cycle_age(session.state.read_heartbeat(), session.clock.now())
@@ -158,6 +159,16 @@ def check_workers(cluster: Cluster) -> Iterator[Finding]:
         if worker.draining:
             reason = f": {worker.drain_reason}" if worker.drain_reason else ""
             yield warning(subject, f"draining{reason}", f"iris worker uncordon {worker.id} ends it")
+
+
+def check_notify(session: Session) -> Iterator[Finding]:
+    """Whether those who are to be told are told."""
+    if not session.config.notify.channels:
+        return
+    from iris_cli.ops.notify.health import FIX, told, troubles
+
+    found = [warning("notify", text.removeprefix("notify: "), FIX) for text in troubles(session)]
+    yield from found or [fine("notify", told(session))]
 
 
 def check_cycle(cycle: CycleAge, cluster: Cluster, cron: str) -> Finding:

@@ -110,9 +110,17 @@ def look(session: Session, at: str | None = None) -> View:
         limits=session.limits,
         offered=session.config.offered,
         cycle=cycle_age(session.state.read_heartbeat(), now),
-        messages=tuple(session.messages),
+        messages=(*session.messages, *_untold(session)),
         state=session.state,
     )
+
+
+def _untold(session: Session) -> Iterator[str]:
+    """What keeps those who are to be told from being told."""
+    if session.config.notify.channels:
+        from iris_cli.ops.notify.health import troubles
+
+        yield from troubles(session)
 
 
 def banner(reading: Reading) -> tuple[str, ...]:

@@ -52,7 +52,8 @@ def test_the_example_shows_every_host_and_states_the_defaults() -> None:
     ]
     assert config.limits == Limits()
     assert config.replace_lost is ReplaceLost.PREEMPTIBLE
-    assert config.notify == Notify(command=("notify-send", "iris"), webhook="https://hooks.example.org/iris")
+    script = 'notify-send iris "$IRIS_JOB_ID $IRIS_STATE $IRIS_REASON"'
+    assert config.notify == Notify(command=("sh", "-c", script), webhook="https://hooks.example.org/iris")
 
 
 def test_the_example_names_every_limit() -> None:

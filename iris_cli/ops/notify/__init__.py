@@ -1,0 +1,1 @@
+"""Whom to tell what happens to jobs, as `notify:` in `cluster.yaml` says."""

@@ -1,0 +1,130 @@
+"""What a cycle does about notices: it looks what is new, and has it told beside what it does otherwise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from iris_cli.core.job import Job
+from iris_cli.core.notices import Books, Look, brought_up_to_date, first_books
+from iris_cli.core.units import format_duration
+from iris_cli.ops.session import Session
+from iris_cli.ops.view import cycle_age
+
+if TYPE_CHECKING:
+    from iris_cli.core.scheduling import Plan
+    from iris_cli.ops.notify.teller import Send
+
+TIMEOUT = 10.0
+"""Seconds that one command or one post may take."""
+
+
+def begin(session: Session) -> None:
+    """Before a cycle: where nobody was to be told so far, all that is over by now is not news."""
+    file = session.state.notices
+    if file.exists or not session.view().seq:
+        return
+    fd = file.lock()
+    if fd is not None:
+        try:
+            if not file.exists:
+                file.write(first_books(_look(session, None, None), session.config.notify.channels))
+        finally:
+            os.close(fd)
+
+
+def tell(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | None) -> None:
+    """After a cycle: begin to tell what is new. `heartbeat` is that of the cycle before.
+
+    Where somebody else is telling, nothing is lost: what is new now is new at the next look, too.
+    """
+    file, look = session.state.notices, _look(session, plan, heartbeat)
+    books = file.read()
+    if books is not None and _updated(session, books, look) == books and not _is_due(books, look.now):
+        return
+    fd = file.lock()
+    if fd is None:
+        return
+    handed_over = False
+    try:
+        before = file.read()
+        books = _updated(session, before or first_books(look, ()), look)
+        if books != before and not file.write(books):
+            return  # told without a word of it being kept, it would be told in every cycle
+        if _is_due(books, look.now):
+            _start(session, books, fd)
+            handed_over = True
+    finally:
+        if not handed_over:
+            os.close(fd)
+
+
+def _updated(session: Session, books: Books, look: Look) -> Books:
+    return brought_up_to_date(books, look, session.config.notify.channels)
+
+
+def _is_due(books: Books, now: float) -> bool:
+    return any(channel.is_due(now) for channel in books.channels.values())
+
+
+def _start(session: Session, books: Books, lock: int) -> None:
+    from iris_cli.ops.notify.teller import Teller, start
+
+    start(
+        Teller(
+            file=session.state.notices,
+            lock=lock,
+            books=books,
+            channels=_channels(session),
+            clock=session.clock,
+            limits=session.limits,
+        )
+    )
+
+
+def _channels(session: Session) -> dict[str, Send]:
+    from iris_cli.ops.notify.command import Command
+    from iris_cli.ops.notify.webhook import Webhook
+    from iris_cli.ops.notify.wording import body_of, environment_of
+
+    config, clock = session.config, session.clock
+    directory = config.path.absolute().parent
+    command = Command(words=config.notify.command, directory=directory, clock=clock, timeout=TIMEOUT)
+    webhook = Webhook(url=config.notify.webhook, clock=clock, timeout=TIMEOUT)
+    ways: dict[str, Send] = {
+        "command": lambda notice, cut: command.run(environment_of(notice, config.name), cut),
+        "webhook": lambda notice, cut: webhook.post(body_of(notice, config.name), cut),
+    }
+    return {name: ways[name] for name in config.notify.channels}
+
+
+def _look(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | None) -> Look:
+    now, cluster = session.clock.now(), session.cluster
+
+    def cause(job: Job) -> str:
+        from iris_cli.ops.causes import job_cause
+        from iris_cli.ops.task_rows import culprit_of
+
+        return job_cause(job, culprit_of(cluster, job))
+
+    def waiting(job: Job) -> str:
+        reasons = plan.waiting.get(job.id) if plan is not None else None
+        return str(reasons[0]) if reasons else ""
+
+    return Look(
+        cluster=cluster,
+        cluster_id=session.cluster_id,
+        now=now,
+        limits=session.limits,
+        cause=cause,
+        waiting=waiting,
+        stopped=_stopped(heartbeat, now),
+    )
+
+
+def _stopped(heartbeat: Mapping[str, Any] | None, now: float) -> str:
+    cycle = cycle_age(heartbeat, now)
+    if cycle.age is None or not cycle.stale:
+        return ""
+    return f"no cycle ran for {format_duration(cycle.age)}, and one does again"

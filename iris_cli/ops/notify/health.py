@@ -1,0 +1,41 @@
+"""Whether those who are to be told can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iris_cli.core.notices import MOST_TRIES, Channel
+from iris_cli.core.units import count, format_duration
+from iris_cli.ops.session import Session
+
+FIX = "correct notify in cluster.yaml; the next cycle tries again when its time has come"
+
+
+def troubles(session: Session) -> Iterator[str]:
+    """What is wrong with each channel, in a sentence."""
+    books = session.state.notices.read() if session.config.notify.channels else None
+    for name in session.config.notify.channels if books is not None else ():
+        channel = books.channels.get(name, Channel()) if books is not None else Channel()
+        if channel.failures:
+            yield _words(channel, session.clock.now())
+
+
+def told(session: Session) -> str:
+    """When somebody was told for the last time, and what was given up."""
+    books = session.state.notices.read()
+    channels = books.channels if books is not None else {}
+    ages = [session.clock.now() - each.told_at for each in channels.values() if each.told_at]
+    last = f"told {format_duration(max(0.0, min(ages)))} ago" if ages else "nothing was told so far"
+    lost = sum(channel.given_up for channel in channels.values())
+    return f"{last}; {count(lost, 'notice')} given up" if lost else last
+
+
+def _words(channel: Channel, now: float) -> str:
+    tries = f" ({channel.failures} times in a row)" if channel.failures > 1 else ""
+    wait = channel.retry_at - now
+    again = f"in {format_duration(wait)}" if wait > 0 else "with the next cycle"
+    waiting = f"{count(len(channel.waiting), 'notice')} to tell, again {again}" if channel.waiting else ""
+    lost = (
+        f"{count(channel.given_up, 'notice')} given up after {MOST_TRIES} tries" if channel.given_up else ""
+    )
+    return "; ".join(filter(None, (f"notify: {channel.trouble}{tries}", waiting, lost)))

@@ -1,0 +1,156 @@
+"""What is news follows from the state alone, and is told until it got through or was tried often enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import JobId
+from iris_cli.core.limits import Limits
+from iris_cli.core.notices import (
+    LONGEST_PAUSE,
+    MOST_TRIES,
+    MOST_WAITING,
+    Books,
+    Channel,
+    Look,
+    Notice,
+    brought_up_to_date,
+    first_books,
+)
+from tests.support.lab import START, Lab
+
+NOW = START + 10_000.0
+LIMITS = Limits()
+
+
+def look(
+    cluster: Cluster, now: float = NOW, *, why: str = "no room", stopped: str = "", log: str = "a"
+) -> Look:
+    return Look(
+        cluster=cluster,
+        cluster_id=log,
+        now=now,
+        limits=LIMITS,
+        cause=lambda job: f"because of {job.id}",
+        waiting=lambda job: why if cluster.job_state(job.id) == "PENDING" else "",
+        stopped=stopped,
+    )
+
+
+def news(books: Books, seen: Look) -> tuple[Books, list[str]]:
+    """The books after a look, with an empty queue, and what the look put there."""
+    after = brought_up_to_date(books, seen, ["command"])
+    told = [f"{each.event} {each.job} {each.state}".strip() for each in after.channels["command"].waiting]
+    return replace(after, channels={"command": Channel()}), told
+
+
+def test_what_was_over_at_the_first_look_is_not_news_and_what_ends_later_is() -> None:
+    lab = Lab().worker("w0").job("old").job("new").job("newer")
+    lab.cancel("old")
+    books = first_books(look(lab.cluster), ["command"])
+    assert news(books, look(lab.cluster))[1] == []
+    lab.cancel("new")
+    books, told = news(books, look(lab.cluster))
+    assert told == ["job_ended new KILLED"]
+    assert news(books, look(lab.cluster))[1] == []
+
+
+def test_a_job_that_came_and_went_between_two_looks_is_news() -> None:
+    lab = Lab().worker("w0").job("old")
+    books = first_books(look(lab.cluster), ["command"])
+    lab.job("short").job("open")
+    lab.cancel("short")
+    books, told = news(books, look(lab.cluster))
+    assert told == ["job_ended short KILLED"]
+    assert set(books.open) == {"old", "open"}
+
+
+def test_another_log_begins_new_books_and_keeps_what_waits() -> None:
+    lab = Lab().worker("w0").job("one")
+    books = first_books(look(lab.cluster), ["command"])
+    books = replace(books, channels={"command": Channel(waiting=(Notice(event="job_ended", job="x"),))})
+    lab.cancel("one")
+    after = brought_up_to_date(books, look(lab.cluster, log="b"), ["command"])
+    assert [each.job for each in after.channels["command"].waiting] == ["x"]
+
+
+def gang() -> Lab:
+    return Lab().worker("w0").job("gang", replicas=2, group_by="rack")
+
+
+@pytest.mark.parametrize(
+    ("after", "why", "told"),
+    [
+        (LIMITS.gang_reserve_after - 1.0, "no room", []),
+        (LIMITS.gang_reserve_after, "no room", ["gang_waits gang PENDING"]),
+        (LIMITS.gang_reserve_after, "", []),  # nobody has looked why, or it fits now
+    ],
+)
+def test_a_gang_that_waits_longer_than_gang_reserve_after_is_news(
+    after: float, why: str, told: list[str]
+) -> None:
+    lab = gang()
+    submitted = lab.cluster.jobs[JobId("gang")].submitted_at
+    books = first_books(look(lab.cluster, submitted), ["command"])
+    books, found = news(books, look(lab.cluster, submitted + after, why=why))
+    assert found == told
+    assert news(books, look(lab.cluster, submitted + after, why=why))[1] == []  # once
+
+
+def test_a_wait_is_told_once_also_if_nobody_looks_at_the_queue_for_a_while() -> None:
+    lab = gang()
+    books, told = news(first_books(look(lab.cluster), ["command"]), look(lab.cluster))
+    assert told == ["gang_waits gang PENDING"]
+    books, told = news(books, look(lab.cluster, why=""))
+    assert told == []
+    assert news(books, look(lab.cluster))[1] == []
+
+
+def test_cycles_that_stopped_are_news_if_a_job_was_open() -> None:
+    lab = Lab().worker("w0").job("one")
+    open_ = first_books(look(lab.cluster), ["command"])
+    assert news(open_, look(lab.cluster, stopped="no cycle for an hour"))[1] == ["scheduler_stopped"]
+    lab.cancel("one")
+    idle = first_books(look(lab.cluster), ["command"])
+    assert news(idle, look(lab.cluster, stopped="no cycle for an hour"))[1] == []
+
+
+def names(channel: Channel) -> Sequence[str]:
+    return [each.job for each in channel.waiting]
+
+
+def channel(*jobs: str) -> Channel:
+    return Channel().with_notices(Notice(event="job_ended", job=job) for job in jobs)
+
+
+def test_a_failure_pauses_the_channel_for_longer_each_time_and_lets_the_others_go_first() -> None:
+    failed = channel("a", "b").failed("exit 1", NOW, LIMITS)
+    assert names(failed) == ["b", "a"]
+    assert not failed.is_due(NOW)
+    assert failed.is_due(NOW + LIMITS.backoff_first)
+    again = failed.failed("exit 1", NOW, LIMITS)
+    assert again.retry_at - NOW == 2 * LIMITS.backoff_first
+    for _ in range(50):
+        again = replace(again, waiting=channel("a").waiting).failed("exit 1", NOW, LIMITS)
+    assert again.retry_at - NOW == LONGEST_PAUSE
+    healthy = replace(again, waiting=channel("a", "b").waiting).told(NOW)
+    assert (healthy.failures, healthy.retry_at, healthy.trouble, names(healthy)) == (0, 0.0, "", ["b"])
+
+
+def test_a_pause_longer_than_any_is_over_for_the_clock_was_set_back() -> None:
+    failed = channel("a").failed("exit 1", NOW + 1e7, LIMITS)
+    assert failed.is_due(NOW)
+
+
+def test_a_notice_is_given_up_after_many_tries_and_of_very_many_the_oldest_are() -> None:
+    failed = channel("poison")
+    for _ in range(MOST_TRIES):
+        assert failed.waiting
+        failed = failed.failed("exit 1", NOW, LIMITS)
+    assert (names(failed), failed.given_up) == ([], 1)
+    many = channel("first").with_notices(Notice(event="job_ended", job="x") for _ in range(MOST_WAITING))
+    assert (len(many.waiting), many.given_up, many.waiting[0].job) == (MOST_WAITING, 1, "x")

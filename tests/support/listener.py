@@ -1,0 +1,64 @@
+"""A real HTTP server on the loopback that keeps what is posted to it, and answers as it is told."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+SECRET = "T0KEN-3f9a"
+
+
+@dataclass
+class Listener:
+    """`answers` are the next status codes, after which it is 200; 0 is no answer before `gate` is opened."""
+
+    url: str = ""
+    posted: list[dict[str, Any]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    answers: list[int] = field(default_factory=list)
+    location: str = ""
+    gate: threading.Event = field(default_factory=threading.Event)
+
+
+@contextmanager
+def listening() -> Iterator[Listener]:
+    """A listener, until the end of the block."""
+    listener = Listener()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            listener.paths.append(self.path)
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            code = listener.answers.pop(0) if listener.answers else 200
+            if code == 0:
+                listener.gate.wait(60)
+                return
+            if code == 200:
+                listener.posted.append(json.loads(body))
+            self.send_response(code)
+            if listener.location:
+                self.send_header("Location", listener.location)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_GET = do_POST  # noqa: N815 - as the library calls it
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        listener.url = f"http://127.0.0.1:{server.server_address[1]}/hook/{SECRET}"
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        try:
+            yield listener
+        finally:
+            listener.gate.set()
+            server.shutdown()
+            thread.join()
