@@ -28,6 +28,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Thousands of processes of ours start: none of them should compile what another one has.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Servers of tests are on loopback, where no proxy gets: many a machine has one in its environment.
+os.environ["no_proxy"] = ",".join(
+    (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "localhost", "127.0.0.1")
+)
+
 pytest_plugins = ["tests.support.sshd"]
 
 _REAL = frozenset({"e2e", "faults", "remote"})

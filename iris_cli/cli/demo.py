@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
@@ -83,6 +84,7 @@ def demo(
 ) -> int:
     """Run the main job of iris on a cluster of local SSH hosts. Needs no account and no root."""
     iris: Context = context.obj
+    elsewhere = _forget_other_clusters()
     if autoscale:
         if keep or stop or directory is not None:
             raise UsageError("--autoscale leaves nothing to keep, or to stop, and has a directory of its own")
@@ -108,8 +110,19 @@ def demo(
             Tour(iris, cluster.config).end_jobs()
             cluster.close()
     if keep and not iris.output.as_json:
-        _invite(iris, cluster)
+        _invite(iris, cluster, elsewhere)
     return ExitCode.OK
+
+
+def _forget_other_clusters() -> bool:
+    """A demo has a log of its own, also where the environment says whose is meant; whether it does.
+
+    To that other log its machines and slices would be gone: the demo's have never heard of them.
+    """
+    elsewhere = "IRIS_STATE_DIR" in os.environ
+    for name in [each for each in os.environ if each.startswith("IRIS_")]:
+        del os.environ[name]
+    return elsewhere
 
 
 def _tour(iris: Context, cluster: LocalCluster) -> None:
@@ -123,12 +136,13 @@ def _tour(iris: Context, cluster: LocalCluster) -> None:
         iris.output.document({"steps": tour.steps})
 
 
-def _invite(iris: Context, cluster: LocalCluster) -> None:
+def _invite(iris: Context, cluster: LocalCluster, elsewhere: bool) -> None:
     # In a clone the command lies in .venv, where no shell finds it.
     program = "iris" if shutil.which("iris") else shlex.quote(sys.argv[0])
     lines = (
         "",
         "The cluster is yours to play with:",
+        *(["  unset IRIS_STATE_DIR"] if elsewhere else []),
         f"  export IRIS_CONFIG={shlex.quote(str(cluster.config))}",
         f"  {program} launch --tpu {_TYPE} --wait -- sh -c 'hostname; echo $IRIS_TASK_INDEX'",
         f"  {program} status",

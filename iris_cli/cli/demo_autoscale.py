@@ -72,7 +72,8 @@ def _play(iris: Context, root: Path) -> None:
     config.write_text(_CLUSTER, encoding="utf-8")
     cloud = Cloud(Settings(create_seconds=1.0), machines=LocalMachines(root / "machines"))
     with start(cloud) as emulator:
-        os.environ[_ENDPOINT] = emulator.url  # for this process and its commands
+        # For this process and its commands; no proxy of the user's knows this machine.
+        os.environ.update({_ENDPOINT: emulator.url, "no_proxy": "127.0.0.1"})
         tour = Tour(iris, config)
         try:
             _up(tour)

@@ -38,7 +38,7 @@ def mentioning(text: str) -> list[str]:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     directory = tmp_path_factory.mktemp("demo")
-    ran = iris("demo", directory=directory)
+    ran = iris("demo", directory=directory, env={"IRIS_STATE_DIR": str(directory / "of-another-cluster")})
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout, directory
 

@@ -11,8 +11,14 @@ from tests.e2e.test_demo import iris, mentioning
 
 
 def test_the_demo_makes_loses_replaces_and_gives_back_slices_and_leaves_nothing(tmp_path: Path) -> None:
+    """Also for who has a cluster already, and a proxy."""
     pytest.importorskip("google.cloud.tpu_v2")
-    ran = iris("demo", "--autoscale", directory=tmp_path)
+    outside = {
+        "IRIS_STATE_DIR": str(tmp_path / "of-another-cluster"),
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "no_proxy": "",
+    }
+    ran = iris("demo", "--autoscale", directory=tmp_path, env=outside)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     words = ran.stdout.splitlines()
     steps = [

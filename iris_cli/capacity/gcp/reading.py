@@ -160,7 +160,7 @@ def _of_node(name: str, node: Any, now: float, known: Slice | None, keys: Keys) 
     hosts: tuple[SliceHost, ...] = ()
     incarnation = f"{node.id} {node.create_time.ToJsonString()}"
     if word == "READY":
-        settling = 0 <= now - node.create_time.seconds < SETTLING
+        settling = abs(now - node.create_time.seconds) < SETTLING  # our clock may be behind Google's
         hosts, detail = _hosts(node)
         started = known is not None and known.incarnation == incarnation
         if detail:  # what has been whole may be so again: its probes say more than a list
