@@ -159,6 +159,17 @@ def test_the_table_of_jobs_names_a_cause_that_was_said(tmp_path: Path) -> None:
     assert cluster_status(session_of(lab, tmp_path / "state")).jobs[0].why == words
 
 
+def test_a_try_that_was_not_the_last_tells_its_cause_too(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("train", max_retries_failure=1).schedule().reports("train/* running")
+    ended(lab.advance("1h"), "train/task-0", 1, DISK).advance("1m").schedule().reports("train/* running")
+    seen = job_status(session_of(lab, tmp_path / "state"), "train")
+    assert seen.failure is None, "it goes on"
+    assert [attempt.why for attempt in seen.tasks[0].attempts] == [
+        "exit 1: a disk of the host is full, or has no inodes left",
+        "",
+    ]
+
+
 def test_an_exit_status_alone_does_not_lengthen_the_table(tmp_path: Path) -> None:
     session = session_of(ended(several(1), "sweep/task-0", 127), tmp_path / "state")
     assert cluster_status(session).jobs[0].why == "exit 127"

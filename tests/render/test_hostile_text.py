@@ -34,7 +34,7 @@ from iris_cli.render.status import show_cluster, show_job
 from iris_cli.render.why import show_why
 from iris_cli.render.workers import show_inventory, show_worker
 from tests.render.scenes import StoppedClock, no_runner
-from tests.render.snapshots import Screen
+from tests.render.snapshots import WIDTHS, Screen
 
 NOW = 1_800_000_000.0
 WORKER, IDLE = WorkerId("w-0"), WorkerId("w-1")
@@ -133,6 +133,18 @@ def test_markup_is_shown_as_it_was_written(name: str, tmp_path: Path, screen: Sc
     session = session_on(MARKUP, tmp_path / "state")
     shown = screen.text(lambda output: SHOWS[name](session, output), width=2000)
     assert "[/] [bold]x[/bold] [link=http://evil]y[/link] :boom:" in shown
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_line_that_gave_a_cause_away_is_data_like_any_other(
+    width: int, tmp_path: Path, screen: Screen
+) -> None:
+    session = session_on(f"{ESCAPES} No space left on device {MARKUP}", tmp_path / "state")
+    for name in ("failed job", "why failed"):
+        shown = screen.text(partial(SHOWS[name], session), width=width)
+        assert "known cause: a disk of the host is full" in shown
+        assert "[/] [bold]x[/bold]" in " ".join(shown.split())
+        assert {each for each in shown if unicodedata.category(each) in ("Cc", "Cf", "Cs")} == {"\n"}
 
 
 def test_colours_are_no_way_in_for_escapes(

@@ -80,8 +80,8 @@ HOST = (
         name="port-taken",
         says=("Address already in use", "EADDRINUSE"),
         cause="another process listens on the port that the program wants",
-        fix="Let iris choose one: --ports NAME puts a free one into IRIS_PORT_NAME. Or a process of an earlier run is "
-        "still there: `iris worker show` lists strays.",
+        fix="Let iris choose one: --ports NAME puts a free one into IRIS_PORT_NAME. Or a process of an earlier run "
+        "is still there: end it.",
         source="https://github.com/pytorch/pytorch/issues/72816",
         next="iris exec {worker} -- ss -ltnp",
     ),
