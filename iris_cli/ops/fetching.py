@@ -1,7 +1,7 @@
 """Bring what a task has packed for a child job from its worker to the state directory. No lock is held.
 
-Only what has the hash that was asked for is kept. It is not unpacked here: the workers it goes to check what is in it
-as they check everything that is shipped.
+Only what has the hash that was asked for is kept, and only if it is as we would have packed it. It is not unpacked
+here; the workers it goes to check it, too, as they check everything that is shipped.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from iris_cli.core.worker import Worker
 from iris_cli.errors import NotWritableError
 from iris_cli.ops.plausible import Fetched
 from iris_cli.ops.session import Session
+from iris_cli.ops.workspace.untrusted import OddTarError, TarCheck
 
 AT_ONCE = 4
 """How much is fetched at a time: other calls need room, too."""
 
 _GZIP = 31  # zlib: the header and trailer of gzip
 _CHUNK = 1 << 20
+_LEAST = 64 << 10  # bytes that come at a time
 _SILENCE = 1.0  # seconds until something is said; each further word takes twice as long
 
 
@@ -43,7 +45,7 @@ def fetch(session: Session, worker: Worker, token: Token, wanted: Workspace) -> 
     try:
         if not session.state.workspaces.has(wanted.hash):
             session.state.workspaces.put(_checked(_unpacked(_packed(session, worker, token, wanted)), wanted))
-    except _UnfitError as error:
+    except (_UnfitError, OddTarError) as error:
         problem = f"the directory that was packed for it can't be had: {error}"
     except _SilentError as error:
         return error.silence
@@ -72,7 +74,7 @@ def _packed(session: Session, worker: Worker, token: Token, wanted: Workspace) -
         size = size or piece.version.size
         if size > wanted.size + (wanted.size >> 8) + _CHUNK:  # more than gzip adds to anything
             raise _UnfitError(f"{format_memory(size)} are more than {format_memory(wanted.size)}")
-        if not piece.data:
+        if len(piece.data) < max(1, min(_LEAST, size - offset)):  # crumbs would keep us for days
             raise _UnfitError("it ends too early")
         offset += len(piece.data)
         yield piece.data
@@ -97,12 +99,14 @@ def _unpacked(packed: Iterator[bytes]) -> Iterator[bytes]:
 
 def _checked(chunks: Iterator[bytes], wanted: Workspace) -> Iterator[bytes]:
     """The same; the error comes before the last of it is taken for whole."""
-    digest, size = sha256(), 0
+    digest, size, check = sha256(), 0, TarCheck()
     for chunk in chunks:
         digest.update(chunk)
         size += len(chunk)
         if size > wanted.size:
             raise _UnfitError(f"it unpacks to more than {format_memory(wanted.size)}")
+        check.feed(chunk)
         yield chunk
     if (digest.hexdigest(), size) != (wanted.hash, wanted.size):
         raise _UnfitError("it is something else than was packed")
+    check.end()

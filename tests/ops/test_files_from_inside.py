@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -14,11 +15,18 @@ from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import JobId
 from iris_cli.core.limits import Limits
 from iris_cli.core.task import TaskState
+from iris_cli.core.worker import WorkerCondition
 from iris_cli.ops.each_line import line_of
+from iris_cli.ops.workspace.tar import END, padding, tar_header
 from tests.ops.asking import EVAL, running
 from tests.support.fake_runner import Entry, Host, Site
 
-CONTENT = bytes(range(256)) * 2000
+
+def tar(data: bytes, name: bytes = b"data") -> bytes:
+    return tar_header(name, size=len(data)) + data + padding(len(data)) + END
+
+
+CONTENT = tar(bytes(range(256)) * 2000)
 
 
 def described(content: bytes = CONTENT, **other: Any) -> dict[str, Any]:
@@ -153,7 +161,7 @@ BOMB = gzip.compress(bytes(64 << 20))
     [
         (None, "not there"),
         (b"", "ends too early"),
-        (gzip.compress(b"something else" * 1000), "something else"),
+        (gzip.compress(tar(b"other")), "something else"),
         (gzip.compress(CONTENT)[:-9], "no end"),
         (gzip.compress(CONTENT) + b"x", "no end, or more than one"),
         (gzip.compress(CONTENT) + gzip.compress(b"x"), "no end, or more than one"),
@@ -182,12 +190,69 @@ def test_what_is_not_what_was_asked_for_is_refused_and_not_kept(
     assert host.running[0] == "train/task-0"
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (tar(b"x", b"/etc/cron.d/x"), "leads out of it"),
+        (tar(b"x", b"a/../../x"), "leads out of it"),
+        (tar_header(b"home", target=b"/root") + END, "links that lead out of it"),
+        (tar_header(b"a/up", target=b"../../x") + END, "links that lead out of it"),
+        (tar_header(b"a", target=b"b") + tar(b"x", b"a/x"), "twice, or as a directory"),
+        (tar(b"x").replace(b"0000644\0", b"0004755\0"), "that iris doesn't"),
+        (b"no tar at all" * 1000, "no file and no link"),
+        (tar(b"x")[:-512], "no end"),
+    ],
+    ids=["absolute", "above", "link", "link above", "behind a link", "setuid", "no tar", "cut"],
+)
+def test_what_could_do_harm_is_refused_before_any_worker_has_it_and_costs_none_its_good_name(
+    tmp_path: Path, content: bytes, why: str
+) -> None:
+    site, host, task = running(tmp_path)
+    task.ask("1", "submit", job={**EVAL, "workspace": pack(task, content)})
+    task.ask("2", "submit", job={**EVAL, "name": "good", "workspace": pack(task)})
+    task.ask("3", "submit", job={**EVAL, "name": "plain"})
+    for _ in range(3):
+        site.cycle(60.0)
+    assert why in task.told("1")
+    assert [task.told(each)["job"] for each in "23"] == ["train/good", "train/plain"]
+    assert (sorted(jobs(site)), kept(site)) == (
+        ["train", "train/good", "train/plain"],
+        (described()["hash"],),
+    )
+    assert [sent for sent, _ in host.shipped] == [described()["hash"]]
+    (worker,) = site.cluster.workers.values()
+    assert (worker.condition, worker.refusals) == (WorkerCondition.HEALTHY, 0)
+
+
+def test_what_changes_while_it_is_fetched_is_refused(tmp_path: Path) -> None:
+    site, host, task = running(tmp_path)
+    data = random.Random(1).randbytes(300_000)
+    said = pack(task, tar(data))
+    other = gzip.compress(tar(data[::-1]))
+    host.meanwhile["packed"] = lambda: host.meanwhile.update(
+        packed=lambda: task.packed.update({said["hash"]: other})
+    )
+    task.ask("1", "submit", job={**EVAL, "workspace": said})
+    site.cycle()
+    assert "damaged" in task.told("1") or "something else" in task.told("1")
+    assert (jobs(site), kept(site)) == (["train"], ())
+
+
+def test_a_worker_that_gives_crumbs_keeps_nobody(tmp_path: Path) -> None:
+    site, host, task = running(tmp_path)
+    host.crumbs = True
+    task.ask("1", "submit", job={**EVAL, "workspace": pack(task, tar(random.Random(1).randbytes(300_000)))})
+    site.cycle()
+    assert "ends too early" in task.told("1")
+    assert host.calls.count("packed") == 1
+
+
 def test_what_is_more_than_allowed_is_refused_before_it_is_fetched(tmp_path: Path) -> None:
     limits = replace(Limits(), workspace_size=len(CONTENT))
     site, _, task = running(tmp_path, limits=limits)
-    task.ask("0", "submit", job={**EVAL, "workspace": pack(task, CONTENT + b"x")})
+    task.ask("0", "submit", job={**EVAL, "workspace": pack(task, tar(bytes(len(CONTENT))))})
     for number in range(1, 6):
-        content = bytes([number]) + CONTENT[1:]
+        content = tar(bytes([number]) + bytes(511_999))
         task.ask(str(number), "submit", job={"command": ["x"], "workspace": pack(task, content)})
     for _ in range(3):
         site.cycle(60.0)

@@ -222,3 +222,26 @@ def test_a_nul_is_in_no_name(dash_host: WorkerHost) -> None:
     token = dash_host.launch("true")
     with pytest.raises(ValueError, match="NUL"):
         piece(dash_host, token, b"a\0b")
+
+
+def test_what_a_task_has_packed_is_read_only_as_a_plain_file_in_its_place(
+    host: WorkerHost, token: Token, tmp_path: Path
+) -> None:
+    def packed(name: str) -> FilePiece:
+        answer = host.runner.packed(host.target, token, name * 64, 0)
+        assert not isinstance(answer, Silence), answer
+        return answer
+
+    place = host.attempt_dir(token) / "outbox/.packed"
+    place.mkdir(parents=True)
+    files = {name: place / f"{name * 64}.tar.gz" for name in "abcd"}
+    files["a"].write_bytes(b"packed")
+    files["b"].symlink_to("/etc/passwd")
+    os.mkfifo(files["c"])
+    files["d"].mkdir()
+    assert packed("a").data == b"packed"
+    for name in "bcde":
+        assert packed(name) == FilePiece(data=b"", offset=0, version=Version(0, 0, 0))
+    place.rename(tmp_path / "elsewhere")
+    place.symlink_to(tmp_path / "elsewhere")
+    assert not packed("a").version.inode

@@ -64,7 +64,8 @@ class PackedCalls:
             return Silence(worker=target.worker, kind=SilenceKind.TIMEOUT, step="output", detail="timeout")
         data = host.tokens[token].packed.get(workspace)
         version = Version(len(data or b""), 0, int(data is not None))
-        return FilePiece(data=(data or b"")[offset : offset + self.piece], offset=offset, version=version)
+        end = offset + (1 if host.crumbs else self.piece)
+        return FilePiece(data=(data or b"")[offset:end], offset=offset, version=version)
 
 
 @dataclass
@@ -85,6 +86,7 @@ class Host:
     is_being_shipped: bool = False  # by somebody else
     cache_ages: list[float] = field(default_factory=list)  # for how long what was asked for wasn't used
     keeps_packed: bool | None = None  # what was packed there can't be fetched
+    crumbs: bool = False  # or comes a byte at a time
     unkillable: bool = False
     never_starts: bool = False  # what is prepared stays so
     notes: bool = True  # when it was told to start something

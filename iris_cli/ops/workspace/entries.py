@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from iris_cli.core.dataclass import dataclass
@@ -132,19 +132,19 @@ def unreadable(name: str, error: OSError) -> UsageError:
 
 
 def _refuse_odd(directory: Path, entries: Sequence[Entry]) -> None:
-    for what, odd in (
-        ("names that are not UTF-8 or hold control characters", [e for e in entries if not _plain(e.name)]),
-        ("links that lead out of it", [e for e in entries if not _stays_inside(e)]),
-        ("names with an arrow, which make lists of it ambiguous", [e for e in entries if _has_arrow(e)]),
-        ("files of 8 GiB or more", [e for e in entries if e.size > _MOST_SIZE]),
-    ):
-        if odd:
+    for what, is_odd in _ODD:
+        if odd := [each for each in entries if is_odd(each)]:
             shown = ", ".join(_shown(each) for each in odd[:_MOST_SHOWN])
             more = f" and {len(odd) - _MOST_SHOWN} more" if len(odd) > _MOST_SHOWN else ""
             raise UsageError(
                 f"{directory} holds {what}: {shown}{more}",
                 hint=f"mend them, or name them in {directory / IGNORE_FILE}",
             )
+
+
+def oddity(entry: Entry) -> str:
+    """Why no directory with this in it is shipped, if so: what all such are called."""
+    return next((what for what, is_odd in _ODD if is_odd(entry)), "")
 
 
 def _plain(text: str) -> bool:
@@ -177,6 +177,14 @@ def _stays_inside(entry: Entry) -> bool:
         and ups <= entry.name.count("/")
         and ".." not in parts[ups:]
     )
+
+
+_ODD: tuple[tuple[str, Callable[[Entry], bool]], ...] = (
+    ("names that are not UTF-8 or hold control characters", lambda each: not _plain(each.name)),
+    ("links that lead out of it", lambda each: not _stays_inside(each)),
+    ("names with an arrow, which make lists of it ambiguous", _has_arrow),
+    ("files of 8 GiB or more", lambda each: each.size > _MOST_SIZE),
+)
 
 
 def _shown(entry: Entry) -> str:

@@ -9,16 +9,16 @@ from __future__ import annotations
 END = bytes(1024)
 END_SIZE = len(END)
 
-_BLOCK = 512
+BLOCK = 512
 _MTIME = 946_684_800  # the year 2000: some programs complain of 1970
-_FILE, _LINK, _LONG_NAME, _LONG_TARGET = b"0", b"2", b"L", b"K"
+FILE, LINK, LONG_NAME, LONG_TARGET = b"0", b"2", b"L", b"K"
 _NAME_SIZE, _PREFIX_SIZE = 100, 155
 _LONG = b"././@LongLink"
 
 
 def padded(size: int) -> int:
     """Bytes that so many take in a tar file."""
-    return -(-size // _BLOCK) * _BLOCK
+    return -(-size // BLOCK) * BLOCK
 
 
 def padding(size: int) -> bytes:
@@ -30,12 +30,12 @@ def tar_header(name: bytes, *, size: int = 0, executable: bool = False, target: 
     """What stands before the contents of a file of `size` bytes, or is all of a link to `target`."""
     long, (prefix, last) = b"", _split(name)
     if not last:
-        long, last = _record(_LONG_NAME, name), name[:_NAME_SIZE]
+        long, last = _record(LONG_NAME, name), name[:_NAME_SIZE]
     if target is None:
-        return long + _block(prefix, last, 0o755 if executable else 0o644, size, _FILE)
+        return long + _block(prefix, last, 0o755 if executable else 0o644, size, FILE)
     if len(target) > _NAME_SIZE:
-        long += _record(_LONG_TARGET, target)
-    return long + _block(prefix, last, 0o777, 0, _LINK, target[:_NAME_SIZE])
+        long += _record(LONG_TARGET, target)
+    return long + _block(prefix, last, 0o777, 0, LINK, target[:_NAME_SIZE])
 
 
 def _split(name: bytes) -> tuple[bytes, bytes]:
