@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.scale_group import SliceTemplate
+
+INCOMPLETE: Final = "its slice is not complete yet"
+"""Why a VM is drained as long as not all of its slice are well and set up."""
 
 
 class SliceState(StrEnum):

@@ -9,6 +9,7 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, WorkerId, is_name
 from iris_cli.core.lifecycle import ghosts, identity, workers
 from iris_cli.core.observations import ProbeReport, Silence
+from iris_cli.core.slice import INCOMPLETE
 from iris_cli.core.worker import Worker
 from iris_cli.errors import IrisError, UsageError
 from iris_cli.ops import observe
@@ -114,9 +115,13 @@ def accept(session: Session, stranger: Stranger) -> Probed:
 
 
 def drain(session: Session, names: list[str], reason: str = "") -> list[WorkerId]:
-    """The workers take nothing new. Returns those that did not drain already."""
+    """The workers take nothing new. Returns those that did not drain already, or only for a while."""
     with session.transaction() as draft:
-        found = [worker for worker in _found(draft, names) if not worker.draining]
+        found = [
+            worker
+            for worker in _found(draft, names)
+            if not worker.draining or worker.drain_reason in (INCOMPLETE, workers.REMOVED)
+        ]
         for worker in found:
             draft.record(WorkerDrained(worker=worker.id, reason=reason))
     return [worker.id for worker in found]
@@ -133,6 +138,7 @@ def uncordon(session: Session, names: list[str]) -> list[WorkerId]:
         ]
         for worker in found:
             draft.record(WorkerUncordoned(worker=worker.id))
+            workers.hold_until_complete(draft, worker.id)
     return [worker.id for worker in found]
 
 

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from iris_cli.core.ids import Token, WorkerId
+from iris_cli.core.job import JobRequest
 from iris_cli.core.observations import AttemptReport, RemoteState, Silence, WorkerReport
-from iris_cli.ops import autoscale, workers
+from iris_cli.core.worker import WorkerCondition
+from iris_cli.ops import autoscale, cycle, launch, workers
 from iris_cli.ops.scale_status import scaling_rows
 from iris_cli.ops.set_up_token import token_of
 from iris_cli.remote.launch_request import LaunchRequest
@@ -94,6 +96,35 @@ def test_a_vm_that_does_not_answer_is_asked_again_and_holds_up_nobody(site: Site
     hosts(site).says[vm(site, 0)] = DONE
     site.autoscale()
     assert list(site.states.values()) == ["ready"]
+
+
+@pytest.mark.parametrize("done", ["forget", "uncordon"])
+def test_a_vm_takes_nothing_before_its_slice_is_complete_whatever_the_operator_does(
+    site: Site, done: str
+) -> None:
+    if done == "forget":
+        workers.forget(site.session(), vm(site, 0))
+    else:
+        workers.uncordon(site.session(), [vm(site, 0)])
+    cycle.run(site.session(), schedule=False)
+    site.autoscale()
+    launch.launch(site.session(), JobRequest(name="load", command=("true",), cpu=1))
+    assert site.session_now().cluster.workers[WorkerId(vm(site, 0))].condition is WorkerCondition.HEALTHY
+    assert site.place() == []
+    hosts(site).says |= {vm(site, 0): DONE, vm(site, 1): DONE}
+    site.autoscale()
+    assert site.place() == [vm(site, 0), vm(site, 1), vm(site, 0)]
+
+
+def test_a_vm_that_the_operator_drained_stays_so_when_its_slice_is_complete(site: Site) -> None:
+    workers.drain(site.session(), [vm(site, 1)], reason="a fan is loud")
+    hosts(site).says |= {vm(site, 0): DONE, vm(site, 1): DONE}
+    site.autoscale()
+    assert list(site.states.values()) == ["ready"]
+    assert [each.drain_reason for each in site.session_now().cluster.workers.values()] == [
+        "",
+        "a fan is loud",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import Token
 from iris_cli.core.lifecycle import slices
-from iris_cli.core.slice import Slice, SliceState
+from iris_cli.core.slice import INCOMPLETE, Slice, SliceState
 from iris_cli.ops import autoscale, set_up
 from tests.simulation import scaling as worlds
 from tests.simulation.planting import Mutation
@@ -158,7 +158,7 @@ class _WorkerTakesAnything:
     def __new__(cls, *, worker: Any, reason: str) -> Any:
         from iris_cli.core.events import WorkerDrained, WorkerUncordoned
 
-        if reason == slices.INCOMPLETE:
+        if reason == INCOMPLETE:
             return WorkerUncordoned(worker=worker)
         return WorkerDrained(worker=worker, reason=reason)
 

@@ -33,13 +33,13 @@ from iris_cli.core.events import (
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.lifecycle import ghosts
+from iris_cli.core.lifecycle.workers import hold_until_complete
 from iris_cli.core.limits import Limits
 from iris_cli.core.scale_group import SliceTemplate
-from iris_cli.core.slice import Slice, SliceState
+from iris_cli.core.slice import INCOMPLETE, Slice, SliceState
 from iris_cli.core.topology import lookup
 from iris_cli.core.worker import WorkerCondition
 
-INCOMPLETE = "its slice is not complete yet"
 _QUOTA_WAITS = 5  # times as long as other failures: quota and machines don't come back in a minute
 _NO_ROOM = (Refusal.QUOTA, Refusal.STOCKOUT)
 
@@ -246,7 +246,7 @@ def _started(draft: Draft, known: Slice, seen: CloudSlice, connections: Mapping[
     for worker, its in connections_of(draft.cluster.slices[known.name], connection).items():
         if worker not in draft.cluster.workers:
             draft.record(WorkerRegistered(worker=worker, connection=its))
-            draft.record(WorkerDrained(worker=worker, reason=INCOMPLETE))
+            hold_until_complete(draft, worker)
 
 
 def connections_of(known: Slice, connection: Connection) -> dict[WorkerId, Connection]:

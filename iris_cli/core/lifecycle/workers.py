@@ -18,6 +18,7 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle.clocks import cooling
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import SILENT, Silence, SilenceKind
+from iris_cli.core.slice import INCOMPLETE, slice_of
 from iris_cli.core.task import AttemptState
 from iris_cli.core.worker import Worker, WorkerCondition
 
@@ -32,6 +33,7 @@ def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
         worker = draft.cluster.workers.get(worker_id)
         if worker is None:
             draft.record(WorkerRegistered(worker=worker_id, connection=connection))
+            hold_until_complete(draft, worker_id)
         elif worker.draining and worker.drain_reason == REMOVED:
             draft.record(WorkerUncordoned(worker=worker_id))
     for worker in list(draft.cluster.workers.values()):
@@ -41,6 +43,13 @@ def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
             draft.record(WorkerForgotten(worker=worker.id, reason=REMOVED))
         elif not worker.draining:
             draft.record(WorkerDrained(worker=worker.id, reason=REMOVED))
+
+
+def hold_until_complete(draft: Draft, worker_id: WorkerId) -> None:
+    """The VM of a slice that is still being made takes nothing, whatever the operator did with it meanwhile."""
+    known = draft.cluster.slices.get(slice_of(worker_id))
+    if known is not None and known.coming:
+        draft.record(WorkerDrained(worker=worker_id, reason=INCOMPLETE))
 
 
 def silent(draft: Draft, silence: Silence, limits: Limits) -> None:
