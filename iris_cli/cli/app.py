@@ -16,7 +16,7 @@ VALUED = frozenset({"--config", "--state-dir", "--lock-timeout"})
 # In the order of --help: each module `cli/NAME.py` has `register(app)`.
 COMMANDS = (
     *("launch", "status", "schedule", "autoscale", "watch", "cancel", "logs", "pull", "wait", "why"),
-    *("history", "report", "workers", "exec", "ssh", "register-endpoint"),
+    *("history", "report", "workers", "exec", "stacks", "ssh", "register-endpoint"),
 )
 SETUP_COMMANDS = ("worker", "init", "cluster", "config", "cron", "doctor", "log", "gc", "demo")
 

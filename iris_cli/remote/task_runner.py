@@ -43,6 +43,7 @@ from iris_cli.remote.script_lines import (
     process_word,
     unique,
 )
+from iris_cli.remote.stack_calls import StackCalls
 from iris_cli.remote.transport import NoAnswer, Payload, Target, Transport, time_to_arrive
 from iris_cli.remote.worker_script import HostPaths, directory_word, quote, task_program, worker_script
 
@@ -60,7 +61,7 @@ _UNPACKED_PER_SECOND = 5e6  # bytes, on a slow disk
 _UNWEDGE_PATIENCE = 10.0  # every process is looked into, and every attempt
 
 
-class TaskRunner(OperatorCalls, CacheCalls):
+class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
     """The calls of the worker protocol. Safe to use from many threads.
 
     Every call returns either a whole answer or a Silence, which tells nothing of what happened there. All of

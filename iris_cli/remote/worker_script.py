@@ -41,6 +41,7 @@ _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
         "caches": ("host", "report", "trees", "caches"),
         "usage": ("host", "report", "reap", "usage"),
         "exec": (*_PROCESSES, "report", "exec"),
+        "stacks": (*_PROCESSES, "report", "early", "stacks"),
     }
 )
 _LASTING: Mapping[str, Sequence[str]] = MappingProxyType(

@@ -98,8 +98,7 @@ def test_who_has_a_handler_is_told_by_the_kernel_for_each_signal(shell: str, tmp
             assert process.stdout is not None
             process.stdout.readline()
             asked = "\n".join(
-                f"early_number={number}\nis_handled {process.pid} && echo {name}"
-                for name, number in SIGNALS.items()
+                f"is_handled {process.pid} {number} && echo {name}" for name, number in SIGNALS.items()
             )
             script = f"iris_proc=/proc\n{early_signal_text()}\n{asked}\n:"
             shell_path = tools_of(shell, tmp_path / "tools") / "sh"

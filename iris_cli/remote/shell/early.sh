@@ -20,7 +20,8 @@ warn() {
     warned=0
     for process in $found; do
         is_wrapper "${process%%:*}" && continue
-        is_handled "${process%%:*}" && signal "$early_name" "$process" && warned=$((warned + 1))
+        is_handled "${process%%:*}" "$early_number" && signal "$early_name" "$process" || continue
+        warned=$((warned + 1))
     done
     printf 'iris: %s s before the time limit: SIG%s to %s process(es) with a handler for it\n' \
         $((early_lead / 100)) "$early_name" "$warned" 2>/dev/null >>err
@@ -34,18 +35,18 @@ is_wrapper() {
     case $words in *"/$token/runstart") ;; *) return 1 ;; esac
 }
 
-# is_handled PID: whether that process has a handler for it. The mask has a bit for each signal, the last one
-# is that of signal 1.
+# is_handled PID NUMBER: whether that process has a handler for that signal. The mask has a bit for each, the
+# last one is that of signal 1.
 is_handled() {
     mask=
     while read -r word rest; do
         [ "$word" != SigCgt: ] || mask=$rest
     done 2>/dev/null <"$iris_proc/$1/status"
-    digit=$(((early_number - 1) / 4))
+    digit=$((($2 - 1) / 4))
     while [ "$digit" -gt 0 ]; do
         mask=${mask%?} digit=$((digit - 1))
     done
     mask=${mask#"${mask%?}"}
     case $mask in '' | *[!0-9a-f]*) return 1 ;; esac
-    [ $((0x$mask >> (early_number - 1) % 4 & 1)) = 1 ]
+    [ $((0x$mask >> ($2 - 1) % 4 & 1)) = 1 ]
 }

@@ -1,0 +1,59 @@
+"""`iris stacks`: where the running ranks of a job are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, UsageError
+
+_EXAMPLES = """Examples:
+
+  iris stacks train
+
+  iris stacks train --rank 7 --json
+
+  iris stacks train/task-0 --signal USR1
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("stacks", epilog=_EXAMPLES)(stacks)
+
+
+def stacks(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(metavar="JOB|TASK", help="Whose stacks.", show_default=False)],
+    rank: Annotated[
+        list[int] | None, typer.Option(help="Only this rank; may be repeated.", min=0, show_default=False)
+    ] = None,
+    signal: Annotated[
+        str,
+        typer.Option(
+            help="USR1 or USR2, for programs with a handler for it: your word that this is faulthandler's.",
+            show_default=False,
+        ),
+    ] = "",
+) -> int:
+    """Show where each running rank is: the stacks of its Python threads, equal ones once.
+
+    By py-spy where the worker has it; else by a signal, to programs that have registered faulthandler for it.
+    """
+    from iris_cli.ops.stacks import stacks as ask
+    from iris_cli.remote.stack_calls import SIGNALS
+    from iris_cli.render.stacks import show_stacks
+
+    iris: Context = context.obj
+    consent = signal.strip().upper().removeprefix("SIG")
+    if signal and consent not in SIGNALS:
+        raise UsageError(
+            f"--signal {signal[:20]} is none of those that can be asked with", hint="USR1 or USR2"
+        )
+    results = ask(iris.session("iris stacks"), what, ranks=tuple(rank or ()), consent=consent)
+    show_stacks(iris.output, results, what)
+    if any(each.silence for each in results):
+        return ExitCode.UNREACHABLE
+    asked = [each for each in results if each.asked]
+    return ExitCode.OK if asked and all(each.found for each in asked) else ExitCode.FAILED

@@ -1,0 +1,110 @@
+"""Stacks of Python threads, as py-spy and faulthandler print them, and who of many is in the same place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.patterns import pattern
+
+_LIKE_SPY = pattern(r'Thread (\S+) \(([^)]*)\)(?:: "([^"]*)"?)?')
+_LIKE_HANDLER = pattern(r"(?:Current thread|Thread) (\S+)(?: \[(.*)\])? \(most recent call first\):")
+_SPY_FRAME = pattern(r" {4}(\S.*) \(([^()]+?)(?::([0-9]{1,9}))?\)")
+_HANDLER_FRAME = pattern(r'  File "(.*)", line ([0-9]{1,9}|\?\?\?) in (.*)')
+_IN_A_TASK = pattern(r".*/a/[0-9a-f]{32}/(?:work/)?")
+_MOST_LINES = 4000
+_UNKNOWN_LINES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A call that has not returned. `file` is empty and `line` 0 where that isn't known."""
+
+    function: str
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    """`frames` begin with the innermost call. `state` is py-spy's word, such as `idle`, or empty."""
+
+    id: str
+    name: str = ""
+    state: str = ""
+    is_main: bool = False
+    frames: tuple[Frame, ...] = ()
+
+
+def threads_of(text: str) -> tuple[Thread, ...]:
+    """The threads of a program, in the order of the dump; lines that belong to none are passed over.
+
+    Formats: `py-spy dump`, and `faulthandler.register` of Python 3.9 to 3.14. Of two dumps in one text the first. Where
+    there is no thread at all, the lines themselves are taken for one.
+    """
+    lines = [line.rstrip("\r") for line in text.split("\n")[:_MOST_LINES]]
+    found = list(_threads(lines))
+    if not found:
+        frames = tuple(Frame(line.strip()) for line in lines if line.strip())
+        return (Thread(id="", is_main=True, frames=frames[:_UNKNOWN_LINES]),) if frames else ()
+    main = _main_of(found)
+    return tuple(_as_main(each) if each is main else each for each in found)
+
+
+def _threads(lines: Iterable[str]) -> Iterator[Thread]:
+    head: Thread | None = None
+    frames: list[Frame] = []
+    seen = set()
+    for line in lines:
+        begun = _thread(line)
+        if begun is None:
+            frame = _frame(line)
+            if frame is not None:
+                frames.append(frame)
+            continue
+        if head is not None:
+            yield _with(head, frames)
+        if begun.id in seen:
+            return
+        seen.add(begun.id)
+        head, frames = begun, []
+    if head is not None:
+        yield _with(head, frames)
+
+
+def _thread(line: str) -> Thread | None:
+    if match := _LIKE_HANDLER.fullmatch(line):
+        return Thread(id=match[1], name=match[2] or "")
+    if match := _LIKE_SPY.fullmatch(line):
+        return Thread(id=match[1], state=match[2], name=match[3] or "")
+    return None
+
+
+def _frame(line: str) -> Frame | None:
+    if match := _HANDLER_FRAME.fullmatch(line):
+        return Frame(match[3], _place(match[1]), 0 if match[2] == "???" else int(match[2]))
+    if match := _SPY_FRAME.fullmatch(line):
+        return Frame(match[1], _place(match[2]), int(match[3] or 0))
+    return None
+
+
+def _place(file: str) -> str:
+    """A file of the task by its name there: its directory is another one for each rank."""
+    inside = _IN_A_TASK.match(file)
+    return file[inside.end() :] if inside else file
+
+
+def _with(head: Thread, frames: Iterable[Frame]) -> Thread:
+    return Thread(id=head.id, name=head.name, state=head.state, frames=tuple(frames))
+
+
+def _as_main(thread: Thread) -> Thread:
+    return Thread(id=thread.id, name=thread.name, state=thread.state, is_main=True, frames=thread.frames)
+
+
+def _main_of(threads: list[Thread]) -> Thread:
+    """By its name with py-spy. faulthandler has the newest thread first."""
+    named = [each for each in threads if each.name == "MainThread"]
+    if named:
+        return named[0]
+    return threads[-1] if threads[0].id.startswith("0x") else threads[0]

@@ -1,0 +1,223 @@
+# The call `stacks`: where the programs of attempts are, as py-spy says, or Python's own faulthandler. Of
+# each attempt, and then of each of its programs, the oldest first:
+#   N <token> <STATE> <how many programs, or - if they can't be listed>
+#   P <pid> <state of the process> <how>     T: its command, what py-spy said if it failed, what was learnt
+# HOW: spy; handler; deaf (it was sent a signal and said nothing); catches.<signal> (it may have registered);
+# silent (it has not); other (no Python program); late (no time or room was left).
+#
+# A signal can end a program, or mean something to it. So it is sent to those only that catch it and have the
+# file stacks.<signal> of their attempt open, which says what it is for; or where the operator says so.
+
+# stacks TOKEN SIGNAL: SIGNAL is what the operator says, or nothing. Where nobody listens any more it goes on
+# all the same: py-spy must not be left alone with a program that it has stopped.
+stacks() {
+    token=$1 consent=$2 left=524288
+    if [ -n "$missing" ]; then no_names; state=ABSENT; else state_of "$1"; fi
+    case $state in
+    RUNNING | ORPHANED | STOPPING | UNKILLABLE) ;;
+    *)
+        line "N $1 $state 0"
+        return
+        ;;
+    esac
+    cd "$1" 2>/dev/null || return
+    leaders
+    group_of . "$1"
+    self_pid
+    if look "$1" "$leaders" "" "$self"; then
+        here=$(pwd -P)
+        # shellcheck disable=SC2046,SC2086
+        set -- $(printf '%s\n' $found | sort -t : -k 2n -k 1n)
+        tell_programs "$@"
+    else
+        line "N $1 $state -"
+    fi
+    cd "$root/a" || exit 1
+}
+
+# tell_programs PROCESSES, as pid:start.
+tell_programs() {
+    pythons=
+    for process; do
+        shift
+        is_wrapper "${process%%:*}" && continue
+        set -- "$@" "$process"
+        [ $# -gt 64 ] || ! is_python "${process%%:*}" || pythons="$pythons ${process%%:*}"
+    done
+    line "N $token $state $#"
+    # Where none looks like it, one may be built in: py-spy can tell.
+    [ -n "$pythons" ] || pythons=any
+    told=0
+    for process; do
+        [ "$told" -lt 64 ] || return 0
+        told=$((told + 1))
+        ! is_alive "${process%%:*}" "${process#*:}" || tell_program "${process%%:*}" "${process#*:}"
+    done
+}
+
+# tell_program PID START. BEFORE: $stat_text is its own.
+tell_program() {
+    process_state=${stat_text##*) }
+    process_state=${process_state%% *}
+    program=$(tr '\0\n' '  ' 2>/dev/null <"$iris_proc/$1/cmdline" | head -c 200)
+    how=other trouble= said=
+    case " $pythons " in
+    *" $1 "*) ask "$1" "$2" ;;
+    ' any ') in_time_for_more && ask_spy "$1" || trouble= ;;
+    esac
+    line "P $1 $process_state $how"
+    left=$((left - ${#said}))
+    text "$(printf '%s\n%s\n%s' "$program" "$trouble" "$said" | encode)"
+}
+
+in_time_for_more() {
+    now
+    [ "$now" -lt "$ask_until" ] && [ "$left" -gt 0 ]
+}
+
+ask() {
+    how=late
+    in_time_for_more || return 0
+    ask_spy "$1" || ask_handler "$1" "$2"
+}
+
+is_python() {
+    case $(readlink "$iris_proc/$1/exe" 2>/dev/null) in
+    */python | */python[0-9]* | */pypy | */pypy[0-9]*) ;;
+    *) grep -qs libpython "$iris_proc/$1/maps" ;;
+    esac
+}
+
+# ask_spy PID -> $how $said; or $trouble, if there is a py-spy and it failed.
+ask_spy() {
+    find_spy "$1" || return
+    said=$({
+        limited 1000 "$1" "$spy" dump --pid "$1"
+        printf '\nexit %s' "$?"
+    } | {
+        head -c 49152
+        cat >/dev/null
+    })
+    end=${said##*"$newline"}
+    said=${said%"$newline"exit *}
+    case $end in
+    'exit 0') ;;
+    exit\ [0-9]*)
+        trouble=${said%%"$newline"*}
+        [ "$end" != 'exit 137' ] || trouble='it took too long'
+        : "${trouble:=$end}"
+        said=
+        return 1
+        ;;
+    esac
+    how=spy
+}
+
+# limited HUNDREDTHS PID COMMAND...: what it says; ended when it takes longer. PID is whom it looks at, and
+# may have stopped for that.
+limited() {
+    limit=$1 watched=$2
+    shift 2
+    "$@" </dev/null 2>&1 &
+    now
+    until_when=$((now + limit))
+    while start_of $! && [ "$now" -lt "$until_when" ]; do
+        nap
+        now
+    done
+    if start_of $!; then
+        kill -s KILL $!
+        [ "$process_state" = T ] || kill -s CONT "$watched" 2>/dev/null
+    fi
+    wait $!
+}
+
+# find_spy PID -> $spy: the one of the program's own PATH, or of the session's. What others than we might have
+# put there we don't run.
+find_spy() {
+    spy=
+    if is_ours "$1"; then
+        places=$(tr '\0' '\n' 2>/dev/null <"$iris_proc/$1/environ" | sed -n 's/^PATH=//p' | head -n 1)
+        set -f
+        IFS=:
+        for each in $places "${program%/python*}" "$HOME/.local/bin"; do
+            case $each in /*) [ -n "$spy" ] || [ ! -x "$each/py-spy" ] || spy=$each/py-spy ;; esac
+        done
+        unset IFS
+        set +f
+    fi
+    [ -n "$spy" ] || spy=$(command -v py-spy 2>/dev/null)
+    case $spy in /*) ;; *) return 1 ;; esac
+}
+
+# is_ours PID: whether it is the same user's.
+is_ours() {
+    # shellcheck disable=SC2046,SC2012
+    set -- $(LC_ALL=C ls -ldn "$iris_proc/$1" 2>/dev/null)
+    [ "$3" = "$(id -u)" ]
+}
+
+# ask_handler PID START -> $how $said
+ask_handler() {
+    how=silent
+    for each in USR1:10 USR2:12; do
+        name=${each%:*} number=${each#*:}
+        # Their numbers are others on some machines.
+        [ "$(kill -l "$number")" = "$name" ] && is_handled "$1" "$number" || continue
+        if has_open "$1" "$here/stacks.$name"; then
+            written="stacks.$name"
+        elif [ "$name" = "$consent" ]; then
+            written='out err'
+            errors=$iris_proc/$1/fd/2
+            [ ! -f "$errors" ] || has_open "$1" "$here/err" || written="$written $errors"
+        else
+            [ "$how" != silent ] || how=catches.$name
+            continue
+        fi
+        # What has just been forked may be about to become another program, which does not know the signal.
+        now
+        [ $((now - $2)) -ge 100 ] || nap 1
+        hear "$1" "$2"
+        return
+    done
+}
+
+# has_open PID PATH
+has_open() { LC_ALL=C ls -l "$iris_proc/$1/fd" 2>/dev/null | grep -qsF -e " -> $2"; }
+
+# hear PID START -> $how $said: what it writes to $written when it gets the signal $name.
+hear() {
+    how=deaf
+    sizes_of_written
+    before=$sizes last=$sizes quiet=0
+    is_handled "$1" "$number" && signal "$name" "$1:$2" || return
+    now
+    until_when=$((now + 300))
+    while [ "$quiet" -lt 3 ] && [ "$now" -lt "$until_when" ]; do
+        nap 0.1
+        sizes_of_written
+        quiet=$((quiet + 1))
+        [ "$sizes" != "$before" ] && [ "$sizes" = "$last" ] || quiet=0
+        last=$sizes
+        now
+    done
+    [ "$sizes" != "$before" ] || return 0
+    for file in $written; do
+        said=$said$(tail -c "+$((${before%% *} + 1))" "$file" 2>/dev/null | head -c 49152)$newline
+        before=${before#* }
+    done
+    case $said in *'(most recent call first)'*) how=handler ;; *) said= ;; esac
+}
+
+# sizes_of_written -> $sizes: of the files in $written, each with a blank behind it.
+sizes_of_written() {
+    sizes=
+    for file in $written; do
+        # shellcheck disable=SC2046,SC2012
+        set -- $(LC_ALL=C ls -lnL "$file" 2>/dev/null)
+        if [ -f "$file" ] && is_number "$5"; then sizes="$sizes$5 "; else sizes="${sizes}0 "; fi
+    done
+}
+
+newline='
+'

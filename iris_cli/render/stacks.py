@@ -1,0 +1,144 @@
+"""Stacks of many ranks: each place once, with the ranks that are there; on stderr why some have none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from iris_cli.core.stacks import Frame
+from iris_cli.ops.stacks import CHILD, MAIN, Place, RankStacks, places
+from iris_cli.remote.stack_calls import Program
+from iris_cli.render.console import Output
+from iris_cli.render.fold import fold
+from iris_cli.render.log_lines import rank_prefix
+
+_LIBRARY = re.compile(r".*/(?:(?:site|dist)-packages|lib/python3\.[0-9]+)/")
+_MOST_FRAMES = 40
+_LONGEST = 200  # characters of a name
+
+
+def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> None:
+    """The places, and below each its calls, the innermost first."""
+    found = places(results)
+    if output.as_json:
+        output.document(
+            {"stacks": [_place(each) for each in found], "ranks": [_rank(each) for each in results]}
+        )
+        return
+    for number, place in enumerate(found):
+        if number:
+            output.line()
+        output.line(f"{rank_prefix(place.ranks)} {_heading(place)}")
+        for frame in place.frames[:_MOST_FRAMES]:
+            output.line(f"    {_words(frame)}")
+        if len(place.frames) > _MOST_FRAMES:
+            output.line(f"    … {len(place.frames) - _MOST_FRAMES} more")
+        if not place.frames:
+            output.line("    (no Python frame)")
+    output.flush()
+    notes: dict[str, list[str]] = {}
+    for each in results:
+        for text in dict.fromkeys(_notes(each, what)):
+            notes.setdefault(text, []).append(str(each.task))
+    for text, tasks in notes.items():
+        output.message(f"{fold(tasks)}: {text}")
+
+
+def _heading(place: Place) -> str:
+    if place.kind == MAIN:
+        return "main thread"
+    threads = f"{place.threads} other thread" if place.kind != CHILD else f"{place.threads} further process"
+    return threads if place.threads == 1 else threads + ("s" if place.kind != CHILD else "es")
+
+
+def _words(frame: Frame) -> str:
+    file = _LIBRARY.sub("", frame.file)[-_LONGEST:]
+    where = f"{file}:{frame.line}" if frame.line else file
+    return frame.function[:_LONGEST] + (f" ({where})" if where else "")
+
+
+def _notes(result: RankStacks, what: str) -> Iterator[str]:
+    if result.silence is not None:
+        yield f"no answer: {result.silence.detail}"
+        return
+    if result.answer is None:
+        yield result.note
+        return
+    if result.answer.count is None:
+        yield "the processes of its host can't be listed"
+    elif not result.answer.programs:
+        yield f"nothing of it runs there ({result.answer.state})"
+    for program in result.answer.programs:
+        if program.how not in ("spy", "handler", "other"):
+            yield _why(program, what)
+    if all(program.how == "other" for program in result.answer.programs):
+        for program in result.answer.programs[:1]:
+            yield f"no Python program, but {_command(program)}"
+    unseen = (result.answer.count or 0) - len(result.answer.programs)
+    if unseen > 0 and result.answer.programs:
+        yield f"of {unseen} more processes nothing was asked"
+
+
+def _why(program: Program, what: str) -> str:
+    """Why a Python program has no stack, and what to do about it."""
+    state = " is stopped (SIGSTOP) and" if program.state == "T" else ""
+    spy = f"; py-spy: {program.trouble}" if program.trouble else ""
+    name = _command(program)
+    kind, _, signal = program.how.partition(".")
+    if kind == "catches":
+        ask = f"if that is faulthandler's, ask with: iris stacks {what} --signal {signal}"
+        return f"{name} has a handler for SIG{signal}; {ask}{spy}"
+    if kind == "deaf":
+        return f"{name}{state} was sent a signal and has printed no stack{spy}"
+    if kind == "late":
+        return f"{name} was not asked: the others took all the time"
+    return f"{name} says nothing of itself{spy or ': no py-spy there, and faulthandler is not registered'}"
+
+
+def _command(program: Program) -> str:
+    words = program.command or f"process {program.pid}"
+    return f"`{words[:60]}{'…' if len(words) > 60 else ''}`"
+
+
+def _place(place: Place) -> dict[str, Any]:
+    return {
+        "kind": place.kind,
+        "ranks": list(place.ranks),
+        "threads": place.threads,
+        "frames": [_frame(each) for each in place.frames],
+    }
+
+
+def _rank(result: RankStacks) -> dict[str, Any]:
+    return {
+        "task": str(result.task),
+        "rank": result.task.index,
+        "worker": result.worker,
+        "answered": result.silence is None,
+        "note": result.note if result.silence is None else f"no answer: {result.silence.detail}",
+        "processes": [
+            {
+                "pid": program.pid,
+                "state": program.state,
+                "command": program.command,
+                "how": program.how,
+                "trouble": program.trouble,
+                "threads": [
+                    {
+                        "id": thread.id,
+                        "name": thread.name,
+                        "state": thread.state,
+                        "main": thread.is_main,
+                        "frames": [_frame(each) for each in thread.frames],
+                    }
+                    for thread in threads
+                ],
+            }
+            for program, threads in result.programs()
+        ],
+    }
+
+
+def _frame(frame: Frame) -> dict[str, Any]:
+    return {"function": frame.function, "file": frame.file, "line": frame.line}

@@ -1,0 +1,44 @@
+"""`iris stacks` on real hosts: where a gang hangs, which rank is the odd one out, and who could not be asked."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from iris_cli.errors import ExitCode
+from tests.support.site import Site
+
+pytestmark = pytest.mark.ssh
+
+PROGRAM = """
+import faulthandler, os, threading
+faulthandler.register(10, file=open(os.environ["IRIS_TASK_DIR"] + "/stacks.USR1", "a"))
+def all_reduce(): open("up", "w").close(); threading.Event().wait(1000)
+def read_data(): open("up", "w").close(); threading.Event().wait(1000)
+def step(): read_data() if os.environ["IRIS_TASK_INDEX"] == "2" else all_reduce()
+step()
+"""
+
+
+def test_a_gang_that_hangs_shows_its_odd_rank_and_who_is_silent(slice_of_four: Site) -> None:
+    site = slice_of_four
+    (site.directory / "train.py").write_text(PROGRAM)
+    command = ("--", sys.executable, str(site.directory / "train.py"))
+    site.iris("launch", "--name", "train", "--tpu", "v5litepod-16", *command)
+    site.until(lambda: len(list(site.hosts[0].home.parent.parent.glob("*/home/**/up"))) == 4)
+    site.until(lambda: site.job("train")["state"] == "RUNNING")
+    site.hosts[3].stop()
+    shown = site.iris("stacks", "train", code=ExitCode.UNREACHABLE)
+    blocks = [block.splitlines() for block in shown.out.split("\n\n")]
+    assert [block[0] for block in blocks] == ["[0-1] main thread", "[2] main thread"]
+    assert [next(line for line in block if "train.py" in line).split()[0] for block in blocks] == [
+        "all_reduce",
+        "read_data",
+    ]
+    assert shown.err.startswith("train/task-3: no answer: ")
+    some = site.iris("stacks", "train/task-2", "--json").json()
+    assert [(each["kind"], each["ranks"], each["threads"]) for each in some["stacks"]] == [("main", [2], 1)]
+    assert [(each["rank"], each["worker"], each["answered"]) for each in some["ranks"]] == [
+        (2, "tpu-a-2", True)
+    ]

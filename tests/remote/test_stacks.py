@@ -1,0 +1,164 @@
+"""Stacks of programs that run: py-spy first, else a signal to those, and only those, that registered for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.ids import Token
+from iris_cli.core.observations import RemoteState
+from iris_cli.core.stacks import Frame, threads_of
+from iris_cli.remote.stack_calls import Program, Programs
+from tests.support.worker_host import WorkerHost, marked, until
+
+REGISTERED = """
+import faulthandler, os, signal
+faulthandler.register(signal.SIGUSR1, file=open(os.path.join(os.environ["IRIS_TASK_DIR"], "stacks.USR1"), "a"))
+"""
+PLAIN = "import faulthandler, signal; faulthandler.register(signal.SIGUSR1)\n"
+CHECKPOINTS = "import os, signal; signal.signal(signal.SIGUSR1, lambda *_: os._exit(1))\n"
+WAITS = """
+import threading
+def wait_for_others(name):
+    open(name, "w").close()
+    threading.Event().wait(1000)
+"""
+PIECES = {
+    "registered": f"{REGISTERED}{WAITS}wait_for_others('up')",
+    "plain": f"{PLAIN}{WAITS}wait_for_others('up')",
+    "checkpoints": f"{CHECKPOINTS}{WAITS}wait_for_others('up')",
+    "neither": f"{WAITS}wait_for_others('up')",
+    "several": f"{REGISTERED}{WAITS}if os.fork(): wait_for_others('up')\nelse: wait_for_others('child')",
+}
+
+
+@pytest.fixture(autouse=True)
+def no_py_spy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hosts have none, whatever is on this machine."""
+    places = os.environ["PATH"].split(":")
+    monkeypatch.setenv("PATH", ":".join(each for each in places if not Path(each, "py-spy").exists()))
+    if shutil.which("sleep") is None:
+        pytest.skip("py-spy is among the programs that every host has")
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> str:
+    """A Python in a directory of its own, for py-spy may be beside that of the tests."""
+    (tmp_path / "python").mkdir()
+    link = tmp_path / "python/python3"
+    link.symlink_to(sys.executable)
+    return str(link)
+
+
+def running(host: WorkerHost, python: str, *pieces: str, path: str = "") -> list[Token]:
+    """Start these and wait until each of their processes is where it waits."""
+    env = {"PATH": f"{path}:{host.transport.env['PATH']}"} if path else {}
+    requests = [host.request(python, "-c", PIECES[piece], env=env) for piece in pieces]
+    host.prepare(*requests, go=True)
+    for request, piece in zip(requests, pieces, strict=True):
+        work = host.attempt_dir(request.token) / "work"
+        until((work / "up").exists)
+        until(lambda work=work, piece=piece: piece != "several" or (work / "child").exists())
+    return [request.token for request in requests]
+
+
+def asked(host: WorkerHost, *tokens: Token, consent: str = "") -> list[Programs]:
+    answer = host.runner.stacks(host.target, tokens, consent=consent)
+    assert isinstance(answer, tuple), answer
+    return list(answer)
+
+
+def program(host: WorkerHost, tokens: list[Token]) -> Program:
+    [found] = asked(host, *tokens)
+    assert found.state is RemoteState.RUNNING
+    [only] = found.programs
+    return only
+
+
+def in_main(dump: str) -> list[str]:
+    return [frame.function for thread in threads_of(dump) if thread.is_main for frame in thread.frames]
+
+
+def test_who_has_registered_faulthandler_is_asked_and_nobody_else(host: WorkerHost, python: str) -> None:
+    """Some programs would be ended by the signal, others take it for something else."""
+    pieces = ["registered", "plain", "checkpoints", "neither"]
+    ended = host.launch("true")
+    tokens = [*running(host, python, *pieces), host.running("sleep", "1000")]
+    host.wait(ended)
+    *alive, over, absent = asked(host, *tokens, ended, Token("0" * 32))
+    found = {name: each.programs for name, each in zip([*pieces, "sleep"], alive, strict=True)}
+    assert {name: [each.how for each in programs] for name, programs in found.items()} == {
+        "registered": ["handler"],
+        "plain": ["catches.USR1"],
+        "checkpoints": ["catches.USR1"],
+        "neither": ["silent"],
+        "sleep": ["other"],
+    }
+    [said] = found["registered"]
+    assert in_main(said.dump)[-2:] == ["wait_for_others", "<module>"]
+    assert [(each.command, each.state) for each in found["sleep"]] == [("sleep 1000", "S")]
+    assert (over.state, over.count, over.programs) == (RemoteState.EXITED, 0, ())
+    assert (absent.state, absent.count, absent.programs) == (RemoteState.ABSENT, 0, ())
+
+    on_the_word_of_the_operator = asked(host, tokens[1], tokens[3], tokens[4], consent="USR1")
+    [said], [silent], [other] = (each.programs for each in on_the_word_of_the_operator)
+    assert [each.how for each in (said, silent, other)] == ["handler", "silent", "other"]
+    assert in_main(said.dump)[-2:] == ["wait_for_others", "<module>"]
+    assert b"most recent call first" in host.output(tokens[1], "err")
+    assert {each.state for each in host.poll(*tokens)} == {RemoteState.RUNNING}
+
+
+def spy(directory: Path, script: str) -> Path:
+    directory.mkdir()
+    (directory / "py-spy").write_text(f"#!/bin/sh\n{script}\n")
+    (directory / "py-spy").chmod(0o755)
+    return directory
+
+
+def test_a_py_spy_in_the_path_of_the_task_is_asked_first(
+    host: WorkerHost, python: str, tmp_path: Path
+) -> None:
+    said = 'Thread 1 (idle): "MainThread"\\n    wait (threading.py:320)\\n    main (train.py:12)\\n'
+    tools = spy(tmp_path / "venv", f"""[ "$1 $2" = "dump --pid" ] && kill -0 "$3" && printf '{said}'""")
+    found = program(host, running(host, python, "registered", path=str(tools)))
+    assert found.how == "spy", found
+    [thread] = threads_of(found.dump)
+    assert thread.frames == (Frame("wait", "threading.py", 320), Frame("main", "train.py", 12))
+
+
+def test_where_py_spy_may_not_look_every_process_of_a_task_is_asked(
+    dash_host: WorkerHost, python: str, tmp_path: Path
+) -> None:
+    tools = spy(tmp_path / "venv", "echo 'Error: Permission denied' >&2; exit 1")
+    [found] = asked(dash_host, *running(dash_host, python, "several", path=str(tools)))
+    assert found.count == 2
+    assert [(each.how, each.trouble) for each in found.programs] == 2 * [
+        ("handler", "Error: Permission denied")
+    ]
+    assert all(in_main(each.dump)[-2:] == ["wait_for_others", "<module>"] for each in found.programs)
+
+
+@pytest.mark.soak
+def test_what_py_spy_says_without_end_is_cut(dash_host: WorkerHost, python: str, tmp_path: Path) -> None:
+    tools = spy(tmp_path / "venv", "yes '    main (train.py:1)' | head -c 3000000; printf '\\033[2J\\0'")
+    found = program(dash_host, running(dash_host, python, "neither", path=str(tools)))
+    assert found.how == "spy"
+    assert 40_000 < len(found.dump) < 50_000
+
+
+def test_the_real_py_spy(dash_host: WorkerHost, python: str, tmp_path: Path) -> None:
+    real = Path(sys.executable).with_name("py-spy")
+    if not real.exists():
+        pytest.skip("py-spy is not installed here")
+    tools = spy(tmp_path / "venv", f'exec {real} "$@"')
+    found = program(dash_host, running(dash_host, python, "neither", path=str(tools)))
+    if found.how != "spy":
+        pytest.skip(f"py-spy may not look at processes here: {found.trouble}")
+    assert in_main(found.dump)[-2:] == ["wait_for_others", "<module>"]
+    assert not {
+        each for each in marked(dash_host.tokens[0]) if "T (" in Path(f"/proc/{each}/status").read_text()
+    }
