@@ -60,9 +60,8 @@ def running(host: WorkerHost, python: str, *pieces: str, path: str = "") -> list
     requests = [host.request(python, "-c", PIECES[piece], env=env) for piece in pieces]
     host.prepare(*requests, go=True)
     for request, piece in zip(requests, pieces, strict=True):
-        work = host.attempt_dir(request.token) / "work"
-        until((work / "up").exists)
-        until(lambda work=work, piece=piece: piece != "several" or (work / "child").exists())
+        for name in ("up", "child") if piece == "several" else ("up",):
+            until((host.attempt_dir(request.token) / "work" / name).exists)
     return [request.token for request in requests]
 
 
