@@ -73,6 +73,7 @@ class LocalMachines:
         self._found: dict[int, tuple[Machine, ...]] = {}
 
     def begin(self, node: Node) -> None:
+        self._remove_home(node)  # an emulator that was killed leaves its files
         begun = [begin() for _ in range(node.vms)]
         for index, process in enumerate(begun):
             tell(process, self._settings(node, index), stay=False)
@@ -96,6 +97,9 @@ class LocalMachines:
                     stream.close()  # type: ignore[union-attr]  # both are pipes of ours
             process.wait()
         self._found.pop(node.uid, None)
+        self._remove_home(node)
+
+    def _remove_home(self, node: Node) -> None:
         home = self._home(node)
         if (self._root / _MARKER).is_file() and home.is_dir():  # only what we made
             end_inhabitants(host / "home" for host in home.iterdir())

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import paramiko
@@ -103,6 +104,15 @@ def test_its_machines_end_with_it_and_all_that_runs_there(
     with pytest.raises(paramiko.SSHException, match="Unable to connect"):
         run(node, 0, tmp_path / "id_ed25519", "true")
     assert [path.name for path in (tmp_path / "machines").iterdir()] == [".iris-tpu-emulator"]
+
+
+def test_nodes_are_made_also_where_an_emulator_was_killed(node: Node, tmp_path: Path) -> None:
+    left = tmp_path / "machines/node-1/vm-0/home/left"
+    left.touch()
+    with closing(Cloud(machines=LocalMachines(tmp_path / "machines"))) as again:
+        again.create_node(PLACE, "west-2", node.spec)
+        wait_until(lambda: again.node(f"{PLACE}/nodes/west-2").state == "READY")
+        assert (again.node(f"{PLACE}/nodes/west-2").uid, left.exists()) == (node.uid, False)
 
 
 def test_servers_and_what_runs_there_end_with_the_emulator_however_that_ends(tmp_path: Path) -> None:

@@ -89,8 +89,9 @@ def _items(text: str) -> tuple[list[Any], list[str], bool]:
         if document.get("nextPageToken"):
             notes.append("this is not the last page of the list: there are more")
             complete = False
-        if document.get("unreachable"):
-            notes.append("the list is not whole: some locations did not answer")
+        if unreachable := document.get("unreachable"):
+            names = ", ".join(map(str, unreachable)) if isinstance(unreachable, list) else "some locations"
+            notes.append(f"the list is not whole: {clip(names)} did not answer")
             complete = False
     return items, notes, complete
 
