@@ -50,7 +50,7 @@ class Notice:
 
     def __str__(self) -> str:
         if self.event == JOB_ENDED:
-            return f"job {self.job} {self.state}" + (f": {self.reason}" if self.reason else "")
+            return f"job {self.job} {self.state}" + (f": {self.reason}" if self.reason != "ok" else "")
         return f"job {self.job} waits: {self.reason}" if self.job else self.reason
 
 
@@ -109,7 +109,7 @@ class Books:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """One look at a cluster. `waiting` says why a gang waits, "" if it isn't known to wait; `cause` why a job ended.
+    """One look at a cluster. `cause` says why a job ended, `waiting` why a gang waits; "": not for workers, if it does.
 
     `stopped` is how long there was no cycle before this one, in words, if that was too long.
     """
@@ -185,4 +185,6 @@ def _waits_long(look: Look, job: Job) -> bool:
     if any(task.state is not TaskState.PENDING for task in tasks):
         return False
     ends = [attempt.ended_at or 0.0 for task in tasks for attempt in task.attempts]
+    awaited = [look.cluster.jobs[each].end for each in job.after if each in look.cluster.jobs]
+    ends += [end.at for end in awaited if end is not None]
     return look.now - max(job.submitted_at, *ends, 0.0) >= patience

@@ -106,11 +106,13 @@ def _look(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | No
         from iris_cli.ops.causes import job_cause
         from iris_cli.ops.task_rows import culprit_of
 
-        return job_cause(job, culprit_of(cluster, job))
+        assert job.end is not None
+        words = job_cause(job, culprit_of(cluster, job))
+        return f"{job.end.reason}: {words}" if words not in ("", job.end.reason) else job.end.reason.value
 
     def waiting(job: Job) -> str:
         reasons = plan.waiting.get(job.id) if plan is not None else None
-        return str(reasons[0]) if reasons else ""
+        return str(reasons[0]) if reasons and reasons[0].kind != "after" else ""
 
     return Look(
         cluster=cluster,

@@ -17,6 +17,7 @@ from iris_cli.ops.notify.cut import Cut
 from iris_cli.ops.notify.wording import one_line, without_secrets
 
 _GLANCE = 0.1  # seconds between two looks at a command that says nothing
+_LAST_WAIT = 1.0  # seconds for what was killed to be gone
 _TAIL = 2048  # bytes of its output that are kept
 _LONGEST_LINE = 200
 
@@ -44,11 +45,10 @@ class Command:
             )
         except (OSError, ValueError) as error:
             return f"the command can't be run: {getattr(error, 'strerror', None) or type(error).__name__}"
-        with process:
-            try:
-                tail = self._watch(process, cut)
-            finally:
-                _kill(process)
+        try:
+            tail = self._watch(process, cut)
+        finally:
+            _end(process)
         return _verdict(process.returncode, tail, self.timeout)
 
     def _watch(self, process: subprocess.Popen[bytes], cut: Cut) -> bytes | None:
@@ -77,15 +77,19 @@ class Command:
         return tail
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a command that has not ended, and all that it started in its session."""
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a command that has not ended, and all that it started in its session: as far as we may, and it can die."""
+    assert process.stdout is not None
     if process.poll() is None:
         with suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_LAST_WAIT)
+    process.stdout.close()
 
 
-def _verdict(code: int, tail: bytes | None, timeout: float) -> str:
-    if tail is None:
+def _verdict(code: int | None, tail: bytes | None, timeout: float) -> str:
+    if tail is None or code is None:
         return f"the command did not end within {format_duration(timeout)}, and was killed"
     if code == 0:
         return ""

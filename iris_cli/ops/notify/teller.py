@@ -53,7 +53,12 @@ class Teller:
 
     def _tell_one(self, name: str) -> None:
         channel = self.books.channels[name]
-        trouble = self.channels[name](channel.waiting[0], self.cut)
+        try:
+            trouble = self.channels[name](channel.waiting[0], self.cut)
+        except (
+            Exception
+        ) as error:  # a fault of ours: it must not end the thread, and is seen where others are
+            trouble = f"internal error ({type(error).__name__}); please report it"
         if trouble and self.cut.is_set():
             return  # that was us
         now = self.clock.now()

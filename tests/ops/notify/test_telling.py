@@ -76,7 +76,7 @@ def test_the_end_of_each_job_is_told_once_with_its_state_and_its_reason(lab: Lab
     for host in lab.hosts.values():
         if "bad/task-0" in host.running:
             host.exits("bad", 3)
-    assert lab.tell() == ["job_ended good SUCCEEDED ", "job_ended bad FAILED exit 3"]
+    assert lab.tell() == ["job_ended good SUCCEEDED ok", "job_ended bad FAILED user_error: exit 3"]
     assert lab.tell(60.0) == lab.told[:2]
 
 
@@ -113,6 +113,34 @@ def test_a_gang_that_waits_too_long_is_told_with_the_reason(lab: Lab) -> None:
     [line] = lab.tell(121.0)
     assert line.startswith("gang_waits gang PENDING cpu: the only rack group ")
     assert lab.tell(60.0) == [line]
+
+
+def test_a_gang_that_waits_for_another_job_is_not_told_before_it_waits_for_workers(lab: Lab) -> None:
+    lab.limits = Limits(gang_reserve_after=120.0)
+    lab.tell()
+    lab.launch("first", cpu=3.0)
+    lab.launch("filler", cpu=3.0)
+    lab.gang("gang", 2, after=("first",))
+    lab.tell()
+    assert lab.tell(121.0) == []
+    next(host for host in lab.hosts.values() if "first/task-0" in host.running).exits("first")
+    assert lab.tell(10.0) == ["job_ended first SUCCEEDED ok"]
+    assert lab.tell(110.0) == lab.told[:1]
+    assert [line.split()[:2] for line in lab.tell(20.0)[1:]] == [["gang_waits", "gang"]]
+
+
+def test_a_fault_of_ours_is_shown_like_any_other(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object) -> str:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Command, "run", run)
+    lab.tell()
+    lab.launch("one")
+    lab.cancel("one")
+    lab.tell()
+    assert lab.trouble().startswith(
+        "notify: internal error (ZeroDivisionError); please report it; 1 notice to"
+    )
 
 
 def test_cycles_that_stood_still_are_told_by_the_first_one_that_runs_again(lab: Lab) -> None:
