@@ -37,8 +37,10 @@ def error_of(error: Exception, project: str) -> ProviderError:
     if isinstance(error, DefaultCredentialsError):
         return ProviderError(Refusal.DENIED, _without_credentials(error))
     if isinstance(error, RefreshError) and not error.retryable:
+        why = plain(str(error.args[0])) if error.args else "no word why"
         return ProviderError(
-            Refusal.DENIED, f"the credentials for Google Cloud have expired, or were taken back: {_LOG_IN}"
+            Refusal.DENIED,
+            f"the credentials for Google Cloud have expired, or were taken back: {why} ({_LOG_IN})",
         )
     kind = (
         "no way to log in to Google Cloud" if isinstance(error, GoogleAuthError) else "no answer from Google"

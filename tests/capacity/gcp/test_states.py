@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from iris_cli.capacity.provider import ProviderError
@@ -61,6 +64,27 @@ def test_a_queued_resource_is_being_made_until_its_node_is_there(queue: GcpPlace
     assert (seen.state, seen.group, seen.hosts, seen.incarnation) == (CloudState.CREATING, "west", (), "")
     queue.cloud.offset = 7200.0
     assert queue.only().state is CloudState.READY
+
+
+def test_a_node_that_is_made_between_the_two_lists_is_not_missed(
+    queue: GcpPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes first, and a request would be active whose node is not listed: it would be taken for dead."""
+    from iris_cli.capacity.gcp.api import Api
+
+    def slowly(list_them: Callable[[Api], list[Any]]) -> Callable[[Api], list[Any]]:
+        def one(api: Api) -> list[Any]:
+            found = list_them(api)
+            queue.cloud.offset += 3600.0
+            return found
+
+        return one
+
+    queue.cloud.settings.queue_seconds = 1800.0
+    queue.create()
+    monkeypatch.setattr(Api, "nodes", slowly(Api.nodes))
+    monkeypatch.setattr(Api, "queued_resources", slowly(Api.queued_resources))
+    assert queue.only().state in (CloudState.CREATING, CloudState.READY)
 
 
 def test_a_queued_resource_that_fails_says_why(queue: GcpPlace) -> None:
