@@ -93,6 +93,8 @@ def logs(
     session = iris.session("iris logs")
     if follow:
         return _follow(iris, session, what, query, folded=not no_fold)
+    if query.tail is None and not (diff or iris.output.as_json):
+        return _show_all(iris, session, what, query, folded=not no_fold)
     found = fetch(session, what, query)
     for message in session.messages:
         iris.output.message(message)
@@ -100,6 +102,24 @@ def logs(
         log_diff.show(iris.output, compare(found, query.tail), found)
     else:
         log_lines.show(iris.output, found, folded=not no_fold)
+    return ExitCode.UNREACHABLE if any(log.silence for log in found) else ExitCode.OK
+
+
+def _show_all(iris: Context, session: Session, what: str, query: Query, *, folded: bool) -> int:
+    """Print what is there piece by piece: of all that was ever written nobody has to hold more."""
+    from iris_cli.ops.follow import Step
+    from iris_cli.ops.logs import Fetching
+    from iris_cli.render.log_lines import LogPrinter
+
+    fetching = Fetching(session, what, query)
+    for message in session.messages:
+        iris.output.message(message)
+    with closing(LogPrinter(iris.output, prefixed=fetching.tasks > 1, folded=folded)) as printer:
+        for texts in fetching.turns():
+            printer.step(Step(texts=texts, is_turn=True))
+        found = fetching.logs({})
+        printer.step(Step(texts=[line.as_text() for log in found for line in log.lines]))
+    printer.tell([(log.task, log.note) for log in found if log.note])
     return ExitCode.UNREACHABLE if any(log.silence for log in found) else ExitCode.OK
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
@@ -51,27 +51,62 @@ class TaskLog:
     silence: Silence | None = None
 
 
+class Fetching:
+    """The logs of a job, a task or an attempt on their way, as they are now. Raises NotFoundError and UsageError."""
+
+    def __init__(self, session: Session, what: str, query: Query) -> None:
+        self._session, self._view = session, look(session)
+        self._chosen = select(self._view.cluster, what, query)
+        self._readings = {
+            task.id: Reading(
+                AttemptId(task.id, attempt.number), attempt, streams=query.streams, tail=query.tail
+            )
+            for task, attempt in self._chosen
+            if attempt is not None
+        }
+        self._begun: set[TaskId] = set()
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks it is about."""
+        return len(self._chosen)
+
+    def turns(self) -> Iterator[list[LogText]]:
+        """A piece of each at a time, until all that is there was read."""
+        cluster = self._view.cluster
+        unread = [each for each in self._readings.values() if is_there(cluster, each.attempt)]
+        while unread:
+            turn = [reading for batch in read(self._session, cluster, unread) for reading in batch]
+            texts = [text for reading in turn for text in reading.texts]
+            self._begun |= {text.attempt.task for text in texts}
+            yield texts
+            unread = [each for each in turn if not each.at_end and each.silence is None]
+
+    def logs(self, texts: Mapping[TaskId, list[LogText]]) -> list[TaskLog]:
+        """When there are no more turns: by task index, `texts` of them and what else is known."""
+        return [
+            TaskLog(task=task.id, state=task.state, note=not_started(self._view, task))
+            if task.id not in self._readings
+            else self._log(task, self._readings[task.id], texts.get(task.id, []))
+            for task, _ in self._chosen
+        ]
+
+    def _log(self, task: Task, reading: Reading, texts: list[LogText]) -> TaskLog:
+        begun = task.id in self._begun
+        return _task_log(self._session, self._view.cluster, task, reading, texts, begun=begun)
+
+
 def fetch(session: Session, what: str, query: Query) -> list[TaskLog]:
     """The end of the logs of a job, a task or an attempt, as they are now, by task index.
 
     Raises NotFoundError and UsageError.
     """
-    view = look(session)
-    chosen = select(view.cluster, what, query)
-    readings = {
-        task.id: Reading(AttemptId(task.id, attempt.number), attempt, streams=query.streams, tail=query.tail)
-        for task, attempt in chosen
-        if attempt is not None
-    }
-    texts = _read_to_end(
-        session, view.cluster, [each for each in readings.values() if is_there(view.cluster, each.attempt)]
-    )
-    return [
-        TaskLog(task=task.id, state=task.state, note=not_started(view, task))
-        if task.id not in readings
-        else _task_log(session, view.cluster, task, readings[task.id], texts.get(task.id, []))
-        for task, _ in chosen
-    ]
+    fetching = Fetching(session, what, query)
+    texts: dict[TaskId, list[LogText]] = {}
+    for turn in fetching.turns():
+        for text in turn:
+            texts.setdefault(text.attempt.task, []).append(text)
+    return fetching.logs(texts)
 
 
 def select(cluster: Cluster, what: str, query: Query) -> list[tuple[Task, Attempt | None]]:
@@ -153,23 +188,8 @@ def _unknown(cluster: Cluster, what: str) -> NotFoundError:
     return NotFoundError(f"no job or task {clip(what)!r}", hint=near or "`iris status` lists the jobs")
 
 
-def _read_to_end(
-    session: Session, cluster: Cluster, readings: Sequence[Reading]
-) -> dict[TaskId, list[LogText]]:
-    texts: dict[TaskId, list[LogText]] = {reading.id.task: [] for reading in readings}
-    unread = list(readings)
-    while unread:
-        going_on = []
-        for reading in (each for batch in read(session, cluster, unread) for each in batch):
-            texts[reading.id.task] += reading.texts
-            if not reading.at_end and reading.silence is None:
-                going_on.append(reading)
-        unread = going_on
-    return texts
-
-
 def _task_log(
-    session: Session, cluster: Cluster, task: Task, reading: Reading, texts: list[LogText]
+    session: Session, cluster: Cluster, task: Task, reading: Reading, texts: list[LogText], *, begun: bool
 ) -> TaskLog:
     attempt, silence = reading.attempt, reading.silence
     note, kept, pulled = "", False, False
@@ -178,12 +198,12 @@ def _task_log(
         note = _nothing_written(attempt)
     elif out_of_reach or (reading.is_gone and attempt.end is not None):
         why = without_worker(attempt, silence) if out_of_reach else nothing_left(attempt)
-        left = remains(session, reading, attempt, why, begun=bool(texts))
+        left = remains(session, reading, attempt, why, begun=begun)
         texts, note, kept, pulled = [*texts, *left.texts], left.note, left.kept, left.pulled
         if not out_of_reach and not left.texts:
             note = _nothing_written(attempt)
     lines = _lines([*texts, *reading.rest()], reading)
-    if not lines and not note and reading.tail != 0:
+    if not lines and not begun and not note and reading.tail != 0:
         note = _nothing_written(attempt)
     return TaskLog(
         task=task.id,

@@ -14,6 +14,7 @@ import pytest
 from iris_cli.client import IrisClient, JobState
 from iris_cli.core.ids import JobId
 from tests.support.desk import Desk
+from tests.support.local_transport import only_tools
 from tests.support.site import Site
 
 pytestmark = pytest.mark.ssh
@@ -55,6 +56,16 @@ def output(desk: Desk, job: str, attempt: int = -1) -> str:
     host = desk.site.hosts[int(worker.rpartition("-")[2])]
     (path,) = host.home.glob(f".iris/*/{worker}/a/{desk.attempts(job)[attempt].token}/out")
     return path.read_text()
+
+
+def outputs(desk: Desk, job: str, tasks: int) -> list[str]:
+    """The same of so many tasks."""
+    found = [desk.attempts(job, index)[-1] for index in range(tasks)]
+    homes = {host.home for host in desk.site.hosts}
+    return [
+        next(path.read_text() for home in homes for path in home.glob(f".iris/*/*/a/{each.token}/out"))
+        for each in found
+    ]
 
 
 def ended(desk: Desk, job: str) -> Callable[[], bool]:
@@ -209,10 +220,40 @@ def test_a_task_brings_a_directory_and_lines_along_for_its_child(desk: Desk) -> 
     launch(desk, "train", BRINGS)
     desk.until(ended(desk, "train"))
     assert output(desk, "train") == "train/child SUCCEEDED\n"
-    tasks = [desk.attempts("train/child", index)[-1] for index in range(2)]
-    homes = {host.home for host in desk.site.hosts}
-    outs = [
-        next(path.read_text() for home in homes for path in home.glob(f".iris/*/*/a/{each.token}/out"))
-        for each in tasks
+    assert outputs(desk, "train/child", 2) == [
+        "made inside\nset up\nfirst\n",
+        "made inside\nset up\nsecond\n",
     ]
-    assert outs == ["made inside\nset up\nfirst\n", "made inside\nset up\nsecond\n"]
+
+
+TOOLS = (
+    *("awk", "basename", "cat", "chmod", "cmp", "cp", "cut", "date", "dd", "df", "dirname", "env", "find"),
+    *("grep", "gzip", "head", "ln", "ls", "mkdir", "mv", "od", "readlink", "rm", "rmdir", "sed", "sha256sum"),
+    *("sleep", "sort", "split", "stat", "tail", "touch", "tr", "uname", "wc", "xargs"),
+)
+BRINGS_WITHOUT_PYTHON = f"""
+! command -v python3 >/dev/null || exit 9
+mkdir -p code/bin && cd code || exit
+printf 'cat data made; echo "$IRIS_EACH_LINE"; echo more >>data\\n' >bin/run.sh
+echo 'made by a shell' >data
+printf 'first\\nsecond\\n' >../lines
+set -- --workdir . --setup 'echo set up >made' --each-line ../lines {" ".join(SMALL)}
+iris launch --name child "$@" -- sh bin/run.sh && iris launch --name again --wait "$@" -- sh bin/run.sh || exit
+iris wait train/child
+"""
+
+
+def test_where_there_is_no_python_a_shell_brings_a_directory_and_lines_along(desk: Desk) -> None:
+    tools = only_tools("dash", desk.site.directory / "tools", TOOLS)
+    desk.launch("train", "sh", "-c", BRINGS_WITHOUT_PYTHON, env={"PATH": str(tools)})
+    desk.until(ended(desk, "train"))
+    assert desk.state("train") is JobState.SUCCEEDED, desk.site.iris("logs", "train").out
+    for child in ("train/child", "train/again"):
+        assert outputs(desk, child, 2) == [
+            "made by a shell\nset up\nfirst\n",
+            "made by a shell\nset up\nsecond\n",
+        ]
+    first, second = (desk.cluster.jobs[JobId(f"train/{name}")].workspace for name in ("child", "again"))
+    assert first == second
+    shown = desk.site.iris("logs", "train/child", "--tail", "all").out.splitlines()
+    assert shown == ["[0-1] made by a shell", "[0-1] set up", "[0] first", "[1] second"]

@@ -9,7 +9,8 @@ import pytest
 from iris_cli.core.observations import AttemptReport, RemoteState
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.follow import Follower
-from iris_cli.ops.logs import Query, TaskLog, fetch
+from iris_cli.ops.log_stream import PIECE
+from iris_cli.ops.logs import Fetching, Query, TaskLog, fetch
 from tests.ops.world import World
 from tests.support.lab import Lab
 
@@ -51,6 +52,32 @@ def test_the_end_of_each_stream_is_shown(world: World, query: Query, expected: l
 def test_an_unfinished_last_line_counts_as_a_line(world: World) -> None:
     world.says("train/task-0", "one\ntwo\nthree")
     assert texts(fetch(world.session(), "train/task-0", Query(tail=2))[0]) == ["two", "three"]
+
+
+def test_all_of_very_much_comes_piece_by_piece(world: World) -> None:
+    said = {rank: "".join(f"{rank} {number:_>90}\n" for number in range(30_000)) for rank in range(2)}
+    for rank, text in said.items():
+        world.says(f"train/task-{rank}", text + "unfinished")
+    fetching = Fetching(world.session(), "train", Query(tail=None))
+    came = {0: "", 1: ""}
+    for turn in fetching.turns():
+        assert sum(len(text.text) for text in turn) <= fetching.tasks * PIECE + 100
+        for piece in turn:
+            came[piece.rank] += piece.text
+    assert came == said
+    assert [texts(log) for log in fetching.logs({})] == [["unfinished"]] * 2
+
+
+def test_who_falls_silent_in_the_middle_has_begun(world: World) -> None:
+    world.says("train/task-0", "x" * 99 + "\n" + "y\n" * PIECE)
+    fetching = Fetching(world.session(), "train/task-0", Query(tail=None))
+    turns = fetching.turns()
+    assert next(turns)[0].text.startswith("x" * 99)
+    world.hosts.silent.add("a-0")
+    assert [text for turn in turns for text in turn] == []
+    (log,) = fetching.logs({})
+    assert (log.lines, log.silence is None) == ((), False)
+    assert log.note.endswith("the end of its output is missing")
 
 
 def test_ranks_can_be_chosen(world: World) -> None:
