@@ -102,6 +102,28 @@ def test_what_failed_is_deleted_and_what_runs_there_ends_when_it_is_gone() -> No
     assert [task.state.value for task in made.cluster.tasks_of(made.the_job("train").id)] == ["PENDING"] * 4
 
 
+def test_what_runs_on_a_slice_that_is_being_deleted_ends_as_soon_as_its_machines_have_stopped() -> None:
+    made = ready()
+    for state in (CloudState.FAILED, CloudState.STOPPED):
+        follow(made, listing(made, replace(made.cloud.slices[NAME], state=state)))
+    assert {task.state.value for task in made.cluster.tasks_of(made.the_job("train").id)} == {"PENDING"}
+
+
+@pytest.mark.parametrize(
+    ("listed", "quota", "wait"), [(True, False, 60), (True, True, 300), (False, False, 60)]
+)
+def test_a_slice_that_fails_or_vanishes_while_it_is_made_lets_its_group_back_off(
+    listed: bool, quota: bool, wait: int
+) -> None:
+    made = lab()
+    made.cloud.slow = True
+    autoscale(made)
+    failed = replace(made.cloud.slices[NAME], state=CloudState.FAILED, quota=quota)
+    follow(made, listing(made, *[failed] * listed))
+    assert states(made) == {NAME: "deleting"}
+    assert made.cluster.scale_groups["west"].backoff_until - made.now == wait
+
+
 def test_another_machine_of_the_same_name_is_not_the_slice() -> None:
     made = ready()
     follow(made, listing(made, replace(made.cloud.slices[NAME], incarnation="another")))
