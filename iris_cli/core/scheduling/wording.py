@@ -78,10 +78,8 @@ def amount(kind: ReasonKind, number: int) -> str:
 
 def no_device(fleet: Fleet, device: Device | None) -> str:
     """Nobody has the device: it waits for ever, unless such workers are added or found."""
-    if not fleet.workers:
-        return "there are no workers"
-    if device is None:
-        return "no worker serves CPU work"
+    if device is None or not (fleet.workers or fleet.may_get(device)):
+        return "no worker serves CPU work" if fleet.workers else "there are no workers"
     wanted = _named(device)
     variants, kinds = map(fleet.holders, (DEVICE_VARIANT_ATTRIBUTE_KEY, DEVICE_TYPE_ATTRIBUTE_KEY))
     named = reduce(or_, variants.values(), 0)
