@@ -124,3 +124,13 @@ def test_while_a_provider_is_silent_the_next_group_serves_what_its_request_was_f
     autoscale(made.advance("5m"), silent=True)
     assert states(made) == ["requested"]
     assert [str(each.entry.key) for each in autoscale(made, silent=True).routing.unmet] == ["a"]
+
+
+def test_a_slice_is_kept_for_nobody_who_could_run_anywhere() -> None:
+    made = Lab().job("load", cpu=1)
+    made.cloud.groups["west"] = scale_group("west", {})
+    assert [order.wanted_by for order in autoscale(made).create] == [()]
+    made.job("train", tpu="v5litepod-16")
+    assert [order.wanted_by for order in autoscale(made).create] == []
+    made.job("more", tpu="v5litepod-16")
+    assert [order.wanted_by for order in autoscale(made).create] == [("more",)]
