@@ -15,6 +15,7 @@ from iris_cli.core.worker import WorkerCondition
 from iris_cli.ops import autoscale, cycle, launch, workers
 from iris_cli.ops.scale_status import scaling_rows
 from iris_cli.ops.set_up_token import token_of
+from iris_cli.ops.why import why
 from iris_cli.remote.launch_request import LaunchRequest
 from iris_cli.remote.transport import Target
 from tests.ops.test_autoscale import Site
@@ -111,6 +112,11 @@ def test_a_vm_takes_nothing_before_its_slice_is_complete_whatever_the_operator_d
     launch.launch(site.session(), JobRequest(name="load", command=("true",), cpu=1))
     assert site.session_now().cluster.workers[WorkerId(vm(site, 0))].condition is WorkerCondition.HEALTHY
     assert site.place() == []
+    [wait] = why(site.session(), "load").waits
+    assert wait.explanation is not None
+    assert f"({vm(site, 0)}: its slice is not complete yet" in str(wait.explanation.reasons[0])
+    found = f"worker {vm(site, 0)} fits when all VMs of its slice are well and set up"
+    assert str(wait.explanation.change) == found
     hosts(site).says |= {vm(site, 0): DONE, vm(site, 1): DONE}
     site.autoscale()
     assert site.place() == [vm(site, 0), vm(site, 1), vm(site, 0)]

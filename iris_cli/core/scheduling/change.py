@@ -17,6 +17,7 @@ from iris_cli.core.scheduling.groups import Group
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.verdicts import Case, Verdict, fits, group_on
 from iris_cli.core.scheduling.what_if import Change, ChangeKind
+from iris_cli.core.slice import INCOMPLETE
 from iris_cli.core.worker import Worker, WorkerCondition
 
 _NEAREST = 20  # near misses looked at
@@ -167,6 +168,8 @@ def _after_end_of(case: Case, group: Group, job: JobId) -> int:
 def _recovery(worker: Worker) -> ChangeKind:
     if worker.unschedulable:
         return ChangeKind.RECOVERS
+    if worker.drain_reason == INCOMPLETE and not worker.quarantined:
+        return ChangeKind.COMPLETES
     if worker.draining or worker.quarantined:
         return ChangeKind.UNCORDON
     return ChangeKind.RESTS if worker.condition is WorkerCondition.HEALTHY else ChangeKind.RECOVERS

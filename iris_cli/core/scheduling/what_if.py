@@ -33,6 +33,7 @@ class ChangeKind(StrEnum):
     JOB_ENDS = "job_ends"
     TASK_ENDS = "task_ends"
     UNCORDON = "uncordon"
+    COMPLETES = "completes"
     RECOVERS = "recovers"
     RESTS = "rests"
     PRIORITY = "priority"
@@ -151,7 +152,7 @@ def _changed_worker(worker: Worker, change: Change) -> Worker:
     if change.subject != worker.id:
         return worker
     match change.kind:
-        case ChangeKind.UNCORDON:
+        case ChangeKind.UNCORDON | ChangeKind.COMPLETES:
             return replace(worker, draining=False, quarantined=False, cooldown_until=0.0)
         case ChangeKind.RECOVERS:
             healthy = WorkerCondition.HEALTHY

@@ -24,6 +24,7 @@ from iris_cli.core.scheduling.groups import Group, vm_count, worker_number
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.verdicts import Refusal, Verdict
 from iris_cli.core.scheduling.what_if import Change, ChangeKind
+from iris_cli.core.slice import INCOMPLETE
 from iris_cli.core.units import count, format_duration, format_memory
 from iris_cli.core.worker import Claim, Worker
 
@@ -220,6 +221,8 @@ def state(worker: Worker) -> str:
         return worker.reason or "unusable"
     if worker.quarantined:
         return "quarantined"
+    if worker.drain_reason == INCOMPLETE:
+        return INCOMPLETE
     return "draining" if worker.draining else str(worker.condition)
 
 
@@ -295,6 +298,8 @@ def change(fleet: Fleet, need: Amounts, change: Change, names: str, *, several: 
             return f"{names} {'free' if several else 'frees'} when {what}{subject} ends"
         case ChangeKind.UNCORDON:
             return f"{names} {fit} after `iris worker uncordon {subject}`"
+        case ChangeKind.COMPLETES:
+            return f"{names} {fit} when all VMs of its slice are well and set up"
     worker = fleet.workers[fleet.ids.index(WorkerId(subject))]
     if change.kind is ChangeKind.RESTS:
         rest = format_duration(worker.cooldown_until - fleet.now)
