@@ -102,6 +102,46 @@ def test_a_script_of_somebody_else_is_refused(browser: Browser, tmp_path: Path) 
     assert any("Content Security Policy" in line for line in console)
 
 
+PERSON = """<script>
+const canvas = document.getElementById("canvas"), said = [];
+const box = () => canvas.getBoundingClientRect();
+const at = (name, x, y) => canvas.dispatchEvent(
+  new PointerEvent(name, { clientX: box().left + x, clientY: box().top + y, bubbles: true }));
+const say = (id) => said.push(document.getElementById(id).textContent);
+const click = (x, y) => { at("pointerdown", x, y); at("pointerup", x, y); };
+say("seen");
+at("pointermove", box().width - 300, 40); say("tip");
+at("pointerdown", box().width / 2, 40); at("pointermove", box().width - 1, 40); at("pointerup", box().width - 1, 40); say("seen");
+click(box().width - 300, 40); say("chosen");
+canvas.dispatchEvent(new MouseEvent("dblclick")); say("seen");
+const high = box().height; click(20, 40); said.push(box().height < high ? "closed" : "as it was");
+document.getElementById("find").value = "EVAL"; document.getElementById("find").dispatchEvent(new Event("input")); say("found");
+const first = () => document.querySelector("#jobs tbody td").textContent;
+said.push(first()); document.querySelector("#jobs th").click(); said.push(first());
+document.querySelector("#jobs th").click(); said.push(first());
+document.body.dataset.said = said.join("|");
+</script></body>"""
+
+
+def test_a_person_looks_closer_picks_a_job_and_sorts(browser: Browser, tmp_path: Path) -> None:
+    """What a hand and a mouse would do, by a script that the page's own policy would not let in."""
+    text = page(report(session_of(busy(), tmp_path / "state")))
+    text, console = browser.elements(without_policy(text).replace("</body>", PERSON))
+    (said,) = re.findall(r'data-said="([^"]*)"', text)
+    assert console == []
+    seen, tip, closer, chosen, again, slice_is, found, *orders = said.split("|")
+    assert seen == again == "2027-01-15 08:00:00 to 2027-01-15 08:29:00 UTC"
+    assert closer.endswith(" to 2027-01-15 08:29:00 UTC")
+    assert closer != seen
+    assert tip.split("\n")[:2] == ["train, attempt 0: 4 tasks", "runs still, on v5a"]
+    assert tip.split("\n")[3] == "started after 0s, ran 29m"
+    assert (chosen, slice_is, found, orders) == ("train ↓", "closed", "1 of 4", ["big", "big", "train"])
+
+
+def without_policy(text: str) -> str:
+    return re.sub(r"<meta http-equiv=[^>]*>", "", text)
+
+
 def test_a_thousand_gangs_of_64_are_drawn_in_a_page_of_a_few_megabytes(browser: Browser) -> None:
     text = page(many(jobs=1_000, ranks=64, slices=4))
     assert len(text) < 4 << 20

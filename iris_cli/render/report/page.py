@@ -62,8 +62,8 @@ def _sections(report: Report, used: list[Use]) -> Iterator[str]:
     yield _tiles(report, used)
     yield _CHART
     yield '<div class="pair">'
-    yield _section("Chip-hours by label", _sums("Label", by_label(report.jobs), "(no label)"))
-    yield _section("Waiting by priority", _sums("Priority", by_priority(report.jobs)))
+    yield _section("By label", _sums("Label", by_label(report.jobs), "(no label)"))
+    yield _section("By priority", _sums("Priority", by_priority(report.jobs)))
     yield _section("How attempts ended", _ends(report))
     yield _section("Workers that lost work", _losers(used))
     yield "</div>"
@@ -239,13 +239,14 @@ _FIND = """<p class="tools"><label>Show jobs with <input type="search" id="find"
 _CHART = """<section id="chart" hidden>
 <h2>Slices and workers over time</h2>
 <p class="tools"><span id="spans"></span> <button id="fold" type="button">Open all</button>
+<button id="chosen" type="button" hidden></button> <span id="seen"></span>
 <span class="legend"><i class="mark ok">succeeded</i> <i class="mark running">runs</i> <i class="mark failed">failed</i>
 <i class="mark lost">lost with its host</i> <i class="mark stopped">stopped</i></span></p>
 <div id="rows" tabindex="0" role="img"
 aria-label="Which job ran where and when; the table of jobs below has the same in words.">
 <canvas id="canvas"></canvas><div id="height"></div></div>
 <p class="hint">Pale: placed, not yet started. Drag over a time to look closer, double-click to see all of it; click
-a slice to see its workers, a job to find it below. Keys: arrows, + and −, 0.</p>
+a slice to see its workers, a job to pick it out. Keys: arrows, + and −, 0.</p>
 <div id="tip" hidden></div>
 </section>
 <noscript><p class="warning">The chart needs JavaScript, which this page carries itself; the tables need none.</p>

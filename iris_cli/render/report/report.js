@@ -62,14 +62,18 @@
     byId("found").textContent = wanted.length ? `${shown} of ${table.tBodies[0].rows.length}` : "";
   }
 
-  function choose(job, scroll) {
-    chosen = chosen === job && !scroll ? -1 : job;
+  function choose(job) { // its bars stand out, and its row; once more, and they don't
+    chosen = chosen === job ? -1 : job;
     for (const row of rowOf.values()) row.classList.toggle("chosen", rowOf.get(chosen) === row);
-    if (scroll && rowOf.has(job)) {
-      if (rowOf.get(job).hidden) { byId("find").value = ""; find(); }
-      rowOf.get(job).scrollIntoView({ block: "center" });
-    }
+    byId("chosen").hidden = chosen < 0;
+    byId("chosen").textContent = chosen < 0 ? "" : `${data.jobs[chosen][0]} ↓`;
     draw();
+  }
+
+  function goToRow() {
+    const row = rowOf.get(chosen);
+    if (row.hidden) { byId("find").value = ""; find(); }
+    row.scrollIntoView({ block: "center" });
   }
 
   if (table) {
@@ -84,7 +88,7 @@
     table.tBodies[0].addEventListener("click", (event) => {
       const cell = event.target.closest("td.job");
       if (!cell) return;
-      for (const [job, row] of rowOf) if (row === cell.parentNode) { choose(job, false); if (chosen >= 0) lookAt(job); }
+      for (const [job, row] of rowOf) if (row === cell.parentNode) { choose(job); if (chosen >= 0) lookAt(job); }
     });
   }
 
@@ -121,7 +125,7 @@
     return Array.from(merged.values());
   }
 
-  const MOST_TRACKS = 8;
+  const MOST_TRACKS = 48;
 
   function stacked(row) { // bars that overlap are drawn one below the other
     row.bars.sort((a, b) => a.from - b.from || a.job - b.job);
@@ -133,7 +137,7 @@
       bar.track = track;
     });
     row.tracks = Math.max(1, ends.length);
-    row.high = Math.max(20, 7 * row.tracks + 4);
+    row.high = Math.max(20, (row.tracks > 16 ? 4 : 7) * row.tracks + 4);
     return row;
   }
 
@@ -222,14 +226,14 @@
     if (start > x) pen.fillRect(x, top, start - x, tall);
     pen.globalAlpha = pale;
     pen.fillRect(start, top, Math.max(0, end - start - (long > 3 ? 1 : 0)), tall);
-    if (long > 42 && tall > 10) drawName(data.jobs[bar.job][0], x + 4, top + tall - 4, long - 8);
+    if (long > 36 && tall > 10 && !row.inside) drawName(data.jobs[bar.job][0], x + 4, top + tall - 4, long - 8);
     pen.globalAlpha = 1;
   }
 
-  function drawName(name, x, y, room) {
-    const most = Math.floor(room / 6.4);
-    pen.fillStyle = "#fff";
-    pen.fillText(name.length > most ? `${name.slice(0, Math.max(1, most - 1))}…` : name, x, y);
+  function drawName(name, x, y, room) { // jobs of a kind differ at the end of their names
+    const most = Math.floor(room / 6.8);
+    pen.fillStyle = colours.ground;
+    pen.fillText(name.length > most ? `…${name.slice(1 - most)}` : name, x, y);
   }
 
   function drawRow(row, y) {
@@ -293,6 +297,7 @@
     const least = Math.min(10 / data.unit, whole.to), long = Math.min(Math.max(to - from, least), whole.to);
     const begin = Math.min(Math.max(0, (from + to) / 2 - long / 2), whole.to - long);
     view = { from: begin, to: begin + long };
+    byId("seen").textContent = `${clock(view.from)} to ${clock(view.to)} UTC`;
     draw();
   }
 
@@ -319,15 +324,13 @@
 
   function hit(event) {
     const box = canvas.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
-    const row = y < AXIS ? null : shown.find((each) => {
-      const top = each.top - frame.scrollTop;
-      return y >= top && y < top + each.high;
-    });
+    const under = (each) => y >= each.top - frame.scrollTop && y < each.top - frame.scrollTop + each.high;
+    const row = (y >= AXIS && y < high && shown.find(under)) || null;
     if (!row || x < left) return { x, row, bar: null };
     const track = Math.floor((y - row.top + frame.scrollTop - 2) / ((row.high - 3) / row.tracks));
     const near = 2 / (wide - left) * (view.to - view.from), at = unitOf(x);
-    const under = row.bars.filter((bar) => bar.track === track && bar.from - near <= at && at <= bar.to + near);
-    return { x, row, bar: under.length ? under[under.length - 1] : null };
+    const bars = row.bars.filter((bar) => bar.track === track && bar.from - near <= at && at <= bar.to + near);
+    return { x, row, bar: bars.length ? bars[bars.length - 1] : null };
   }
 
   function tell(event, { row, bar }) {
@@ -352,28 +355,34 @@
 
   canvas.addEventListener("pointerdown", (event) => {
     const found = hit(event);
-    if (event.button || found.x < left) return;
-    drag = { from: found.x, to: found.x };
-    canvas.setPointerCapture(event.pointerId);
+    if (event.button || found.row === null) return;
+    drag = { from: found.x, to: found.x, row: found.row };
+  });
+  addEventListener("pointermove", (event) => { // also beside the chart: a drag may end there
+    if (!drag || drag.from < left) return;
+    drag.to = Math.max(left, Math.min(wide, hit(event).x));
+    draw();
   });
   canvas.addEventListener("pointermove", (event) => {
     const found = hit(event);
-    if (drag) { drag.to = Math.max(left, Math.min(wide, found.x)); draw(); } else tell(event, found);
+    tell(event, drag ? { bar: null } : found);
     canvas.style.cursor = found.bar || (found.row && found.x < left && found.row.workers) ? "pointer" : "default";
   });
-  canvas.addEventListener("pointercancel", () => { drag = null; draw(); });
+  addEventListener("pointercancel", () => { drag = null; draw(); });
   canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
-  canvas.addEventListener("pointerup", (event) => {
+  addEventListener("pointerup", (event) => {
     const found = hit(event), was = drag;
     drag = null;
-    if (was && Math.abs(was.to - was.from) > 4) {
-      const ends = [unitOf(was.from), unitOf(was.to)].sort((a, b) => a - b);
-      see(...ends);
-    } else if (found.row && found.x < left && found.row.workers) {
+    if (!was) return;
+    if (Math.abs(was.to - was.from) > 4) {
+      see(...[unitOf(was.from), unitOf(was.to)].sort((a, b) => a - b));
+    } else if (found.row !== was.row) {
+      draw();
+    } else if (found.x < left && found.row.workers) {
       found.row.open = !found.row.open;
       layOut();
-    } else if (found.bar) choose(found.bar.job, event.detail < 2);
-    else if (chosen >= 0) choose(-1, false);
+    } else if (found.bar) choose(found.bar.job);
+    else if (chosen >= 0) choose(chosen);
   });
   canvas.addEventListener("dblclick", () => see(whole.from, whole.to));
   frame.addEventListener("scroll", () => { tip.hidden = true; draw(); });
@@ -399,6 +408,8 @@
     byId("chart").hidden = false;
     byId("fold").hidden = !rows.some((row) => row.workers);
     openAll(data.workers.length <= 24);
+    see(whole.from, whole.to);
+    byId("chosen").addEventListener("click", goToRow);
     new ResizeObserver(() => { if (frame.clientWidth !== wide) layOut(); }).observe(frame);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", layOut);
   }
