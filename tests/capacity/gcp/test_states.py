@@ -137,6 +137,17 @@ def test_a_slice_that_was_whole_is_not_given_up_for_a_list_without_all_its_vms(p
     assert seen_as(place.only(known=(known,))) == (CloudState.CREATING, "1 of 2 VMs have an address")
 
 
+def test_an_active_request_without_a_node_has_failed() -> None:
+    """Google may go on to call it active after somebody deleted its node."""
+    from google.cloud import tpu_v2
+
+    from iris_cli.capacity.gcp.reading import Found, cloud_slice
+
+    active = tpu_v2.QueuedResource(state={"state": "ACTIVE"})
+    seen = cloud_slice("west-1", Found(tpu_v2.QueuedResource.pb(active), None), 0.0, None, lambda _: ())
+    assert seen_as(seen) == (CloudState.FAILED, "its node is gone")
+
+
 def test_a_request_that_has_lost_its_node_says_so(queue: GcpPlace) -> None:
     queue.create()
     queue.only()

@@ -133,6 +133,36 @@ def test_without_credentials_it_says_how_to_log_in(
     assert refused.value.refusal is Refusal.DENIED
 
 
+def test_credentials_are_looked_for_again_once_they_were_refused(
+    monkeypatch: pytest.MonkeyPatch, place: GcpPlace
+) -> None:
+    """Somebody may log in while `iris watch` goes on."""
+    from google.auth.credentials import AnonymousCredentials
+
+    from iris_cli.capacity.gcp import api
+
+    def find(scopes: list[str]) -> tuple[AnonymousCredentials, str]:
+        found.append(scopes)
+        return AnonymousCredentials(), "lab"
+
+    def refuse(**_: Any) -> None:
+        raise exceptions.Unauthorized("no")
+
+    found: list[list[str]] = []
+    monkeypatch.delenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU")
+    monkeypatch.setattr(api, "default_credentials", find)
+    api._credentials.cache_clear()
+    try:
+        opened = [api.Api("lab", "us-west4-a") for _ in range(2)]
+        assert len(found) == 1
+        with pytest.raises(ProviderError):
+            opened[0]._call(refuse, None)
+        api.Api("lab", "us-west4-a")
+        assert len(found) == 2
+    finally:
+        api._credentials.cache_clear()
+
+
 @pytest.mark.parametrize("content", [None, "{"], ids=["missing", "broken"])
 def test_a_file_of_credentials_that_is_no_use_is_named_for_a_log_in_would_not_help(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: GcpPlace, content: str | None
