@@ -53,7 +53,7 @@ def _heading(place: Place) -> str:
 
 
 def _words(frame: Frame) -> str:
-    file = _LIBRARY.sub("", frame.file)[-_LONGEST:]
+    file = _LIBRARY.sub("", frame.file[-_LONGEST:], count=1)
     where = f"{file}:{frame.line}" if frame.line else file
     return frame.function[:_LONGEST] + (f" ({where})" if where else "")
 
