@@ -76,7 +76,7 @@ def test_what_is_not_known_is_shown_as_it_is(text: str, frames: tuple[Frame, ...
     assert [thread.frames for thread in threads_of(text)] == ([] if frames is None else [frames])
 
 
-LINES = st.sampled_from([*SPY.splitlines(), *HANDLER.splitlines(), "    " + X])
+LINES = st.sampled_from([*SPY.splitlines(), *HANDLER.splitlines(), "    " + " (a" * 200, '  File "' * 200])
 
 
 @given(st.lists(st.one_of(LINES, st.text()), max_size=30))
