@@ -99,7 +99,8 @@ def test_who_has_registered_faulthandler_is_asked_and_nobody_else(host: WorkerHo
     }
     [said] = found["registered"]
     assert in_main(said.dump)[-2:] == ["wait_for_others", "<module>"]
-    assert [(each.command, each.state) for each in found["sleep"]] == [("sleep 1000", "S")]
+    assert [each.command for each in found["sleep"]] == ["sleep 1000"]
+    assert found["sleep"][0].state in "RSD"
     assert (over.state, over.count, over.programs) == (RemoteState.EXITED, 0, ())
     assert (absent.state, absent.count, absent.programs) == (RemoteState.ABSENT, 0, ())
 

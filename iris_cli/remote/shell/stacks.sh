@@ -192,7 +192,7 @@ hear() {
     before=$sizes last=$sizes quiet=0
     is_handled "$1" "$number" && signal "$name" "$1:$2" || return
     now
-    until_when=$((now + 300))
+    until_when=$((now + 500))
     while [ "$quiet" -lt 3 ] && [ "$now" -lt "$until_when" ]; do
         nap 0.1
         sizes_of_written
