@@ -150,6 +150,15 @@ def test_what_py_spy_says_without_end_is_cut(dash_host: WorkerHost, python: str,
     assert 40_000 < len(found.dump) < 50_000
 
 
+@pytest.mark.soak
+def test_a_py_spy_that_hangs_leaves_nobody_stopped(host: WorkerHost, python: str, tmp_path: Path) -> None:
+    tools = spy(tmp_path / "venv", 'kill -s STOP "$3"; exec sleep 1000')
+    [token] = running(host, python, "registered", path=str(tools))
+    found = program(host, [token])
+    assert (found.how, found.trouble) == ("handler", "it took too long")
+    assert in_main(found.dump)[-2:] == ["wait_for_others", "<module>"]
+
+
 def test_the_real_py_spy(dash_host: WorkerHost, python: str, tmp_path: Path) -> None:
     real = Path(sys.executable).with_name("py-spy")
     if not real.exists():
