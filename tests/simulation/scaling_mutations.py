@@ -17,7 +17,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import Token
 from iris_cli.core.lifecycle import slices
-from iris_cli.core.slice import INCOMPLETE, Slice, SliceState
+from iris_cli.core.slice import Slice, SliceState
 from iris_cli.ops import autoscale, set_up
 from tests.simulation import scaling as worlds
 from tests.simulation.planting import Mutation
@@ -149,18 +149,7 @@ def _asked_to_go_once() -> Iterator[None]:
 
 def _one_by_one() -> AbstractContextManager[Any]:
     """VMs are workers as soon as each of them answers."""
-    return patch.object(slices, "WorkerDrained", _WorkerTakesAnything)
-
-
-class _WorkerTakesAnything:
-    """In place of the event that drains the VMs of a slice until it is complete."""
-
-    def __new__(cls, *, worker: Any, reason: str) -> Any:
-        from iris_cli.core.events import WorkerDrained, WorkerUncordoned
-
-        if reason == INCOMPLETE:
-            return WorkerUncordoned(worker=worker)
-        return WorkerDrained(worker=worker, reason=reason)
+    return patch.object(slices, "hold_until_complete", lambda draft, worker: None)
 
 
 def _half_made_is_whole() -> AbstractContextManager[Any]:
