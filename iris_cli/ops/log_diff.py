@@ -15,6 +15,7 @@ MOST_SHOWN = 8
 """How many groups of ranks are compared with the majority, line by line; the smallest ones."""
 MOST_LINES = 20
 """How many lines of a difference are kept."""
+_MOST_PAIRS = 1 << 22  # of lines that are compared with one another: a second or so
 
 _MASKS = (
     (re.compile(r"\x1b\[[0-9;:]*m"), ""),
@@ -108,10 +109,29 @@ Said = tuple[Sequence[str], Sequence[str]]
 """Lines as they are compared, and as they are shown."""
 
 
-def _deviation(most: Said, few: Said, ranks: tuple[int, ...], tail: int | None) -> Deviation:
+def _changes(most: Sequence[str], few: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
+    """As `SequenceMatcher.get_opcodes`. Of very many lines those that come again and again aren't looked for."""
     from difflib import SequenceMatcher  # few need it
 
-    codes = list(SequenceMatcher(None, most[0], few[0], autojunk=False).get_opcodes())
+    if len(most) * len(few) <= _MOST_PAIRS:
+        return list(SequenceMatcher(None, most, few, autojunk=False).get_opcodes())
+    head = _common(most, few)
+    tail = _common(most[head:][::-1], few[head:][::-1])
+    end, stop = len(most) - tail, len(few) - tail
+    found = SequenceMatcher(None, most[head:end], few[head:stop]).get_opcodes()
+    codes = [(kind, a + head, b + head, c + head, d + head) for kind, a, b, c, d in found]
+    before, after = ("equal", 0, head, 0, head), ("equal", end, len(most), stop, len(few))
+    return [*([before] if head else []), *codes, *([after] if tail else [])]
+
+
+def _common(some: Sequence[str], others: Sequence[str]) -> int:
+    """With how many lines both begin."""
+    least = min(len(some), len(others))
+    return next((at for at in range(least) if some[at] != others[at]), least)
+
+
+def _deviation(most: Said, few: Said, ranks: tuple[int, ...], tail: int | None) -> Deviation:
+    codes = _changes(most[0], few[0])
     same = any(code[0] == "equal" for code in codes)
     # Who is ahead or behind begins elsewhere, too, where only the ends were read.
     cut = tail is not None and tail in (len(most[0]), len(few[0]))

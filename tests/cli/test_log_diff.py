@@ -76,6 +76,17 @@ def test_who_is_behind_or_ahead_is_said_in_lines(
     )
 
 
+def test_very_long_logs_that_say_the_same_again_and_again_are_compared_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = {rank: ["waiting", "working"] * 10_000 for rank in range(5)}
+    said[1] = said[1][:19_000]
+    said[2] = [*said[2][:7_000], "Killed", *said[2][7_000:]]
+    out = shown(logs(said), capsys)
+    assert "[1] 1000 lines behind in out\n" in out
+    assert out.endswith("(-):\n  +Killed\n")
+
+
 def test_where_every_rank_has_its_own_numbers_these_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     chance = random.Random(1)
     said = {rank: [f"loss {chance.random():.4f}" for _ in range(5)] for rank in range(8)}
