@@ -53,11 +53,12 @@ def queued_resource_of(name: str, parent: str, group: ScaleGroup, owner: str) ->
     """
     node = node_of(group, owner)
     options = group.template.gcp
+    if group.template.preemptible:
+        node.scheduling_config = tpu_v2.SchedulingConfig()
     spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=parent, node_id=name, node=node)
     wanted = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
     if group.template.preemptible:
         wanted.spot = tpu_v2.QueuedResource.Spot()
-        node.scheduling_config = tpu_v2.SchedulingConfig()
     elif options.reserved:
         wanted.guaranteed = tpu_v2.QueuedResource.Guaranteed()
     if options.reservation:

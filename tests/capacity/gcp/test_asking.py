@@ -78,6 +78,8 @@ def test_how_a_queued_resource_is_paid(
     assert {key: request.spec[key] for key in request.spec if key != "tpu"} == words
     [spec] = request.spec["tpu"]["nodeSpec"]
     assert (spec["nodeId"], spec["parent"]) == ("west-1", f"projects/lab/locations/{ZONE}")
+    reserved = {"reserved": True} if options else {}
+    assert spec["node"].get("schedulingConfig", {}) == ({} if preemptible else reserved)
 
 
 @pytest.mark.parametrize(
