@@ -138,7 +138,7 @@ def test_a_person_looks_closer_picks_a_job_and_sorts(browser: Browser, tmp_path:
     assert closer.endswith(" to 2027-01-15 08:29:00 UTC")
     assert closer != seen
     assert tip.split("\n")[:2] == ["train, attempt 0: 4 tasks", "runs still, on v5a"]
-    assert tip.split("\n")[3] == "started after 0s, ran 29m"
+    assert tip.split("\n")[3] == "started after 0s, held it for 29m"
     assert (chosen, slice_is, found, orders) == ("train ↓", "closed", "1 of 4", ["big", "big", "train"])
 
 

@@ -35,6 +35,12 @@ def test_a_rank_that_is_not_proven_gone_holds_its_chips_on(tmp_path: Path) -> No
     assert last.seconds > first.seconds
 
 
+def test_an_end_that_was_heard_of_late_freed_nothing_before(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("a").schedule().reports("a/* running").advance("10m")
+    (job,) = told(lab.reports("a/* exited 0 5m-ago"), tmp_path).jobs
+    assert job.stretches[0].seconds == 600.0
+
+
 def test_only_the_time_that_is_told_of_counts(tmp_path: Path) -> None:
     whole = told(retried_gang(), tmp_path / "whole")
     late = told(retried_gang(), tmp_path / "late", "8m")

@@ -146,6 +146,15 @@ def test_commands_are_not_on_the_page(tmp_path: Path) -> None:
     assert "mine" not in shown(lab.schedule(), tmp_path)
 
 
+def test_a_damaged_log_is_told_up_to_its_damage_and_the_page_says_so(tmp_path: Path) -> None:
+    session = session_of(retried_gang(), tmp_path / "state")
+    log = tmp_path / "state" / "events.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([*lines[:-3], lines[-3].replace(b"train", b"trail"), *lines[-2:]]))
+    (warning,) = re.findall(r'<p class="warning">(.*?)</p>', page(report(session)).partition("<noscript>")[0])
+    assert "iris log salvage" in warning
+
+
 # The command
 
 

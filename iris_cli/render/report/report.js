@@ -341,7 +341,7 @@
     const end = kind === "running" ? "runs still" : `${reason}${bar.tasks > 1 && kind === "failed" ? ` (task ${bar.task})` : ""}`;
     const waited = (bar.start - bar.from) * data.unit, ran = (bar.to - bar.start) * data.unit;
     tip.textContent = `${who}\n${end}, on ${row.name}\n${clock(bar.from)} to ${clock(bar.to)} UTC\n` +
-      (ran > 0 ? `started after ${words(waited)}, ran ${words(ran)}` : `never started, held it for ${words(waited)}`);
+      (ran > 0 ? `started after ${words(waited)}` : "never started") + `, held it for ${words(waited + ran)}`;
     const box = tip.getBoundingClientRect();
     tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - box.width - 8))}px`;
     tip.style.top = `${event.clientY + 18 + box.height > innerHeight ? event.clientY - box.height - 10 : event.clientY + 18}px`;
