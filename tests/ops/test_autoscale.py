@@ -369,6 +369,12 @@ def test_a_key_that_the_operator_accepted_stays_while_the_address_does(site: Sit
     own.write_text(own.read_text().replace(KEY, OTHER_KEY))
     site.autoscale()
     assert OTHER_KEY in own.read_text()
+    name = site.only()
+    owner, there = site.books.slices[name]
+    moved = tuple(replace(host, host=f"{host.host}-moved") for host in there.hosts)
+    site.books.slices[name] = owner, replace(there, hosts=moved)
+    site.autoscale()
+    assert OTHER_KEY not in own.read_text()
     own.write_text("")
     site.autoscale()
     assert known_hosts(site) == [f"{site.only()}-0", f"{site.only()}-1"]
