@@ -15,6 +15,7 @@ from iris_cli.core.ids import JobId, Token, WorkerId
 from iris_cli.core.job import Job, Priority
 from iris_cli.core.resources import Device
 from iris_cli.core.scheduling import SchedulingResult, find_assignments
+from iris_cli.core.slice import INCOMPLETE
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.worker import Worker, WorkerCondition
 from tests.support.fleet import GIB, busy, gang, host, job, tainted, tpu_slice, training, values
@@ -135,6 +136,12 @@ def _a_slice(dice: Dice, name: str) -> list[Worker]:
     return [_a_habit(dice, member) for member in members]
 
 
+_SET_ASIDE: list[dict[str, Any]] = [
+    {"draining": True},
+    {"draining": True, "drain_reason": INCOMPLETE},
+    {"quarantined": True},
+    {"unschedulable": True},
+]
 _CONDITIONS = [each for each in WorkerCondition if each is not WorkerCondition.HEALTHY]
 
 
@@ -153,7 +160,7 @@ def _a_habit(dice: Dice, worker: Worker) -> Worker:
         case 6:
             return busy(training(worker, "old") if worker.chips else worker, "new", cpu=worker.cpu + 1)
         case 7:
-            state: dict[str, Any] = {dice.pick(["draining", "quarantined", "unschedulable"]): True}
+            state: dict[str, Any] = dice.pick(_SET_ASIDE)
             return replace(worker, **state)
         case 8:
             return replace(worker, condition=dice.pick(_CONDITIONS))

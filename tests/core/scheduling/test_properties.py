@@ -239,7 +239,7 @@ def with_change(situation: Situation, change: Change, job_id: JobId) -> Situatio
             return with_end_of_job(situation, subject)
         case "task_ends":
             return with_end_of(situation, lambda task: str(task) == subject)
-        case "uncordon":
+        case "uncordon" | "completes":
             return with_worker(situation, subject, draining=False, quarantined=False, cooldown_until=0.0)
         case "recovers":
             well = WorkerCondition.HEALTHY
