@@ -16,7 +16,7 @@ from iris_cli.core.signals import SIGNALS, EarlySignal
 from iris_cli.remote.launch_request import settings_text
 from iris_cli.remote.worker_script import early_signal_text
 from tests.support.local_transport import SHELLS, tools_of
-from tests.support.worker_host import WorkerHost, marked, until
+from tests.support.worker_host import WorkerHost, marked, until, until_gone
 
 LIMIT = 1000.0
 """Seconds: long enough for any machine, so that what happens before it is the signal's doing."""
@@ -48,7 +48,7 @@ def test_whoever_does_not_wait_for_the_signal_is_left_alone(host: WorkerHost) ->
     report, _ = warned(host, script)
     assert (report.state, report.exit_code) == (RemoteState.EXITED, 5)
     assert host.output(report.token) == b"inner\nhelper lives\n"
-    assert not marked(report.token)
+    until_gone(report.token)
 
 
 def test_the_time_limit_comes_all_the_same(host: WorkerHost) -> None:
