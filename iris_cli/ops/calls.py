@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.observations import Silence, SilenceKind
+from iris_cli.errors import IrisError
 from iris_cli.ops import observe
 from iris_cli.ops.observe import Answer, Known, Question
 from iris_cli.ops.plausible import Seen
@@ -107,3 +108,10 @@ class Calls:
             self._fan_out.close()
         self._fan_out = None
         self._under_way.clear()
+
+
+def not_sent(worker: WorkerId, step: str, error: IrisError) -> Silence:
+    """What went wrong on this machine before anything was sent: the worker has no part in it."""
+    return Silence(
+        worker=worker, kind=SilenceKind.LOCAL, step=step, detail=error.message, hint=error.hint, sent=False
+    )

@@ -12,10 +12,11 @@ from hashlib import sha256
 
 from iris_cli.core.ids import Token
 from iris_cli.core.job import Workspace
-from iris_cli.core.observations import Silence, SilenceKind
+from iris_cli.core.observations import Silence
 from iris_cli.core.units import format_memory
 from iris_cli.core.worker import Worker
 from iris_cli.errors import NotWritableError
+from iris_cli.ops.calls import not_sent
 from iris_cli.ops.plausible import Fetched
 from iris_cli.ops.session import Session
 from iris_cli.ops.workspace.untrusted import OddTarError, TarCheck
@@ -50,14 +51,7 @@ def fetch(session: Session, worker: Worker, token: Token, wanted: Workspace) -> 
     except _SilentError as error:
         return error.silence
     except NotWritableError as error:
-        return Silence(
-            worker=worker.id,
-            kind=SilenceKind.LOCAL,
-            step="fetch",
-            detail=error.message,
-            hint=error.hint,
-            sent=False,
-        )
+        return not_sent(worker.id, "fetch", error)
     return Fetched(worker=worker.id, boot_id=worker.boot_id, incarnation=worker.incarnation, problem=problem)
 
 

@@ -11,13 +11,13 @@ from typing import BinaryIO
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.job import Job, Workspace
-from iris_cli.core.observations import RemoteState, Silence, SilenceKind, WorkerReport
+from iris_cli.core.observations import RemoteState, WorkerReport
 from iris_cli.core.task import AttemptState
 from iris_cli.core.units import format_memory
 from iris_cli.core.worker import Worker
 from iris_cli.errors import WorkspaceGoneError
 from iris_cli.ops import observe
-from iris_cli.ops.calls import Call
+from iris_cli.ops.calls import Call, not_sent
 from iris_cli.ops.plausible import Seen
 from iris_cli.ops.session import Session
 from iris_cli.ops.strays import attempt_of
@@ -98,14 +98,7 @@ class Shipping:
         try:
             file = session.state.workspaces.open(workspace.hash)
         except WorkspaceGoneError as error:
-            return Silence(
-                worker=worker.id,
-                kind=SilenceKind.LOCAL,
-                step="workspace",
-                detail=error.message,
-                hint=error.hint,
-                sent=False,
-            )
+            return not_sent(worker.id, "workspace", error)
         with file:
             size = os.fstat(file.fileno()).st_size
             shipment = Shipment(
