@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +14,7 @@ import typer
 from iris_cli.cli.context import Context
 from iris_cli.cli.demo_tour import Tour
 from iris_cli.errors import ExitCode, UsageError
+from iris_cli.ops.cron.entry import this_program
 from iris_cli.ops.local_cluster import LocalCluster, LocalSlice
 
 _KEPT = ".iris-demo"
@@ -138,7 +138,7 @@ def _tour(iris: Context, cluster: LocalCluster) -> None:
 
 def _invite(iris: Context, cluster: LocalCluster, elsewhere: bool) -> None:
     # In a clone the command lies in .venv, where no shell finds it.
-    program = "iris" if shutil.which("iris") else shlex.quote(sys.argv[0])
+    program = "iris" if shutil.which("iris") else shlex.join(this_program())
     lines = (
         "",
         "The cluster is yours to play with:",

@@ -44,13 +44,16 @@ class Output:
 
     def show(self, renderable: RenderableType) -> None:
         """A table or a Text, for a person."""
-        lines = None
-        if isinstance(renderable, Group | Table | Text) and not _may_have_colours():
-            lines = renderable.lines(self.width)
-        if lines is None:
+        if _may_have_colours():
             self.console.print(renderable)
-        else:
-            sys.stdout.write("".join(f"{line}\n" for line in lines))
+            return
+        lines = renderable.lines(self.width) if isinstance(renderable, Group | Table | Text) else None
+        if lines is None:
+            with self.console.capture() as captured:
+                self.console.print(renderable)
+            lines = captured.get().removesuffix("\n").split("\n")
+        # What stands at the end of a line may have been filled up to the width of its column.
+        sys.stdout.write("".join(f"{line.rstrip(' ')}\n" for line in lines))
 
     def line(self, text: str = "") -> None:
         """One line of a result."""

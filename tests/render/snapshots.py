@@ -26,8 +26,7 @@ class Screen:
     def text(self, show: Show, width: int = 100, output: Output | None = None) -> str:
         self._monkeypatch.setenv("COLUMNS", str(width))
         show(output or Output())
-        lines = self._capsys.readouterr().out.split("\n")
-        return "\n".join(line.rstrip() for line in lines)
+        return self._capsys.readouterr().out
 
     def json(self, show: Show) -> str:
         return self.text(show, output=Output(as_json=True))
