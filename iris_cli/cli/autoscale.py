@@ -52,7 +52,4 @@ def autoscale(
         plan = operation.dry_run(session)
         render.show_plan(iris.output, plan, scaling_rows(session.cluster, plan, session.clock.now()))
         return ExitCode.OK
-    session = iris.session("iris autoscale")
-    return quick.again_and_again(
-        iris, session, lambda: quick.autoscale(iris, session), None if once else interval
-    )
+    return quick.autoscale(iris, once=once, interval=interval)

@@ -45,13 +45,16 @@ def install(
     """Have `iris schedule --once` run regularly. To install it again changes it."""
     from iris_cli.core.units import parse_duration
     from iris_cli.ops.cron import crontab, timer
-    from iris_cli.ops.cron.entry import keys_without_agent
+    from iris_cli.ops.cron.entry import keys_without_agent, variables_left_behind
     from iris_cli.render.crontab import show_installed
 
     iris: Context = context.obj
     entry = _entry(iris, every=parse_duration(every), autoscale=autoscale)
     iris.state.create(iris.config.name, command="iris cron install")  # there its output goes
     keys = keys_without_agent([host.connection for host in iris.config.hosts])
+    lacking = variables_left_behind(
+        iris.config.scale_groups if autoscale else (), entry.name if systemd else ""
+    )
     if systemd:
         changed = timer.install(entry, _units())
         with suppress(IrisError):
@@ -65,7 +68,7 @@ def install(
         with suppress(IrisError):
             timer.remove(entry, _units())
         where = crontab.line(entry)
-    show_installed(iris.output, where, changed=changed, keys=keys)
+    show_installed(iris.output, where, changed=changed, keys=keys, lacking=lacking)
     return ExitCode.OK
 
 

@@ -148,17 +148,25 @@ def schedule(iris: Context, *, once: bool = False, interval: float | None = None
     from iris_cli.ops import compaction, cycle
     from iris_cli.render import cycles
 
+    every = _only_one(once=once, interval=interval)
     session = iris.session("iris schedule")
 
     def one() -> None:
-        scaling = autoscale(iris, session, in_cycle=True) if scale else None
+        scaling = _pass(iris, session, in_cycle=True) if scale else None
         cycles.show(iris.output, session.cluster, cycle.run(session), scaling)
         compaction.when_large(session)
 
-    return again_and_again(iris, session, one, None if once else interval)
+    return _again_and_again(iris, session, one, every)
 
 
-def again_and_again(
+def _only_one(*, once: bool, interval: float | None) -> float | None:
+    """Once, or every so many seconds: not both."""
+    if once and interval is not None:
+        raise UsageError("--once ends after one, --interval goes on", hint="leave one of them out")
+    return interval
+
+
+def _again_and_again(
     iris: Context, session: Session, act: Callable[[], object], interval: float | None
 ) -> int:
     """Act once, or every `interval` seconds. With --lock-timeout 0 it is no failure that others hold the lock."""
@@ -175,7 +183,14 @@ def again_and_again(
         session.clock.sleep(interval)
 
 
-def autoscale(iris: Context, session: Session, *, in_cycle: bool = False) -> dict[str, object] | None:
+def autoscale(iris: Context, *, once: bool = False, interval: float | None = None) -> int:
+    """One pass of the autoscaler, or one every so many seconds."""
+    every = _only_one(once=once, interval=interval)
+    session = iris.session("iris autoscale")
+    return _again_and_again(iris, session, lambda: _pass(iris, session), every)
+
+
+def _pass(iris: Context, session: Session, *, in_cycle: bool = False) -> dict[str, object] | None:
     """One pass of the autoscaler. `in_cycle`: before a cycle, which probes new slices, and shows this in its JSON."""
     from iris_cli.ops import autoscale as operation
     from iris_cli.ops.scale_status import scaling_rows

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from iris_cli.capacity.opening import open_provider
 from iris_cli.capacity.provider import ProviderError, SliceProvider
+from iris_cli.core.autoscaling.removals import boots_too_long
 from iris_cli.core.autoscaling.scaling import ScalingPlan, plan_scaling
 from iris_cli.core.cloud import CallOutcome, CloudSlice, Refusal, Scope
 from iris_cli.core.cluster import Cluster
@@ -57,6 +58,7 @@ def run(session: Session, *, probe: bool = True) -> Autoscaled:
             pass  # a new cluster gets its log, whose id is part of the names of slices
     listings, silent = _list_all(session)
     host_keys.learn(session, [each for listing in listings for each in listing.slices])
+    _ask_the_last_time(session)
     plan = _decide(session, listings, silent)
     result = Autoscaled(plan=plan, problems=[f"{scope}: {words}" for scope, words in silent.items()])
     _ask(session, listings, result)
@@ -111,6 +113,14 @@ def _provider(session: Session, scope: Scope) -> SliceProvider:
 
 
 # Decisions
+
+
+def _ask_the_last_time(session: Session) -> None:
+    """How the set-ups went of slices that are about to be given up: they may have ended since the pass before."""
+    now = session.clock.now()
+    last = [each.name for each in session.view().slices.values() if boots_too_long(each, now, session.limits)]
+    if last:
+        set_up.carry_on(session, last)
 
 
 def _decide(session: Session, listings: Sequence[slices.Listing], silent: Mapping[Scope, str]) -> ScalingPlan:

@@ -6,6 +6,8 @@ invocation that is killed, and several at once make it run neither twice nor nev
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from iris_cli.core.events import SliceSetUp
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import clip
@@ -20,13 +22,17 @@ _LAST_LINES = 3
 _LONGEST = 240
 
 
-def carry_on(session: Session) -> None:
-    """Set up the VMs that are well, see how those are that are being set up, and let slices join that are complete."""
+def carry_on(session: Session, of: Collection[str] | None = None) -> None:
+    """Set up the VMs that are well, see how those are that are being set up, and let slices join that are complete.
+
+    `of`: the slices to look at, by name; None: all.
+    """
     cluster, now = session.cluster, session.clock.now()
     due = [
         (each, vm)
         for each, vm in slices.set_ups_due(cluster)
-        if not workers.left_alone(cluster.workers[each.workers[vm]], now, session.limits)
+        if (of is None or each.name in of)
+        and not workers.left_alone(cluster.workers[each.workers[vm]], now, session.limits)
     ]
     if not due:
         return

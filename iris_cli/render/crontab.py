@@ -15,11 +15,18 @@ _LAST = 5  # lines of the output
 _LONGEST = 4096  # bytes of it that are looked at
 
 
-def show_installed(output: Output, where: str, *, changed: bool, keys: Sequence[Finding]) -> None:
+def show_installed(
+    output: Output, where: str, *, changed: bool, keys: Sequence[Finding], lacking: Sequence[Finding]
+) -> None:
+    """`keys`: what is wrong with them without an agent; `lacking`: variables that are set here only."""
     for finding in keys:
         output.message(f"cron has no SSH agent: {finding.text}; {finding.fix}".rstrip("; "))
+    for finding in lacking:
+        output.message(f"{finding.text}; if it is needed: {finding.fix}")
     if output.as_json:
-        output.document({"installed": where, "changed": changed, "warnings": [each.text for each in keys]})
+        output.document(
+            {"installed": where, "changed": changed, "warnings": [each.text for each in (*keys, *lacking)]}
+        )
         return
     output.line(f"{'installed' if changed else 'there already'}: {where}")
     output.line("next: iris cron show, a minute from now")

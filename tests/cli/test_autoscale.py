@@ -43,6 +43,16 @@ def lines(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.parametrize("command", ["autoscale", "schedule"])
+def test_once_and_again_and_again_is_not_both_possible(
+    site: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (site / "state" / "events.jsonl").read_bytes()
+    assert app.run([command, "--once", "--interval", "5"]) == 2
+    assert "--once ends after one, --interval goes on" in capsys.readouterr().err
+    assert (site / "state" / "events.jsonl").read_bytes() == before
+
+
 def test_a_dry_run_says_who_wants_what_who_makes_it_and_why_not(
     site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

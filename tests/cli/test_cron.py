@@ -230,6 +230,45 @@ def test_keys_that_only_an_agent_has_are_said(
     assert os.environ["SSH_AUTH_SOCK"] == str(home / "agent")
 
 
+GOOGLE = """cluster: {name: lab}
+scale_groups:
+  - name: west
+    slice_template: {provider: %s, project: p, zone: us-west4-a, type: v5litepod-16, runtime: r}
+"""
+VALUE = "/home/me/key-of-the-lab.json"
+
+
+@pytest.mark.parametrize(
+    ("words", "provider", "said"),
+    [
+        (
+            ["--autoscale"],
+            "gcp",
+            "cron has no GOOGLE_APPLICATION_CREDENTIALS; if it is needed: "
+            "crontab -e, above the lines of iris: GOOGLE_APPLICATION_CREDENTIALS=...",
+        ),
+        (["--autoscale", "--systemd"], "gcp", ".service, below [Service]: Environment=GOOGLE_APPLICATION_"),
+        ([], "gcp", ""),
+        (["--autoscale"], "manual", ""),
+    ],
+)
+def test_variables_that_googles_client_needs_and_only_this_shell_has_are_said(
+    words: list[str],
+    provider: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", VALUE)
+    text = GOOGLE % provider
+    Path("cluster.yaml").write_text(text if provider == "gcp" else text.replace(", runtime: r", ""))
+    assert run(["cron", "install", *words]) == 0
+    told = capsys.readouterr().err
+    assert said in told
+    assert ("GOOGLE_" in told) is bool(said)
+    assert VALUE not in told
+
+
 # A timer of systemd
 
 

@@ -81,6 +81,22 @@ def test_it_is_launched_on_each_vm_by_the_same_token_until_it_has_ended(site: Si
     assert (asked.argv, asked.env["WHERE"], asked.exclusive) == (("sh", "-c", "./prepare"), "west", False)
 
 
+def test_a_slice_is_asked_how_its_set_up_went_before_it_is_given_up_for_taking_too_long(site: Site) -> None:
+    """Passes may be minutes apart: it ended in time, and nobody has looked since."""
+    hosts(site).says |= {vm(site, 0): DONE, vm(site, 1): DONE}
+    site.clock.sleep(site.session().limits.slice_boot_timeout + 1)
+    done = site.autoscale()
+    assert list(site.states.values()) == ["ready"]
+    assert done.deleted == {}
+
+
+def test_one_whose_set_up_still_runs_then_is_given_up(site: Site) -> None:
+    hosts(site).says |= {vm(site, 0): DONE}
+    site.clock.sleep(site.session().limits.slice_boot_timeout + 1)
+    [reason] = site.autoscale().deleted.values()
+    assert reason == f"its VMs were not ready after 15m ({vm(site, 1)}: its set-up has not ended)"
+
+
 def test_the_command_is_that_which_the_slice_was_asked_for_with(site: Site) -> None:
     site.group = replace(site.group, setup="./other")
     site.autoscale()

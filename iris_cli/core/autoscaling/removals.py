@@ -46,10 +46,15 @@ def stuck(cluster: Cluster, groups: Sequence[ScaleGroup], now: float, limits: Li
         if asked and _is_over(each.requested_at, limits.slice_create_timeout, now):
             words = f"not there after {format_duration(limits.slice_create_timeout)}"
             yield Removal(each.name, words, failed=True)
-        started = each.started_at if each.state is SliceState.BOOTING else None
-        if started is not None and _is_over(started, limits.slice_boot_timeout, now):
+        if boots_too_long(each, now, limits):
             words = f"its VMs were not ready after {format_duration(limits.slice_boot_timeout)}"
             yield Removal(each.name, _lagging(cluster, each, words), failed=True)
+
+
+def boots_too_long(each: Slice, now: float, limits: Limits) -> bool:
+    """Whether its VMs are there, and have had all the time that they get to be well and set up."""
+    booting = each.started_at is not None and each.state is SliceState.BOOTING
+    return booting and _is_over(each.started_at or 0.0, limits.slice_boot_timeout, now)
 
 
 def _is_over(since: float, wait: float, now: float) -> bool:

@@ -14,13 +14,15 @@ from pathlib import Path
 from iris_cli.core.connection import Connection
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import clip
+from iris_cli.core.scale_group import Provider, ScaleGroup
 from iris_cli.errors import IrisError, UsageError
 from iris_cli.ops.doctor import check_keys
-from iris_cli.ops.findings import Finding, Level
+from iris_cli.ops.findings import Finding, Level, warning
 
 LOG = "cron.log"
 _PATIENCE = 60.0  # seconds that crontab and systemctl may take
 _AGENT = "SSH_AUTH_SOCK"
+_OF_GOOGLE = ("GOOGLE_", "CLOUDSDK_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,20 @@ def keys_without_agent(connections: Sequence[Connection]) -> list[Finding]:
     """What is wrong with the SSH keys where there is no agent and nobody to ask for a passphrase, as in cron."""
     with _no_agent():
         return [each for each in check_keys(connections) if each.level is not Level.OK]
+
+
+def variables_left_behind(groups: Sequence[ScaleGroup], timer: str = "") -> list[Finding]:
+    """What Google's client finds in this environment and not in cron's; `timer`: its unit, if systemd runs it."""
+    if all(group.template.provider is not Provider.GCP for group in groups):
+        return []
+    where = f"systemctl --user edit {timer}.service, below [Service]: Environment=" if timer else ""
+    return [
+        warning(
+            "cron", f"cron has no {name}", f"{where or 'crontab -e, above the lines of iris: '}{name}=..."
+        )
+        for name in sorted(os.environ)
+        if name.startswith(_OF_GOOGLE)
+    ]
 
 
 @contextmanager
