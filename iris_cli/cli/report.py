@@ -12,9 +12,11 @@ from iris_cli.errors import ExitCode
 
 _EXAMPLES = """Examples:
 
+  iris report --since 7d
+
   iris report --html report.html
 
-  iris report --html last-week.html --since 7d
+  iris report --json | jq '.total.chip_seconds / 3600'
 """
 
 
@@ -25,22 +27,29 @@ def register(app: typer.Typer) -> None:
 def report(
     context: typer.Context,
     html: Annotated[
-        Path, typer.Option(help="Write the page to this file, also if it is there.", show_default=False)
-    ],
+        Path | None,
+        typer.Option(help="Write a page with a chart to this file, also if it is there.", show_default=False),
+    ] = None,
     since: Annotated[
         str | None,
         typer.Option(help="From then on: an ISO time (UTC), or an age such as 7d.", show_default=False),
     ] = None,
 ) -> int:
-    """Write a page about all jobs, from the log alone: who ran where and when, waiting times, chip-hours."""
+    """Sum up all jobs, from the log alone: chip-hours by job and label, waiting times, retries, who lost work."""
     from iris_cli.ops import report as ops
-    from iris_cli.ops.init import write_text
-    from iris_cli.render.report.page import page
-    from iris_cli.render.report.written import show_written
 
     iris: Context = context.obj
     told = ops.report(iris.session("iris report"), since)
-    text = page(told)
-    write_text(html, text, force=True)
-    show_written(iris.output, told, html, len(text.encode()))
+    if html is None:
+        from iris_cli.render.report.summary import show_report
+
+        show_report(iris.output, told)
+    else:
+        from iris_cli.ops.init import write_text
+        from iris_cli.render.report.page import page
+        from iris_cli.render.report.written import show_written
+
+        text = page(told)
+        write_text(html, text, force=True)
+        show_written(iris.output, told, html, len(text.encode()))
     return ExitCode.OK

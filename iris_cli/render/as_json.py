@@ -33,7 +33,7 @@ def flattened(view: Any, row: str) -> dict[str, Any]:
 
 def _field(name: str, value: Any) -> Any:
     is_time = name == "at" or name.endswith("_at")
-    return _time(value) if is_time and isinstance(value, int | float) else plain(value)
+    return moment(value) if is_time and isinstance(value, int | float) else plain(value)
 
 
 def plain(value: Any) -> Any:
@@ -57,7 +57,8 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _time(at: float) -> str | None:
+def moment(at: float) -> str | None:
+    """ISO 8601 in UTC; None for what no clock that is right could have said."""
     try:
         return iso_time(at)
     except OverflowError:  # a clock that was wrong by thousands of years

@@ -98,9 +98,9 @@ def _where_and_why(job: JobRow) -> str:
 
 
 def _slices(status: ClusterStatus, width: int) -> list[Text | Table]:
-    rows = folded(status.slices, lambda each: each.name, _slice_cells)
-    only = ("SLICE", "TYPE", "FREE", "STATUS") if width < NARROW else ()
-    return [table(("SLICE", "TYPE", "FREE", "STATUS", "JOBS"), rows, only=only)] if rows else []
+    cells = _short_slice_cells if width < NARROW else _slice_cells
+    rows = folded(status.slices, lambda each: each.name, cells)
+    return [table(("SLICE", "TYPE", "FREE", "STATUS", "JOBS"), rows)] if rows else []
 
 
 def _scaling(status: ClusterStatus, width: int) -> list[Text | Table]:
@@ -115,6 +115,11 @@ def _slice_cells(row: SliceRow) -> Row:
     return row.type, f"{row.free}/{len(row.workers)}", row.status, fold(row.jobs)
 
 
+def _short_slice_cells(row: SliceRow) -> Row:
+    """The same without what a type has of chips and VMs: its tenants matter more."""
+    return row.type.partition(" (")[0], *_slice_cells(row)[1:]
+
+
 def _hosts(status: ClusterStatus, width: int) -> list[Text | Table]:
     if not status.workers:
         hint = text("no workers: add hosts to cluster.yaml, then iris schedule --once", "dim")
@@ -122,7 +127,7 @@ def _hosts(status: ClusterStatus, width: int) -> list[Text | Table]:
     rows = folded(
         [worker for worker in status.workers if worker.slice is None], lambda each: each.id, _host_cells
     )
-    only = ("HOST", "CORES FREE", "STATUS") if width < NARROW else ()
+    only = ("HOST", "CORES FREE", "STATUS", "JOBS") if width < NARROW else ()
     headers = ("HOST", "DEVICE", "CORES FREE", "MEMORY FREE", "STATUS", "JOBS")
     return [table(headers, rows, only=only)] if rows else []
 

@@ -44,10 +44,16 @@ _COLOURED = frozenset({"STATE", "STATUS"})
 Row = tuple[str, ...]
 
 
-def table(headers: Sequence[str], rows: Iterable[Row], *, only: Collection[str] = ()) -> Table:
+def table(
+    headers: Sequence[str],
+    rows: Iterable[Row],
+    *,
+    only: Collection[str] = (),
+    right: Collection[str] = _RIGHT,
+) -> Table:
     """A table of one-line cells. `only` names the columns to show where not all of them find room.
 
-    A column in which no row has anything is left out.
+    `right` names those that are flush right. A column in which no row has anything is left out.
     """
     rows = list(rows)
     shown = [
@@ -57,7 +63,7 @@ def table(headers: Sequence[str], rows: Iterable[Row], *, only: Collection[str] 
     ]
     return Table(
         headers=[header for _, header in shown],
-        right=[header in _RIGHT for _, header in shown],
+        right=[header in right for _, header in shown],
         rows=[
             [state(row[place]) if header in _COLOURED else text(row[place]) for place, header in shown]
             for row in rows

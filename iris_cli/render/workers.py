@@ -35,7 +35,7 @@ def show_worker(output: Output, details: WorkerDetails) -> None:
     elif output.quiet:
         output.line(details.worker.id)
     else:
-        for part in worker_tables(details):
+        for part in worker_tables(details, output.width):
             output.show(part)
 
 
@@ -80,7 +80,7 @@ def memory(row: WorkerRow) -> str:
     return f"{format_memory(row.memory_free)}/{format_memory(row.memory)}"
 
 
-def worker_tables(details: WorkerDetails, occupied: Sequence[str] = ()) -> list[RenderableType]:
+def worker_tables(details: WorkerDetails, width: int, occupied: Sequence[str] = ()) -> list[RenderableType]:
     """What the worker is, why it takes nothing if so, or nothing of some kind, and what it holds."""
     from iris_cli.render.tables import facts, state, text
 
@@ -93,7 +93,7 @@ def worker_tables(details: WorkerDetails, occupied: Sequence[str] = ()) -> list[
     parts += [] if row.refuses or occupied else [text("takes new work", "dim")]
     parts += [text(""), facts(_facts(details))]
     if details.claims:
-        parts += [text(""), _claims(details)]
+        parts += [text(""), _claims(details, width)]
     return parts
 
 
@@ -136,8 +136,8 @@ def _connection(details: WorkerDetails) -> str:
     return f"{user}{way.host}{port}{jump}, {way.remote_dir}, host keys {way.known_hosts}"
 
 
-def _claims(details: WorkerDetails) -> RenderableType:
-    from iris_cli.render.tables import clock_time, table
+def _claims(details: WorkerDetails, width: int) -> RenderableType:
+    from iris_cli.render.tables import NARROW, clock_time, table
 
     rows = (
         (
@@ -150,4 +150,5 @@ def _claims(details: WorkerDetails) -> RenderableType:
         )
         for claim in details.claims
     )
-    return table(("HOLDS", "STATE", "CORES", "MEMORY", "DEVICE", "SINCE (UTC)"), rows)
+    only = ("HOLDS", "STATE", "SINCE (UTC)") if width < NARROW else ()
+    return table(("HOLDS", "STATE", "CORES", "MEMORY", "DEVICE", "SINCE (UTC)"), rows, only=only)

@@ -25,11 +25,13 @@ from iris_cli.core.worker import WorkerCondition
 from iris_cli.journal.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops import history, inventory, status, why
+from iris_cli.ops.report import report
 from iris_cli.ops.session import Session
 from iris_cli.ops.view import look
 from iris_cli.render.console import Output
 from iris_cli.render.history import show_history
 from iris_cli.render.plans import show_plan
+from iris_cli.render.report.summary import show_report
 from iris_cli.render.status import show_cluster, show_job
 from iris_cli.render.why import show_why
 from iris_cli.render.workers import show_inventory, show_worker
@@ -104,6 +106,7 @@ SHOWS: dict[str, Callable[[Session, Output], None]] = {
     "workers": lambda session, output: show_inventory(output, inventory.inventory(session)),
     "worker": lambda session, output: show_worker(output, inventory.show(session, IDLE)),
     "plan": plan_of,
+    "report": lambda session, output: show_report(output, report(session)),
 }
 
 

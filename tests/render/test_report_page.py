@@ -16,6 +16,7 @@ import pytest
 from iris_cli.cli import app
 from iris_cli.errors import ExitCode
 from iris_cli.ops.report import report
+from iris_cli.render.report.as_json import report_document
 from iris_cli.render.report.html import embedded
 from iris_cli.render.report.page import page
 from tests.render.scenes import SCENES, busy, retried_gang, session_of
@@ -192,3 +193,18 @@ def test_a_page_that_cannot_be_written_leaves_nothing_behind(
     assert code == ExitCode.NOT_WRITABLE
     assert sorted(path.name for path in config.parent.iterdir()) == before
     assert "can't be written" in capsys.readouterr().err
+
+
+def test_without_a_page_the_figures_are_told_here(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["--config", str(config), "report", "--since", "5m"]) == ExitCode.OK
+    shown = capsys.readouterr().out
+    assert "1: 1 running" in shown
+    assert shown.endswith("next: iris report --html report.html\n")
+    assert sorted(path.name for path in config.parent.iterdir()) == ["cluster.yaml", "state"]
+
+
+def test_the_figures_add_up(tmp_path: Path) -> None:
+    """Two rounds of a gang on 16 chips: ten minutes in vain, and five so far."""
+    total = report_document(report(session_of(retried_gang(), tmp_path / "state")))["total"]
+    assert (total["chip_seconds_in_vain"], total["chip_seconds"]) == (16 * 600.0, 16 * 900.0)
+    assert (total["jobs"], total["retries"], total["preemptions"]) == (1, 1, 0)

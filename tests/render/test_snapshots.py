@@ -10,11 +10,13 @@ import pytest
 
 from iris_cli.core.ids import JobId
 from iris_cli.ops import history, inventory, status, why
+from iris_cli.ops.report import report
 from iris_cli.ops.session import Session
 from iris_cli.ops.view import look
 from iris_cli.render.console import Output
 from iris_cli.render.history import show_history
 from iris_cli.render.plans import show_plan
+from iris_cli.render.report.summary import show_report
 from iris_cli.render.status import show_cluster, show_job
 from iris_cli.render.why import show_why
 from iris_cli.render.workers import show_inventory, show_worker
@@ -46,6 +48,10 @@ def workers(session: Session, output: Output) -> None:
 
 def worker(name: str, session: Session, output: Output) -> None:
     show_worker(output, inventory.show(session, name))
+
+
+def figures(session: Session, output: Output) -> None:
+    show_report(output, report(session))
 
 
 def plan(name: str, session: Session, output: Output) -> None:
@@ -82,6 +88,10 @@ VIEWS: dict[str, tuple[str, View]] = {
     "job-child": ("family", partial(job, "sweep/fold/eval")),
     "why-child": ("family", partial(reason, "sweep/fold/eval")),
     "history-parent": ("family", partial(events, "sweep")),
+    **{
+        f"report-{scene}": (scene, figures)
+        for scene in ("empty", "busy", "failed_gang", "lost_host", "family")
+    },
     "plan-all": ("about_to_start", partial(plan, "")),
     "plan-of-a-job": ("about_to_start", partial(plan, "infer")),
     "plan-nothing": ("empty", partial(plan, "")),

@@ -14,10 +14,10 @@ from iris_cli.ops.report import JobLine, Report
 from iris_cli.ops.report_figures import Sum, Use, by_label, by_priority, ends, total, uses
 from iris_cli.render.fold import fold
 from iris_cli.render.report.chart import chart, kind_of
+from iris_cli.render.report.figures import counted, hours, of_what_was_there, share
 from iris_cli.render.report.html import Cell, embedded, safe, table
 from iris_cli.render.tables import clock_time, duration
 
-_HOUR = 3600.0
 _MOST_ROWS = 100
 """So many labels and workers have a row at most."""
 
@@ -86,15 +86,12 @@ def _header(report: Report) -> str:
 
 def _tiles(report: Report, used: list[Use]) -> str:
     everything = total(report.jobs)
-    there = sum(use.worker.chips * use.worker.seconds for use in used)
-    states = [job.state.lower() for job in report.jobs]
-    counted = ", ".join(f"{states.count(each)} {each}" for each in sorted(set(states)))
-    vain = _share(everything.in_vain, everything.chip_seconds)
+    vain = share(everything.in_vain, everything.chip_seconds)
     tiles = [
-        ("jobs", f"{len(report.jobs):,}", counted),
-        ("chip-hours", _hours(everything.chip_seconds), _of(everything.chip_seconds, there)),
-        ("of them in vain", _hours(everything.in_vain), f"{vain} of what was used" if vain else ""),
-        ("task-hours", _hours(everything.task_seconds), count(sum(use.attempts for use in used), "attempt")),
+        ("jobs", f"{len(report.jobs):,}", counted(report)),
+        ("chip-hours", hours(everything.chip_seconds), of_what_was_there(everything.chip_seconds, used)),
+        ("of them in vain", hours(everything.in_vain), f"{vain} of what was used" if vain else ""),
+        ("task-hours", hours(everything.task_seconds), count(sum(use.attempts for use in used), "attempt")),
         ("median wait", duration(everything.waited_median), f"longest {duration(everything.waited_most)}"),
         (
             "retries",
@@ -109,21 +106,8 @@ def _tiles(report: Report, used: list[Use]) -> str:
     return f'<dl class="tiles">{shown}</dl>\n'
 
 
-def _of(used: float, there: float) -> str:
-    return f"{_share(used, there)} of {_hours(there)} there" if there else "no chips here"
-
-
-def _share(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.0f} %" if whole else ""
-
-
-def _hours(seconds: float) -> str:
-    hours = seconds / _HOUR
-    return f"{hours:,.0f}" if hours >= 100 else f"{hours:,.1f}" if hours >= 1 or not hours else f"{hours:.2g}"
-
-
 def _in_hours(seconds: float) -> Cell:
-    return Cell(_hours(seconds) if seconds else "", seconds)
+    return Cell(hours(seconds) if seconds else "", seconds)
 
 
 def _in_words(seconds: float | None) -> Cell:

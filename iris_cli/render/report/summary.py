@@ -1,0 +1,162 @@
+"""A report without its page: the figures on the terminal, and all of them for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from iris_cli.core.units import count
+from iris_cli.ops.causes import reason_words
+from iris_cli.ops.report import JobLine, Report
+from iris_cli.ops.report_figures import Sum, Use, by_label, ends, total, uses
+from iris_cli.render.console import Output
+from iris_cli.render.failures import next_line
+from iris_cli.render.layout import Group, Table, Text
+from iris_cli.render.report.as_json import report_document
+from iris_cli.render.report.figures import counted, hours, of_what_was_there, share
+from iris_cli.render.tables import NARROW, Row, clock_time, duration, facts, folded, table, text
+
+_MOST_ROWS = 10
+"""So many labels, ways to end, hosts and jobs have a row at most: the page has them all."""
+
+_RIGHT = (
+    *("JOBS", "ATTEMPTS", "CHIP-HOURS", "IN VAIN", "TASK-HOURS"),
+    *("WAITED", "RAN", "RETRIES", "PREEMPTIONS", "LOST", "BUSY", "LONGEST"),
+)
+
+
+def show_report(output: Output, report: Report) -> None:
+    """What the jobs took and how long they waited, where it went, and what it was lost to."""
+    if output.as_json:
+        output.document(report_document(report))
+    elif output.quiet:
+        for job in report.jobs:
+            output.line(job.id)
+    else:
+        output.show(_summary(report, output.width))
+
+
+def _summary(report: Report, width: int) -> Group:
+    used = uses(report)
+    narrow = width < NARROW
+    parts: list[Text | Table] = [text(message, "bold red") for message in report.messages]
+    parts += [_header(report), text(""), _figures(report, used)]
+    for some in (_labels(report, narrow), _ends(report), _hosts(used), _costly(report, narrow)):
+        parts += [text(""), *some] if some else []
+    return Group([*parts, text(""), _next(report)])
+
+
+def _header(report: Report) -> Text:
+    span = f"{clock_time(report.since)} to {clock_time(report.at)} UTC"
+    return Text.assemble(
+        text(report.name, "bold"), "  ", f"{duration(report.at - report.since)}  ", (span, "dim")
+    )
+
+
+def _next(report: Report) -> Text:
+    return next_line("iris report --html report.html" if report.jobs else "iris launch -- COMMAND")
+
+
+def _figures(report: Report, used: Sequence[Use]) -> Table:
+    if not report.jobs:
+        return facts([("jobs", "none: nothing was launched yet")])
+    everything = total(report.jobs)
+    retries = sum(job.retries for job in report.jobs)
+    preemptions = sum(job.preemptions for job in report.jobs)
+    older = f"; {count(report.older, 'older job')} not told" if report.older else ""
+    vain = share(everything.in_vain, everything.chip_seconds)
+    there = of_what_was_there(everything.chip_seconds, used)
+    chips = everything.chip_seconds or any(use.worker.chips for use in used)
+    waited = f"{duration(everything.waited_median)} in the median, {duration(everything.waited_most)} at most"
+    attempts = count(sum(use.attempts for use in used), "attempt")
+    return facts(
+        [
+            ("jobs", f"{len(report.jobs):,}: {counted(report)}{older}"),
+            ("chip-hours", f"{hours(everything.chip_seconds)}, {there}" if chips else ""),
+            ("in vain", f"{hours(everything.in_vain)}, {vain} of what was used" if vain else ""),
+            ("task-hours", f"{hours(everything.task_seconds)} in {attempts}"),
+            ("waited", waited if everything.waited_most else "not at all"),
+            (
+                "retries",
+                f"{retries:,}, and {count(preemptions, 'preemption')}" if retries + preemptions else "none",
+            ),
+        ]
+    )
+
+
+def _labels(report: Report, narrow: bool) -> list[Text | Table]:
+    """Nothing where no job has a label."""
+    sums = by_label(report.jobs)
+    if not any(each.name for each in sums):
+        return []
+    headers = ("LABEL", "JOBS", "CHIP-HOURS", "IN VAIN", "TASK-HOURS", "WAITED", "LONGEST")
+    only = ("LABEL", "JOBS", "CHIP-HOURS", "TASK-HOURS") if narrow else ()
+    rows = [
+        (
+            each.name or "(no label)",
+            f"{each.jobs:,}",
+            *_hours_of(each),
+            duration(each.waited_median),
+            duration(each.waited_most),
+        )
+        for each in sums[:_MOST_ROWS]
+    ]
+    return [table(headers, rows, only=only, right=_RIGHT), *_beyond(len(sums), "label")]
+
+
+def _hours_of(each: Sum) -> tuple[str, str, str]:
+    """Of chips, in vain, of tasks."""
+    return _column(each.chip_seconds), _column(each.in_vain), _column(each.task_seconds)
+
+
+def _column(seconds: float) -> str:
+    """Hours with their points below each other; nothing for 0."""
+    return f"{seconds / 3600:,.2f}" if seconds else ""
+
+
+def _beyond(number: int, noun: str) -> Iterator[Text]:
+    if number > _MOST_ROWS:
+        yield text(f"{count(number - _MOST_ROWS, f'more {noun}')} not shown: --html, --json", "dim")
+
+
+def _ends(report: Report) -> list[Text | Table]:
+    found = ends(report.jobs)
+    rows = [
+        (
+            "runs still" if each.reason is None else reason_words(each.reason),
+            f"{each.attempts:,}",
+            _column(each.chip_seconds),
+            _column(each.task_seconds),
+        )
+        for each in found
+    ]
+    headers = ("END", "ATTEMPTS", "CHIP-HOURS", "TASK-HOURS")
+    return [table(headers, rows, right=_RIGHT)] if rows else []
+
+
+def _hosts(used: Sequence[Use]) -> list[Text | Table]:
+    """Those that lost most first; those that are alike, as the hosts of a slice are, in one line."""
+    rows = folded(sorted(used, key=lambda use: -use.lost), lambda use: use.worker.id, _host_cells)
+    headers = ("HOST", "SLICE", "BUSY", "ATTEMPTS", "LOST")
+    made: list[Text | Table] = [table(headers, rows[:_MOST_ROWS], right=_RIGHT)] if rows else []
+    return [*made, *_beyond(len(rows), "host")]
+
+
+def _host_cells(use: Use) -> Row:
+    busy = share(use.busy_seconds, use.worker.seconds)
+    return use.worker.slice or "", busy, f"{use.attempts:,}" if use.attempts else "", str(use.lost or "")
+
+
+def _costly(report: Report, narrow: bool) -> list[Text | Table]:
+    """The jobs that took most."""
+    costs = [(job, total([job])) for job in report.jobs]
+    costs.sort(key=lambda pair: (-pair[1].chip_seconds, -pair[1].task_seconds))
+    headers = ("JOB", "STATE", "CHIP-HOURS", "IN VAIN", "TASK-HOURS", "WAITED", "RAN", "RETRIES", "WHY")
+    only = ("JOB", "STATE", "CHIP-HOURS", "TASK-HOURS") if narrow else ()
+    rows = [_job_cells(job, sums) for job, sums in costs[:_MOST_ROWS]]
+    made: list[Text | Table] = [table(headers, rows, only=only, right=_RIGHT)] if rows else []
+    return [*made, *_beyond(len(costs), "job")]
+
+
+def _job_cells(job: JobLine, sums: Sum) -> Row:
+    tries = str(job.retries + job.preemptions or "")
+    return job.id, job.state, *_hours_of(sums), duration(job.waited), duration(job.ran), tries, job.why
