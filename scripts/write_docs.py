@@ -16,6 +16,7 @@ from typer.main import get_command
 
 from iris_cli import client
 from iris_cli.cli.app import COMMANDS, SETUP_COMMANDS
+from iris_cli.cli.commands import example_lines
 from iris_cli.cli.tree import build
 from iris_cli.client.fields import JobFields
 from iris_cli.core import constraints, events, job, outcome, resources, task, topology, worker
@@ -256,24 +257,25 @@ def known_causes() -> Iterator[str]:
 
 def _command(path: str, command: Any) -> Iterator[str]:
     yield from ("", f"## `{path}`", "", inspect.cleandoc(command.help or ""), "")
-    arguments = [each for each in command.params if each.param_type_name == "argument"]
     options = [each for each in command.params if each.param_type_name == "option"]
-    words = " ".join(
-        each.make_metavar(None) if _takes_context(each) else each.make_metavar() for each in arguments
-    )
-    yield from ("```", f"{path} {words}".rstrip() + (" [OPTIONS]" if options else ""), "```")
+    context = command.context_class(command, info_name=path)
+    yield from ("```", " ".join((path, *command.collect_usage_pieces(context))), "```")
     rows = [each for each in options if "--help" not in each.opts and not getattr(each, "hidden", False)]
     if rows:
         yield from ("", "| option | |", "|---|---|")
         yield from (
-            f"| `{', '.join(each.opts)}` | {(each.help or '').replace('|', chr(92) + '|')} |" for each in rows
+            f"| `{_spelling(each)}` | {(each.help or '').replace('|', chr(92) + '|')} |" for each in rows
         )
+    if command.epilog:
+        yield from ("", "```console", *(f"$ {line}" for line in example_lines(command.epilog)), "```")
     for name, child in getattr(command, "commands", {}).items():
         yield from _command(f"{path} {name}", child)
 
 
-def _takes_context(argument: Any) -> bool:
-    return "ctx" in inspect.signature(argument.make_metavar).parameters
+def _spelling(option: Any) -> str:
+    """`--tail, -n N|all`, with what it takes in a table's words."""
+    value = f" {option.metavar}" if option.metavar else ""
+    return (", ".join(option.opts) + value).replace("|", chr(92) + "|")
 
 
 if __name__ == "__main__":

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+
+from iris_cli.cli.commands import Command
 
 _COMMAND = "iris.command"
 
 
-class CommandAfterDashes(TyperCommand):
+class CommandAfterDashes(Command):
     """What follows `--` is a command, whatever it looks like."""
+
+    command_metavar = "-- COMMAND..."
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), self.command_metavar]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--" in args:
@@ -19,6 +25,12 @@ class CommandAfterDashes(TyperCommand):
             ctx.meta[_COMMAND] = tuple(args[cut + 1 :])
             args = args[:cut]
         return super().parse_args(ctx, args)
+
+
+class CommandMayFollow(CommandAfterDashes):
+    """The same where it may be left out."""
+
+    command_metavar = "[-- COMMAND...]"
 
 
 def command_of(context: typer.Context) -> tuple[str, ...]:

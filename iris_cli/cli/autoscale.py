@@ -7,18 +7,17 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import quick
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
-_EXAMPLES = """Examples:
-
-  iris autoscale --dry-run
-
-  iris schedule --once --autoscale
+_EXAMPLES = """
+iris autoscale --dry-run  # what it would make and delete, and why
+iris autoscale --interval 60  # a pass a minute
 """
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     app.command(epilog=_EXAMPLES)(autoscale)
 
 
@@ -29,7 +28,12 @@ def autoscale(
     ] = False,
     interval: Annotated[
         float | None,
-        typer.Option(help="Go on, with this many seconds between passes.", min=0.1, show_default=False),
+        typer.Option(
+            metavar="SECONDS",
+            help="Go on, with this many seconds between passes.",
+            min=0.1,
+            show_default=False,
+        ),
     ] = None,
     dry_run: Annotated[
         bool,
@@ -38,9 +42,10 @@ def autoscale(
         ),
     ] = False,
 ) -> int:
-    """Make slices of scale groups for what no worker has room for; delete those that are idle, failed or preempted.
+    """Make slices for what waits, delete those that are idle.
 
-    It places nothing: `iris schedule --autoscale` does both.
+    Of scale groups, for what no worker has room for; failed and preempted ones are deleted, too. It places nothing:
+    `iris schedule --autoscale` does both.
     """
     from iris_cli.ops import autoscale as operation
     from iris_cli.ops.scale_status import scaling_rows

@@ -6,22 +6,34 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
+_EXAMPLES = """
+iris cancel train-3  # stops it everywhere
+iris cancel train-3 --wait --reason "wrong data"  # until all of it is gone
+iris cancel sweep- --prefix  # all whose ids begin so
+"""
 
-def register(app: typer.Typer) -> None:
-    app.command(epilog="Example:  iris cancel train-3 --wait")(cancel)
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(cancel)
 
 
 def cancel(
     context: typer.Context,
-    jobs: Annotated[list[str], typer.Argument(help="Exact job ids.", show_default=False)],
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Exact job ids.", show_default=False)],
     prefix: Annotated[bool, typer.Option("--prefix", help="All jobs whose ids begin with these.")] = False,
-    reason: Annotated[str, typer.Option(help="Why, for the history.", show_default=False)] = "",
+    reason: Annotated[
+        str, typer.Option(metavar="WORDS", help="Why, for the history.", show_default=False)
+    ] = "",
     wait: Annotated[bool, typer.Option("--wait", help="Wait until every process is proven gone.")] = False,
 ) -> int:
-    """Cancel jobs and their children: SIGTERM, the job's grace, SIGKILL."""
+    """Cancel jobs and their children.
+
+    A task gets SIGTERM, the grace of its job to end in, then SIGKILL.
+    """
     from iris_cli.ops import cancel as operation
     from iris_cli.render import cancelled
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ConfigError, ExitCode, IrisError, NotFoundError, UsageError
 
@@ -16,15 +17,11 @@ if TYPE_CHECKING:
     from iris_cli.ops.cluster_import.recreated import OldMachine
     from iris_cli.ops.cluster_import.run import Proposal
 
-_EXAMPLES = """Examples:
-
-  gcloud compute tpus tpu-vm list --zone us-central2-b --format json | iris cluster import --from -
-
-  iris cluster import --from tpus.json --prune --dry-run
-
-  iris cluster import --from ssh-config 'tpu-*'
-
-  iris cluster import 'cpu-[0-3]' me@gpu0.example.org v4a=v4-32:10.0.0.[1-4]
+_EXAMPLES = """
+gcloud compute tpus tpu-vm list --zone us-central2-b --format json | iris cluster import --from -
+iris cluster import --from tpus.json --prune --dry-run
+iris cluster import --from ssh-config 'tpu-*'
+iris cluster import 'cpu-[0-3]' me@gpu0.example.org v4a=v4-32:10.0.0.[1-4]
 """
 
 
@@ -62,8 +59,8 @@ Recreated = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    group = typer.Typer(name="cluster", help="Write cluster.yaml from what is known.", no_args_is_help=True)
+def register(app: Commands) -> None:
+    group = Commands(name="cluster", help="Write cluster.yaml from what is known.", epilog=_EXAMPLES)
     group.callback()(_group)
     group.command("import", epilog=_EXAMPLES)(import_)
     app.add_typer(group)
@@ -78,8 +75,10 @@ def import_(
     names: Names = None,
     source: Source = "",
     address: Address = "",
-    project: Annotated[str, typer.Option(help="Google Cloud project.", show_default=False)] = "",
-    zone: Annotated[str, typer.Option(help="Its zone.", show_default=False)] = "",
+    project: Annotated[
+        str, typer.Option(metavar="NAME", help="Google Cloud project.", show_default=False)
+    ] = "",
+    zone: Annotated[str, typer.Option(metavar="NAME", help="Its zone.", show_default=False)] = "",
     prune: Annotated[
         bool, typer.Option("--prune", help="Remove slices that were imported and are no longer listed.")
     ] = False,
@@ -87,9 +86,10 @@ def import_(
     yes: Annotated[bool, typer.Option("--yes", help="Write it without asking.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes; write nothing.")] = False,
 ) -> int:
-    """Write slices and hosts into cluster.yaml, from gcloud's list, an SSH configuration or a list of hosts.
+    """Write slices and hosts into cluster.yaml.
 
-    Shows the changes before it writes them. What else is in the file stays as it is, comments too.
+    From gcloud's list, an SSH configuration or a list of hosts. Shows the changes before it writes them. What else
+    is in the file stays as it is, comments too.
     """
     from iris_cli.ops.cluster_import.plan import Addresses
     from iris_cli.ops.cluster_import.run import propose

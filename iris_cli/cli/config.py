@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ConfigError, ExitCode
 
+_EXAMPLES = """
+iris config validate  # every problem at once, each with its line
+iris config validate --config lab.yaml --json
+"""
 
-def register(app: typer.Typer) -> None:
-    group = typer.Typer(name="config", help="Check cluster.yaml.", no_args_is_help=True)
+
+def register(app: Commands) -> None:
+    group = Commands(name="config", help="Check cluster.yaml.", epilog=_EXAMPLES)
     group.callback()(_group)
-    group.command(epilog="Example:  iris config validate --config lab.yaml")(validate)
+    group.command(epilog=_EXAMPLES)(validate)
     app.add_typer(group)
 
 

@@ -10,31 +10,45 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, IrisError
 
 if TYPE_CHECKING:
     from iris_cli.ops.cron.entry import CronEntry
 
-_EXAMPLES = """Examples:
-
-  iris cron install --every 1m
-
-  iris cron install --every 30s --systemd --autoscale
+_EXAMPLES = """
+iris cron install --every 1m
+iris cron show
+"""
+_INSTALL = """
+iris cron install  # a line in your crontab: a cycle a minute
+iris cron install --every 30s --systemd  # a timer of yours instead
+iris cron install --autoscale  # slices are made and deleted, too
+"""
+_SHOW = """
+iris cron show
+iris cron show --json
+"""
+_REMOVE = """
+iris cron remove
+iris cron remove --config lab.yaml  # that of another cluster
 """
 
 
-def register(app: typer.Typer) -> None:
-    group = typer.Typer(name="cron", help="Run cycles regularly, with nobody there.", no_args_is_help=True)
-    group.command(epilog=_EXAMPLES)(install)
-    group.command()(show)
-    group.command()(remove)
+def register(app: Commands) -> None:
+    group = Commands(name="cron", help="Run cycles regularly, with nobody there.", epilog=_EXAMPLES)
+    group.command(epilog=_INSTALL)(install)
+    group.command(epilog=_SHOW)(show)
+    group.command(epilog=_REMOVE)(remove)
     app.add_typer(group)
 
 
 def install(
     context: typer.Context,
-    every: Annotated[str, typer.Option(help="How often: 1m, 5m, 1h; with --systemd also 30s.")] = "1m",
+    every: Annotated[
+        str, typer.Option(metavar="TIME", help="How often: 1m, 5m, 1h; with --systemd also 30s.")
+    ] = "1m",
     systemd: Annotated[
         bool, typer.Option("--systemd", help="A timer of your systemd instead of a line in your crontab.")
     ] = False,
@@ -73,7 +87,7 @@ def install(
 
 
 def show(context: typer.Context) -> int:
-    """Show what is installed for this cluster, when the last cycle ran, and what it said."""
+    """Show what is installed, and how the last cycle went."""
     from iris_cli.ops.cron import crontab, timer
     from iris_cli.ops.view import cycle_age
     from iris_cli.render.crontab import show as show_found

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.cli.demo_tour import Tour
 from iris_cli.errors import ExitCode, UsageError
@@ -65,9 +66,16 @@ _TOUR: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("", ("status",)),
 )
 
+_EXAMPLES = """
+iris demo  # a minute, and nothing is left
+iris demo --keep  # leaves the cluster running
+iris demo --stop
+iris demo --autoscale  # slices on demand, on an emulator
+"""
 
-def register(app: typer.Typer) -> None:
-    app.command(epilog="Example:  iris demo --keep")(demo)
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(demo)
 
 
 def demo(
@@ -75,14 +83,17 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running, to play with.")] = False,
     stop: Annotated[bool, typer.Option("--stop", help="End a cluster that was kept.")] = False,
     directory: Annotated[
-        Path | None, typer.Option("--dir", help="Where the cluster lives.", show_default=False)
+        Path | None, typer.Option("--dir", metavar="DIR", help="Where the cluster lives.", show_default=False)
     ] = None,
     autoscale: Annotated[
         bool,
         typer.Option("--autoscale", help="Slices on demand instead, on an emulator of Google's TPU API."),
     ] = False,
 ) -> int:
-    """Run the main job of iris on a cluster of local SSH hosts. Needs no account and no root."""
+    """Take a tour on a cluster of local SSH hosts.
+
+    Needs no account and no root.
+    """
     iris: Context = context.obj
     elsewhere = _forget_other_clusters()
     if autoscale:

@@ -6,22 +6,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 
 if TYPE_CHECKING:
     from iris_cli.config.schema import ClusterConfig
     from iris_cli.ops.session import Session
 
+_EXAMPLES = """
+iris doctor
+iris doctor --offline  # without the hosts
+"""
 
-def register(app: typer.Typer) -> None:
-    app.command(epilog="Example:  iris doctor --offline")(doctor)
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(doctor)
 
 
 def doctor(
     context: typer.Context,
     offline: Annotated[bool, typer.Option("--offline", help="Don't ask the hosts.")] = False,
 ) -> int:
-    """Check configuration, state, log, keys and hosts. Changes nothing; exits 0 if nothing failed."""
+    """Check everything, and say how to mend what is wrong.
+
+    Configuration, state, log, keys and hosts. Changes nothing; exits 0 if nothing failed.
+    """
     from iris_cli.ops.doctor import examine
     from iris_cli.ops.findings import exit_code
     from iris_cli.render import checks

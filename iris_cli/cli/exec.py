@@ -7,23 +7,19 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli.after_dashes import CommandAfterDashes, command_of
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
-_EXAMPLES = """Examples:
-
-  iris exec train -- nvidia-smi
-
-  iris exec train --rank 0 --rank 3 -- sh -c 'tail -n 3 loss.csv; df -h .'
-
-  iris exec v5a-0 --timeout 10m --json -- du -sh .cache
+_EXAMPLES = """
+iris exec train -- nvidia-smi  # beside every rank
+iris exec train --rank 0 --rank 3 -- sh -c 'tail -n 3 loss.csv; df -h .'
+iris exec v5a-0 --timeout 10m -- du -sh .cache  # on a worker
 """
 
 
-def register(app: typer.Typer) -> None:
-    app.command("exec", epilog=_EXAMPLES, cls=CommandAfterDashes, options_metavar="[OPTIONS] -- COMMAND...")(
-        execute
-    )
+def register(app: Commands) -> None:
+    app.command("exec", epilog=_EXAMPLES, cls=CommandAfterDashes)(execute)
 
 
 def execute(
@@ -32,13 +28,15 @@ def execute(
         str, typer.Argument(metavar="JOB|TASK|WORKER", help="Where to run it.", show_default=False)
     ],
     rank: Annotated[
-        list[int] | None, typer.Option(help="Only this rank; may be repeated.", min=0, show_default=False)
+        list[int] | None,
+        typer.Option(metavar="N", help="Only this rank; may be repeated.", min=0, show_default=False),
     ] = None,
-    timeout: Annotated[str, typer.Option(help="End it after so long: 30s, 10m.")] = "60s",
+    timeout: Annotated[str, typer.Option(metavar="TIME", help="End it after so long: 30s, 10m.")] = "60s",
 ) -> int:
-    """Run a command in the work directory of each running task, or on a worker; it gets none of the chips.
+    """Run a command beside each running task, or on a worker.
 
-    It has the environment of the task, less its secrets, nothing to read, and a time-out. Equal output is shown once.
+    In the work directory of the task; it gets none of the chips. It has the environment of the task, less its
+    secrets, nothing to read, and a time-out. Equal output is shown once.
     Whatever it leaves running is ended with it, and so is all of it on Ctrl-C.
     """
     from iris_cli.core.units import parse_duration

@@ -7,33 +7,33 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
-_EXAMPLES = """Examples:
-
-  iris gc --dry-run
-
-  iris gc --older-than 7d --yes
+_EXAMPLES = """
+iris gc --dry-run  # how much there is, and where
+iris gc  # shows it, and asks
+iris gc --older-than 7d --yes
 """
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     app.command(epilog=_EXAMPLES)(gc)
 
 
 def gc(
     context: typer.Context,
     older_than: Annotated[
-        str, typer.Option(help="Keep what ended, or was written, more recently than this.")
+        str, typer.Option(metavar="TIME", help="Keep what ended, or was written, more recently than this.")
     ] = "0s",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what there is; remove nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Remove it without asking.")] = False,
 ) -> int:
-    """Show how much room ended attempts and unused workspaces take on workers, and old files here; remove them
-    if you say so.
+    """Show and remove what is left of work that is over.
 
-    Of attempts that live, or that may, nothing is touched; how the others ended stays in the log.
+    Ended attempts and unused workspaces on workers, and old files here. Of attempts that live, or that may, nothing
+    is touched; how the others ended stays in the log.
     """
     from iris_cli.core.units import format_memory, parse_duration
     from iris_cli.ops import gc as operation

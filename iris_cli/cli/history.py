@@ -6,18 +6,18 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
-_EXAMPLES = """Examples:
-
-  iris history train/task-0 --limit 20
-
-  iris history train --all
+_EXAMPLES = """
+iris history  # the last hundred events
+iris history train/task-0 --limit 20
+iris history v5a-0 --all  # the archive, too
 """
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     app.command(epilog=_EXAMPLES)(history)
 
 
@@ -26,12 +26,14 @@ def history(
     subject: Annotated[
         str, typer.Argument(metavar="[JOB|TASK|WORKER]", show_default=False, help="Only what is about this.")
     ] = "",
-    limit: Annotated[int, typer.Option(min=0, help="Show so many of the newest events; 0 shows all.")] = 100,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Show so many of the newest events; 0 shows all.")
+    ] = 100,
     everything: Annotated[
         bool, typer.Option("--all", help="Look in the archive, too: at what was compacted.")
     ] = False,
 ) -> int:
-    """Tell what happened: one line for each event, the newest last."""
+    """Tell what happened: a line for each event."""
     from iris_cli.ops import history as ops
     from iris_cli.render.history import show_history
 

@@ -8,18 +8,18 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
-_EXAMPLES = """Examples:
-
-  iris init --slice v5a=v5litepod-16:10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4
-
-  iris init --name lab --host cpu0.example.org --host me@cpu1.example.org
+_EXAMPLES = """
+iris init  # asks nothing, says what could be imported
+iris init --name lab --host cpu0.example.org --host me@cpu1.example.org
+iris init --slice v5a=v5litepod-8:10.0.0.1,10.0.0.2
 """
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     app.command(epilog=_EXAMPLES)(init)
 
 
@@ -27,7 +27,9 @@ def init(
     context: typer.Context,
     name: Annotated[
         str | None,
-        typer.Option(help="Name of the cluster; that of the directory if left out.", show_default=False),
+        typer.Option(
+            metavar="NAME", help="Name of the cluster; that of the directory if left out.", show_default=False
+        ),
     ] = None,
     host: Annotated[
         list[str] | None,
@@ -44,7 +46,10 @@ def init(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> int:
-    """Write a commented cluster.yaml and make the state directory. Asks nothing, and says what could be imported."""
+    """Write a first cluster.yaml, make the state directory.
+
+    The file is commented. Asks nothing, and says what could be imported.
+    """
     from iris_cli.config.locate import FILE_NAME
     from iris_cli.ops import init as operation
     from iris_cli.ops.cluster_import.offers import offers

@@ -8,32 +8,26 @@ import typer
 
 from iris_cli.cli import job_options as job
 from iris_cli.cli import launching
-from iris_cli.cli.after_dashes import CommandAfterDashes, command_of
+from iris_cli.cli.after_dashes import CommandMayFollow, command_of
+from iris_cli.cli.commands import Commands
 
-_EXAMPLES = """Examples:
-
-  iris launch --tpu v5litepod-16 -- python3 train.py
-
-  iris launch --cpu 4 --memory 8GiB --replicas 10 -- ./shard.sh
-
-  iris launch --workdir . --setup "pip install -r requirements.txt" -- python3 train.py
-
-  iris launch job.yaml --name second-try
-
-  iris launch --each-line inputs.txt -- sh -c './convert.sh "$IRIS_EACH_LINE"'
-
-  iris launch --array 0-99%8 --timeout 2h --signal USR1@120 -- ./simulate
+_EXAMPLES = """
+iris launch --tpu v5litepod-16 -- python3 train.py  # a gang on one slice
+iris launch --cpu 4 --replicas 10 -- ./shard.sh  # ten tasks, wherever there is room
+iris launch job.yaml --name second-try  # a job file; options win
+iris launch --array 0-99%8 --timeout 2h -- ./simulate  # a hundred, eight at a time
 """
 
 
-def register(app: typer.Typer) -> None:
-    app.command(epilog=_EXAMPLES, cls=CommandAfterDashes, options_metavar="[OPTIONS] [-- COMMAND...]")(launch)
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES, cls=CommandMayFollow)(launch)
 
 
 def launch(
     context: typer.Context,
     jobfile: Annotated[
-        list[str] | None, typer.Argument(show_default=False, help="Job file; options win.")
+        list[str] | None,
+        typer.Argument(metavar="[JOBFILE]", show_default=False, help="Job file; options win."),
     ] = None,
     name: job.Name = None,
     tpu: job.Tpu = None,

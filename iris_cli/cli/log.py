@@ -6,42 +6,51 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, LogDamagedError
 
 if TYPE_CHECKING:
     from iris_cli.journal.verify import Verdict
 
-_EXAMPLES = """Examples:
-
-  iris log salvage --yes
-
-  iris log salvage --accept-loss
+_EXAMPLES = """
+iris log verify
+iris log export > events.jsonl
+"""
+_VERIFY = """
+iris log verify  # exits 6 if a line can't be believed
+iris log verify --json
+"""
+_SALVAGE = """
+iris log salvage  # what would be lost
+iris log salvage --yes  # ends the log before its damage
+iris log salvage --accept-loss  # of a log that lost its last lines
+"""
+_COMPACT = """
+iris log compact
+iris log compact --lock-timeout 60  # waits for others for a minute
+"""
+_EXPORT = """
+iris log export > events.jsonl
+iris log export | jq -r 'select(.type == "TaskEnded") | [.at, .task, .event.state] | @tsv'
+duckdb -c "SELECT type, count(*) FROM read_json_auto('events.jsonl') GROUP BY type"
 """
 
-_EXPORTS = """Examples:
 
-  iris log export > events.jsonl
-
-  iris log export | jq -r 'select(.type == "TaskEnded") | [.at, .task, .event.state] | @tsv'
-
-  duckdb -c "SELECT type, count(*) FROM read_json_auto('events.jsonl') GROUP BY type"
-"""
-
-
-def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        name="log", help="Check, repair, shorten and export the event log.", no_args_is_help=True
-    )
-    group.command(epilog="Example:  iris log verify")(verify)
-    group.command(epilog=_EXAMPLES)(salvage)
-    group.command(epilog="Example:  iris log compact")(compact)
-    group.command(epilog=_EXPORTS)(export)
+def register(app: Commands) -> None:
+    group = Commands(name="log", help="Check, repair, shorten and export the event log.", epilog=_EXAMPLES)
+    group.command(epilog=_VERIFY)(verify)
+    group.command(epilog=_SALVAGE)(salvage)
+    group.command(epilog=_COMPACT)(compact)
+    group.command(epilog=_EXPORT)(export)
     app.add_typer(group)
 
 
 def verify(context: typer.Context) -> int:
-    """Read every line of the log; exits 6 if one can't be believed. Takes no lock, changes nothing."""
+    """Read all of the log; exits 6 if it can't be believed.
+
+    Takes no lock, changes nothing.
+    """
     from iris_cli.journal.layout import LOG
     from iris_cli.journal.verify import verify as read
     from iris_cli.render.log_health import show_verdict
@@ -88,7 +97,9 @@ def salvage(
 
 
 def compact(context: typer.Context) -> int:
-    """Move the lines of the log to its archive, so that it stays short. Nothing is lost; who writes meanwhile waits.
+    """Move the lines of the log to its archive: it stays short.
+
+    Nothing is lost; who writes meanwhile waits.
 
     `iris schedule` does it by itself when the log has more than 64 MB.
     """
@@ -107,12 +118,12 @@ def compact(context: typer.Context) -> int:
 
 def export(
     context: typer.Context,
-    after: Annotated[int, typer.Option(min=0, help="Only what came behind this seq.")] = 0,
+    after: Annotated[int, typer.Option(metavar="SEQ", min=0, help="Only what came behind this seq.")] = 0,
 ) -> int:
-    """Print every event of archive and log as a line of JSON, for jq, DuckDB or pandas.
+    """Print every event of archive and log as a line of JSON.
 
-    Each has seq, index, at, actor, type, job, task, attempt, worker (null where it is about none) and event: its
-    fields as the log has them.
+    For jq, DuckDB or pandas. Each has seq, index, at, actor, type, job, task, attempt, worker (null where it is
+    about none) and event: its fields as the log has them.
     """
     from iris_cli.ops.export import rows
     from iris_cli.render.export import show_rows

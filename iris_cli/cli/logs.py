@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
@@ -15,16 +16,18 @@ if TYPE_CHECKING:
     from iris_cli.ops.logs import Query
     from iris_cli.ops.session import Session
 
-_EXAMPLES = """Examples:
-
-  iris logs train --follow
-
-  iris logs train/task-3 --attempt 0 --tail all
-
-  iris logs train --diff
+_EXAMPLES = """
+iris logs train  # the last lines of each rank, equal ones once
+iris logs train --follow  # and what comes, until it is over
+iris logs train/task-3 --attempt 0 --tail all  # all of an earlier try
+iris logs train --diff  # the odd rank out
 """
 
 
+Ranks = Annotated[
+    list[int] | None,
+    typer.Option(metavar="N", help="Only this rank; may be repeated.", min=0, show_default=False),
+]
 Tail = Annotated[
     str | None,
     typer.Option(
@@ -43,7 +46,7 @@ class Stream(StrEnum):
     BOTH = "both"
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     app.command(epilog=_EXAMPLES)(logs)
 
 
@@ -54,11 +57,10 @@ def logs(
         bool, typer.Option("--follow", "-f", help="Go on, through retries, until it is over.")
     ] = False,
     tail: Tail = None,
-    rank: Annotated[
-        list[int] | None, typer.Option(help="Only this rank; may be repeated.", min=0, show_default=False)
-    ] = None,
+    rank: Ranks = None,
     attempt: Annotated[
-        int | None, typer.Option(help="This attempt instead of the last one.", min=0, show_default=False)
+        int | None,
+        typer.Option(metavar="N", help="This attempt instead of the last one.", min=0, show_default=False),
     ] = None,
     no_fold: Annotated[
         bool, typer.Option("--no-fold", help="Don't join equal lines of several ranks.")
@@ -66,9 +68,14 @@ def logs(
     diff: Annotated[
         bool, typer.Option("--diff", help="The odd rank out: what differs from what the most have written.")
     ] = False,
-    stream: Annotated[Stream, typer.Option(help="Standard output, standard error, or both.")] = Stream.BOTH,
+    stream: Annotated[
+        Stream, typer.Option(metavar="out|err|both", help="Standard output, standard error, or both.")
+    ] = Stream.BOTH,
 ) -> int:
-    """Show the output of tasks, fetched from their workers; where these are gone, what was pulled before."""
+    """Show what tasks write, all ranks at once.
+
+    Fetched from their workers; where these are gone, what was pulled before.
+    """
     from iris_cli.ops.log_diff import TAIL
     from iris_cli.ops.log_diff import diff as compare
     from iris_cli.ops.log_reading import BOTH

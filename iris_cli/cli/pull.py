@@ -7,20 +7,18 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
-_EXAMPLES = """Examples:
-
-  iris pull train
-
-  iris pull train --rank 0 --dir /data/runs
-
-  iris pull train/task-3/attempt-0
+_EXAMPLES = """
+iris pull train  # into ./train/task-N/attempt-M
+iris pull train --rank 0 --dir /data/runs
+iris pull train/task-3 --attempt 0
 """
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     app.command(epilog=_EXAMPLES)(pull)
 
 
@@ -28,18 +26,21 @@ def pull(
     context: typer.Context,
     what: Annotated[str, typer.Argument(metavar="JOB|TASK", help="Whose files.", show_default=False)],
     directory: Annotated[
-        Path, typer.Option("--dir", help="Where to put them: in DIR/JOB/task-N/attempt-M.")
+        Path, typer.Option("--dir", metavar="DIR", help="Where to put them: in DIR/JOB/task-N/attempt-M.")
     ] = Path(),
     rank: Annotated[
-        list[int] | None, typer.Option(help="Only this rank; may be repeated.", min=0, show_default=False)
+        list[int] | None,
+        typer.Option(metavar="N", help="Only this rank; may be repeated.", min=0, show_default=False),
     ] = None,
     attempt: Annotated[
-        int | None, typer.Option(help="Only this attempt of each task.", min=0, show_default=False)
+        int | None,
+        typer.Option(metavar="N", help="Only this attempt of each task.", min=0, show_default=False),
     ] = None,
 ) -> int:
-    """Fetch what tasks have put into IRIS_OUTPUT_DIR, and keep their logs in the state directory.
+    """Fetch what tasks have put into IRIS_OUTPUT_DIR.
 
-    What is here already is not fetched again, what was cut off goes on where it was, what has changed is replaced.
+    Their logs are kept in the state directory. What is here already is not fetched again, what was cut off goes on
+    where it was, what has changed is replaced.
     """
     from iris_cli.ops import pull as operation
     from iris_cli.render import pulled

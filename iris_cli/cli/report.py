@@ -7,20 +7,18 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
-_EXAMPLES = """Examples:
-
-  iris report --since 7d
-
-  iris report --html report.html
-
-  iris report --json | jq '.total.chip_seconds / 3600'
+_EXAMPLES = """
+iris report --since 7d
+iris report --html report.html  # a page with a chart
+iris report --json | jq '.total.chip_seconds / 3600'
 """
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     app.command(epilog=_EXAMPLES)(report)
 
 
@@ -28,14 +26,23 @@ def report(
     context: typer.Context,
     html: Annotated[
         Path | None,
-        typer.Option(help="Write a page with a chart to this file, also if it is there.", show_default=False),
+        typer.Option(
+            metavar="FILE",
+            help="Write a page with a chart to this file, also if it is there.",
+            show_default=False,
+        ),
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(help="From then on: an ISO time (UTC), or an age such as 7d.", show_default=False),
+        typer.Option(
+            metavar="TIME", help="From then on: an ISO time (UTC), or an age such as 7d.", show_default=False
+        ),
     ] = None,
 ) -> int:
-    """Sum up all jobs, from the log alone: chip-hours by job and label, waiting times, retries, who lost work."""
+    """Sum up all jobs, from the log alone.
+
+    Chip-hours by job and label, waiting times, retries, who lost work.
+    """
     from iris_cli.ops import report as ops
 
     iris: Context = context.obj

@@ -7,12 +7,19 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import quick
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
+_EXAMPLES = """
+iris schedule  # one cycle, now
+iris schedule --once --lock-timeout 0  # for cron: it waits for nobody
+iris schedule --dry-run  # what it would place
+"""
 
-def register(app: typer.Typer) -> None:
-    app.command(epilog="Example:  iris schedule --once --lock-timeout 0")(schedule)
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(schedule)
 
 
 def schedule(
@@ -22,7 +29,12 @@ def schedule(
     ] = False,
     interval: Annotated[
         float | None,
-        typer.Option(help="Go on, with this many seconds between cycles.", min=0.1, show_default=False),
+        typer.Option(
+            metavar="SECONDS",
+            help="Go on, with this many seconds between cycles.",
+            min=0.1,
+            show_default=False,
+        ),
     ] = None,
     autoscale: Annotated[
         bool,
@@ -32,7 +44,10 @@ def schedule(
         bool, typer.Option("--dry-run", help="Show what would be placed; change nothing.")
     ] = False,
 ) -> int:
-    """See how the workers are, settle what ended, place what waits, start it. All that cron needs."""
+    """Settle what ended, place what waits, start it.
+
+    All that cron needs.
+    """
     iris: Context = context.obj
     if dry_run:
         return _show_plan(iris)

@@ -8,18 +8,18 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, IrisError
 
-_EXAMPLES = """Examples:
-
-  iris ssh train/task-3
-
-  iris ssh v5a-0 --print
+_EXAMPLES = """
+iris ssh train/task-3  # in its work directory
+iris ssh v5a-0
+iris ssh v5a-0 --print  # the command, for scripts
 """
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     app.command(epilog=_EXAMPLES)(ssh)
 
 
@@ -28,9 +28,10 @@ def ssh(
     what: Annotated[str, typer.Argument(metavar="TASK|WORKER", help="Where to go.", show_default=False)],
     show: Annotated[bool, typer.Option("--print", help="Print the command instead of running it.")] = False,
 ) -> int:
-    """Open a shell with the system's ssh; of a task in its work directory, with its IRIS_* variables.
+    """Open a shell where a task runs, or on a worker.
 
-    The shell gets none of the chips. The host key is the one on record, and no other is accepted.
+    With the system's ssh; of a task in its work directory, with its IRIS_* variables. The shell gets none of the
+    chips. The host key is the one on record, and no other is accepted.
     """
     from iris_cli.ops.ssh_command import ssh_command
 

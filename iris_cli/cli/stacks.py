@@ -6,20 +6,18 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
-_EXAMPLES = """Examples:
-
-  iris stacks train
-
-  iris stacks train --rank 7 --json
-
-  iris stacks train/task-0 --signal USR1
+_EXAMPLES = """
+iris stacks train  # where each rank is, equal stacks once
+iris stacks train --rank 7 --json
+iris stacks train/task-0 --signal USR1
 """
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     app.command("stacks", epilog=_EXAMPLES)(stacks)
 
 
@@ -27,19 +25,22 @@ def stacks(
     context: typer.Context,
     what: Annotated[str, typer.Argument(metavar="JOB|TASK", help="Whose stacks.", show_default=False)],
     rank: Annotated[
-        list[int] | None, typer.Option(help="Only this rank; may be repeated.", min=0, show_default=False)
+        list[int] | None,
+        typer.Option(metavar="N", help="Only this rank; may be repeated.", min=0, show_default=False),
     ] = None,
     signal: Annotated[
         str,
         typer.Option(
+            metavar="NAME",
             help="USR1 or USR2, for programs with a handler for it: your word that this is faulthandler's.",
             show_default=False,
         ),
     ] = "",
 ) -> int:
-    """Show where each running rank is: the stacks of its Python threads, equal ones once.
+    """Show where each running rank is: its Python stacks.
 
-    By py-spy where the worker has it; else by a signal, to programs that have registered faulthandler for it.
+    Those of all its threads, equal ones once. By py-spy where the worker has it; else by a signal, to programs that
+    have registered faulthandler for it.
     """
     from iris_cli.ops.stacks import stacks as ask
     from iris_cli.remote.stack_calls import SIGNALS

@@ -7,37 +7,43 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import quick
+from iris_cli.cli.commands import Commands
 
-_EXAMPLES = """Examples:
-
-  iris status
-
-  iris status train --at 2h
-
-  iris status --state running --label team=vision
+_EXAMPLES = """
+iris status  # the cluster and its jobs
+iris status train  # one job: where it runs, why it waits, how it failed
+iris status train --at 2h  # as it was two hours ago
+iris status --state running --label team=vision
 """
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     app.command(epilog=_EXAMPLES)(status)
 
 
 def status(
     context: typer.Context,
-    job: Annotated[str | None, typer.Argument(show_default=False, help="Show this job alone.")] = None,
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", show_default=False, help="Show this job alone.")
+    ] = None,
     at: Annotated[
         str | None,
-        typer.Option(help="As of then: an ISO time (UTC), or an age such as 2h.", show_default=False),
+        typer.Option(
+            metavar="TIME", help="As of then: an ISO time (UTC), or an age such as 2h.", show_default=False
+        ),
     ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Show it anew every two seconds, on a terminal.")
     ] = False,
     label: Annotated[
         list[str] | None,
-        typer.Option(help="Only jobs with this label, KEY=VALUE or KEY.", show_default=False),
+        typer.Option(
+            metavar="KEY[=VALUE]", help="Only jobs with this label; may be repeated.", show_default=False
+        ),
     ] = None,
     state: Annotated[
-        list[str] | None, typer.Option(help="Only jobs in this state, such as running.", show_default=False)
+        list[str] | None,
+        typer.Option(metavar="STATE", help="Only jobs in this state, such as running.", show_default=False),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Also jobs that ended long ago; every task in a line of its own.")

@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, ClassVar, cast
 
 import typer
+from typer.core import TyperCommand
 
 from iris_cli import __version__
 from iris_cli.cli import quick
+from iris_cli.cli.commands import Commands, Group
 from iris_cli.errors import ExitCode, UsageError
+
+_EXAMPLES = """
+iris  # what to do next in this directory
+iris launch --tpu v5litepod-16 -- python3 train.py
+iris status
+iris logs train-1 --follow
+"""
+
+
+class Root(Group):
+    """The commands, by what they are for."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The commands first: whoever looks here seldom looks for a global option."""
+        self.format_commands(ctx, formatter)
+        TyperCommand.format_options(cast(TyperCommand, self), ctx, formatter)
+
+    sections: ClassVar[Mapping[str, Sequence[str]]] = {
+        "Jobs": ("launch", "status", "logs", "why", "wait", "cancel", "pull", "history", "report"),
+        "Running jobs": ("exec", "ssh", "stacks", "register-endpoint"),
+        "Cycles": ("schedule", "watch", "cron", "autoscale"),
+        "Cluster": ("workers", "worker", "doctor", "gc", "log"),
+        "Set-up": ("init", "cluster", "config", "demo"),
+    }
 
 
 def run(words: Sequence[str], commands: Sequence[str]) -> int:
@@ -27,10 +53,11 @@ def run(words: Sequence[str], commands: Sequence[str]) -> int:
 
 def build(commands: Sequence[str]) -> typer.Typer:
     """The tree of these commands: each takes time to build. Their modules import what they need when they run."""
-    app = typer.Typer(
+    app = Commands(
         name="iris",
+        cls=Root,
         help="Run jobs on the TPU slices (or any SSH hosts) you already have.",
-        no_args_is_help=True,
+        epilog=_EXAMPLES,
         add_completion=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
@@ -55,13 +82,17 @@ def _version(wanted: bool) -> None:
 
 def _global_options(
     context: typer.Context,
-    config: Annotated[Path | None, typer.Option(help="cluster.yaml to use.", show_default=False)] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="cluster.yaml to use.", show_default=False)
+    ] = None,
     state_dir: Annotated[
-        Path | None, typer.Option(help="State directory to use.", show_default=False)
+        Path | None, typer.Option(metavar="DIR", help="State directory to use.", show_default=False)
     ] = None,
     lock_timeout: Annotated[
         float | None,
-        typer.Option(help="Seconds to wait for another iris command.", show_default=False, min=0),
+        typer.Option(
+            metavar="SECONDS", help="How long to wait for another iris command.", show_default=False, min=0
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results only.")] = False,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
@@ -14,14 +15,13 @@ if TYPE_CHECKING:
     from iris_cli.core.ids import JobId
     from iris_cli.ops.session import Session
 
-_EXAMPLES = """Exit codes: 0 all succeeded; else that of the worst end: 1 failed (or the time was over),
-9 unschedulable, 8 killed.
-
-Example:  iris wait train eval --timeout 2h
+_EXAMPLES = """
+iris wait train
+iris wait train eval --timeout 2h && echo both well
 """
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     app.command(epilog=_EXAMPLES)(wait)
 
 
@@ -29,10 +29,14 @@ def wait(
     context: typer.Context,
     jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Job ids.", show_default=False)],
     timeout: Annotated[
-        str | None, typer.Option(help="Give up after 90s, 10m, 2h.", show_default=False)
+        str | None, typer.Option(metavar="TIME", help="Give up after 90s, 10m, 2h.", show_default=False)
     ] = None,
 ) -> int:
-    """Wait until jobs are over. Runs scheduling cycles meanwhile, so it needs no cron."""
+    """Wait until jobs are over; the exit code tells how.
+
+    0 if all succeeded, else that of the worst end: 1 failed (or the time was over), 9 unschedulable, 8 killed. Runs
+    scheduling cycles meanwhile, so it needs no cron.
+    """
     from iris_cli.core.units import parse_duration
     from iris_cli.ops.names import find_jobs
 

@@ -6,12 +6,18 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
+_EXAMPLES = """
+iris watch --schedule  # a scheduler for as long as it is open
+iris watch --schedule --until-idle  # until every job is over
+"""
 
-def register(app: typer.Typer) -> None:
-    app.command(epilog="Example:  iris watch --schedule")(watch)
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(watch)
 
 
 def watch(
@@ -19,9 +25,14 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="One cycle, then end.")] = False,
     schedule: Annotated[bool, typer.Option("--schedule", help="Place waiting jobs too.")] = False,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End when every job is over.")] = False,
-    interval: Annotated[float, typer.Option(help="Seconds between cycles.", min=0.1)] = 2.0,
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Seconds between cycles.", min=0.1)
+    ] = 2.0,
 ) -> int:
-    """Poll the workers, settle what ended, take a gang down when a rank fails; show it as it happens."""
+    """Follow the cluster live.
+
+    Polls the workers, settles what ended, takes a gang down when a rank fails, and shows it as it happens.
+    """
     from iris_cli.ops import watch as operation
     from iris_cli.render.watch import Screen
 

@@ -6,19 +6,26 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
+_EXAMPLES = """
+iris why train  # what a job waits for, or why it failed
+iris why train/task-3
+iris why v5a-0  # what a worker takes, and what it doesn't
+"""
 
-def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: iris why train")(why)
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(why)
 
 
 def why(
     context: typer.Context,
     subject: Annotated[str, typer.Argument(metavar="JOB|TASK|WORKER", help="What to explain.")],
 ) -> int:
-    """Say why a job or task waits, what became of it, or what a worker takes."""
+    """Say why a job waits or failed, or what a worker takes."""
     from iris_cli.ops import why as ops
     from iris_cli.render.why import show_why
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iris_cli.cli import worker_show
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, IrisError, UsageError
 
@@ -16,26 +17,58 @@ if TYPE_CHECKING:
     from iris_cli.ops.session import Session
     from iris_cli.ops.workers import Probed
 
-Workers = Annotated[list[str], typer.Argument(help="Worker ids.", show_default=False)]
-Reason = Annotated[str, typer.Option(help="Why, for the history.", show_default=False)]
+_EXAMPLES = """
+iris worker show v5a-0
+iris worker drain v5a-0 --reason "disk replaced on Monday"
+iris worker uncordon v5a-0
+"""
+_EXAMPLES_OF = {
+    "probe": """
+iris worker probe  # all of them
+iris worker probe v5a-0 v5a-1
+iris worker probe --accept-key v5a-0  # it was re-created: shows who answers, and asks
+""",
+    "drain": """
+iris worker drain v5a-0 v5a-1
+iris worker drain v5a-0 --reason "disk replaced on Monday"
+""",
+    "uncordon": """
+iris worker uncordon v5a-0
+iris worker uncordon v5a-0 v5a-1
+""",
+    "taint": """
+iris worker taint v5a-0 slow-disk  # for jobs with --tolerate slow-disk alone
+iris worker taint v5a-0 slow-disk --remove
+""",
+    "forget": """
+iris worker forget v5a-0  # refused while anything may run there
+iris worker forget v5a-0 --dead --reason "deleted"  # its work goes elsewhere
+""",
+    "unwedge": """
+iris worker unwedge v5a-0  # names what holds the chips, and asks
+iris worker unwedge v5a-0 --yes
+""",
+}
+
+Workers = Annotated[list[str], typer.Argument(metavar="WORKER...", help="Their ids.", show_default=False)]
+Reason = Annotated[str, typer.Option(metavar="WORDS", help="Why, for the history.", show_default=False)]
 
 
-def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        name="worker",
-        help="Probe, drain, taint, bring back, unwedge or forget a worker.",
-        no_args_is_help=True,
+def register(app: Commands) -> None:
+    group = Commands(
+        name="worker", help="Probe, drain, taint, bring back or forget a worker.", epilog=_EXAMPLES
     )
     worker_show.register(group)
     for command in (probe, drain, uncordon, taint, forget, unwedge):
-        group.command()(command)
+        group.command(epilog=_EXAMPLES_OF[command.__name__])(command)
     app.add_typer(group)
 
 
 def probe(
     context: typer.Context,
     workers: Annotated[
-        list[str] | None, typer.Argument(help="Worker ids; all if left out.", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="[WORKER]...", help="Their ids; all if left out.", show_default=False),
     ] = None,
     accept_key: Annotated[
         bool, typer.Option("--accept-key", help="Trust the host key, boot and incarnation shown now.")
@@ -107,8 +140,8 @@ def uncordon(context: typer.Context, workers: Workers) -> int:
 
 def taint(
     context: typer.Context,
-    worker: Annotated[str, typer.Argument(help="Worker id.")],
-    name: Annotated[str, typer.Argument(help="Name of the taint.")],
+    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Its id.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the taint.", show_default=False)],
     remove: Annotated[bool, typer.Option("--remove", help="Take the taint away.")] = False,
 ) -> int:
     """Keep jobs off a worker, but those that tolerate the taint."""
@@ -121,7 +154,7 @@ def taint(
 
 def forget(
     context: typer.Context,
-    worker: Annotated[str, typer.Argument(help="Worker id.")],
+    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Its id.", show_default=False)],
     dead: Annotated[bool, typer.Option("--dead", help="My word: nothing runs there any more.")] = False,
     reason: Reason = "",
 ) -> int:
@@ -135,10 +168,13 @@ def forget(
 
 def unwedge(
     context: typer.Context,
-    worker: Annotated[str, typer.Argument(help="Worker id.")],
+    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Its id.", show_default=False)],
     yes: Annotated[bool, typer.Option("--yes", help="Stop what is found, without asking.")] = False,
 ) -> int:
-    """Name what holds a worker's chips, and what iris doesn't own there; stop it, with your consent."""
+    """Name what holds a worker's chips; stop it if you say so.
+
+    And what else iris doesn't own there.
+    """
     from iris_cli.ops import unwedge as operation
     from iris_cli.render import unwedge as render
 

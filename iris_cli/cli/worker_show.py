@@ -6,17 +6,23 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
+_EXAMPLES = """
+iris worker show v5a-0
+iris worker show v5a-0 --json
+"""
 
-def register(worker_app: typer.Typer) -> None:
-    worker_app.command(epilog="Example: iris worker show v5a-0")(show)
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(show)
 
 
 def show(
     context: typer.Context,
-    worker: Annotated[str, typer.Argument(help="The worker's id.")],
+    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Its id.", show_default=False)],
 ) -> int:
     """Show what a worker is, how it is, and what it holds."""
     from iris_cli.ops import inventory

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import typer
 
+from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
 
+_EXAMPLES = """
+iris workers
+iris workers --json | jq -r '.workers[].id'
+"""
 
-def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: iris workers")(workers)
+
+def register(app: Commands) -> None:
+    app.command(epilog=_EXAMPLES)(workers)
 
 
 def workers(context: typer.Context) -> int:
-    """List the workers: what is free there, how they are, and why they take nothing if so."""
+    """List the workers: what is free, and what is wrong.
+
+    Of each what is free there, how it is, and why it takes nothing if so.
+    """
     from iris_cli.ops.inventory import inventory
     from iris_cli.render.workers import show_inventory
 

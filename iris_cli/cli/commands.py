@@ -1,0 +1,79 @@
+"""Commands and groups of them as this tool has them: none is cut short in a list, and each help ends with examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+_COLUMN = 60
+"""Where the words about an example stand at most, in characters; behind a longer one they follow it."""
+
+
+def example_lines(epilog: str | None) -> Iterator[str]:
+    """The examples of a command, one a line, what is said about each in a column: `COMMAND  # WORDS`."""
+    pairs = [line.strip().partition("  # ") for line in (epilog or "").splitlines() if line.strip()]
+    width = max((len(command) for command, _, words in pairs if words and len(command) <= _COLUMN), default=0)
+    for command, _, words in pairs:
+        yield f"{command:<{width}}  # {words}" if words else command
+
+
+class Command(TyperCommand):
+    """A command whose epilog is its examples, and whose usage has the words of its arguments as they stand."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        words = [
+            str(each.metavar or each.name) for each in self.get_params(ctx) if isinstance(each, TyperArgument)
+        ]
+        return ["[OPTIONS]", *words]
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as the library calls it
+        _write_examples(self.epilog, formatter)
+
+
+class Group(TyperGroup):
+    """A group of commands, in sections where it has any."""
+
+    sections: ClassVar[Mapping[str, Sequence[str]]] = {}
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as the library calls it
+        _write_examples(self.epilog, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as the library calls it
+        width = max(map(len, self.commands), default=0)
+        for title, names in (self.sections or {"Commands": tuple(self.commands)}).items():
+            there = [name for name in names if name in self.commands]
+            rows = [(f"{name:<{width}}", _first_sentence(self.commands[name])) for name in there]
+            with formatter.section(title):
+                formatter.write_dl(rows, col_max=width)
+
+
+class Commands(typer.Typer):
+    """Where commands of these kinds are registered."""
+
+    def __init__(
+        self, *, cls: type[TyperGroup] = Group, no_args_is_help: bool = True, **settings: Any
+    ) -> None:
+        super().__init__(cls=cls, no_args_is_help=no_args_is_help, **settings)
+
+    def command(
+        self, name: str | None = None, *, cls: type[TyperCommand] | None = Command, **settings: Any
+    ) -> Callable[[T], T]:
+        return super().command(name, cls=cls, **settings)
+
+
+def _first_sentence(command: Any) -> str:
+    text: str = command.get_short_help_str(limit=1_000)
+    return text
+
+
+def _write_examples(epilog: str | None, formatter: Any) -> None:
+    lines = list(example_lines(epilog))
+    if lines:
+        with formatter.section("Examples"):
+            for line in lines:  # as they are: a line that is broken can't be pasted
+                formatter.write(f"{'':{formatter.current_indent}}{line}\n")

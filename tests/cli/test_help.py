@@ -1,0 +1,96 @@
+"""`--help` of every command: short, with examples that can be typed as they stand."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+import typer
+
+from iris_cli.cli import app, tree
+from iris_cli.cli.after_dashes import command_of
+from iris_cli.cli.commands import Group, example_lines
+from iris_cli.cli.job_request import request
+
+
+@cache
+def root() -> Any:
+    return typer.main.get_command(tree.build((*app.COMMANDS, *app.SETUP_COMMANDS)))
+
+
+def commands(path: str = "iris", command: Any = None) -> Iterator[tuple[str, Any]]:
+    """Every command and group below the root, by what is typed for it."""
+    command = command or root()
+    yield path, command
+    for name, child in getattr(command, "commands", {}).items():
+        yield from commands(f"{path} {name}", child)
+
+
+EVERY = dict(commands())
+EXAMPLES = [(path, line) for path, command in EVERY.items() for line in example_lines(command.epilog)]
+
+
+def parsed(line: str) -> Any:
+    """The context of the command that a line of a shell runs, read by the real parser, and not run."""
+    words = shlex.split(line, comments=True)
+    words = words[words.index("iris") + 1 :]  # behind a pipe, perhaps
+    ends = [words.index(each) for each in ("|", "&&", ">") if each in words]
+    context = root().make_context("iris", app.hoist(words[: min(ends, default=None)]))
+    while isinstance(context.command, Group):
+        rest = [*context._protected_args, *context.args]
+        name, command, rest = context.command.resolve_command(context, rest)
+        assert command is not None
+        context = command.make_context(name, rest, parent=context)
+    return context
+
+
+@pytest.mark.parametrize("path", EVERY)
+def test_every_command_has_two_to_four_examples(path: str) -> None:
+    assert 2 <= len(list(example_lines(EVERY[path].epilog))) <= 4
+
+
+@pytest.mark.parametrize(("path", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
+def test_an_example_is_one_of_its_command_and_can_be_typed(path: str, line: str) -> None:
+    assert len(line) <= 100
+    if shlex.split(line, comments=True) == ["iris"] or "iris" not in line.split():
+        return  # the tool alone; or what reads the file that the example before it wrote
+    context = parsed(line)
+    assert f"{context.command_path} ".startswith(f"{path} ")
+    if context.info_name == "launch":
+        request(context.params, command_of(context))
+
+
+def test_what_can_not_be_typed_is_found() -> None:
+    for line in (
+        "iris stauts",
+        "iris status --nmae x",
+        "iris log verfy",
+        "iris cancel",
+        "iris logs train --rank x",
+    ):
+        with pytest.raises(typer.TyperException):
+            parsed(line)
+
+
+@pytest.mark.parametrize("path", [path for path, command in EVERY.items() if isinstance(command, Group)])
+def test_in_a_list_of_commands_each_takes_one_line_of_80_columns(path: str) -> None:
+    listed = EVERY[path].commands
+    room = 80 - 6 - max(map(len, listed))
+    assert [name for name in listed if len(listed[name].get_short_help_str(1_000)) > room] == []
+
+
+@pytest.mark.parametrize("path", EVERY)
+def test_what_takes_a_value_says_what(path: str) -> None:
+    for each in EVERY[path].params:
+        takes_none = getattr(each, "is_flag", False) or each.name in ("install_completion", "show_completion")
+        assert takes_none or each.metavar, f"{path}: {each.name}"
+
+
+def test_the_first_page_has_every_command_once_and_before_the_options() -> None:
+    listed = [name for names in tree.Root.sections.values() for name in names]
+    assert sorted(listed) == sorted(root().commands)
+    text = root().get_help(root().make_context("iris", ["status"]))
+    assert text.index("Jobs:") < text.index("Options:") < text.index("Examples:")
