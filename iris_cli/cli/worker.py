@@ -14,6 +14,7 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, IrisError, UsageError
 
 if TYPE_CHECKING:
+    from iris_cli.core.worker import Worker
     from iris_cli.ops.session import Session
     from iris_cli.ops.workers import Probed
 
@@ -71,7 +72,12 @@ def probe(
         typer.Argument(metavar="[WORKER]...", help="Their ids; all if left out.", show_default=False),
     ] = None,
     accept_key: Annotated[
-        bool, typer.Option("--accept-key", help="Trust the host key, boot and incarnation shown now.")
+        bool,
+        typer.Option(
+            "--accept-key",
+            help="Trust the host keys shown now, of all new workers if none is named; after a host was re-created "
+            "also its boot and incarnation.",
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
 ) -> int:
@@ -82,11 +88,7 @@ def probe(
     iris: Context = context.obj
     session = iris.session("iris worker probe")
     if accept_key:
-        if not workers or len(workers) != 1:
-            raise UsageError(
-                "--accept-key takes one worker at a time", hint="iris worker probe --accept-key WORKER"
-            )
-        results = [_accept(iris, session, workers[0], yes=yes)]
+        results = _accept_keys(iris, session, workers or [], yes=yes)
     else:
         results = operation.probe(session, workers or [])
     probes.show(iris.output, results)
@@ -94,15 +96,53 @@ def probe(
     return ExitCode.UNREACHABLE if silent else ExitCode.OK
 
 
+def _accept_keys(iris: Context, session: Session, names: list[str], *, yes: bool) -> list[Probed]:
+    """Of workers that nobody has met show all keys and ask once; of others look at each more closely."""
+    from iris_cli.ops import first_keys
+
+    new, known = first_keys.to_accept(session, iris.transport, names)
+    if not new and not known:
+        raise UsageError(
+            "every worker has a host key on record",
+            hint="after a host was re-created: iris worker probe --accept-key WORKER",
+        )
+    first = _take_first(iris, session, new, yes=yes) if new else []
+    return [*first, *(_accept(iris, session, worker.id, yes=yes) for worker in known)]
+
+
+def _take_first(iris: Context, session: Session, new: list[Worker], *, yes: bool) -> list[Probed]:
+    from iris_cli.core.observations import Silence
+    from iris_cli.ops import first_keys
+    from iris_cli.ops.workers import Probed
+    from iris_cli.render import probes
+
+    shown = first_keys.look(session, iris.transport, new)
+    silent = [Probed(each.key, each.worker) for each in shown if isinstance(each.key, Silence)]
+    keys = [each for each in shown if not isinstance(each.key, Silence)]
+    for line in probes.keys(keys):
+        iris.output.message(line)
+    if not keys:
+        return silent
+    which = "this key" if len(keys) == 1 else f"these {len(keys)} keys"
+    if not yes and not typer.confirm(f"Trust {which}?", err=True):
+        raise IrisError("nothing was accepted")
+    return [*first_keys.take(session, iris.transport, keys), *silent]
+
+
 def _accept(iris: Context, session: Session, name: str, *, yes: bool) -> Probed:
     """Show who answers as this worker now: its host key, its boot, its incarnation; then take it for the worker."""
     from iris_cli.ops import workers as operation
     from iris_cli.ops.names import find_worker
+    from iris_cli.ops.workers import Probed
+    from iris_cli.remote.transport import NoAnswer
     from iris_cli.render import probes
 
     worker = find_worker(session.view(), name)
     target = session.target(worker)
-    presented = iris.transport.presented_key(target, session.limits.connect_timeout)
+    try:
+        presented = iris.transport.presented_key(target, session.limits.connect_timeout)
+    except NoAnswer as silence:
+        return Probed(silence.silence(worker.id), worker)
     known = iris.transport.known_fingerprints(target)
     with iris.transport.trusting(worker.id, presented) as transport:
         stranger = operation.look_at(iris.session("iris worker probe", transport), name)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import JobId
+from iris_cli.core.ids import JobId, clip
 from iris_cli.core.job import JobRequest, Workspace
 from iris_cli.core.lifecycle.near_misses import near_misses
 from iris_cli.core.lifecycle.submit import over, submit
@@ -75,8 +76,20 @@ def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, 
 def _submit(session: Session, draft: Draft, request: JobRequest) -> tuple[JobId, list[str]]:
     """The job, and what may be slips of the pen in its constraints."""
     there = fleet(session, draft.cluster)
-    job = submit(draft, over(request, session.config.defaults.job), there, session.limits)
-    return job, list(near_misses(draft.cluster.jobs[job].constraints, there))
+    whole = over(request, session.config.defaults.job)
+    job = submit(draft, whole, there, session.limits)
+    return job, [*near_misses(draft.cluster.jobs[job].constraints, there), *left_behind(whole)]
+
+
+def left_behind(request: JobRequest) -> list[str]:
+    """What the command names of the directory that it was typed in, where that is not shipped."""
+    if request.workdir is not None or request.workspace is not None:
+        return []
+    return [
+        f"{clip(word)} is not shipped: a task starts in an empty directory; --workdir . brings this one along"
+        for word in dict.fromkeys(request.command or ())
+        if not word.startswith("/") and os.path.isfile(word)  # absolute paths are those of the workers
+    ]
 
 
 def _warn(session: Session, slips: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraints import taint_key
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.events import WorkerDrained, WorkerForgotten, WorkerTainted, WorkerUncordoned
@@ -27,11 +28,16 @@ class Probed:
     worker: Worker
 
 
-def probe(session: Session, names: list[str]) -> list[Probed]:
-    """Probe these workers now, whatever their back-off says; all of them if none is named."""
+def take_in(session: Session) -> Cluster:
+    """The cluster with all workers of the configuration, those too that nobody has asked yet."""
     with session.transaction() as draft:
         workers.reconcile(draft, {worker: host.connection for worker, host in session.hosts.items()})
-    cluster = session.cluster
+    return session.cluster
+
+
+def probe(session: Session, names: list[str]) -> list[Probed]:
+    """Probe these workers now, whatever their back-off says; all of them if none is named."""
+    cluster = take_in(session)
     chosen = [find_worker(cluster, name) for name in names] or list(cluster.workers.values())
 
     def one(worker: Worker) -> tuple[ProbeReport | Silence, list[observe.Answer]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import tempfile
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -94,11 +94,16 @@ class SshTransport:
 
     def accept_key(self, worker: WorkerId, key: PresentedKey) -> None:
         """Make `key` the worker's only one on record. Raises NotWritableError."""
+        self.accept_keys({worker: key})
+
+    def accept_keys(self, keys: Mapping[WorkerId, PresentedKey]) -> None:
+        """Make each of these its worker's only one on record. Raises NotWritableError."""
         try:
-            self._host_keys.put(worker, key)
+            self._host_keys.put_all({str(worker): key for worker, key in keys.items()})
         except OSError as error:
             hint = f"ls -l {self._known_hosts}"
-            raise NotWritableError(f"can't record the host key of {worker}: {error}", hint=hint) from error
+            whose = ", ".join(keys)
+            raise NotWritableError(f"can't record the host key of {whose}: {error}", hint=hint) from error
 
     def forget_keys(self, workers: Collection[WorkerId]) -> None:
         """Have no key on record for these: their next one is a first one. Raises NotWritableError."""

@@ -33,20 +33,21 @@ def revoked(journey: Journey, depth: int, presented: PresentedKey) -> NoAnswer:
 
 def unknown(journey: Journey, depth: int, presented: PresentedKey, known: Known) -> NoAnswer:
     """No key is on record, and this is not the time to take one."""
-    hop, worker = journey.hops[depth], journey.target.worker
-    detail = f"no host key on record for {journey.place(depth)} ({hop.key_name})"
-    detail += f"; it shows {presented.type} {presented.fingerprint}"
+    hop = journey.hops[depth]
+    # Of workers the same words for all: a fleet that is new shows as one line, and its keys where they are taken.
+    detail = "there is none on record"
+    if not journey.is_worker(depth):
+        detail += (
+            f" for {journey.place(depth)} ({hop.key_name}); it shows {presented.type} {presented.fingerprint}"
+        )
     if known.certified:
         detail += "; its certificate authority in known_hosts is not consulted"
     if not journey.is_worker(depth):
         hint = f"connect to it once with ssh: ssh -p {hop.port} {hop.user}@{hop.host}"
     elif journey.target.connection.known_hosts == "accept-new":
-        hint = f"iris worker probe {worker} takes a first key"
+        hint = "iris worker probe  # takes first keys, as known_hosts: accept-new says"
     else:
-        hint = f"compare the fingerprint, then: iris worker probe {worker} --accept-key"
-        hint += (
-            f" (or ssh-keyscan -p {hop.port} {hop.host} >> ~/.ssh/known_hosts, or known_hosts: accept-new)"
-        )
+        hint = "iris worker probe --accept-key  # shows the keys of all new hosts, and asks once"
     return _refusal(SilenceKind.UNKNOWN_HOST, detail, hint)
 
 

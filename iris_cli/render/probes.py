@@ -6,23 +6,38 @@ from collections.abc import Sequence
 
 from iris_cli.core.observations import Silence
 from iris_cli.core.units import format_memory
+from iris_cli.ops.first_keys import Shown
 from iris_cli.ops.workers import Probed, Stranger
 from iris_cli.render.console import Output
+from iris_cli.render.fold import fold
 
 
 def show(output: Output, results: Sequence[Probed]) -> None:
-    """One line for each probe, with the hint that mends it where there was no answer."""
+    """One line for all that said the same, with the hint that mends it where there was no answer."""
     if output.as_json:
         output.document({"workers": [_document(each) for each in results]})
         return
+    alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for each in results:
-        output.line(f"{each.worker.id}: {_words(each)}")
-        if isinstance(each.seen, Silence):
-            if each.seen.hint:
-                output.message(f"hint: {each.seen.hint}")
-        else:
-            for warning in each.seen.warnings:
-                output.message(f"{each.worker.id}: {warning}")
+        hint, warnings = (each.seen.hint, ()) if isinstance(each.seen, Silence) else ("", each.seen.warnings)
+        alike.setdefault((_words(each), hint, warnings), []).append(each.worker.id)
+    for (words, hint, warnings), workers in alike.items():
+        output.line(f"{fold(workers)}: {words}")
+        if hint:
+            output.message(f"hint: {hint}")
+        for warning in warnings:
+            output.message(f"{fold(workers)}: {warning}")
+
+
+def keys(shown: Sequence[Shown]) -> list[str]:
+    """The host keys of workers, one below the other."""
+    known = [(each.worker, each.key) for each in shown if not isinstance(each.key, Silence)]
+    longest = max((len(worker.id) for worker, _ in known), default=0)
+    furthest = max((len(worker.connection.host) for worker, _ in known), default=0)
+    return [
+        f"{worker.id:<{longest}}  {worker.connection.host:<{furthest}}  {key.type} {key.fingerprint}"
+        for worker, key in known
+    ]
 
 
 def who(stranger: Stranger) -> list[str]:

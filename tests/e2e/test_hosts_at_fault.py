@@ -90,6 +90,30 @@ def test_an_unknown_host_key_is_refused_with_what_to_type(ssh_lab: Lab, tmp_path
     assert hosts[0].public_host_key.split()[1] in (site.state / "known_hosts").read_text()
 
 
+def test_the_keys_of_new_hosts_are_shown_together_and_taken_with_one_word(
+    ssh_lab: Lab, tmp_path: Path
+) -> None:
+    hosts = ssh_lab(3)
+    site = Site(tmp_path, hosts)
+    other = f"workers:\n  - {{id: other, host: {hosts[2].address}, port: {hosts[2].port}}}\n"
+    site.write_config({"one": hosts[:2]}, tpu="v4-16", extra=other)
+    (tmp_path / ".ssh" / "known_hosts").write_text("")
+    hosts[2].stop()
+    refused = site.iris("worker", "probe", "--accept-key", code=130)  # nobody says yes
+    for host in hosts[:2]:
+        assert host.fingerprint in refused.err
+    assert not (site.state / "known_hosts").exists()
+    taken = site.iris("worker", "probe", "--accept-key", "--yes", code=7)
+    assert "one-[0-1]: healthy" in taken.out
+    assert "other: unprobed: connect" in taken.out
+    recorded = (site.state / "known_hosts").read_text()
+    assert [line.split()[0] for line in recorded.splitlines()] == ["one-0", "one-1"]
+    hosts[2].start()
+    assert "other: healthy" in site.iris("worker", "probe", "--accept-key", "--yes").out
+    again = site.iris("worker", "probe", "--accept-key", "--yes", code=2)
+    assert "every worker has a host key on record" in again.err
+
+
 def test_accept_new_takes_a_first_key_and_never_a_second(ssh_lab: Lab, tmp_path: Path) -> None:
     host = ssh_lab(1)[0]
     site = Site(tmp_path, [host])

@@ -111,6 +111,14 @@ HOST = (
         source="https://peps.python.org/pep-0668/",
     ),
     Rule(
+        name="program-missing",
+        says=("can't open file '*[Errno 2] No such file or directory",),
+        cause="the program is not on the worker: a task starts in an empty directory",
+        fix="Launch it with --workdir ., which ships the directory that the program is in; or name it by its absolute "
+        "path on the workers.",
+        source="https://github.com/docker-library/python/issues/150",
+    ),
+    Rule(
         name="python-module",
         says=("ModuleNotFoundError: No module named",),
         cause="a Python module is not installed where the task runs",

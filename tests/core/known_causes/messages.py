@@ -206,6 +206,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "curl: (60) SSL certificate problem: unable to get local issuer certificate\n",
     ),
     "pip-managed": ("error: externally-managed-environment\n\n× This environment is externally managed\n",),
+    "program-missing": ("python3: can't open file 'main.py': [Errno 2] No such file or directory\n",),
     "python-module": ("ModuleNotFoundError: No module named 'jax'\n",),
     "glibc": (
         "ImportError: /lib/x86_64-linux-gnu/libm.so.6: version `GLIBC_2.29' not found (required by /home/mfp/x.so)\n",
