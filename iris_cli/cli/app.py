@@ -72,6 +72,15 @@ def _code_of(act: Callable[[], int | None], *, verbose: bool) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
+    try:
+        return _act(words)
+    finally:
+        progress = sys.modules.get("iris_cli.render.progress")
+        if progress is not None:
+            progress.LINE.end()  # before anything is said of how it ended
+
+
+def _act(words: Sequence[str]) -> int:
     act = quick.understood(words)
     if act is not None:
         return act()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from iris_cli.render.console import Output
 
 if TYPE_CHECKING:
     from iris_cli.client.outbox import Outbox
+    from iris_cli.ops.progress import HowFar
 
 
 @dataclass
@@ -32,3 +34,6 @@ class Context(Workplace):
 
     def tell(self, message: str) -> None:
         self.output.message(message)
+
+    def progress(self, how_far: HowFar) -> AbstractContextManager[None]:
+        return self.output.progress(how_far)

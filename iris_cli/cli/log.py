@@ -57,7 +57,8 @@ def verify(context: typer.Context) -> int:
 
     iris: Context = context.obj
     directory = iris.state_path_in_use
-    verdict = read(directory)
+    with iris.progress(lambda: ("reading every line", 0, 0, "")):
+        verdict = read(directory)
     show_verdict(iris.output, directory / LOG, verdict)
     return ExitCode.OK if verdict.ok else ExitCode.LOG_DAMAGED
 
@@ -109,7 +110,8 @@ def compact(context: typer.Context) -> int:
 
     iris: Context = context.obj
     timeout = LOCK_TIMEOUT if iris.lock_timeout is None else iris.lock_timeout
-    done, messages = compaction.compact(iris.state_of(None), "iris log compact", timeout)
+    with iris.progress(lambda: ("moving the log to its archive", 0, 0, "")):
+        done, messages = compaction.compact(iris.state_of(None), "iris log compact", timeout)
     for message in messages:
         iris.output.message(message)
     show_compacted(iris.output, done)

@@ -46,7 +46,8 @@ def report(
     from iris_cli.ops import report as ops
 
     iris: Context = context.obj
-    told = ops.report(iris.session("iris report"), since)
+    with iris.progress(lambda: ("reading the whole log", 0, 0, "")):
+        told = ops.report(iris.session("iris report"), since)
     if html is None:
         from iris_cli.render.report.summary import show_report
 

@@ -99,7 +99,11 @@ def _list_all(session: Session) -> tuple[list[slices.Listing], dict[Scope, str]]
         except Exception as error:  # of one provider: the others, and the cycle, go on
             return scope, f"{type(error).__name__}: {error}"
 
-    found = [each for batch in session.fan_out(list(scopes), one) for each in batch]
+    found = [
+        each
+        for batch in session.fan_out(list(scopes), one, what="listing slices", noun="place")
+        for each in batch
+    ]
     heard = [(scope, said) for scope, said in found if not isinstance(said, str)]
     listings = [slices.Listing(scope=scope, slices=said, before=before) for scope, said in sorted(heard)]
     return listings, {scope: said for scope, said in sorted(found, key=str) if isinstance(said, str)}
@@ -159,12 +163,14 @@ def _ask(session: Session, listings: Sequence[slices.Listing], result: Autoscale
 
     result.created = [each.name for each in create if each.group in groups]
     result.deleted = {each.name: each.reason for each in delete}
-    for batch in session.fan_out([each for each in create if each.group in groups], make):
+    for batch in session.fan_out(
+        [each for each in create if each.group in groups], make, what="making", noun="slice"
+    ):
         with session.transaction() as draft:
             for outcome in batch:
                 slices.create_answered(draft, outcome, session.limits)
         result.problems += [f"{each.slice}: {each.error}" for each in batch if each.refusal]
-    for batch in session.fan_out(delete, remove):
+    for batch in session.fan_out(delete, remove, what="deleting", noun="slice"):
         result.problems += [f"{each.slice}: {each.error}" for each in batch if each.refusal]
 
 

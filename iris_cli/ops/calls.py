@@ -16,6 +16,7 @@ from iris_cli.ops.session import Session
 
 if TYPE_CHECKING:
     from iris_cli.ops.mail import LogReading
+    from iris_cli.ops.progress import Far
     from iris_cli.ops.requests import Key
     from iris_cli.remote.fan_out import FanOut
 
@@ -51,6 +52,9 @@ class Call:
 
 Returned = tuple[Call, Answer]
 
+_FEW = 3
+"""So many workers are named while they are waited for."""
+
 
 class Calls:
     """The calls of one invocation. A call's deadline starts when it is sent: there is always room for it."""
@@ -59,6 +63,7 @@ class Calls:
         self._session = session
         self._fan_out: FanOut[Returned] | None = None
         self._under_way: dict[tuple[WorkerId, str], Call] = {}
+        self._answered = 0  # since nothing was under way
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -80,6 +85,7 @@ class Calls:
         """Send a call to a worker that isn't busy, while there is room."""
         if self._fan_out is None:
             self._fan_out = self._session.make_fan_out(self._session.limits.max_dispatch_parallelism)
+        self._answered = self._answered if self._under_way else 0
         self._under_way[call.worker, call.aside] = call
         self._fan_out.submit(lambda: (call, self._carry_out(call)))
 
@@ -87,10 +93,21 @@ class Calls:
         """What has been answered; waits for an answer up to `patience` seconds, or as long as it takes."""
         if self._fan_out is None:
             return []
-        returned = self._fan_out.take(patience)
+        with self._session.progress(self._how_far):
+            returned = self._fan_out.take(patience)
         for call, _ in returned:
             del self._under_way[call.worker, call.aside]
+        self._answered += len(returned)
         return returned
+
+    def _how_far(self) -> Far:
+        """What is shipped speaks for itself."""
+        calls = [call for call in self.under_way() if not call.ships]
+        if len(calls) <= _FEW:
+            what = f"waiting for {', '.join(dict.fromkeys(call.worker for call in calls))}" if calls else ""
+        else:
+            what = "starting" if any(call.starts or call.goes for call in calls) else "asking workers"
+        return what, self._answered, self._answered + len(calls), "answer"
 
     def _carry_out(self, call: Call) -> Answer:
         """In a thread of its own. A fault of ours in one call must not end the others: it is no answer."""

@@ -131,7 +131,7 @@ def _carried_out(session: Session, orders: Sequence[_Order]) -> Generator[Execut
 
     _ = session.runner  # made once, before any thread asks for it
     try:
-        for batch in session.fan_out(orders, run):
+        for batch in session.fan_out(orders, run, what="running", noun="place"):
             for order, executed in batch:
                 del waiting[order.request.token]
                 yield executed
@@ -152,7 +152,7 @@ def _end(session: Session, orders: Sequence[_Order]) -> None:
             session.target(mine[0].worker), [order.request.token for order in mine]
         )
 
-    for batch in session.fan_out(list(by_worker.values()), end):
+    for batch in session.fan_out(list(by_worker.values()), end, what="ending"):
         for silence in batch:
             if silence is not None:
                 session.tell(f"{silence.worker}: {silence.detail}; the command ends there with its time-out")

@@ -91,7 +91,9 @@ def find(session: Session, older_than: float = 0.0) -> Garbage:
     found = [
         each
         for batch in session.fan_out(
-            workers, lambda item: _measure(session, cluster, *item, older_than if shipped else None)
+            workers,
+            lambda item: _measure(session, cluster, *item, older_than if shipped else None),
+            what="measuring",
         )
         for each in batch
         if each.sizes or each.caches or each.problem
@@ -146,7 +148,7 @@ def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage
     rows = {each.worker: each for each in found.workers}
     asked: dict[WorkerId, set[AttemptId]] = {worker: set() for worker in rows}
     while calls := _next_calls(session, rows, asked):
-        for batch in session.fan_out(calls, lambda call: _reap(session, call)):
+        for batch in session.fan_out(calls, lambda call: _reap(session, call), what="removing"):
             with session.transaction() as draft:
                 observe.weigh(session, draft, batch)
             for answer in batch:
@@ -186,7 +188,7 @@ def _remove_caches(session: Session, rows: dict[WorkerId, WorkerFiles], older_th
             return replace(row, problem=f"no answer: {left.detail}", silent=True)
         return replace(row, caches_removed=max(0, row.caches - left))
 
-    for batch in session.fan_out(full, act):
+    for batch in session.fan_out(full, act, what="removing"):
         rows.update({row.worker: row for row in batch})
 
 

@@ -125,7 +125,7 @@ def _ask(session: Session, workers: Sequence[Worker]) -> Iterator[Answer]:
         skew = seen.clock - min(max(seen.clock, before), after)
         return Answer(worker, seen, skew)
 
-    for batch in session.fan_out(workers, one):
+    for batch in session.fan_out(workers, one, what="checking"):
         yield from batch
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from iris_cli.journal.record import Header
     from iris_cli.journal.state_dir import LogView
     from iris_cli.journal.writer import Writer
+    from iris_cli.ops.progress import HowFar, Progress
     from iris_cli.remote.fan_out import FanOut
     from iris_cli.remote.task_runner import TaskRunner
     from iris_cli.remote.transport import Target
@@ -41,6 +42,10 @@ def _threads(parallelism: int) -> FanOut[Any]:
     from iris_cli.remote.fan_out import Threads
 
     return Threads(parallelism)
+
+
+def _unseen(_how_far: HowFar) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 @dataclass
@@ -62,6 +67,7 @@ class Session:
     cluster: Cluster = field(default_factory=Cluster)  # as of the last transaction or view
     messages: list[str] = field(default_factory=list)  # what a reader should hear of the log's health
     tell: Callable[[str], None] = lambda _: None  # says at once what a writer repaired
+    progress: Progress = _unseen  # shows how far something is, if it takes long
     news: list[Transaction] | None = (
         None  # what was read or committed, for whoever empties it; None: for nobody
     )
@@ -145,9 +151,10 @@ class Session:
         return log
 
     def _read(self) -> LogView:
-        if self.cluster.seq:
-            return self.state.read(self.cluster.seq)
-        return self.state.load(None if self.news is None else self._told)
+        with self.progress(lambda: ("reading the log", 0, 0, "")):
+            if self.cluster.seq:
+                return self.state.read(self.cluster.seq)
+            return self.state.load(None if self.news is None else self._told)
 
     def _begin_anew(self) -> None:
         """What was replayed is not in the log any more: a line whose fsync failed was taken back, or lost."""
@@ -257,10 +264,18 @@ class Session:
         host = self.hosts.get(worker.id)
         return Target(worker=worker.id, connection=host.connection if host is not None else worker.connection)
 
-    def fan_out(self, items: Sequence[T], act: Callable[[T], R]) -> Iterator[list[R]]:
-        """Act on many workers at once; results come in small batches, as they arrive."""
+    def fan_out(
+        self, items: Sequence[T], act: Callable[[T], R], *, what: str = "asking", noun: str = "worker"
+    ) -> Iterator[list[R]]:
+        """Act on many workers at once; results come in small batches, as they arrive.
+
+        `what` is done, for whoever waits, to each `noun`.
+        """
         from iris_cli.remote.fan_out import batches
 
+        done = 0
         under_way = self.make_fan_out(self.limits.max_dispatch_parallelism)
-        for batch in batches(under_way, items, act):
-            yield [result for _, result in batch]
+        with self.progress(lambda: (what, done, len(items), noun)):
+            for batch in batches(under_way, items, act):
+                done += len(batch)
+                yield [result for _, result in batch]

@@ -37,7 +37,7 @@ def carry_on(session: Session, of: Collection[str] | None = None) -> None:
     if not due:
         return
     _ = session.runner  # made once, before any thread asks for it
-    for batch in session.fan_out(due, lambda one: _launched(session, *one)):
+    for batch in session.fan_out(due, lambda one: _launched(session, *one), what="setting up", noun="VM"):
         ended = [each for each in batch if each is not None]
 
         def rule(draft: Draft, ended: list[SliceSetUp] = ended) -> None:

@@ -83,7 +83,7 @@ def stacks(session: Session, what: str, *, ranks: Sequence[int] = (), consent: s
 
     if by_worker:
         _ = session.runner  # made once, before any thread asks for it
-        for batch in session.fan_out(list(by_worker), ask):
+        for batch in session.fan_out(list(by_worker), ask, what="looking into programs"):
             for results in batch:
                 found += results
     return sorted(found, key=lambda each: each.task.index)

@@ -47,7 +47,7 @@ def probe(session: Session, names: list[str]) -> list[Probed]:
         return seen, [answer, *_rest_of(session, worker, answer)]
 
     results = []
-    for batch in session.fan_out(chosen, one):
+    for batch in session.fan_out(chosen, one, what="probing"):
         with session.transaction() as draft:
             observe.weigh(session, draft, [answer for _, answers in batch for answer in answers])
         known = session.cluster.workers  # somebody may have forgotten one meanwhile

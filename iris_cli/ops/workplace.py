@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from iris_cli.errors import UsageError
 if TYPE_CHECKING:
     from iris_cli.config.schema import ClusterConfig
     from iris_cli.journal.state_dir import StateDir
+    from iris_cli.ops.progress import HowFar
     from iris_cli.ops.session import Session
     from iris_cli.remote.ssh import SshTransport
     from iris_cli.remote.task_runner import TaskRunner
@@ -113,6 +115,10 @@ class Workplace:
     def tell(self, message: str) -> None:
         """Something to know at once, such as what a writer repaired: for whoever has somebody to tell."""
 
+    def progress(self, how_far: HowFar) -> AbstractContextManager[None]:  # noqa: ARG002 - nobody looks
+        """Around what may take long: for whoever has somebody to show it to."""
+        return nullcontext()
+
     def session(self, command: str, transport: SshTransport | None = None) -> Session:
         """A session for one command. Writes nothing and asks nobody yet.
 
@@ -129,6 +135,7 @@ class Workplace:
             command=command,
             lock_timeout=LOCK_TIMEOUT if self.lock_timeout is None else self.lock_timeout,
             tell=self.tell,
+            progress=self.progress,
             wrote=self._wrote,
         )
 

@@ -5,19 +5,26 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-from iris_cli.core.dataclass import dataclass
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.render.clean import clean, clean_line
 from iris_cli.render.layout import Group, Table, Text
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from iris_cli.ops.progress import HowFar
+
 SCHEMA_VERSION = 1
 _COLOUR_SWITCHES = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # with these rich takes a pipe for a terminal
+
+
+def _nothing() -> None:
+    return None
 
 
 @dataclass
@@ -27,6 +34,8 @@ class Output:
     as_json: bool = False
     quiet: bool = False
     color: bool = True
+    _before_results: Callable[[], None] = field(default=_nothing, repr=False)
+    _before_messages: Callable[[], None] = field(default=_nothing, repr=False)
 
     @cached_property
     def console(self) -> Console:
@@ -44,6 +53,7 @@ class Output:
 
     def show(self, renderable: RenderableType) -> None:
         """A table or a Text, for a person."""
+        self._before_results()
         if _may_have_colours():
             self.console.print(renderable)
             return
@@ -57,14 +67,17 @@ class Output:
 
     def line(self, text: str = "") -> None:
         """One line of a result."""
+        self._before_results()
         sys.stdout.write(clean_line(text) + "\n")
 
     def text(self, text: str) -> None:
         """Text of several lines, as it is but for control characters."""
+        self._before_results()
         sys.stdout.write(clean(text))
 
     def lines(self, text: str, prefix: str = "") -> None:
         """Whole lines of somebody else's, each behind a prefix of ours."""
+        self._before_results()
         text = clean(text)
         if prefix:
             text = prefix + text.replace("\n", "\n" + prefix, text.count("\n") - 1)
@@ -76,11 +89,28 @@ class Output:
 
     def message(self, text: str) -> None:
         """Something to know beside the result. Silent with --quiet."""
+        self._before_messages()
         if not self.quiet:
             sys.stderr.write(clean_line(text) + "\n")
 
+    def progress(self, how_far: HowFar) -> AbstractContextManager[None]:
+        """Around what may take long: a line about it comes and goes on a terminal, and nowhere else."""
+        if self.as_json or self.quiet or not is_screen(sys.stderr):
+            return nullcontext()
+        from iris_cli.render.progress import LINE
+
+        self._before_messages = LINE.wipe
+        if sys.stdout.isatty():
+            self._before_results = LINE.wipe
+        return LINE(how_far)
+
     def flush(self) -> None:
         sys.stdout.flush()
+
+
+def is_screen(stream: TextIO) -> bool:
+    """Whether it is a terminal on which something that was written can be taken away again."""
+    return stream.isatty() and os.environ.get("TERM", "").lower() not in ("", "dumb", "unknown")
 
 
 def _may_have_colours() -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable
+from contextlib import nullcontext
 
 from iris_cli.core.dataclass import fields
 from iris_cli.ops.export import Row
@@ -14,5 +16,9 @@ def show_rows(output: Output, rows: Iterable[Row]) -> None:
     """One object in one line for each event, as they come."""
     names = [each.name for each in fields(Row)]
     encode = json.JSONEncoder(separators=(",", ":")).encode
-    for row in rows:
-        output.line(encode({name: getattr(row, name) for name in names}))
+    told = 0
+    # On a terminal the lines themselves show that it goes on.
+    progress = nullcontext if sys.stdout.isatty() else output.progress
+    with progress(lambda: ("exporting", told, 0, "event")):
+        for told, row in enumerate(rows, 1):  # noqa: B007 - it is asked for above
+            output.line(encode({name: getattr(row, name) for name in names}))

@@ -1,0 +1,141 @@
+"""One line about what takes long: on a terminal's standard error, after about a second, gone when it is over."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from iris_cli.core.units import count, format_duration, format_memory
+from iris_cli.render.clean import clean_line
+
+if TYPE_CHECKING:
+    from iris_cli.ops.progress import Far, HowFar
+
+AFTER = 1.0
+"""Seconds until anything is shown: what is quicker needs no words."""
+
+EVERY = 0.25
+"""Seconds between two looks."""
+
+_SAME = 0.5  # seconds within which the next thing counts as more of the same work
+_BAR = 24  # columns
+_ROOM_FOR_A_BAR = 72  # columns
+
+
+class ProgressLine:
+    """What is under way, the newest first to be shown; any number of threads may add to it.
+
+    Whoever writes to the terminal calls `wipe` first. `clock` is monotonic, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._under_way: list[HowFar] = []
+        self._begun = self._ended = -AFTER
+        self._shown = ""
+        self._shower: threading.Thread | None = None
+
+    @contextmanager
+    def __call__(self, how_far: HowFar) -> Iterator[None]:
+        """Around something that may take long."""
+        with self._lock:
+            if not self._under_way and self._clock() - self._ended > _SAME:
+                self._begun = self._clock()
+            self._under_way.append(how_far)
+            if self._shower is None:
+                self._shower = threading.Thread(target=self._show, name="iris-progress", daemon=True)
+                self._shower.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                if how_far in self._under_way:
+                    self._under_way.remove(how_far)
+                self._ended = self._clock()
+                if not self._under_way:
+                    self.wipe()
+
+    def wipe(self) -> None:
+        """Take the line away, for something else is to be written; it comes again by itself."""
+        with self._lock:
+            if self._shown:
+                self._shown = ""
+                _write("\r\x1b[K")
+
+    def end(self) -> None:
+        """Nothing is under way any more, whoever was interrupted in what."""
+        with self._lock:
+            self._under_way.clear()
+            self.wipe()
+
+    def look(self) -> None:
+        """Show how far it is, if that is worth a word."""
+        with self._lock:
+            seconds = self._clock() - self._begun
+            if not self._under_way or seconds < AFTER:
+                return
+            far = next(filter(None, (_asked(each) for each in reversed(self._under_way))), None)
+            line = words(far, seconds, _width()) if far is not None else ""
+            if line and line != self._shown:
+                self._shown = line
+                _write(f"\r{line}\x1b[K")
+
+    def _show(self) -> None:
+        """Until nothing has been under way for a while."""
+        idle = 0.0
+        while idle < AFTER:
+            time.sleep(EVERY)
+            with self._lock:
+                idle = 0.0 if self._under_way else idle + EVERY
+                self.look()
+                if idle >= AFTER:
+                    self._shower = None
+
+
+def words(far: Far, seconds: float, width: int) -> str:
+    """`probing  ━━━━━━━━────────────  12 of 64 workers  3s`, in no more than `width` columns."""
+    what, done, total, noun = far
+    parts = [what]
+    if total == 1 and noun != "bytes":
+        noun = ""  # that one is being waited for, or it would be over
+    elif total > 0 and width >= _ROOM_FOR_A_BAR:
+        full = min(_BAR, _BAR * done // total)
+        parts.append("━" * full + "─" * (_BAR - full))
+    if noun == "bytes":
+        parts.append(f"{format_memory(done)} of {format_memory(total)}" if total else format_memory(done))
+    elif noun:
+        parts.append(f"{done} of {count(total, noun)}" if total else count(done, noun))
+    parts.append(format_duration(int(seconds)))
+    line = clean_line("  ".join(parts))
+    return line if len(line) < width else line[: max(0, width - 2)] + "…"
+
+
+def _asked(how_far: HowFar) -> Far | None:
+    """What is counted changes while it is: then there is something to say at the next look."""
+    try:
+        far = how_far()
+    except Exception:
+        return None
+    return far if far[0] else None
+
+
+def _width() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except OSError:
+        return 80
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+LINE = ProgressLine()
+"""That of this process: it has one terminal."""
