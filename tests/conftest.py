@@ -33,7 +33,7 @@ os.environ["no_proxy"] = ",".join(
     (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "localhost", "127.0.0.1")
 )
 
-pytest_plugins = ["tests.support.sshd"]
+pytest_plugins = ["tests.support.sshd", "tests.support.wheel"]
 
 _REAL = frozenset({"e2e", "faults", "remote"})
 """Directories of tests with real servers and processes. Where a machine is so loaded that one of them fails, it

@@ -11,15 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.wheel import Installed, outside
+
 PATIENCE = 180
 
 
 def iris(
-    *words: str, directory: Path, env: Mapping[str, str] | None = None
+    *words: str | Path, directory: Path, env: Mapping[str, str] | None = None, program: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
+    start = (program,) if program else (sys.executable, "-m", "iris_cli")
+    inherited = outside() if program else os.environ
     return subprocess.run(
-        [sys.executable, "-m", "iris_cli", *words],
-        env={**os.environ, "TMPDIR": str(directory), "HOME": str(directory), **(env or {})},
+        [*start, *words],
+        env={**inherited, "TMPDIR": str(directory), "HOME": str(directory), **(env or {})},
         cwd=directory,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -36,9 +40,11 @@ def mentioning(text: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+def demo(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """It is what users try first: run by the wheel, from nothing but what that installs."""
     directory = tmp_path_factory.mktemp("demo")
-    ran = iris("demo", directory=directory, env={"IRIS_STATE_DIR": str(directory / "of-another-cluster")})
+    elsewhere = {"IRIS_STATE_DIR": str(directory / "of-another-cluster")}
+    ran = iris("demo", directory=directory, env=elsewhere, program=installed.iris)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout, directory
 

@@ -1,0 +1,117 @@
+"""The package as users get it: built from the source, and installed where nothing of this tree is in reach."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 300.0
+"""Seconds until a step that does not end is a failure of the test."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """Both files that a release consists of."""
+
+    sdist: Path
+    wheel: Path
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A virtual environment with the wheel in it."""
+
+    venv: Path
+
+    @property
+    def python(self) -> Path:
+        return self.venv / "bin" / "python"
+
+    @property
+    def iris(self) -> Path:
+        """The command that the wheel brings."""
+        return self.venv / "bin" / "iris"
+
+    @property
+    def packages(self) -> Path:
+        """Where its modules are."""
+        (directory,) = self.venv.glob("lib/python3*/site-packages")
+        return directory
+
+
+def outside() -> dict[str, str]:
+    """The environment without what leads Python back to this tree."""
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
+    }
+
+
+def run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
+    """What a command printed; one that fails is told whole."""
+    ran = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**outside(), **(env or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
+    return ran.stdout
+
+
+def build(directory: Path) -> Built:
+    """The sdist from this tree, and the wheel from nothing but the sdist. Needs no network."""
+    hatch = (sys.executable, "-m", "hatchling", "build", "-d", directory)
+    run(*hatch, "-t", "sdist", cwd=ROOT)
+    (sdist,) = directory.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(directory / "unpacked", filter="data")
+    (source,) = (directory / "unpacked").iterdir()
+    run(*hatch, "-t", "wheel", cwd=source)
+    (wheel,) = directory.glob("*.whl")
+    return Built(sdist, wheel)
+
+
+def install(wheel: Path, venv: Path) -> Installed:
+    """The wheel in a new environment. The libraries it needs are those of the tests: that needs no network."""
+    run(sys.executable, "-m", "venv", "--without-pip", venv)
+    made = Installed(venv)
+    pip = (sys.executable, "-m", "pip", "--python", made.python, "install", "--quiet")
+    run(*pip, "--no-index", "--no-deps", "--no-compile", wheel)
+    # Files of this kind are not looked for in the directory that this one names: our tree is not found there.
+    (made.packages / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    return made
+
+
+def find_python(version: str) -> str | None:
+    """An interpreter of this version that runs: on the path, or one of pyenv's."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    kept = (str(path / "bin" / "python") for path in pyenv.glob(f"{version}.*"))
+    for python in filter(None, (shutil.which(f"python{version}"), *kept)):
+        tried = subprocess.run([python, "-c", "import venv"], capture_output=True, check=False)
+        if tried.returncode == 0:
+            return python
+    return None
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return build(tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture(scope="session")
+def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return install(built.wheel, tmp_path_factory.mktemp("installed") / "venv")
