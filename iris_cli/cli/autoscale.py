@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -9,11 +10,12 @@ import typer
 from iris_cli.cli import quick
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode
+from iris_cli.errors import ExitCode, UsageError
 
 _EXAMPLES = """
 iris autoscale --dry-run  # what it would make and delete, and why
 iris autoscale --interval 60  # a pass a minute
+iris autoscale --adopt  # the state directory was moved, or restored
 """
 
 
@@ -41,6 +43,13 @@ def autoscale(
             "--dry-run", help="Show demand, routing, reasons and actions; ask nobody, change nothing."
         ),
     ] = False,
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            "--adopt", help="Look after slices from here from now on: the log was moved, or restored."
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --adopt: don't ask.")] = False,
 ) -> int:
     """Make slices for what waits, delete those that are idle.
 
@@ -52,9 +61,41 @@ def autoscale(
     from iris_cli.render import scaling as render
 
     iris: Context = context.obj
+    if adopt:
+        if once or dry_run or interval is not None:
+            raise UsageError("--adopt makes and deletes nothing by itself: it stands alone")
+        return _adopt(iris, yes=yes)
+    if yes:
+        raise UsageError("only --adopt asks", hint="leave --yes out")
     if dry_run:
         session = iris.session("iris autoscale --dry-run")
         plan = operation.dry_run(session)
         render.show_plan(iris.output, plan, scaling_rows(session.cluster, plan, session.clock.now()))
+        if (found := operation.objection(session)) is not None:
+            iris.output.message(f"none of this will be done from here: {found}")
         return ExitCode.OK
     return quick.autoscale(iris, once=once, interval=interval)
+
+
+def _adopt(iris: Context, *, yes: bool) -> int:
+    from iris_cli.ops import autoscale as operation
+    from iris_cli.render import scaling as render
+
+    session = iris.session("iris autoscale --adopt")
+    found, silent = operation.what_speaks_against(session)
+    for scope, words in silent.items():
+        iris.output.message(f"{scope} did not say what there is: {words}")
+    done = found is not None and (yes or _consents(iris, render.question(found)))
+    if found is not None and done:
+        operation.adopt(session, found.unheard_of)
+    render.show_adopted(iris.output, found, done=done)
+    return ExitCode.OK if done or found is None else ExitCode.FAILED
+
+
+def _consents(iris: Context, question: str) -> bool:
+    """Ask, where somebody can answer."""
+    if iris.output.as_json or not sys.stdin.isatty():
+        iris.output.message(question)
+        iris.output.message("nothing was changed; --yes does it")
+        return False
+    return typer.confirm(question, err=True)

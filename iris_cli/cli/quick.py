@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode, LockedError, UsageError
+from iris_cli.errors import ConfigError, ExitCode, LockedError, UsageError
 from iris_cli.render.console import Output
 
 if TYPE_CHECKING:
@@ -197,6 +197,8 @@ def _pass(iris: Context, session: Session, *, in_cycle: bool = False) -> dict[st
     from iris_cli.render import scaling as render
 
     done = operation.run(session, probe=not in_cycle)
+    if done.objection is not None and not in_cycle:
+        raise ConfigError(str(done.objection), hint=render.way_out(done.objection))
     rows = scaling_rows(session.cluster, done.plan, session.clock.now())
     if in_cycle and iris.output.as_json:
         return render.pass_document(done, rows)

@@ -11,7 +11,7 @@ from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.outputs import Outputs
 from iris_cli.core.past import in_memory
-from iris_cli.core.slice import GroupRecord, Slice
+from iris_cli.core.slice import GroupRecord, Keeper, Slice
 from iris_cli.core.task import Attempt, Task, TaskState
 from iris_cli.core.worker import Ghost, Worker
 
@@ -43,6 +43,7 @@ class Cluster:
     endpoints: dict[AttemptId, Announced] = field(default_factory=dict)  # of live attempts that have some
     slices: dict[str, Slice] = field(default_factory=dict)  # of scale groups, until nothing of them is left
     scale_groups: dict[str, GroupRecord] = field(default_factory=dict)
+    keeper: Keeper | None = None  # of the slices; None: nobody has made any yet
     past: Past | None = field(default=None, compare=False, repr=False)
 
     def copy(self) -> Cluster:
@@ -60,6 +61,7 @@ class Cluster:
             endpoints=self.endpoints.copy(),
             slices=self.slices.copy(),
             scale_groups=self.scale_groups.copy(),
+            keeper=self.keeper,
             past=self.past,
         )
 

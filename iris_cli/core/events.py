@@ -39,6 +39,9 @@ from iris_cli.core.slice_events import (
     SliceRequested as SliceRequested,
 )
 from iris_cli.core.slice_events import (
+    SlicesAdopted as SlicesAdopted,
+)
+from iris_cli.core.slice_events import (
     SliceSetUp as SliceSetUp,
 )
 from iris_cli.core.slice_events import (

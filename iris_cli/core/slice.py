@@ -81,6 +81,14 @@ class Slice:
         return self.state in (SliceState.REQUESTED, SliceState.CREATING, SliceState.BOOTING)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeper:
+    """The state directory that looks after slices. `place` tells it from its copies, `where` tells people."""
+
+    place: str
+    where: str
+
+
 def slice_name(group: str, owner: str, number: int) -> str:
     """The name of a slice, never used twice: whoever asks for it again asks for the same one.
 
@@ -88,6 +96,15 @@ def slice_name(group: str, owner: str, number: int) -> str:
     number there: `west-c0ff-1-0`.
     """
     return f"{group}-{owner[:4]}-{number}"
+
+
+def slice_number(name: str, owner: str) -> tuple[str, int] | None:
+    """The group and the number in a name that `slice_name` made; None for any other."""
+    stem, _, number = name.rpartition("-")
+    group = stem.rpartition("-")[0]
+    if not (number.isascii() and number.isdecimal() and name == slice_name(group, owner, int(number))):
+        return None
+    return group, int(number)
 
 
 def slice_of(worker: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from iris_cli.core.dataclass import dataclass
+from collections.abc import Mapping
+
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.event import Event
 from iris_cli.core.ids import JobId
 from iris_cli.core.scale_group import SliceTemplate
@@ -86,6 +88,18 @@ class SliceDeleted(Event):
     """Nothing is left of it: its provider lists it no more."""
 
     slice: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlicesAdopted(Event):
+    """From now on slices are made and deleted from the state directory in this place, and from no copy of it.
+
+    `where` is for people. `counted`: the highest number of a slice, by group, that there is beyond those of the log.
+    """
+
+    place: str
+    where: str = ""
+    counted: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ from iris_cli.journal.snapshot import EVERY_LINES, SnapshotCache
 from iris_cli.journal.timestamps import iso_time
 
 if TYPE_CHECKING:
+    from iris_cli.core.slice import Keeper
     from iris_cli.journal.compact import Compacted
     from iris_cli.journal.notices import NoticeFile
     from iris_cli.journal.pulled_logs import PulledLogs
@@ -306,6 +307,14 @@ class StateDir:
     @cached_property
     def _on_network(self) -> str:
         return network_file_system(self.path)
+
+    @cached_property
+    def keeper(self) -> Keeper:
+        """This very directory, as one that looks after slices. Raises NotWritableError."""
+        from iris_cli.journal.place import keeper_in
+
+        with refusing(self.path):
+            return keeper_in(self.path, host=self._actor.rpartition("@")[2], shared=bool(self._on_network))
 
     def lock_holder(self) -> Holder | None:
         """Who holds the lock, if anybody says so; for messages."""

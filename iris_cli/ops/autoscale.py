@@ -15,9 +15,10 @@ from iris_cli.core.cloud import CallOutcome, CloudSlice, Refusal, Scope
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.evolve import Draft
-from iris_cli.core.lifecycle import slices, workers
+from iris_cli.core.lifecycle import keeping, slices, workers
+from iris_cli.core.lifecycle.keeping import Objection
 from iris_cli.core.scale_group import Provider, as_made
-from iris_cli.core.slice import Slice, SliceState
+from iris_cli.core.slice import Keeper, Slice, SliceState
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.ops import host_keys, observe, set_up
 from iris_cli.ops.missing import what_is_missing
@@ -28,10 +29,12 @@ from iris_cli.ops.session import Session
 class Autoscaled:
     """What a pass decided and what became of it. `problems` are those of providers, in words.
 
+    With an `objection` nothing was done: the plan is what would be, elsewhere.
     `created` and `deleted` were asked for now, for the first time or again; the latter with the reason why.
     """
 
     plan: ScalingPlan
+    objection: Objection | None = None
     created: list[str] = field(default_factory=list)
     deleted: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -57,6 +60,8 @@ def run(session: Session, *, probe: bool = True) -> Autoscaled:
         with session.transaction():
             pass  # a new cluster gets its log, whose id is part of the names of slices
     listings, silent = _list_all(session)
+    if (found := objection(session, listings)) is not None:
+        return Autoscaled(plan=dry_run(session), objection=found)
     host_keys.learn(session, [each for listing in listings for each in listing.slices])
     _ask_the_last_time(session)
     plan = _decide(session, listings, silent)
@@ -67,6 +72,34 @@ def run(session: Session, *, probe: bool = True) -> Autoscaled:
         _probe(session)
     set_up.carry_on(session)
     return result
+
+
+def objection(session: Session, listings: Sequence[slices.Listing] = ()) -> Objection | None:
+    """Why nothing is made or deleted from this state directory, as far as these lists show it.
+
+    What is in them was committed by us before it was asked for: so a log that is read AFTER they came knows of it.
+    """
+    listed = [each for listing in listings for each in listing.slices]
+    if session.view().keeper is None and not listed:
+        return None
+    return keeping.objection(session.cluster, _here(session), session.cluster_id, listed)
+
+
+def what_speaks_against(session: Session) -> tuple[Objection | None, dict[Scope, str]]:
+    """The same by asking all providers; those that did not say anything, and why."""
+    session.view()
+    listings, silent = _list_all(session)
+    return objection(session, listings), silent
+
+
+def adopt(session: Session, unheard_of: Sequence[str]) -> None:
+    """From now on slices are looked after from here; those that the log has never asked for go with the next pass."""
+    with session.transaction() as draft:
+        keeping.adopt(draft, _here(session), session.cluster_id, unheard_of)
+
+
+def _here(session: Session) -> Keeper:
+    return session.keeper or session.state.keeper
 
 
 def _plan(session: Session, cluster: Cluster, now: float, unheard: Mapping[str, str]) -> ScalingPlan:
@@ -143,6 +176,7 @@ def _decide(session: Session, listings: Sequence[slices.Listing], silent: Mappin
         slices.joined(draft)
         plan = _plan(session, draft.cluster, draft.at, unheard)
         slices.intend(draft, plan, session.limits)
+        keeping.claim(draft, _here(session))
         return plan
 
     return session.decide(rule)

@@ -178,6 +178,7 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.SliceDeletionRequested: lambda event: f"slice {event.slice} to be deleted{_because(event.reason)}",
     ev.SliceDeleted: lambda event: f"slice {event.slice} is gone",
     ev.ScaleGroupBackedOff: _backed_off,
+    ev.SlicesAdopted: lambda event: f"slices are looked after from {event.where or event.place}",
     ev.JobSubmitted: _job_submitted,
     ev.JobAdopted: lambda event: f"job {event.job} submitted again by {event.origin.attempt}: it is there",
     ev.JobCancelled: lambda event: f"job {event.job} cancelled{_because(event.reason)}",

@@ -22,7 +22,7 @@ from iris_cli.journal.state_dir import LOCK_TIMEOUT, StateDir
 if TYPE_CHECKING:
     from iris_cli.capacity.provider import SliceProvider
     from iris_cli.core.cloud import Scope
-    from iris_cli.core.slice import Slice
+    from iris_cli.core.slice import Keeper, Slice
     from iris_cli.journal.record import Header
     from iris_cli.journal.state_dir import LogView
     from iris_cli.journal.writer import Writer
@@ -77,6 +77,7 @@ class Session:
     make_provider: Callable[[Scope, str], SliceProvider] | None = (
         None  # of a place, for an owner; None: real ones
     )
+    keeper: Keeper | None = None  # which state directory this is to slices; None: look at the real one
     _with_slices: tuple[Mapping[str, Slice], Mapping[WorkerId, HostConfig]] | None = None
     _begun: bool = False
     _told: int = 0  # the last transaction that was news

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.scaling import ScalingPlan
+from iris_cli.core.lifecycle.keeping import Objection
 from iris_cli.core.resources import format_memory
 from iris_cli.core.units import count
 from iris_cli.ops.autoscale import Autoscaled
@@ -95,6 +96,10 @@ def show_pass(output: Output, done: Autoscaled, scaling: Scaling) -> None:
     if output.as_json:
         output.document(pass_document(done, scaling))
         return
+    if done.objection is not None:
+        output.message(f"nothing was made or deleted: {done.objection}")
+        output.message(way_out(done.objection))
+        return
     for name in done.created:
         output.line(f"asked for slice {name}")
     for name, reason in done.deleted.items():
@@ -110,5 +115,34 @@ def show_pass(output: Output, done: Autoscaled, scaling: Scaling) -> None:
 
 def pass_document(done: Autoscaled, scaling: Scaling) -> dict[str, object]:
     """The same as JSON."""
-    asked = {"created": done.created, "deleted": list(done.deleted), "problems": done.problems}
+    problems = [*done.problems, *([str(done.objection)] if done.objection is not None else [])]
+    asked = {"created": done.created, "deleted": list(done.deleted), "problems": problems}
     return {**_document(done.plan, scaling), **asked}
+
+
+def way_out(objection: Objection) -> str:
+    """What to type where slices are not looked after from here."""
+    if objection.elsewhere:
+        return "go on there; or, if nobody ever will again: iris autoscale --adopt"
+    return "put the newest log back; or give up what it doesn't know, and what runs there: iris autoscale --adopt"
+
+
+def question(objection: Objection) -> str:
+    """What it means to look after slices from here by now."""
+    lost = f"Delete {', '.join(objection.unheard_of)}, and what runs there" if objection.unheard_of else ""
+    if not objection.elsewhere:
+        return f"{lost}?"
+    here = f"Look after slices from here, and never again from {objection.elsewhere}"
+    return f"{here}? {lost}?" if lost else f"{here}?"
+
+
+def show_adopted(output: Output, objection: Objection | None, *, done: bool) -> None:
+    unheard_of = list(objection.unheard_of) if objection is not None else []
+    if output.as_json:
+        output.document({"adopted": done, "to_be_deleted": unheard_of if done else []})
+    elif objection is None:
+        output.line("slices are looked after from here already")
+    elif done:
+        output.line("slices are looked after from here now")
+        for name in unheard_of:
+            output.line(f"the next pass deletes {name}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -126,3 +128,57 @@ def test_without_scale_groups_nothing_is_said_of_them(
     monkeypatch.chdir(tmp_path)
     assert lines(capsys, "autoscale", "--dry-run") == ["demand: nothing waits for a slice"]
     assert not any("GROUP" in line for line in lines(capsys, "status"))
+
+
+# A copy of the state directory
+
+
+@pytest.fixture
+def copy(site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    """The directory of somebody who has copied another one, in which a slice was asked for."""
+    app.run(["autoscale"])
+    shutil.copytree(site, site / "copy")
+    monkeypatch.chdir(site / "copy")
+    capsys.readouterr()
+    return site / "copy"
+
+
+def test_a_copy_asks_for_nothing_and_says_what_to_type(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = os.uname().nodename
+    what = f"slices are looked after from {host}:{copy.parent}/state"
+    log = (copy / "state" / "events.jsonl").read_bytes()
+    assert app.run(["autoscale"]) == 3
+    said = capsys.readouterr().err
+    assert f"{what}; this state directory is a copy of that one, or was moved" in said
+    assert "go on there; or, if nobody ever will again: iris autoscale --adopt" in said
+    assert (copy / "state" / "events.jsonl").read_bytes() == log
+    assert app.run(["autoscale", "--dry-run"]) == 0
+    assert f"none of this will be done from here: {what}" in capsys.readouterr().err
+    assert app.run(["schedule", "--once", "--autoscale"]) == 0
+    assert f"nothing was made or deleted: {what}" in capsys.readouterr().err
+    assert app.run(["--json", "schedule", "--once", "--autoscale"]) == 0
+    assert what in json.loads(capsys.readouterr().out)["scaling"]["problems"][0]
+
+
+def test_it_is_adopted_with_the_operators_consent_only(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(["autoscale", "--adopt"]) == 1
+    said = capsys.readouterr().err
+    assert f"and never again from {os.uname().nodename}:{copy.parent}/state?" in said
+    assert "nothing was changed; --yes does it" in said
+    assert app.run(["autoscale"]) == 3
+    capsys.readouterr()
+    assert lines(capsys, "autoscale", "--adopt", "--yes") == ["slices are looked after from here now"]
+    assert lines(capsys, "autoscale", "--adopt") == ["slices are looked after from here already"]
+    assert app.run(["autoscale"]) == 0
+    assert "slices are looked after from" in "\n".join(lines(capsys, "history"))
+
+
+@pytest.mark.parametrize(
+    "words", [["--adopt", "--once"], ["--adopt", "--dry-run"], ["--adopt", "--interval", "5"], ["--yes"]]
+)
+def test_what_can_not_be_meant_is_refused(site: Path, words: list[str]) -> None:
+    assert app.run(["autoscale", *words]) == 2

@@ -12,6 +12,7 @@ from iris_cli.core.events import (
     SliceJoined,
     SliceRefused,
     SliceRequested,
+    SlicesAdopted,
     SliceSetUp,
     SliceStarted,
     WorkerRegistered,
@@ -117,3 +118,21 @@ SET_UP: tuple[tuple[Event, ...], ...] = (
     ),
 )
 """A slice whose VMs are set up before they join, and for whom it was made."""
+
+ADOPTED: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (
+        SliceRequested(slice="west-0f1e-1", group="west", template=_WEST),
+        SlicesAdopted(place="9f86d081884c7d65:393217", where="laptop:/lab/state"),
+    ),
+    (
+        SlicesAdopted(
+            place="60303ae22b998861:131", where="bastion:/srv/lab/state", counted={"west": 4, "east": 1}
+        ),
+    ),
+    (
+        SliceRequested(slice="west-0f1e-5", group="west", template=_WEST),
+        WorkerRegistered(worker=WorkerId("v4a-0"), connection=HOST),
+    ),
+)
+"""A log that was put back on another machine, where slices were made since."""

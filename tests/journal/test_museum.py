@@ -45,7 +45,7 @@ from tests.journal.samples import (
     state_in,
 )
 from tests.journal.samples_of_families import CHILDREN
-from tests.journal.scaled import ASKED_FOR, SCALED, SET_UP
+from tests.journal.scaled import ADOPTED, ASKED_FOR, SCALED, SET_UP
 
 MUSEUM = Path(__file__).parent / "museum"
 LOGS = sorted(MUSEUM.glob("*.jsonl"))
@@ -99,6 +99,7 @@ STORIES = pytest.mark.parametrize(
         ("format-1-scaled.jsonl", SCALED),
         ("format-1-asked-for.jsonl", ASKED_FOR),
         ("format-1-set-up.jsonl", SET_UP),
+        ("format-1-adopted.jsonl", ADOPTED),
     ],
 )
 
@@ -252,6 +253,14 @@ def meaning(cluster: Cluster) -> dict[str, Any]:
         **(
             {"slices": {each.name: str(each.state) for each in cluster.slices.values()}}
             if cluster.slices
+            else {}
+        ),
+        **(
+            {
+                "slices are looked after from": cluster.keeper.where,
+                "slices asked for": {each.name: each.requested for each in cluster.scale_groups.values()},
+            }
+            if cluster.keeper is not None
             else {}
         ),
     }

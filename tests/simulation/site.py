@@ -13,6 +13,7 @@ from iris_cli.core.cloud import Scope
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import Transaction
 from iris_cli.core.evolve import replay
+from iris_cli.core.slice import Keeper
 from iris_cli.errors import IrisError, LogDamagedError
 from iris_cli.journal.record import Record
 from iris_cli.journal.snapshot import EVERY_LINES
@@ -93,6 +94,7 @@ class Strands(Generic[R]):
         self._arrived = []
 
 
+_KEEPER = Keeper(place="here", where="the only one")
 _SNAPSHOT_EVERY = (1, 7, EVERY_LINES, EVERY_LINES, EVERY_LINES)
 """Lines after which invocations write a snapshot, by turns."""
 
@@ -182,6 +184,7 @@ class Site:
                 "TaskRunner", SimRunner(self.network, process, self.truth, self.medium)
             ),
             clock=self.clock,
+            keeper=_KEEPER,
             command="",
             lock_timeout=patience,
             make_fan_out=lambda _: Strands(process),

@@ -11,12 +11,15 @@ from iris_cli.core.constraints import build_worker_attributes
 from iris_cli.core.events import SliceSetUp, WorkerUpdated
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle import identity, slices
+from iris_cli.core.lifecycle.keeping import objection
 from iris_cli.core.scale_group import Provider, ScaleGroup, SliceTemplate, slice_attributes
+from iris_cli.core.slice import Keeper
 from iris_cli.core.topology import canonical_type, lookup
 from iris_cli.core.units import parse_duration
 from tests.support.lab import GIB, Host, Lab
 
 OWNER = "c0ffee"
+HERE = Keeper(place="1:2", where="laptop:/lab/state")
 
 
 def scale_group(name: str, options: Mapping[str, str]) -> ScaleGroup:
@@ -118,6 +121,9 @@ class AutoscalingVerbs:
         self.lab.cloud.groups[name] = scale_group(name, dict(word.split("=", 1) for word in words))
 
     def do_autoscale(self, *words: str) -> list[str]:
+        listed = self.lab.cloud.slices.values()
+        if (found := objection(self.lab.cluster, HERE, OWNER, listed)) is not None:
+            return [f"refused: {found}"]
         plan = autoscale(self.lab, silent="--silent" in words)
         made = [f"to make by hand: {count} of {name}" for name, count in plan.by_hand.items()]
         later = [f"later: {count} of {name}" for name, count in plan.later.items()]

@@ -10,7 +10,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import Event
 from iris_cli.core.evolve.illegal import IllegalTransitionError
 from iris_cli.core.evolve.records import Records
-from iris_cli.core.slice import GroupRecord, SeenSlice, Slice, SliceState
+from iris_cli.core.slice import GroupRecord, Keeper, SeenSlice, Slice, SliceState
 
 _UP = (SliceState.CREATING, SliceState.BOOTING, SliceState.READY)
 
@@ -86,6 +86,13 @@ def _backed_off(cluster: Cluster, event: ev.ScaleGroupBackedOff, _at: float, rec
     group.failures, group.backoff_until, group.error = event.failures, event.until, event.error
 
 
+def _adopted(cluster: Cluster, event: ev.SlicesAdopted, _at: float, records: Records) -> None:
+    cluster.keeper = Keeper(place=event.place, where=event.where)
+    for name, number in event.counted.items():
+        group = _group(cluster, name, records)
+        group.requested = max(group.requested, number)
+
+
 def _begin(cluster: Cluster, name: str, records: Records) -> Any:
     cluster.slices[name] = made = records.new(Slice)
     made.name = name
@@ -116,4 +123,5 @@ APPLY: dict[type[Event], Callable[[Cluster, Any, float, Records], None]] = {
     ev.SliceDeletionRequested: _slice_deletion_requested,
     ev.SliceDeleted: _slice_deleted,
     ev.ScaleGroupBackedOff: _backed_off,
+    ev.SlicesAdopted: _adopted,
 }

@@ -15,7 +15,7 @@ from iris_cli.core.endpoints import Announced
 from iris_cli.core.ids import AttemptId, JobId, WorkerId, parse_attempt_id
 from iris_cli.core.job import Job
 from iris_cli.core.outputs import Outputs
-from iris_cli.core.slice import GroupRecord, Slice
+from iris_cli.core.slice import GroupRecord, Keeper, Slice
 from iris_cli.core.task import Task
 from iris_cli.core.worker import Ghost, Worker
 from iris_cli.journal.codec import decode_record, encode_record
@@ -74,6 +74,7 @@ def encode_fleet(cluster: Cluster) -> dict[str, Any]:
         "endpoints": {str(attempt): encode_record(each) for attempt, each in cluster.endpoints.items()},
         "slices": [encode_record(each) for each in cluster.slices.values()],
         "scale_groups": [encode_record(each) for each in cluster.scale_groups.values()],
+        "keeper": encode_record(cluster.keeper) if cluster.keeper is not None else None,
     }
 
 
@@ -95,6 +96,7 @@ def decode_fleet(entry: Mapping[str, Any]) -> Cluster:
         scale_groups={
             each.name: each for each in (decode_record(GroupRecord, it) for it in entry["scale_groups"])
         },
+        keeper=decode_record(Keeper, entry["keeper"]) if entry["keeper"] is not None else None,
     )
 
 
