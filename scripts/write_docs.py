@@ -130,6 +130,7 @@ def main() -> int:
 
 def api() -> Iterator[str]:
     yield from ("# The core as a library", "", NOTE, "")
+    yield from ("*For programs that decide, read the log or launch jobs with what `iris` is made of.*", "")
     yield "Types have keyword constructors. Times are seconds since the epoch, durations seconds, memory bytes."
     for kind in TYPES:
         yield from ("", f"## `{kind.__module__}.{kind.__name__}`", "", _first_paragraph(kind), "")
@@ -203,6 +204,7 @@ def _first_paragraph(thing: Any) -> str:
 
 def cli() -> Iterator[str]:
     yield from ("# Command line", "", NOTE, "")
+    yield from ("*For looking up a command, an option or an exit code.*", "")
     yield "Global options may stand anywhere before `--`; `--json` works with every command."
     yield from ("", "## Exit codes", "", "| code | meaning |", "|---|---|")
     yield from (f"| {code.value} | {_MEANINGS[code]} |" for code in ExitCode)
@@ -228,6 +230,7 @@ _MEANINGS = {
 
 def known_causes() -> Iterator[str]:
     yield from ("# Known causes", "", NOTE, "")
+    yield from ("*For whoever wants to know which failures `iris` can name, and how it does.*", "")
     yield (
         "When a job has failed, `iris status JOB` and `iris why JOB` compare the last words and the exit of the task "
         "that failed first with these rules, from the top; the first that fits is shown. `*` stands for anything in "

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import pytest
 import typer
 
-from iris_cli.cli import app, tree
+from iris_cli.cli import tree
 from iris_cli.cli.after_dashes import command_of
 from iris_cli.cli.commands import Group, example_lines
 from iris_cli.cli.job_request import request
-
-
-@cache
-def root() -> Any:
-    return typer.main.get_command(tree.build((*app.COMMANDS, *app.SETUP_COMMANDS)))
+from tests.support.command_lines import parsed, root
 
 
 def commands(path: str = "iris", command: Any = None) -> Iterator[tuple[str, Any]]:
@@ -31,20 +26,6 @@ def commands(path: str = "iris", command: Any = None) -> Iterator[tuple[str, Any
 
 EVERY = dict(commands())
 EXAMPLES = [(path, line) for path, command in EVERY.items() for line in example_lines(command.epilog)]
-
-
-def parsed(line: str) -> Any:
-    """The context of the command that a line of a shell runs, read by the real parser, and not run."""
-    words = shlex.split(line, comments=True)
-    words = words[words.index("iris") + 1 :]  # behind a pipe, perhaps
-    ends = [words.index(each) for each in ("|", "&&", ">") if each in words]
-    context = root().make_context("iris", app.hoist(words[: min(ends, default=None)]))
-    while isinstance(context.command, Group):
-        rest = [*context._protected_args, *context.args]
-        name, command, rest = context.command.resolve_command(context, rest)
-        assert command is not None
-        context = command.make_context(name, rest, parent=context)
-    return context
 
 
 @pytest.mark.parametrize("path", EVERY)

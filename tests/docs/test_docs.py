@@ -30,6 +30,17 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not missing
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_says_whom_it_is_for_and_stands_in_the_index_once(page: Path) -> None:
+    text = re.sub(r"<!--.*?-->\n\n", "", page.read_text(encoding="utf-8"))
+    title, first = text.split("\n\n")[:2]
+    assert title.startswith("# ")
+    if page.name != "README.md":
+        assert re.fullmatch(r"\*For [^*]+\*", first), f"after its title: *For whoever ...*, not {first!r}"
+        index = (page.parent / "README.md").read_text(encoding="utf-8")
+        assert re.findall(rf"\d+\. \[(.*)\]\({page.name}\)", index) == [title[2:]], "docs/README.md"
+
+
 def test_decisions_are_numbered_once_and_say_their_number() -> None:
     names = sorted(path.name for path in (ROOT / "docs" / "adr").iterdir())
     assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
