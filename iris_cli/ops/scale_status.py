@@ -10,6 +10,7 @@ from iris_cli.core.attributes import REGION_ATTRIBUTE_KEY, region_of_zone
 from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.autoscaling.scaling import ScalingPlan
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import TaskId
 from iris_cli.core.scale_group import ScaleGroup
 from iris_cli.core.slice import Slice, SliceState
 from iris_cli.core.topology import describe
@@ -30,6 +31,13 @@ def scaling_rows(cluster: Cluster, plan: ScalingPlan, now: float) -> Scaling:
             for each in plan.routing.unmet
         ),
     )
+
+
+def fates(plan: ScalingPlan) -> dict[TaskId, str]:
+    """What becomes of each task that is demand: who makes a slice for it, or why nobody does."""
+    served = ((entry, f"to {name}") for name, some in plan.routing.routed.items() for entry in some)
+    unmet = ((each.entry, f"unmet: {each.reason}") for each in plan.routing.unmet)
+    return {task: fate for entry, fate in (*served, *unmet) for task in entry.task_ids}
 
 
 def _removed(cluster: Cluster, states: Iterable[GroupState]) -> Iterable[GroupState]:

@@ -30,13 +30,15 @@ class Wait:
     """Tasks that wait for the same. `explanation` is what the scheduler found out about it.
 
     It is None for what waits only for the next cycle: `prospect` tells what that does, `will_go_to` where it
-    places the tasks.
+    places the tasks. `demand`: who makes a slice for them or why nobody does, as `iris autoscale --dry-run` says it, or
+    how far the slice is that is made for them; "" if that is no matter of scale groups.
     """
 
     tasks: tuple[TaskId, ...]
     prospect: str
     will_go_to: tuple[WorkerId, ...]
     explanation: Explanation | None
+    demand: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +98,26 @@ def why(session: Session, subject: str) -> Why:
         details = worker_details(view, found)
         occupied = tuple(occupations(view, found))
         return _answer(view, found.id, "worker", details.worker.status, worker=details, occupied=occupied)
-    if isinstance(found, Task):
-        return _why_task(view, found)
-    return _why_job(view, found)
+    made = _why_task(view, found) if isinstance(found, Task) else _why_job(view, found)
+    if made.waits and (session.config.scale_groups or view.cluster.slices):
+        return replace(made, waits=_with_demand(session, view, made.waits))
+    return made
+
+
+def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[Wait, ...]:
+    """The same, with what the scale groups do about it."""
+    from iris_cli.ops.autoscale import look_at
+    from iris_cli.ops.scale_status import fates
+
+    fate_of = fates(look_at(session, view.cluster, view.now))
+    coming: dict[JobId, list[str]] = {}
+    for each in view.cluster.slices.values():
+        for job in each.wanted_by if each.coming else ():
+            coming.setdefault(job, []).append(f"{each.name} is {each.state}")
+    return tuple(
+        replace(wait, demand=fate_of.get(wait.tasks[0]) or ", ".join(coming.get(wait.tasks[0].job, ())))
+        for wait in waits
+    )
 
 
 def find(cluster: Cluster, subject: str) -> Job | Task | Worker:

@@ -11,6 +11,7 @@ from iris_cli.core.lifecycle.keeping import Objection
 from iris_cli.core.resources import format_memory
 from iris_cli.core.units import count
 from iris_cli.ops.autoscale import Autoscaled
+from iris_cli.ops.scale_status import fates
 from iris_cli.ops.scaling_view import Scaling
 from iris_cli.render.as_json import plain
 from iris_cli.render.console import Output
@@ -34,11 +35,9 @@ def show_plan(output: Output, plan: ScalingPlan, scaling: Scaling) -> None:
 def _lines(plan: ScalingPlan, scaling: Scaling) -> Iterator[str]:
     if not plan.demand:
         yield "demand: nothing waits for a slice"
-    homes = {entry.key: name for name, some in plan.routing.routed.items() for entry in some}
-    unmet = {each.entry.key: str(each.reason) for each in plan.routing.unmet}
+    fate_of = fates(plan)
     for entry in plan.demand:
-        fate = f"to {homes[entry.key]}" if entry.key in homes else f"unmet: {unmet[entry.key]}"
-        yield f"demand {entry.key} ({_needs(entry)}): {fate}"
+        yield f"demand {entry.key} ({_needs(entry)}): {fate_of[entry.task_ids[0]]}"
     yield from _actions(plan, scaling)
 
 

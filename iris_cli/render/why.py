@@ -84,7 +84,7 @@ def _wait(why: Why, wait: Wait) -> Iterator[RenderableType]:
         return
     for reason in wait.explanation.reasons:
         yield text(f"{who}{reason}", "yellow")
-    yield facts(_findings(wait.explanation, why.inherited))
+    yield facts([*_findings(wait.explanation, why.inherited), ("demand", wait.demand)])
 
 
 def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tuple[str, str]]:

@@ -6,10 +6,15 @@ import json
 import os
 import shutil
 from pathlib import Path
+from time import time
 
 import pytest
 
 from iris_cli.cli import app
+from iris_cli.core.events import SliceRequested
+from iris_cli.core.ids import JobId
+from iris_cli.core.scale_group import Provider, SliceTemplate
+from iris_cli.journal.state_dir import StateDir
 
 CLUSTER = """
 cluster: {name: lab}
@@ -128,6 +133,39 @@ def test_without_scale_groups_nothing_is_said_of_them(
     monkeypatch.chdir(tmp_path)
     assert lines(capsys, "autoscale", "--dry-run") == ["demand: nothing waits for a slice"]
     assert not any("GROUP" in line for line in lines(capsys, "status"))
+
+
+def test_why_says_of_a_job_that_waits_what_a_pass_would_say(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fates = {
+        line.split()[1]: line.partition("): ")[2]
+        for line in lines(capsys, "autoscale", "--dry-run")
+        if line.startswith("demand ")
+    }
+    assert fates["far"].startswith("unmet: region: wants eu-west4")
+    for job, fate in fates.items():
+        [wait] = json.loads("\n".join(lines(capsys, "--json", "why", job)))["waits"]
+        assert wait["demand"] == fate
+        [line] = [line for line in lines(capsys, "why", job) if line.startswith("demand ")]
+        assert line.split()[1:4] == fate.split()[:3]
+
+
+def test_why_says_how_far_the_slice_is_that_is_made_for_a_job(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = StateDir(site / "state", now=time, actor="me@laptop")
+    template = SliceTemplate(provider=Provider.LOCAL, type="v5litepod-16", zone="us-west4-a")
+    with state.locked("iris autoscale") as writer:
+        asked = [
+            SliceRequested(
+                slice=f"west-c0ff-{n}", group="west", template=template, wanted_by=(JobId("train"),)
+            )
+            for n in (1, 2)
+        ]
+        writer.append(asked, at=time())
+    [wait] = json.loads("\n".join(lines(capsys, "--json", "why", "train/task-3")))["waits"]
+    assert wait["demand"] == "west-c0ff-1 is requested, west-c0ff-2 is requested"
 
 
 # A copy of the state directory
