@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+
 from iris_cli.core.job import Job
-from iris_cli.core.outcome import End, EndReason, signal_name
+from iris_cli.core.outcome import PROGRAM_FAILURES, End, EndReason, signal_name
 from iris_cli.core.task import Task
 from iris_cli.core.units import format_duration
 
@@ -24,6 +26,7 @@ _WORDS = {
     EndReason.DEPENDENCY_FAILED: "a job it waits for did not succeed",
 }
 _ERROR_SAYS_IT = frozenset({EndReason.SCHEDULING_TIMEOUT, EndReason.DEPENDENCY_FAILED})
+_STOPPED = frozenset({128 + signal.SIGTERM, 128 + signal.SIGKILL})
 _CODE_SAYS_IT = frozenset({EndReason.USER_ERROR, EndReason.SIGNAL})
 
 
@@ -31,8 +34,8 @@ def exit_words(exit_code: int | None) -> str:
     """`1`, or `137 (SIGKILL or exit 137)`: the number alone can't tell a signal from an exit status."""
     if exit_code is None:
         return ""
-    signal = signal_name(exit_code)
-    return f"{exit_code} ({signal} or exit {exit_code})" if signal else str(exit_code)
+    name = signal_name(exit_code)
+    return f"{exit_code} ({name} or exit {exit_code})" if name else str(exit_code)
 
 
 def skew_words(skew: float) -> str:
@@ -53,28 +56,53 @@ def end_words(end: End) -> str:
         return f"exit {exit_words(end.exit_code)}"
     words = _WORDS[end.reason]
     if end.reason is EndReason.SIBLING and end.trigger is not None:
-        words = f"{words}: {end.trigger} failed first"
+        words = f"{words}: rank {end.trigger.index} failed first"
     elif end.error and end.reason in _ERROR_SAYS_IT:
         words = end.error
     elif end.error:
         words = f"{words}: {end.error}" if words else end.error
-    if end.exit_code and end.reason not in (EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED):
+    if end.exit_code and not _was_ours(end):
         words += f", exit {exit_words(end.exit_code)}"
     return words
 
 
-def who_failed(job: Job, task: Task) -> str:
-    """`rank 2 failed first` for a gang, `task-2 failed` for a job of several tasks, else `failed`."""
+def _was_ours(end: End) -> bool:
+    """Whether its exit code tells only that iris has stopped it."""
+    if end.reason is EndReason.TIMEOUT:
+        return end.exit_code in _STOPPED
+    return end.reason in (EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED)
+
+
+def known_words(end: End) -> str:
+    """What is behind a failure, if the task said words that are known: also of tries that were not the last."""
+    if end.reason not in PROGRAM_FAILURES or not end.log_tail:
+        return ""
+    from iris_cli.core.known_causes import known_cause
+
+    known = known_cause(end, end.log_tail)
+    return f": {known.cause}" if known is not None and known.line else ""
+
+
+def who_failed(job: Job, task: Task, failed: int = 1) -> str:
+    """`rank 2 failed first` for a gang, `task-2 failed` for a job of several tasks, else `failed`.
+
+    `failed` counts the tasks that failed: `3 of 500 tasks failed (max_task_failures is 2), first task-7`.
+    """
     if job.is_gang:
         return f"rank {task.index} failed first"
+    if failed > 1:
+        allowed = f" (max_task_failures is {job.max_task_failures})" if job.max_task_failures else ""
+        return f"{failed} of {job.replicas} tasks failed{allowed}, first task-{task.index}"
     return f"task-{task.index} failed" if job.replicas > 1 else "failed"
 
 
-def job_cause(job: Job, culprit: Task | None) -> str:
+def job_cause(job: Job, culprit: Task | None, failed: int = 1) -> str:
     """Why a job ended, in a few words: who is to blame, and what happened there."""
     if job.end is None:
         return ""
     if culprit is None or culprit.end is None:
         return end_words(job.end)
     words = end_words(culprit.end)
-    return f"{who_failed(job, culprit)}: {words}" if job.replicas > 1 else words
+    # What was never placed has not failed: it says itself what it lacked.
+    named = job.replicas > 1 and culprit.end.reason not in _ERROR_SAYS_IT
+    return f"{who_failed(job, culprit, failed)}: {words}" if named else words

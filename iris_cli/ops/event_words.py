@@ -10,7 +10,7 @@ from iris_cli.core.events import Event
 from iris_cli.core.resources import format_memory
 from iris_cli.core.topology import describe
 from iris_cli.core.worker import WorkerCondition
-from iris_cli.ops.causes import end_words, exit_words, skew_words
+from iris_cli.ops.causes import end_words, exit_words, reason_words, skew_words
 
 
 def event_words(event: Event) -> str:
@@ -80,7 +80,7 @@ def _job_ended(event: ev.JobEnded) -> str:
 
 def _gang_round_ended(event: ev.GangRoundEnded) -> str:
     blamed = f": {event.trigger} failed first" if event.trigger else ""
-    return f"round {event.round} of {event.job} ended{blamed} ({event.reason.replace('_', ' ')})"
+    return f"round {event.round} of {event.job} ended{blamed} ({reason_words(event.reason)})"
 
 
 def _task_assigned(event: ev.TaskAssigned) -> str:
@@ -128,7 +128,7 @@ def _task_ended(event: ev.TaskEnded) -> str:
 
 
 def _task_requeued(event: ev.TaskRequeued) -> str:
-    return f"{event.task} waits for another attempt ({event.reason.replace('_', ' ')})"
+    return f"{event.task} waits for another attempt ({reason_words(event.reason)})"
 
 
 def _worker_quarantined(event: ev.WorkerQuarantined) -> str:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
-from iris_cli.core.ids import AttemptId, TaskId, WorkerId
-from iris_cli.core.job import Job
-from iris_cli.core.outcome import PROGRAM_FAILURES, End, EndReason
-from iris_cli.core.patterns import pattern
-from iris_cli.core.task import Attempt, Task, TaskState
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
+from iris_cli.core.job import Job, JobState
+from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
+from iris_cli.core.task import Task, TaskState
 from iris_cli.errors import NotWritableError
 from iris_cli.ops.causes import end_words, exit_words, job_cause, who_failed
+from iris_cli.ops.company import Company, company, last_line, others
 from iris_cli.ops.task_rows import culprit_of
 from iris_cli.ops.view import View
 
@@ -26,23 +26,11 @@ if TYPE_CHECKING:
 LOG_LINES = 20
 """How many of the last lines of its log a failure shows."""
 
+_KEPT = 4000
+"""Who has written so much may have written more than the event log keeps."""
+
 _FROM_EACH_STREAM = 32 << 10  # bytes of what was pulled
-_LONGEST_LINE = 300
-_NUMBER = pattern(r"0x[0-9a-fA-F]+|[0-9]+")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Company:
-    """Other tasks that ended in the same way, with the same line but for numbers; `line` is that of the first.
-
-    It is '' where nothing is known. `same`: the one that failed first ended with it, too.
-    """
-
-    tasks: tuple[TaskId, ...]
-    how: str
-    failed: bool
-    line: str
-    same: bool
+_BAD = frozenset({JobState.FAILED, JobState.UNSCHEDULABLE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +46,20 @@ class Explained:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailedChild:
+    """A child job that had failed when its parent did, and why."""
+
+    job: JobId
+    state: JobState
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailureCard:
     """What failed first: the task, where it ran, why it ended, the last lines that it wrote; what the others did.
 
-    `next` is the command that most probably tells more.
+    `next` is the command that most probably tells more. `setup` is the command that failed, where it was that;
+    `retries` says how many were used up; `children` are the child jobs that failed before it.
     """
 
     headline: str
@@ -76,18 +74,25 @@ class FailureCard:
     others: tuple[Company, ...]
     known: Explained | None
     next: str
+    setup: str = ""
+    retries: str = ""
+    children: tuple[FailedChild, ...] = ()
 
 
 def failure_card(view: View, job: Job) -> FailureCard | None:
     """What brought a failed job down; None for a job that has not failed."""
-    culprit = _failed_first(view.cluster, job)
+    cluster = view.cluster
+    culprit = _failed_first(cluster, job)
     if culprit is None or culprit.end is None:
         return None
     attempt, end = culprit.current, _end(culprit)
     said = _said(view.state, culprit)
-    known, next_command = _explained(view.cluster, job, culprit, said)
+    known, next_command = _explained(cluster, job, culprit, said)
+    children = tuple(_failed_children(cluster, job))
+    if not next_command and children:
+        next_command = f"iris status {children[0].job}"
     return FailureCard(
-        headline=who_failed(job, culprit),
+        headline=who_failed(job, culprit, _failures(cluster, job)),
         task=culprit.id,
         attempt=culprit.current_id if attempt is not None else None,
         worker=attempt.worker if attempt is not None else None,
@@ -96,15 +101,18 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
         exit_code=end.exit_code,
         exit=exit_words(end.exit_code),
         log_lines=tuple(said.rstrip().split("\n")[-LOG_LINES:]) if said.strip() else (),
-        others=tuple(_others(view.cluster, job, culprit, _last_line(said))),
+        others=tuple(others(cluster, job, culprit, last_line(said))),
         known=known,
-        next=next_command,
+        next=next_command or _next(cluster, culprit, said),
+        setup=job.setup if end.reason is EndReason.SETUP_FAILED else "",
+        retries=_retries(job, end),
+        children=children,
     )
 
 
 def cause_words(cluster: Cluster, job: Job) -> str:
     """Why a job ended, in a few words: who is to blame, what happened there, and what is behind it if it said so."""
-    words = job_cause(job, culprit_of(cluster, job))
+    words = job_cause(job, culprit_of(cluster, job), _failures(cluster, job))
     culprit = _failed_first(cluster, job)
     if culprit is None:
         return words
@@ -112,6 +120,46 @@ def cause_words(cluster: Cluster, job: Job) -> str:
     if known is None or not known.line:
         return words
     return f"{words}: {known.cause}" if known.task == culprit.id else f"{words}; {known.task}: {known.cause}"
+
+
+def _failures(cluster: Cluster, job: Job) -> int:
+    return sum(task.state is TaskState.FAILED for task in cluster.tasks_of(job.id))
+
+
+def _failed_children(cluster: Cluster, job: Job) -> Iterator[FailedChild]:
+    """The last one first, which is likely to be why its parent gave up. Those that it took along were cancelled."""
+    children = (child for child in cluster.children_of(job.id) if cluster.job_state(child.id) in _BAD)
+    for child in sorted(children, key=lambda each: each.end.at if each.end else 0.0, reverse=True):
+        yield FailedChild(job=child.id, state=cluster.job_state(child.id), cause=cause_words(cluster, child))
+
+
+def _retries(job: Job, end: End) -> str:
+    """What is left to say of the budget where there was one: it is used up."""
+    if end.reason in INFRASTRUCTURE:
+        return f"all {job.max_retries_preemption} retries used" if job.max_retries_preemption else ""
+    if end.reason in PROGRAM_FAILURES and job.max_retries_failure:
+        return (
+            "the only retry used"
+            if job.max_retries_failure == 1
+            else f"all {job.max_retries_failure} retries used"
+        )
+    return ""
+
+
+def _next(cluster: Cluster, task: Task, said: str) -> str:
+    """Where to look further, if nothing is known of the cause: where it ran, or at what is not shown of its log."""
+    attempt, end = task.current, _end(task)
+    if attempt is None:
+        return f"iris history {task.job}"
+    if end.reason is EndReason.DISPATCH_FAILED and attempt.worker in cluster.workers:
+        return f"iris why {attempt.worker}"
+    if end.reason in (*INFRASTRUCTURE, EndReason.DISPATCH_FAILED):
+        return f"iris history {attempt.worker}"
+    if len(said) >= _KEPT or said.rstrip().count("\n") >= LOG_LINES:
+        return f"iris logs {task.id} --tail 200"
+    if attempt.worker in cluster.workers and attempt.reaped_at is None:
+        return f"iris ssh {task.id}"  # all that it has written is shown
+    return f"iris history {task.id}"
 
 
 def _failed_first(cluster: Cluster, job: Job) -> Task | None:
@@ -160,17 +208,17 @@ def _explained(cluster: Cluster, job: Job, culprit: Task, said: str) -> tuple[Ex
 
     task, known = culprit, known_cause(_end(culprit), said)
     if known is not None and known.echo:
-        for other in _company(cluster, job, culprit):
+        for other in company(cluster, job, culprit):
             found = known_cause(_end(other), _end(other).log_tail) if other.end is not None else None
             if found is not None and found.line and not found.echo:
                 task, known = other, found
                 break
     if known is None:
-        return None, f"iris logs {culprit.id}"
+        return None, ""
     explained = Explained(
         name=known.name, cause=known.cause, fix=known.fix, source=known.source, task=task.id, line=known.line
     )
-    return explained, _command(known, task) or f"iris logs {task.id}"
+    return explained, _command(known, task) or ("" if task is culprit else f"iris logs {task.id}")
 
 
 def _command(known: KnownCause, task: Task) -> str:
@@ -180,52 +228,3 @@ def _command(known: KnownCause, task: Task) -> str:
         return ""
     places = {"{job}": str(task.job), "{task}": str(task.id), "{worker}": str(worker)}
     return re.sub(r"\{(job|task|worker)\}", lambda match: places[match[0]], known.next)
-
-
-def _company(cluster: Cluster, job: Job, culprit: Task) -> Iterator[Task]:
-    """The other tasks that were in it: of a gang all that were placed, else those that failed themselves."""
-    for task in cluster.tasks_of(job.id):
-        if task.id != culprit.id and task.current is not None and (job.is_gang or _has_failed(task.current)):
-            yield task
-
-
-def _has_failed(attempt: Attempt) -> bool:
-    return attempt.end is not None and attempt.end.reason in (*PROGRAM_FAILURES, EndReason.TIMEOUT)
-
-
-def _others(cluster: Cluster, job: Job, culprit: Task, last: str) -> list[Company]:
-    """What the others did, alike together: those that failed too first, then the largest groups."""
-    alike: dict[tuple[str, str], list[Task]] = {}
-    lines: dict[TaskId, str] = {}
-    for task in _company(cluster, job, culprit):
-        assert task.current is not None
-        lines[task.id] = _last_line(task.current.end.log_tail) if task.current.end is not None else ""
-        alike.setdefault((_how(task.current), _shape(lines[task.id])), []).append(task)
-    groups = [
-        Company(
-            tasks=tuple(task.id for task in tasks),
-            how=how,
-            failed=tasks[0].current is not None and _has_failed(tasks[0].current),
-            line=lines[tasks[0].id],
-            same=bool(shape) and shape == _shape(last),
-        )
-        for (how, shape), tasks in alike.items()
-    ]
-    return sorted(groups, key=lambda group: (not group.failed, -len(group.tasks)))
-
-
-def _how(attempt: Attempt) -> str:
-    if attempt.end is None:
-        return "being stopped" if attempt.stop is not None else "still running"
-    if attempt.end.reason is EndReason.OK:
-        return "ended well"
-    return end_words(attempt.end) if _has_failed(attempt) else "stopped"
-
-
-def _last_line(said: str) -> str:
-    return said.rstrip().rpartition("\n")[2].strip()[:_LONGEST_LINE]
-
-
-def _shape(line: str) -> str:
-    """A line without its numbers: ranks, times and steps differ where nothing else does."""
-    return _NUMBER.sub("#", line)

@@ -13,9 +13,10 @@ from iris_cli.core.lifecycle.children import visible
 from iris_cli.core.requests import Answer, Endpoints, Logs, Status, Tasks, Wait
 from iris_cli.core.task import Task
 from iris_cli.errors import NotFoundError
-from iris_cli.ops.causes import end_words, job_cause
+from iris_cli.ops.causes import end_words
+from iris_cli.ops.failure import cause_words
 from iris_cli.ops.status import endpoint_rows
-from iris_cli.ops.task_rows import culprit_of, elapsed
+from iris_cli.ops.task_rows import elapsed
 
 Reading = Status | Tasks | Endpoints
 
@@ -53,7 +54,7 @@ def _job(cluster: Cluster, job: Job) -> dict[str, Any]:
         "id": job.id,
         "state": cluster.job_state(job.id).value,
         "reason": job.end.reason.value if job.end else None,
-        "why": job_cause(job, culprit_of(cluster, job)),
+        "why": cause_words(cluster, job),
         "replicas": job.replicas,
         "submitted_at": job.submitted_at,
         "ended_at": job.end.at if job.end else None,

@@ -13,10 +13,9 @@ from iris_cli.core.job import Job, JobState, Priority
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Task
 from iris_cli.errors import NotFoundError
-from iris_cli.ops.causes import job_cause
+from iris_cli.ops.failure import cause_words
 from iris_cli.ops.report_fleet import Fleet, WorkerLine
 from iris_cli.ops.session import Session
-from iris_cli.ops.task_rows import culprit_of
 from iris_cli.ops.view import banner, parse_moment
 
 MOST_JOBS = 5_000
@@ -173,7 +172,7 @@ def _line(
         ran=None if started_at is None else max(0.0, until - started_at),
         retries=job.failed_rounds if job.is_gang else sum(task.failures for task in tasks),
         preemptions=job.preempted_rounds if job.is_gang else sum(task.preemptions for task in tasks),
-        why=job_cause(job, culprit_of(cluster, job)),
+        why=cause_words(cluster, job),
         stretches=stretches,
     )
 

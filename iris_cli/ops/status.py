@@ -8,7 +8,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.dataclass import dataclass
-from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip, parent_of
 from iris_cli.core.job import Job, JobState, Priority, Workspace
 from iris_cli.core.lineage import where_from
 from iris_cli.core.outcome import EndReason
@@ -19,6 +19,7 @@ from iris_cli.errors import UsageError
 from iris_cli.ops.failure import FailureCard, cause_words, failure_card
 from iris_cli.ops.inventory import SliceRow, WorkerRow, slice_rows, worker_rows
 from iris_cli.ops.names import find_job
+from iris_cli.ops.retries import retry_words
 from iris_cli.ops.scaling_view import NO_SCALING, Scaling
 from iris_cli.ops.session import Session
 from iris_cli.ops.task_rows import TaskRow, elapsed, task_row, waiting_words
@@ -29,7 +30,8 @@ from iris_cli.ops.view import CycleAge, View, look
 class JobRow:
     """One job in one line. Ages and durations in seconds.
 
-    `workers` are those of its live attempts, by rank; `why` says why it waits, or the cause of its end.
+    `workers` are those of its live attempts, by rank; `why` says why it waits, or the cause of its end; `retry` what it
+    goes again after.
     """
 
     id: JobId
@@ -40,6 +42,7 @@ class JobRow:
     workers: tuple[WorkerId, ...]
     stopping: int
     why: str
+    retry: str
     reason: EndReason | None
     submitted_at: float
     started_at: float | None
@@ -101,6 +104,7 @@ class JobStatus:
     workspace: Workspace | None
     after: tuple[JobId, ...]
     children: tuple[JobId, ...]
+    child_states: Mapping[JobState, tuple[JobId, ...]]
     endpoints: tuple[EndpointRow, ...]
     rounds: int
     failure: FailureCard | None
@@ -184,12 +188,21 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
         workspace=job.workspace,
         after=job.after,
         children=tuple(child.id for child in view.cluster.children_of(job.id)),
+        child_states=_child_states(view.cluster, job),
         endpoints=tuple(endpoint_rows(view.cluster, job.id)),
         rounds=job.rounds,
         failure=failure,
         tasks=tuple(task_row(view, task, waiting.get(task.id, "")) for task in view.cluster.tasks_of(job.id)),
-        next=failure.next if failure is not None else next_command(row),
+        next=failure.next if failure is not None else next_command(view.cluster, job),
     )
+
+
+def _child_states(cluster: Cluster, job: Job) -> dict[JobState, tuple[JobId, ...]]:
+    found: dict[JobState, tuple[JobId, ...]] = {}
+    for child in cluster.children_of(job.id):
+        state = cluster.job_state(child.id)
+        found[state] = (*found.get(state, ()), child.id)
+    return found
 
 
 def inherited_from(cluster: Cluster, job: Job) -> dict[str, JobId]:
@@ -228,6 +241,7 @@ def job_row(view: View, job: Job) -> JobRow:
         workers=tuple(attempt.worker for _, attempt in live),
         stopping=sum(attempt.stop is not None for _, attempt in live),
         why=_why(view, job),
+        retry=retry_words(view.cluster, job),
         reason=job.end.reason if job.end else None,
         submitted_at=job.submitted_at,
         started_at=started_at,
@@ -254,13 +268,24 @@ def needs_words(job: Job) -> str:
     return ", ".join(parts)
 
 
-def next_command(row: JobRow) -> str:
-    """What the operator most probably types next, if nothing failed."""
-    if row.state in (JobState.PENDING, JobState.UNSCHEDULABLE):
-        return f"iris why {row.id}"
-    if row.state is JobState.KILLED:
-        return f"iris history {row.id}"
-    return f"iris logs {row.id}" + (" --follow" if row.state is JobState.RUNNING else "")
+def next_command(cluster: Cluster, job: Job) -> str:
+    """What the operator most probably types next, if nothing of the job itself failed."""
+    state = cluster.job_state(job.id)
+    if state is JobState.UNSCHEDULABLE:
+        failed = (each for each in job.after if each in cluster.jobs and _is_in_vain(cluster.job_state(each)))
+        awaited = next(failed, None)
+        return f"iris status {awaited}" if awaited is not None else "iris workers"
+    if state is JobState.PENDING:
+        return f"iris why {job.id}"
+    if state is JobState.KILLED:
+        parent = parent_of(job.id)
+        with_it = parent is not None and parent in cluster.jobs and cluster.jobs[parent].end is not None
+        return f"iris status {parent}" if with_it else f"iris history {job.id}"
+    return f"iris logs {job.id}" + (" --follow" if state is JobState.RUNNING else "")
+
+
+def _is_in_vain(state: JobState) -> bool:
+    return state.terminal and state is not JobState.SUCCEEDED
 
 
 def _why(view: View, job: Job) -> str:

@@ -6,9 +6,9 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId
 from iris_cli.core.job import Job
-from iris_cli.core.outcome import PROGRAM_FAILURES, End, EndReason
+from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
-from iris_cli.ops.causes import end_words, exit_words
+from iris_cli.ops.causes import end_words, exit_words, known_words
 from iris_cli.ops.view import View
 
 
@@ -129,21 +129,11 @@ def _attempt_row(view: View, task: TaskId, attempt: Attempt) -> AttemptRow:
 
 def _attempt_words(attempt: Attempt) -> str:
     if attempt.end is not None:
-        return f"{end_words(attempt.end)}{_known(attempt.end)}"
+        return f"{end_words(attempt.end)}{known_words(attempt.end)}"
     if attempt.stop is not None:
         stuck = ", and a process of it can't be killed" if attempt.unkillable else ""
         return f"being stopped ({attempt.stop.reason}){stuck}"
     return "runs on without its wrapper" if attempt.orphaned else ""
-
-
-def _known(end: End) -> str:
-    """What is behind a failure, if the task said words that are known: also of tries that were not the last."""
-    if end.reason not in PROGRAM_FAILURES or not end.log_tail:
-        return ""
-    from iris_cli.core.known_causes import known_cause
-
-    known = known_cause(end, end.log_tail)
-    return f": {known.cause}" if known is not None and known.line else ""
 
 
 def elapsed(start: float | None, end: float | None, now: float) -> float | None:

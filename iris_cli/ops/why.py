@@ -16,13 +16,17 @@ from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.causes import end_words
 from iris_cli.ops.failure import FailureCard, cause_words, failure_card
 from iris_cli.ops.inventory import WorkerDetails, occupations, refusals, worker_details
+from iris_cli.ops.retries import retry_words
 from iris_cli.ops.session import Session
-from iris_cli.ops.status import inherited_from
+from iris_cli.ops.status import inherited_from, next_command
 from iris_cli.ops.task_rows import culprit_of, elapsed
 from iris_cli.ops.view import CycleAge, View, look
 
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Explanation
+
+
+_NOT_RUN_TO_ITS_END = frozenset({JobState.KILLED, JobState.UNSCHEDULABLE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +75,8 @@ class TaskEnd:
 class Why:
     """The answer. `kind` is `job`, `task` or `worker`; for a worker there is nothing but `worker`, and
     in `occupied` the kinds of work that it has no room for, with the reason. `inherited` has for each constraint
-    that the job took over the job which named it.
+    that the job took over the job which named it. `retry` is what it goes again after; `next` the command that tells
+    more of what is over, '' where nothing does.
     """
 
     subject: str
@@ -88,6 +93,8 @@ class Why:
     occupied: tuple[str, ...] = ()
     inherited: Mapping[str, JobId] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
+    retry: str = ""
+    next: str = ""
 
 
 def why(session: Session, subject: str) -> Why:
@@ -162,6 +169,8 @@ def _answer(view: View, subject: str, kind: str, state: str, **parts: Any) -> Wh
 def _why_job(view: View, job: Job) -> Why:
     tasks = view.cluster.tasks_of(job.id)
     state = view.cluster.job_state(job.id)
+    failure = failure_card(view, job) if state is JobState.FAILED else None
+    follow_up = next_command(view.cluster, job) if state in _NOT_RUN_TO_ITS_END else ""
     return _answer(
         view,
         job.id,
@@ -171,14 +180,17 @@ def _why_job(view: View, job: Job) -> Why:
         waits=_waits(view, job, tasks),
         places=tuple(_places(view, tasks)),
         ends=_ends(tasks),
-        failure=failure_card(view, job) if state is JobState.FAILED else None,
+        failure=failure,
         inherited=inherited_from(view.cluster, job),
+        retry=retry_words(view.cluster, job),
+        next=failure.next if failure is not None else follow_up,
     )
 
 
 def _why_task(view: View, task: Task) -> Why:
     job = view.cluster.jobs[task.job]
     culprit = culprit_of(view.cluster, job)
+    failure = failure_card(view, job) if job.is_gang or culprit is task else None
     return _answer(
         view,
         str(task.id),
@@ -188,8 +200,9 @@ def _why_task(view: View, task: Task) -> Why:
         waits=_waits(view, job, [task]),
         places=tuple(_places(view, [task])),
         ends=_ends([task]),
-        failure=failure_card(view, job) if job.is_gang or culprit is task else None,
+        failure=failure,
         inherited=inherited_from(view.cluster, job),
+        next=failure.next if failure is not None else "",
     )
 
 

@@ -92,9 +92,9 @@ def where(job: JobRow) -> str:
 
 
 def _where_and_why(job: JobRow) -> str:
-    """Where it runs, what the rest of it waits for, why it ended."""
+    """Where it runs, what the rest of it waits for, why it ended, what it goes again after."""
     why = f"waiting: {job.why}" if job.workers and job.why and not job.state.terminal else job.why
-    return "; ".join(part for part in (where(job), why) if part)
+    return "; ".join(part for part in (where(job), why, job.retry) if part)
 
 
 def _slices(status: ClusterStatus, width: int) -> list[Text | Table]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from iris_cli.ops.failure import Company, Explained, FailureCard
+from iris_cli.core.units import count
+from iris_cli.ops.company import Company
+from iris_cli.ops.failure import Explained, FailedChild, FailureCard
 from iris_cli.render.fold import fold
 from iris_cli.render.layout import Table, Text
 from iris_cli.render.tables import block, facts, text
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 MOST_GROUPS = 4
-"""How many of the groups into which the others fall have a line."""
+"""How many of the groups into which the others fall have a line, and how many child jobs."""
 
 
 def failure_card(failure: FailureCard) -> list[RenderableType]:
@@ -22,13 +24,15 @@ def failure_card(failure: FailureCard) -> list[RenderableType]:
     where = f"{failure.attempt or failure.task}" + (f" on {failure.worker}" if failure.worker else "")
     card: list[RenderableType] = [
         text(f"{failure.headline}: {failure.cause}", "bold red"),
-        text(where),
+        text(", ".join(filter(None, (where, failure.retries)))),
     ]
+    if failure.setup:
+        card.append(text(f"setup: {failure.setup}"))
     if failure.log_lines:
         from rich.padding import Padding
 
-        card.append(Padding(block("\n".join(failure.log_lines), "dim"), (0, 0, 0, 2)))
-    card += [text(line) for line in _others(failure)]
+        card.append(Padding(block("\n".join(failure.log_lines), "dim"), (0, 0, 0, 2), expand=False))
+    card += [text(line) for line in (*_others(failure), *_children(failure.children))]
     if failure.known is not None:
         card += [text(""), *_known(failure.known, failure)]
     return card
@@ -48,6 +52,13 @@ def _others(failure: FailureCard) -> Iterator[str]:
     rest = failure.others[MOST_GROUPS:]
     if rest:
         yield f"{sum(len(group.tasks) for group in rest)} others ended in {len(rest)} other ways"
+
+
+def _children(children: Sequence[FailedChild]) -> Iterator[str]:
+    for child in children[:MOST_GROUPS]:
+        yield f"its child {child.job} is {child.state}: {child.cause}"
+    if len(children) > MOST_GROUPS:
+        yield f"and {count(len(children) - MOST_GROUPS, 'more child job')} failed"
 
 
 def _company(group: Company) -> str:

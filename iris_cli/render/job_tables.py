@@ -64,6 +64,7 @@ def _facts(status: JobStatus) -> Table:
         [
             ("where", where(job)),
             ("why", job.why if status.failure is None else ""),
+            ("retry", job.retry.removeprefix("retry ")),
             ("when", times),
             ("command", shlex.join(status.command)),
             ("each task", status.needs),
@@ -74,7 +75,7 @@ def _facts(status: JobStatus) -> Table:
             ("labels", ", ".join(f"{key}={value}" for key, value in job.labels.items())),
             ("after", ", ".join(status.after)),
             ("submitted by", str(status.origin or "")),
-            ("children", fold(status.children)),
+            ("children", "; ".join(f"{fold(jobs)} {state}" for state, jobs in status.child_states.items())),
             *(("endpoint", _endpoint(each)) for each in status.endpoints),
         ]
     )

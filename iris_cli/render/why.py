@@ -56,6 +56,8 @@ def _parts(why: Why, width: int) -> Iterator[RenderableType]:
         return
     yield Text.assemble(text(why.subject, "bold"), "  ", state(why.state), "  ", text(why.cause))
     yield cycle_words(why.cycle, why.cycle is None, why.at)
+    if why.retry:
+        yield text(why.retry)
     for wait in why.waits:
         yield text("")
         yield from _wait(why, wait)
@@ -69,8 +71,9 @@ def _parts(why: Why, width: int) -> Iterator[RenderableType]:
     if why.failure is not None:
         yield text("")
         yield from failure_card(why.failure)
+    if why.next:
         yield text("")
-        yield next_line(why.failure.next)
+        yield next_line(why.next)
 
 
 def _wait(why: Why, wait: Wait) -> Iterator[RenderableType]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.core.observations import AttemptReport, RemoteState
 from iris_cli.core.outcome import EndReason
@@ -12,6 +14,7 @@ from iris_cli.ops.session import Session
 from iris_cli.ops.status import cluster_status, job_status
 from iris_cli.ops.why import why
 from tests.render.scenes import diagnosed_gang, session_of
+from tests.support.inside import Inside
 from tests.support.lab import Lab
 
 DISK = "saving\nOSError: [Errno 28] No space left on device\n"
@@ -185,6 +188,147 @@ def test_a_job_that_was_never_placed_has_a_card_without_a_place(tmp_path: Path) 
     assert job_status(session_of(lab, tmp_path / "state"), "big").failure is None
 
 
-def test_a_failure_that_nobody_knows_leads_to_its_log(tmp_path: Path) -> None:
-    seen = card(session_of(ended(several(2), "sweep/task-1", 1, "boom\n"), tmp_path / "state"), "sweep")
-    assert (seen.known, seen.next) == (None, "iris logs sweep/task-1")
+@pytest.mark.parametrize(
+    ("said", "leads_to"),
+    [
+        ("boom\n", "iris ssh sweep/task-1"),
+        ("line\n" * 30, "iris logs sweep/task-1 --tail 200"),
+        ("x" * 4096, "iris logs sweep/task-1 --tail 200"),
+        ("", "iris ssh sweep/task-1"),
+    ],
+    ids=["all is shown", "more lines", "more than is kept", "nothing"],
+)
+def test_a_failure_that_nobody_knows_leads_to_what_is_not_shown_yet(
+    tmp_path: Path, said: str, leads_to: str
+) -> None:
+    seen = card(session_of(ended(several(2), "sweep/task-1", 1, said), tmp_path / "state"), "sweep")
+    assert (seen.known, seen.next) == (None, leads_to)
+
+
+def test_ranks_that_a_shell_says_were_terminated_are_where_they_were_before(tmp_path: Path) -> None:
+    lab = ended(gang(), "train/task-2", 3, "ValueError: loss is nan\n")
+    ended(lab, "train/task-0", 143, "all_reduce of step 42\nTerminated\n")
+    ended(lab, "train/task-1", 143, "all_reduce of step 42\n/x/run: line 3:   812 Terminated    sleep 9\n")
+    ended(lab, "train/task-3", 143, "Terminated\n")
+    seen = card(session_of(lab, tmp_path / "state"), "train").others
+    assert [([task.index for task in group.tasks], group.line) for group in seen] == [
+        ([0, 1], "all_reduce of step 42"),
+        ([3], ""),
+    ]
+
+
+def test_of_sixty_four_ranks_one_waited_elsewhere(tmp_path: Path) -> None:
+    lab = Lab().slice("big", "v4-512").job("train", tpu="v4-512").schedule()
+    lab.reports("train/* running").advance("1h")
+    ended(lab, "train/task-37", 1, "ValueError: loss is nan\n")
+    for rank in range(64):
+        if rank != 37:
+            where = "loading shard 9\n" if rank == 5 else f"rank {rank} waits in all_reduce of step 42\n"
+            ended(lab, f"train/task-{rank}", 143, f"{where}Terminated\n")
+    seen = card(session_of(lab, tmp_path / "state"), "train")
+    assert seen.headline == "rank 37 failed first"
+    assert [(len(group.tasks), group.line) for group in seen.others] == [
+        (62, "rank 0 waits in all_reduce of step 42"),
+        (1, "loading shard 9"),
+    ]
+
+
+# What is around it
+
+
+def test_a_child_that_failed_is_named_by_its_parent_and_is_where_to_look(tmp_path: Path) -> None:
+    lab = Lab().worker("w", cpu=8).job("tune").schedule().reports("tune/* running")
+    Inside(lab, "tune/task-0").submit(name="trial")
+    lab.schedule().reports("tune/trial/* running")
+    ended(lab, "tune/trial/task-0", 1, DISK)
+    ended(lab.advance("10s"), "tune/task-0", 9, "a trial failed\n")
+    seen = card(session_of(lab, tmp_path / "state"), "tune")
+    assert [(str(child.job), child.state, child.cause) for child in seen.children] == [
+        ("tune/trial", "FAILED", "exit 1: a disk of the host is full, or has no inodes left")
+    ]
+    assert seen.next == "iris status tune/trial"
+
+
+def test_a_child_that_was_cancelled_with_its_parent_leads_to_it(tmp_path: Path) -> None:
+    lab = Lab().worker("w", cpu=8).job("tune").schedule().reports("tune/* running")
+    Inside(lab, "tune/task-0").submit(name="trial")
+    lab.schedule().reports("tune/trial/* running")
+    ended(lab.advance("10s"), "tune/task-0", 9, "gave up\n")
+    session = session_of(lab, tmp_path / "state")
+    assert card(session, "tune").children == ()
+    assert job_status(session, "tune/trial").next == why(session, "tune/trial").next == "iris status tune"
+
+
+def test_several_failures_are_counted_against_what_was_tolerated(tmp_path: Path) -> None:
+    lab = several(6, failures=1)
+    for task in (4, 2):
+        ended(lab.advance("1m"), f"sweep/task-{task}", 1, "oops\n")
+    assert cluster_status(session_of(lab, tmp_path / "state")).jobs[0].why == (
+        "2 of 6 tasks failed (max_task_failures is 1), first task-4: exit 1"
+    )
+
+
+def test_a_time_limit_is_said_and_the_kill_that_it_led_to_is_not(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("train", timeout=7200.0).schedule().reports("train/* running")
+    lab.advance("2h").reports("train/* timeout")
+    session = session_of(lab, tmp_path / "state")
+    assert card(session, "train").cause == "ran longer than its time limit: 2h"
+    assert (
+        cause_words(session.view(), session.view().jobs[JobId("train")])
+        == "ran longer than its time limit: 2h"
+    )
+
+
+def test_a_setup_that_failed_is_shown_with_its_command(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("train", setup="pip install jx").schedule()
+    lab.reports("train/* nostart setup")
+    assert card(session_of(lab, tmp_path / "state"), "train").setup == "pip install jx"
+
+
+def test_what_is_over_names_what_it_lacked_or_waited_for() -> None:
+    lab = Lab().worker("w", cpu=1).job("first").job("second", after=(JobId("first"),))
+    lab.job("big", cpu=8.0, scheduling_timeout=60.0).schedule().reports("first/* exited 1")
+    lab.advance("2m").schedule()
+    words = {job: cause_words(lab.cluster, lab.cluster.jobs[JobId(job)]) for job in ("second", "big")}
+    assert words == {
+        "second": "it waits for what did not succeed: first (FAILED)",
+        "big": "not placed within its scheduling_timeout of 1m: "
+        "no worker that serves has 8 cores (the largest has 1 core): will never run",
+    }
+
+
+# What goes again
+
+
+def test_a_rank_that_failed_is_told_while_its_gang_goes_again(tmp_path: Path) -> None:
+    lab = Lab().slice("v5a", "v5litepod-16").job("train", tpu="v5litepod-16", max_retries_failure=2)
+    ended(lab.schedule().reports("train/* running").advance("1h"), "train/task-3", 1, DISK)
+    lab.reports("train/task-0 stopped").reports("train/task-1 stopped").reports("train/task-2 stopped")
+    words = "retry 1 of 2, after rank 3: exit 1: a disk of the host is full, or has no inodes left"
+    waiting = session_of(lab, tmp_path / "waiting")
+    assert (job_status(waiting, "train").job.retry, why(waiting, "train").retry) == (words, words)
+    lab.schedule().reports("train/* running")
+    running = session_of(lab, tmp_path / "running")
+    assert cluster_status(running).jobs[0].retry == words
+
+
+def test_of_single_tasks_that_go_again_the_one_that_failed_last_is_told(tmp_path: Path) -> None:
+    lab = Lab().worker("w", cpu=8).job("sweep", replicas=3, max_retries_failure=1).schedule()
+    lab.reports("sweep/* running")
+    ended(lab.advance("1m"), "sweep/task-0", 1)
+    ended(lab.advance("1m"), "sweep/task-2", 2)
+    session = session_of(lab.schedule(), tmp_path / "state")
+    assert job_status(session, "sweep").job.retry == "retry 1 of 1, after task-2: exit 2 (and 1 more task)"
+
+
+def test_what_is_over_or_never_failed_goes_not_again(tmp_path: Path) -> None:
+    lab = ended(several(1), "sweep/task-0", 1).job("fresh").schedule()
+    session = session_of(lab, tmp_path / "state")
+    assert [row.retry for row in cluster_status(session).jobs] == ["", ""]
+
+
+def test_a_card_says_that_no_retry_is_left(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("train", max_retries_failure=1)
+    for _ in range(2):
+        ended(lab.schedule().reports("train/* running").advance("1m"), "train/task-0", 1)
+    assert card(session_of(lab, tmp_path / "state"), "train").retries == "the only retry used"

@@ -132,6 +132,15 @@ def test_a_card_shows_only_the_last_lines_of_a_long_log(tmp_path: Path) -> None:
     assert card.headline == "failed"
 
 
+def in_vain() -> Lab:
+    lab = Lab().worker("w").job("first").job("second", after=(JobId("first"),)).schedule()
+    return lab.reports("first/* exited 1").schedule()
+
+
+def never_placed() -> Lab:
+    return Lab().worker("w", cpu=1).job("big", cpu=8.0, scheduling_timeout=60.0).advance("2m").schedule()
+
+
 @pytest.mark.parametrize(
     ("lab", "job", "command"),
     [
@@ -141,9 +150,11 @@ def test_a_card_shows_only_the_last_lines_of_a_long_log(tmp_path: Path) -> None:
         (
             lambda: Lab().worker("w").job("job").schedule().reports("job/* exited 1"),
             "job",
-            "iris logs job/task-0",
+            "iris ssh job/task-0",
         ),
         (lambda: Lab().worker("w").job("job").cancel("job"), "job", "iris history job"),
+        (in_vain, "second", "iris status first"),
+        (never_placed, "big", "iris workers"),
         (
             lambda: Lab().worker("w").job("job").schedule().reports("job/* exited 0"),
             "job",

@@ -119,6 +119,15 @@ HOST = (
         source="https://github.com/docker-library/python/issues/150",
     ),
     Rule(
+        name="pip-no-match",
+        says=("No matching distribution found for",),
+        cause="pip found no such package, or no version of it for the host's Python and system",
+        fix="Compare name, version and the Pythons that it is for with the page of the package. `from versions: none` "
+        "is also what a host without a way to the Internet gets.",
+        source="https://github.com/pypa/pip/issues/7633",
+        next="iris exec {worker} -- sh -c 'python3 --version; uname -m'",
+    ),
+    Rule(
         name="python-module",
         says=("ModuleNotFoundError: No module named",),
         cause="a Python module is not installed where the task runs",

@@ -28,6 +28,7 @@ from iris_cli.core.limits import Limits
 from iris_cli.core.observations import AttemptReport, RemoteState
 from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason, reason_of_exit
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.core.units import format_duration
 
 _HAS_IT = frozenset({RemoteState.PREPARING, RemoteState.PREPARED, RemoteState.LAUNCHING})
 _RUNS = frozenset({RemoteState.RUNNING, RemoteState.ORPHANED})
@@ -238,7 +239,8 @@ def _exited(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
         # What ends after its stop was ordered ends because of it: its exit code is no evidence. But what was to
         # be stopped only to go again elsewhere, and had succeeded before the stop reached it, doesn't go again.
         return stopped(draft, attempt_id, report.exit_code, report.log_tail)
-    end = End(reason=reason, at=at, exit_code=report.exit_code, log_tail=report.log_tail)
+    limit = format_duration(draft.cluster.jobs[task.job].timeout) if reason is EndReason.TIMEOUT else ""
+    end = End(reason=reason, at=at, exit_code=report.exit_code, error=limit, log_tail=report.log_tail)
     return ended(draft, attempt_id, end)
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
+from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import TaskAssigned, TaskEnded
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, TaskId, Token
+from iris_cli.core.job import Job, JobState
 from iris_cli.core.lifecycle import jobs
 from iris_cli.core.lifecycle.ports import choose_ports
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.scheduling import Plan
 from iris_cli.core.task import TaskState
+from iris_cli.core.units import format_duration
 
 
 def carry_out(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> list[AttemptId]:
@@ -20,11 +24,9 @@ def carry_out(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> list[
     `new_token` makes a launch token: 128 random bits, another one for each attempt. A gang's assignments
     must be committed together, hence everything here in one transaction.
     """
+    _unschedulable(draft, plan.timed_out_tasks, EndReason.SCHEDULING_TIMEOUT, partial(_too_late, plan))
     _unschedulable(
-        draft, plan.timed_out_tasks, EndReason.SCHEDULING_TIMEOUT, "not placed before its scheduling_timeout"
-    )
-    _unschedulable(
-        draft, plan.dependency_failed, EndReason.DEPENDENCY_FAILED, "a job it waits for did not succeed"
+        draft, plan.dependency_failed, EndReason.DEPENDENCY_FAILED, partial(_in_vain, draft.cluster)
     )
     assigned, told = [], plan.result.worth_telling()
     for assignment in plan.assignments:
@@ -47,10 +49,30 @@ def carry_out(draft: Draft, plan: Plan, new_token: Callable[[], Token]) -> list[
     return assigned
 
 
-def _unschedulable(draft: Draft, tasks: Iterable[TaskId], reason: EndReason, error: str) -> None:
+def _unschedulable(
+    draft: Draft, tasks: Iterable[TaskId], reason: EndReason, words: Callable[[Job, TaskId], str]
+) -> None:
     tasks = [task for task in tasks if not draft.cluster.tasks[task].state.terminal]
     for task in tasks:
-        end = End(reason=reason, at=draft.at, error=error)
+        end = End(reason=reason, at=draft.at, error=words(draft.cluster.jobs[task.job], task))
         draft.record(TaskEnded(task=task, state=TaskState.UNSCHEDULABLE, end=end))
     for job in dict.fromkeys(task.job for task in tasks):
         jobs.settle(draft, job)
+
+
+def _too_late(plan: Plan, job: Job, task: TaskId) -> str:
+    """How long it waited, and for what."""
+    reason = plan.too_late.get(job.id if job.is_gang else task)
+    words = f"not placed within its scheduling_timeout of {format_duration(job.scheduling_timeout)}"
+    return f"{words}: {reason.text}" if reason is not None else words
+
+
+def _in_vain(cluster: Cluster, job: Job, _: TaskId) -> str:
+    """Which of the jobs that it waits for did not succeed."""
+    states = {each: cluster.job_state(each) if each in cluster.jobs else None for each in job.after}
+    failed = [
+        f"{each} ({'unknown' if state is None else state})"
+        for each, state in states.items()
+        if state is None or (state.terminal and state is not JobState.SUCCEEDED)
+    ]
+    return f"it waits for what did not succeed: {', '.join(failed)}"

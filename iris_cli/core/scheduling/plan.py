@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from operator import attrgetter
 
 from iris_cli.core import collector
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
+from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.limits import Limits
@@ -29,13 +30,15 @@ _ATTEMPTS = attrgetter("attempts")
 class Plan:
     """What one cycle wants to happen. `held` are the entries that were kept out of the cycle.
 
-    The tasks in `dependency_failed` can never run: a job that they wait for did not succeed.
+    The tasks in `dependency_failed` can never run: a job that they wait for did not succeed. `too_late` is what those
+    lacked whose time to be placed is over, where they lack it still.
     """
 
     result: SchedulingResult
     timed_out_tasks: tuple[TaskId, ...]
     dependency_failed: tuple[TaskId, ...]
     held: dict[WaitingKey, tuple[Reason, ...]]
+    too_late: Mapping[WaitingKey, Reason] = field(default_factory=dict)
 
     @property
     def assignments(self) -> tuple[Assignment, ...]:
@@ -85,11 +88,11 @@ def plan(
             gate.admit(job, tasks)
     homes, stops = Homes(cluster), _unconfirmed_stops(cluster)
 
-    def cycle(ready: TasksByJob) -> SchedulingResult:
+    def cycle(ready: TasksByJob, get_job: Callable[[JobId], Job | None] = homes.job) -> SchedulingResult:
         return find_assignments(
             ready,
             cluster.workers.values(),
-            homes.job,
+            get_job,
             now,
             gang_reserve_after=limits.gang_reserve_after
             if gang_reserve_after is None
@@ -104,12 +107,21 @@ def plan(
         gate.ready = {job: tasks for job, tasks in gate.ready.items() if job not in waits}
         gate.held |= {job: (reason,) for job, reason in waits.items()}
         result = cycle(gate.ready)
+    late = by_job(map(cluster.tasks.__getitem__, result.timed_out_tasks))
+    patient = cycle(late, partial(_patient, homes)) if late else None
     return Plan(
         result=result,
         timed_out_tasks=(*result.timed_out_tasks, *gate.timed_out),
         dependency_failed=tuple(gate.failed),
         held=gate.held,
+        too_late={key: reasons[0] for key, reasons in patient.waiting.items()} if patient is not None else {},
     )
+
+
+def _patient(homes: Homes, job_id: JobId) -> Job | None:
+    """The job as if its time to be placed were not over."""
+    job = homes.job(job_id)
+    return replace(job, scheduling_timeout=0.0) if job is not None else None
 
 
 class _Gate:

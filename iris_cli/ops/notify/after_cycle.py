@@ -103,11 +103,10 @@ def _look(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | No
     now, cluster = session.clock.now(), session.cluster
 
     def cause(job: Job) -> str:
-        from iris_cli.ops.causes import job_cause
-        from iris_cli.ops.task_rows import culprit_of
+        from iris_cli.ops.failure import cause_words
 
         assert job.end is not None
-        words = job_cause(job, culprit_of(cluster, job))
+        words = cause_words(cluster, job)
         return f"{job.end.reason}: {words}" if words not in ("", job.end.reason) else job.end.reason.value
 
     def waiting(job: Job) -> str:

@@ -207,6 +207,11 @@ MESSAGES: dict[str, tuple[str, ...]] = {
     ),
     "pip-managed": ("error: externally-managed-environment\n\n× This environment is externally managed\n",),
     "program-missing": ("python3: can't open file 'main.py': [Errno 2] No such file or directory\n",),
+    "pip-no-match": (
+        "ERROR: Could not find a version that satisfies the requirement mxnet==1.3.1 (from versions: 0.9.5)\n"
+        "ERROR: No matching distribution found for mxnet==1.3.1\n",
+        "ERROR: No matching distribution found for onnx-simplifier==0.4.36\n",
+    ),
     "python-module": ("ModuleNotFoundError: No module named 'jax'\n",),
     "glibc": (
         "ImportError: /lib/x86_64-linux-gnu/libm.so.6: version `GLIBC_2.29' not found (required by /home/mfp/x.so)\n",
