@@ -24,7 +24,7 @@ from iris_cli.journal.durable import (
     unused,
     write_all,
 )
-from iris_cli.journal.head import write_head
+from iris_cli.journal.head import advance_head
 from iris_cli.journal.layout import ARCHIVE, LOG, OLD_SUFFIX
 from iris_cli.journal.record import Position, encode_line, end_of_line, is_intact
 from iris_cli.journal.scan import bounded_lines, continued, origin_of
@@ -74,7 +74,7 @@ def compact(directory: Path, disk: Disk, end: Position, *, at: float, actor: str
         sync_directory(disk, directory)
     # AFTER: it begins behind the segment, and reaches past HEAD until that is written.
     new_end = end_of_line(continued(end), line, at)
-    write_head(disk, directory, new_end)
+    advance_head(disk, directory, new_end)
     return Compacted(
         segment=segment,
         bytes_before=end.offset,

@@ -22,7 +22,7 @@ from iris_cli.journal.durable import (
     sync_directory,
     write_all,
 )
-from iris_cli.journal.head import Head, read_head, write_head
+from iris_cli.journal.head import Head, advance_head, head_at, read_head, write_head
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.record import (
     START,
@@ -230,12 +230,12 @@ class FileStore:
             self._disk.fsync(fd)
             if end.seq == 1:
                 sync_directory(self._disk, self._directory)
-            write_head(self._disk, self._directory, end)
+            advance_head(self._disk, self._directory, end)
         except OSError as error:
             # BEFORE: the line may be on the disk, whole or in part, though nobody will act on it.
             with suppress(OSError):
-                # A rename may fail and yet have worked; HEAD goes back first, for it never leads.
-                if (head := read_head(self._directory)) is not None and head.seq == end.seq:
+                # A call may fail and yet have worked; HEAD goes back first, and for good, for it never leads.
+                if read_head(self._directory) != head_at(self._end):
                     write_head(self._disk, self._directory, self._end)
                 self._disk.truncate(fd, self._end.offset)
                 self._disk.fsync(fd)

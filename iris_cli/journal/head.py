@@ -1,6 +1,8 @@
 """`HEAD`: the last line that was committed. It may lag behind the log and never leads.
 
-Without it, a damaged last line would look like one that was never finished.
+Without it, a damaged last line would look like one that was never finished. A commit writes over what stands there, in
+one call and within one sector. Should a reader or a power cut see half of that, its checksum is wrong, and such a HEAD
+says nothing: it lags.
 """
 
 from __future__ import annotations
@@ -8,13 +10,16 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from zlib import crc32
 
 from iris_cli.core.dataclass import dataclass
-from iris_cli.journal.durable import Disk, opened, replace_file
+from iris_cli.journal.durable import Disk, opened, replace_file, sync_directory, write_all
 from iris_cli.journal.layout import HEAD
 from iris_cli.journal.record import Position
 
 _LIMIT = 4096  # bytes
+_SIZE = 128  # bytes, whatever it says: no write changes that, or reaches into a second sector
+_MARK = b', "check": "'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +35,14 @@ def read_head(directory: Path) -> Head | None:
     """None if there is none, or only what a power cut may leave of it. Raises OSError."""
     try:
         with opened(directory / HEAD, os.O_RDONLY) as fd:
-            entry = json.loads(os.read(fd, _LIMIT))
+            text = os.read(fd, _LIMIT)
+        entry = json.loads(text)
+        check = entry.pop("check", None)
+        # One of another size was put there whole, and perhaps by somebody who makes no checksums.
+        if len(text) == _SIZE and check != _check(text.partition(_MARK)[0]):
+            return None
         head = Head(**entry)
-    except (FileNotFoundError, ValueError, TypeError):
+    except (FileNotFoundError, ValueError, TypeError, AttributeError):
         return None
     return head if type(head.seq) is int else None
 
@@ -44,11 +54,35 @@ def head_at(position: Position) -> Head | None:
     return Head(seq=position.seq, crc=position.crc, cluster_id=position.header.cluster_id)
 
 
+def advance_head(disk: Disk, directory: Path, position: Position) -> None:
+    """Say that the log is committed up to `position`, further than HEAD says now. Raises OSError."""
+    text = _text(position)
+    try:
+        with opened(directory / HEAD, os.O_RDWR) as fd:
+            if os.fstat(fd).st_size == len(text) == _SIZE:
+                write_all(disk, fd, text)
+                return
+    except FileNotFoundError:
+        pass
+    replace_file(disk, directory / HEAD, text)
+
+
 def write_head(disk: Disk, directory: Path, position: Position) -> None:
-    """Say that the log is committed up to `position`. Raises OSError."""
-    head = head_at(position)
-    if head is None:
+    """Say that the log is committed up to `position`, whatever HEAD says now; durable. Raises OSError."""
+    if position.header is None:
         (directory / HEAD).unlink(missing_ok=True)
     else:
-        entry = {"seq": head.seq, "crc": head.crc, "cluster_id": head.cluster_id}
-        replace_file(disk, directory / HEAD, json.dumps(entry).encode("ascii") + b"\n")
+        replace_file(disk, directory / HEAD, _text(position), synced=True)
+    sync_directory(disk, directory)
+
+
+def _text(position: Position) -> bytes:
+    head = head_at(position)
+    assert head is not None, "nothing was committed yet"
+    entry = {"seq": head.seq, "crc": head.crc, "cluster_id": head.cluster_id}
+    body = json.dumps(entry)[:-1].encode("ascii")
+    return (body + _MARK + _check(body).encode("ascii") + b'"}').ljust(_SIZE - 1) + b"\n"
+
+
+def _check(body: bytes) -> str:
+    return f"{crc32(body):08x}"

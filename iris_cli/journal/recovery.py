@@ -100,6 +100,5 @@ def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]
     if committed > end.seq:
         messages.append(f"went on without the lost transactions {end.seq + 1} to {committed}")
     if loaded.head != head_at(end):
-        write_head(disk, directory, end)
-        sync_directory(disk, directory)  # a HEAD that went back must not come forward again
+        write_head(disk, directory, end)  # durably: one that went back must not come forward again
     return messages

@@ -77,7 +77,6 @@ def salvage(
         else:
             gone = _bring_back(directory, disk, verdict.sound_until)
         write_head(disk, directory, verdict.sound_until)
-        sync_directory(disk, directory)
         # AFTER: the log begins before these, so that nobody reads them.
         old_segments = tuple([set_aside(disk, segment, now) for segment in gone])
     return SalvageReport(

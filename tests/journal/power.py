@@ -20,6 +20,7 @@ State = Mapping[str, bytes]
 """Every file that is left, by its name."""
 
 _NO_MATTER = frozenset({"lock", "lock.json"})
+_SLICE = 24  # bytes of a file that was written over, of which some may be there and the rest not yet
 _ALL_SUBSETS = 6  # changes of names of which each may be there or not; of more, one is there or is missing
 
 
@@ -41,6 +42,8 @@ class _File:
             if new > 0 and after.startswith(before):
                 found += [before + after[len(before) :][: new // 2], before + bytes(new)]
                 found += [after[:-1]] if new > 1 else []
+            elif new == 0:
+                found += [after[:at] + before[at:] for at in range(0, len(after), _SLICE)]
             found.append(after)
         return list(dict.fromkeys(found))
 

@@ -172,6 +172,21 @@ def test_a_head_that_a_power_cut_spoilt_is_made_anew(state: StateDir, head: byte
     assert json.loads((state.path / "HEAD").read_text())["seq"] == COUNT + 1
 
 
+def test_a_head_that_was_written_in_part_lags_and_is_made_anew(state: StateDir) -> None:
+    path = state.path / "HEAD"
+    before, inode = path.read_bytes(), path.stat().st_ino
+    commit(state)
+    after = path.read_bytes()
+    assert path.stat().st_ino == inode
+    for written in range(len(after)):
+        mixed = after[:written] + before[written:]
+        path.write_bytes(mixed)
+        view = state.read()
+        assert (view.seq, view.damage) == (COUNT + 1, None)
+        assert view.committed == (mixed == after)
+    assert commit(state)[0].seq == COUNT + 2
+
+
 def test_a_log_shorter_than_head_is_refused_until_the_loss_is_accepted(state: StateDir) -> None:
     spoil(state, b"".join(lines(state)[:-5]))
     error = refusal(state)

@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from random import Random
 
@@ -33,6 +33,7 @@ class Medium:
     ) -> None:
         self.state = state
         self.log = state / layout.LOG
+        self._head = state / layout.HEAD
         self.trouble = 0
         self._rng = rng
         self._synced: dict[int, int] = {}  # bytes by inode
@@ -52,13 +53,21 @@ class Medium:
         with open(self.log, "rb") as stream:
             return stream.read(self._synced.get(os.fstat(stream.fileno()).st_ino, 0))
 
+    def is_head(self, fd: int) -> bool:
+        with suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(fd), self._head.stat())
+        return False
+
     def renamed(self, target: Path) -> None:
-        """A line counts as committed when HEAD names it: then somebody may act on it."""
-        if target.name == layout.HEAD:
-            head = json.loads(target.read_bytes())
-            self._committed(head["seq"], head["crc"])
+        if target == self._head:
+            self.head_moved()
         elif target.name == layout.SNAPSHOT:
             self._snapshot_written()
+
+    def head_moved(self) -> None:
+        """A line counts as committed when HEAD names it: then somebody may act on it."""
+        head = json.loads(self._head.read_bytes())
+        self._committed(head["seq"], head["crc"])
 
     def power_cut(self) -> int:
         """Lose a random part of what was not synced; returns how many bytes."""
@@ -95,7 +104,11 @@ class SimDisk(Disk):
             if self._medium.trouble == errno.EIO or not part:
                 raise OSError(self._medium.trouble, os.strerror(self._medium.trouble))
             return part
-        return os.write(fd, data)
+        written = os.write(fd, data)
+        if self._medium.is_head(fd):
+            strand.pause(0.0005)  # others may look at it before anybody acts on it
+            self._medium.head_moved()
+        return written
 
     def fsync(self, fd: int) -> None:
         strand = self._strand()
