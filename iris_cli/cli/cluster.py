@@ -91,17 +91,16 @@ def import_(
     From gcloud's list, an SSH configuration or a list of hosts. Shows the changes before it writes them. What else
     is in the file stays as it is, comments too.
     """
+    from iris_cli.core.nearest import one_of
     from iris_cli.ops.cluster_import.plan import Addresses
     from iris_cli.ops.cluster_import.run import propose
     from iris_cli.ops.cluster_import.source import read_source
     from iris_cli.render import imported as render
 
     iris: Context = context.obj
-    if address not in ("", *Addresses):
-        raise UsageError("--address is internal or external", hint="iris cluster import --help")
     source = source or _default_source(names)
     found = read_source(source, names or [], home=Path.home(), project=project, zone=zone)
-    wanted = Addresses(address) if address else None
+    wanted = Addresses(one_of(address, Addresses)) if address else None
     proposal = propose(_target(iris), found, wanted, prune=prune, home=Path.home())
     machines = _old_machines(iris, proposal)
     if not iris.output.as_json:

@@ -8,6 +8,8 @@ from typing import Any, ClassVar, TypeVar
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
+from iris_cli.errors import ExitCode
+
 T = TypeVar("T", bound=Callable[..., Any])
 
 _COLUMN = 60
@@ -24,6 +26,16 @@ def example_lines(epilog: str | None) -> Iterator[str]:
 
 class Command(TyperCommand):
     """A command whose epilog is its examples, and whose usage has the words of its arguments as they stand."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.TyperException as error:
+            if (
+                getattr(error, "ctx", None) is None
+            ):  # of an option without its value it isn't said whose it is
+                error.ctx = ctx  # type: ignore[attr-defined]  # only errors of usage have one
+            raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         words = [
@@ -43,6 +55,19 @@ class Group(TyperGroup):
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as the library calls it
         _write_examples(self.epilog, formatter)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help(), err=True)
+            ctx.exit(ExitCode.USAGE)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and not ctx.resilient_parsing:
+            from iris_cli.cli.misread import no_such_command
+
+            raise no_such_command(ctx.command_path, args[0], dict(self.commands))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as the library calls it
         width = max(map(len, self.commands), default=0)
         for title, names in (self.sections or {"Commands": tuple(self.commands)}).items():
@@ -55,10 +80,8 @@ class Group(TyperGroup):
 class Commands(typer.Typer):
     """Where commands of these kinds are registered."""
 
-    def __init__(
-        self, *, cls: type[TyperGroup] = Group, no_args_is_help: bool = True, **settings: Any
-    ) -> None:
-        super().__init__(cls=cls, no_args_is_help=no_args_is_help, **settings)
+    def __init__(self, *, cls: type[TyperGroup] = Group, **settings: Any) -> None:
+        super().__init__(cls=cls, **settings)
 
     def command(
         self, name: str | None = None, *, cls: type[TyperCommand] | None = Command, **settings: Any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from iris_cli.core.job import JobRequest
 
 T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
 Texts = list[str] | None
 
 _AS_THEY_ARE = (
@@ -71,15 +73,10 @@ def _read(parse: Callable[[str], T], options: Mapping[str, Any], name: str) -> T
         raise UsageError(f"--{name.replace('_', '-')}: {error.message}", hint=error.hint) from error
 
 
-def _one_of(words: type[T]) -> Callable[[str], T]:
-    def parse(text: str) -> T:
-        try:
-            return words(text)  # type: ignore[call-arg]  # an enum is called with a value
-        except ValueError:
-            known = ", ".join(str(each) for each in words)  # type: ignore[attr-defined]  # an enum is iterable
-            raise UsageError(f"{text[:80]!r} is not one of {known}") from None
+def _one_of(words: type[E]) -> Callable[[str], E]:
+    from iris_cli.core.nearest import one_of
 
-    return parse
+    return lambda text: words(one_of(text, words))
 
 
 def _tuple(texts: Texts) -> tuple[str, ...] | None:

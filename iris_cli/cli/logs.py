@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -40,12 +39,6 @@ Tail = Annotated[
 ]
 
 
-class Stream(StrEnum):
-    OUT = "out"
-    ERR = "err"
-    BOTH = "both"
-
-
 def register(app: Commands) -> None:
     app.command(epilog=_EXAMPLES)(logs)
 
@@ -69,8 +62,8 @@ def logs(
         bool, typer.Option("--diff", help="The odd rank out: what differs from what the most have written.")
     ] = False,
     stream: Annotated[
-        Stream, typer.Option(metavar="out|err|both", help="Standard output, standard error, or both.")
-    ] = Stream.BOTH,
+        str, typer.Option(metavar="out|err|both", help="Standard output, standard error, or both.")
+    ] = "both",
 ) -> int:
     """Show what tasks write, all ranks at once.
 
@@ -78,7 +71,6 @@ def logs(
     """
     from iris_cli.ops.log_diff import TAIL
     from iris_cli.ops.log_diff import diff as compare
-    from iris_cli.ops.log_reading import BOTH
     from iris_cli.ops.logs import Query, fetch
     from iris_cli.render import log_diff, log_lines
 
@@ -91,7 +83,7 @@ def logs(
         tail=_count(tail or (str(TAIL) if diff else "20")),
         ranks=tuple(rank or ()),
         attempt=attempt,
-        streams=BOTH if stream is Stream.BOTH else (stream.value,),
+        streams=_streams(stream),
     )
     if iris.is_inside:
         from iris_cli.cli import inside
@@ -158,6 +150,14 @@ def _follow(
         iris.output.message(f"stopped following; {what} goes on: iris logs {what} --follow")
         raise
     return ExitCode.UNREACHABLE if follower.cut_short else ExitCode.OK
+
+
+def _streams(stream: str) -> tuple[str, ...]:
+    from iris_cli.core.nearest import one_of
+    from iris_cli.ops.log_reading import BOTH
+
+    wanted = one_of(stream, (*BOTH, "both"))
+    return BOTH if wanted == "both" else (wanted,)
 
 
 def _count(tail: str) -> int | None:

@@ -8,7 +8,7 @@ import typer
 
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode, UsageError
+from iris_cli.errors import ExitCode
 
 _EXAMPLES = """
 iris stacks train  # where each rank is, equal stacks once
@@ -42,16 +42,13 @@ def stacks(
     Those of all its threads, equal ones once. By py-spy where the worker has it; else by a signal, to programs that
     have registered faulthandler for it.
     """
+    from iris_cli.core.nearest import one_of
     from iris_cli.ops.stacks import stacks as ask
     from iris_cli.remote.stack_calls import SIGNALS
     from iris_cli.render.stacks import show_stacks
 
     iris: Context = context.obj
-    consent = signal.strip().upper().removeprefix("SIG")
-    if signal and consent not in SIGNALS:
-        raise UsageError(
-            f"--signal {signal[:20]} is none of those that can be asked with", hint="USR1 or USR2"
-        )
+    consent = one_of(signal.strip().upper().removeprefix("SIG"), SIGNALS) if signal else ""
     results = ask(iris.session("iris stacks"), what, ranks=tuple(rank or ()), consent=consent)
     show_stacks(iris.output, results, what)
     if any(each.silence for each in results):

@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 from iris_cli import __version__
 from iris_cli.cli import quick
 from iris_cli.cli.commands import Commands, Group
-from iris_cli.errors import ExitCode, UsageError
+from iris_cli.errors import ExitCode
 
 _EXAMPLES = """
 iris  # what to do next in this directory
@@ -48,7 +48,9 @@ def run(words: Sequence[str], commands: Sequence[str]) -> int:
     except typer.Abort:
         return ExitCode.INTERRUPTED
     except typer.TyperException as error:
-        raise UsageError(error.format_message(), hint=_help_of(error)) from None
+        from iris_cli.cli.misread import told
+
+        raise told(error) from None
 
 
 def build(commands: Sequence[str]) -> typer.Typer:
@@ -67,11 +69,6 @@ def build(commands: Sequence[str]) -> typer.Typer:
     for name in commands:
         import_module(f"iris_cli.cli.{name.replace('-', '_')}").register(app)
     return app
-
-
-def _help_of(error: typer.TyperException) -> str:
-    context = getattr(error, "ctx", None)  # only errors of usage have one
-    return f"{context.command_path if context is not None else 'iris'} --help"
 
 
 def _version(wanted: bool) -> None:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from iris_cli.core.ids import clip
+from iris_cli.errors import UsageError
+
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
-    """The one of `words` most like `word`, letter case aside, or None if none is like it."""
+    """The one of `words` that `word` begins, or that is most like it, letter case aside; None if none is like it."""
+    wanted = word.casefold()
+    by_folded = {each.casefold(): each for each in sorted(words, reverse=True)}
+    if len(wanted) > 1:
+        begun = min((each for each in by_folded if each.startswith(wanted)), default=None)
+        if begun is not None:
+            return by_folded[begun]
     import difflib  # only a mistake pays for it
 
-    by_folded = {each.casefold(): each for each in sorted(words, reverse=True)}
-    close = difflib.get_close_matches(word.casefold(), by_folded, n=1)
+    close = difflib.get_close_matches(wanted, by_folded, n=1)
     return by_folded[close[0]] if close else None
 
 
@@ -18,3 +26,12 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
     """`did you mean 'x'?`, or '' where nothing is like it: for hints."""
     found = nearest(word, words)
     return f"did you mean {found!r}?" if found else ""
+
+
+def one_of(word: str, words: Iterable[str]) -> str:
+    """The one of `words` that was written, letter case aside. Raises UsageError with the one probably meant."""
+    known = list(map(str, words))
+    for each in known:
+        if each.casefold() == word.strip().casefold():
+            return each
+    raise UsageError(f"{clip(word)!r} is not one of {', '.join(known)}", hint=did_you_mean(clip(word), known))

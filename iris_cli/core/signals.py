@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import clip
+from iris_cli.core.nearest import did_you_mean
 from iris_cli.core.units import parse_duration
 from iris_cli.errors import UsageError
 
@@ -35,7 +36,8 @@ def parse_early_signal(text: str) -> EarlySignal:
     name = name.strip().upper().removeprefix("SIG")
     if name not in SIGNALS:
         raise UsageError(
-            f"{clip(text)!r} names no signal", hint=f"write USR1@120, or one of {', '.join(SIGNALS)}"
+            f"{clip(text)!r} names no signal",
+            hint=did_you_mean(clip(name), SIGNALS) or f"write USR1@120, or one of {', '.join(SIGNALS)}",
         )
     seconds = parse_duration(lead) if sign else DEFAULT_LEAD
     if seconds <= 0:

@@ -84,7 +84,7 @@ def _orders(
         worker = find_worker(cluster, what)
         return [order(worker, worker_environment(session, worker), None, None)], []
     orders, idle = [], []
-    for task, attempt in select(cluster, what, Query(ranks=tuple(ranks))):
+    for task, attempt in select(cluster, what, Query(ranks=tuple(ranks)), "job, task or worker"):
         if attempt is None or attempt.state not in (AttemptState.RUNNING, AttemptState.STOPPING):
             note = f"it is not running ({task.state})"
             idle.append(Executed(worker=attempt.worker if attempt else None, task=task.id, note=note))

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.constraint_types import Constraint, ConstraintOp
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, clip
 from iris_cli.core.job import JobRequest, Workspace
@@ -74,11 +75,12 @@ def dry_run(session: Session, request: JobRequest | None = None) -> tuple[Plan, 
 
 
 def _submit(session: Session, draft: Draft, request: JobRequest) -> tuple[JobId, list[str]]:
-    """The job, and what may be slips of the pen in its constraints."""
+    """The job, and what may be slips of the pen in its constraints, and in what its workers are to share."""
     there = fleet(session, draft.cluster)
     whole = over(request, session.config.defaults.job)
-    job = submit(draft, whole, there, session.limits)
-    return job, [*near_misses(draft.cluster.jobs[job].constraints, there), *left_behind(whole)]
+    job = draft.cluster.jobs[submit(draft, whole, there, session.limits)]
+    shared = [Constraint(job.coscheduling.group_by, ConstraintOp.EXISTS)] if job.coscheduling else []
+    return job.id, [*near_misses([*job.constraints, *shared], there), *left_behind(whole)]
 
 
 def left_behind(request: JobRequest) -> list[str]:

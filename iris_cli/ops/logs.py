@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip, parse_attempt_id, parse_task_id
-from iris_cli.core.nearest import did_you_mean
 from iris_cli.core.observations import Silence
 from iris_cli.core.task import Attempt, Task
 from iris_cli.core.units import format_duration
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.causes import end_words
 from iris_cli.ops.log_reading import BOTH, LogLine, LogText, Reading, read
+from iris_cli.ops.names import no_task, unknown
 from iris_cli.ops.remains import remains
 from iris_cli.ops.session import Session
 from iris_cli.ops.view import View, look
@@ -109,9 +109,14 @@ def fetch(session: Session, what: str, query: Query) -> list[TaskLog]:
     return fetching.logs(texts)
 
 
-def select(cluster: Cluster, what: str, query: Query) -> list[tuple[Task, Attempt | None]]:
-    """The tasks that are meant, each with its attempt in question. Raises NotFoundError and UsageError."""
-    tasks, number = _named(cluster, what)
+def select(
+    cluster: Cluster, what: str, query: Query, kinds: str = "job or task"
+) -> list[tuple[Task, Attempt | None]]:
+    """The tasks that are meant, each with its attempt in question. Raises NotFoundError and UsageError.
+
+    `kinds`: what else could have been named, for who named something that isn't there.
+    """
+    tasks, number = _named(cluster, what, kinds)
     if query.ranks:
         unknown = set(query.ranks) - {task.index for task in tasks}
         if unknown:
@@ -163,7 +168,7 @@ def nothing_left(attempt: Attempt) -> str:
     return f"nothing is left on worker {attempt.worker}"
 
 
-def _named(cluster: Cluster, what: str) -> tuple[list[Task], int | None]:
+def _named(cluster: Cluster, what: str, kinds: str) -> tuple[list[Task], int | None]:
     """The tasks of a job, one task, or one task and the number of an attempt."""
     if what in cluster.jobs:
         return cluster.tasks_of(JobId(what)), None
@@ -174,18 +179,12 @@ def _named(cluster: Cluster, what: str) -> tuple[list[Task], int | None]:
         try:
             task_id = parse_task_id(what)
         except UsageError:
-            raise _unknown(cluster, what) from None
+            raise unknown(cluster, what, kinds) from None
     if task_id.job not in cluster.jobs:
-        raise _unknown(cluster, task_id.job)
+        raise unknown(cluster, what, kinds)
     if task_id not in cluster.tasks:
-        last = cluster.jobs[task_id.job].replicas - 1
-        raise NotFoundError(f"no task {clip(what)!r}", hint=f"the last one of {task_id.job} is task-{last}")
+        raise no_task(cluster, task_id)
     return [cluster.tasks[task_id]], number
-
-
-def _unknown(cluster: Cluster, what: str) -> NotFoundError:
-    near = did_you_mean(clip(what), cluster.jobs)
-    return NotFoundError(f"no job or task {clip(what)!r}", hint=near or "`iris status` lists the jobs")
 
 
 def _task_log(

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from iris_cli.core.attributes import TPU_NAME_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.ids import JobId, WorkerId, clip
-from iris_cli.core.nearest import did_you_mean
+from iris_cli.core.ids import JobId, TaskId, WorkerId, clip
+from iris_cli.core.nearest import did_you_mean, nearest
 from iris_cli.core.worker import Worker
 from iris_cli.errors import NotFoundError
+
+_MOST_NAMED = 4
+_DIGITS = "0123456789"
 
 
 def find_job(cluster: Cluster, text: str) -> JobId:
     """The job of exactly that id. Raises NotFoundError."""
     if text in cluster.jobs:
         return JobId(text)
-    raise NotFoundError(
-        f"no job {clip(text)!r}",
-        hint=did_you_mean(clip(text), cluster.jobs) or "`iris status` lists the jobs",
-    )
+    raise unknown(cluster, text, "job")
 
 
 def find_jobs(cluster: Cluster, names: list[str], *, prefix: bool = False) -> list[JobId]:
@@ -26,7 +27,7 @@ def find_jobs(cluster: Cluster, names: list[str], *, prefix: bool = False) -> li
     found = [job for job in cluster.jobs if any(job.startswith(name) for name in names)]
     if not found:
         raise NotFoundError(
-            f"no job begins with {clip(', '.join(names))!r}", hint="`iris status` lists the jobs"
+            f"no job begins with {clip(', '.join(names))!r}", hint=_hint(cluster, names[0], "job")
         )
     return found
 
@@ -36,8 +37,54 @@ def find_worker(cluster: Cluster, text: str) -> Worker:
     worker = cluster.workers.get(WorkerId(text))
     if worker is not None:
         return worker
-    raise NotFoundError(
-        f"no worker {clip(text)!r}",
-        hint=did_you_mean(clip(text), cluster.workers)
-        or "`iris workers` lists them; new hosts join at the next cycle",
+    raise unknown(cluster, text, "worker")
+
+
+def unknown(cluster: Cluster, text: str, kinds: str) -> NotFoundError:
+    """That there is nothing of that id. `kinds` says of what kind it could be: `job, task or worker`."""
+    return NotFoundError(f"no {kinds} {clip(text)!r}", hint=_hint(cluster, text, kinds))
+
+
+def no_task(cluster: Cluster, task: TaskId) -> NotFoundError:
+    """That a job has fewer tasks."""
+    last = TaskId(task.job, cluster.jobs[task.job].replicas - 1)
+    return NotFoundError(f"{clip(task.job)} has no task-{task.index}", hint=f"its last one is {last}")
+
+
+def _hint(cluster: Cluster, text: str, kinds: str) -> str:
+    """What was probably meant, else where to look."""
+    hints = (
+        *([_task_meant(cluster, text)] if "task" in kinds else []),
+        *([_workers_of(cluster, text)] if "worker" in kinds else []),
+        did_you_mean(clip(text.partition("/task-")[0]), _names(cluster, kinds)),
     )
+    where = {"job": "`iris status` lists the jobs", "worker": "`iris workers` lists the workers"}
+    return next(filter(None, hints), "; ".join(there for kind, there in where.items() if kind in kinds))
+
+
+def _names(cluster: Cluster, kinds: str) -> list[str]:
+    jobs = cluster.jobs if "job" in kinds else ()
+    return [*jobs, *(cluster.workers if "worker" in kinds else ())]
+
+
+def _task_meant(cluster: Cluster, text: str) -> str:
+    """`train/task-3` where `train/3`, or `trian/tsk-3`, was written."""
+    head, _, tail = text.rpartition("/")
+    number = tail[len(tail.rstrip(_DIGITS)) :]
+    job = nearest(clip(head), cluster.jobs) if head else None
+    if job is None or not 0 < len(number) < 10:
+        return ""
+    task = TaskId(JobId(job), int(number))
+    return f"did you mean {str(task)!r}?" if task in cluster.tasks else ""
+
+
+def _workers_of(cluster: Cluster, text: str) -> str:
+    """The workers of a slice, where its name was written."""
+    name = AttributeValue(text)
+    found = [
+        each.id for each in cluster.workers.values() if each.attributes.get(TPU_NAME_ATTRIBUTE_KEY) == name
+    ]
+    if not found:
+        return ""
+    named = ", ".join(found[:_MOST_NAMED]) + (", ..." if len(found) > _MOST_NAMED else "")
+    return f"{text} is a slice; its workers are {named}"

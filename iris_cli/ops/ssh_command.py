@@ -26,7 +26,7 @@ def ssh_command(session: Session, what: str) -> list[str]:
     if what in cluster.workers and what not in cluster.jobs:
         worker = cluster.workers[WorkerId(what)]
         return [*_way(session, worker), *_shell("", device_guards(worker))]
-    chosen = select(cluster, what, Query())
+    chosen = select(cluster, what, Query(), "task or worker")
     if len(chosen) > 1:
         raise UsageError(
             f"{clip(what)} has {len(chosen)} tasks", hint=f"name one: iris ssh {chosen[0][0].id}"

@@ -11,6 +11,7 @@ from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip, parent_of
 from iris_cli.core.job import Job, JobState, Priority, Workspace
 from iris_cli.core.lineage import where_from
+from iris_cli.core.nearest import did_you_mean, one_of
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Task, TaskState
 from iris_cli.core.topology import describe
@@ -140,7 +141,7 @@ def cluster_status(
         at=view.now,
         past=view.cycle is None,
         cycle=view.cycle,
-        messages=view.messages,
+        messages=(*view.messages, *(_unknown_labels(view.cluster, wanted_labels) if not chosen else ())),
         jobs=tuple(job_row(view, job) for job in chosen),
         older=0 if wanted_labels or wanted_states else len(view.cluster.jobs) - len(chosen),
         slices=slice_rows(view, workers),
@@ -307,14 +308,22 @@ def _label(text: str) -> tuple[str, str | None]:
     return key, value if equals else None
 
 
+def _unknown_labels(cluster: Cluster, wanted: Sequence[tuple[str, str | None]]) -> Iterator[str]:
+    """What is to be said of labels that no job has."""
+    known: dict[str, set[str]] = {}
+    for job in cluster.jobs.values():
+        for key, value in job.labels.items():
+            known.setdefault(key, set()).add(value)
+    for key, wish in wanted:
+        if key not in known:
+            yield f"no job has a label {clip(key)!r}; {did_you_mean(clip(key), known)}".rstrip("; ")
+        elif wish is not None and wish not in known[key]:
+            yield f"no job has {key}={clip(wish)}; {did_you_mean(clip(wish), known[key])}".rstrip("; ")
+
+
 def _has_labels(job: Job, wanted: Sequence[tuple[str, str | None]]) -> bool:
     return all(key in job.labels and value in (None, job.labels[key]) for key, value in wanted)
 
 
 def _state(text: str) -> JobState:
-    try:
-        return JobState(text.upper())
-    except ValueError:
-        raise UsageError(
-            f"{clip(text)!r} is not a job state", hint=f"one of {', '.join(JobState).lower()}"
-        ) from None
+    return JobState(one_of(text, [state.lower() for state in JobState]).upper())

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, field, replace
-from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip, parse_task_id
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parse_task_id
 from iris_cli.core.job import Job, JobState
-from iris_cli.core.nearest import did_you_mean
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.worker import Worker, WorkerCondition
-from iris_cli.errors import NotFoundError, UsageError
+from iris_cli.errors import UsageError
 from iris_cli.ops.causes import end_words
 from iris_cli.ops.failure import FailureCard, cause_words, failure_card
 from iris_cli.ops.inventory import WorkerDetails, occupations, refusals, worker_details
+from iris_cli.ops.names import no_task, unknown
 from iris_cli.ops.retries import retry_words
 from iris_cli.ops.session import Session
 from iris_cli.ops.status import inherited_from, next_command
@@ -142,16 +142,8 @@ def find(cluster: Cluster, subject: str) -> Job | Task | Worker:
     if task_id in cluster.tasks:
         return cluster.tasks[task_id]
     if task_id is not None and task_id.job in cluster.jobs:
-        last = cluster.jobs[task_id.job].replicas - 1
-        raise NotFoundError(
-            f"job {task_id.job} has no task-{task_id.index}",
-            hint=f"its last one is {TaskId(task_id.job, last)}",
-        )
-    raise NotFoundError(
-        f"no job, task or worker {clip(subject)!r}",
-        hint=did_you_mean(clip(subject), [*cluster.jobs, *cluster.workers])
-        or "`iris status` lists the jobs, `iris workers` the workers",
-    )
+        raise no_task(cluster, task_id)
+    raise unknown(cluster, subject, "job, task or worker")
 
 
 def _answer(view: View, subject: str, kind: str, state: str, **parts: Any) -> Why:

@@ -56,7 +56,7 @@ def _header(status: ClusterStatus) -> Text:
 
 def _jobs(status: ClusterStatus, width: int, everything: bool) -> list[Text | Table]:
     if not status.jobs:
-        return [text("no jobs: iris launch -- COMMAND", "dim")]
+        return [text("no jobs" if status.messages else "no jobs: iris launch -- COMMAND", "dim")]
     still_open = [job for job in status.jobs if not job.state.terminal]
     ended = sorted((job for job in status.jobs if job.state.terminal), key=lambda job: -(job.ended_at or 0.0))
     shown = [*still_open, *ended] if everything else [*still_open[:MOST_OPEN], *ended[:MOST_ENDED]]

@@ -13,6 +13,7 @@ from iris_cli.cli import tree
 from iris_cli.cli.after_dashes import command_of
 from iris_cli.cli.commands import Group, example_lines
 from iris_cli.cli.job_request import request
+from iris_cli.errors import UsageError
 from tests.support.command_lines import parsed, root
 
 
@@ -52,7 +53,7 @@ def test_what_can_not_be_typed_is_found() -> None:
         "iris cancel",
         "iris logs train --rank x",
     ):
-        with pytest.raises(typer.TyperException):
+        with pytest.raises((typer.TyperException, UsageError)):
             parsed(line)
 
 

@@ -147,7 +147,7 @@ def test_quiet_output_is_one_name_a_line(
         (("history", "trian"), ExitCode.NOT_FOUND, "hint: did you mean 'train'?"),
         (("worker", "show", "cpu-7"), ExitCode.NOT_FOUND, "hint: did you mean"),
         (("status", "--at", "soon"), ExitCode.USAGE, "error: 'soon' is not a time"),
-        (("status", "--state", "lost"), ExitCode.USAGE, "error: 'lost' is not a job state"),
+        (("status", "--state", "lost"), ExitCode.USAGE, "error: 'lost' is not one of pending, running,"),
         (
             ("status", "train", "--state", "running"),
             ExitCode.USAGE,

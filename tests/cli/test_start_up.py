@@ -262,7 +262,7 @@ def test_both_ways_are_taken(seen: Seen, capsys: pytest.CaptureFixture[str]) -> 
         ("schedule", {"once": True, "scale": False}),
         ("schedule", {"once": False, "interval": 3.0, "scale": False}),
     ]
-    assert capsys.readouterr().err == "error: No such option: --bogus\nhint: iris schedule --help\n"
+    assert capsys.readouterr().err == "error: no such option: --bogus\nhint: iris schedule --help\n"
 
 
 def test_completion_knows_the_commands_and_their_options() -> None:

@@ -325,7 +325,7 @@ def test_why_doubts_a_placement_on_a_silent_worker(tmp_path: Path) -> None:
         ("trian", "did you mean 'train'?"),
         ("v5a-9", "did you mean 'v5a-3'?"),
         ("train/task-9", "its last one is train/task-3"),
-        ("\x1b[2J", "`iris status` lists the jobs, `iris workers` the workers"),
+        ("\x1b[2J", "`iris status` lists the jobs; `iris workers` lists the workers"),
     ],
 )
 def test_a_name_that_is_nowhere_gets_the_nearest_one(name: str, hint: str, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from iris_cli.core.job import Job, JobRequest, Origin, Workspace
 from iris_cli.core.lifecycle import jobs
 from iris_cli.core.lifecycle.submit import Fleet, accept, free_name, over, stem_of
 from iris_cli.core.limits import Limits
+from iris_cli.core.nearest import did_you_mean
 from iris_cli.core.requests import RegisterEndpoint
 from iris_cli.core.units import format_memory
 from iris_cli.errors import IrisError, NotFoundError, UsageError
@@ -51,8 +52,8 @@ def visible(cluster: Cluster, asker: AttemptId, job: JobId | None) -> JobId:
     if job is None or job == own:
         return own
     if not job.startswith(f"{own}/") or job not in cluster.jobs:
-        child = f"{own}/{job}"
-        meant = f"did you mean {child}?" if child in cluster.jobs else ""
+        below = [each for each in cluster.jobs if each.startswith(f"{own}/")]
+        meant = did_you_mean(clip(f"{own}/{job.removeprefix(f'{own}/')}", 200), below)
         raise NotFoundError(
             f"no job {clip(job)} below {own}",
             hint=meant or "a task sees its own job and the child jobs of that",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import clip
+from iris_cli.core.nearest import did_you_mean
 from iris_cli.errors import UsageError
 from iris_cli.ops.cluster_import.found import Found
 from iris_cli.ops.cluster_import.gcp import list_nodes
@@ -67,7 +68,8 @@ def _text(source: str) -> str:
     except UnicodeDecodeError:
         raise UsageError(f"{where}: this is not UTF-8 text") from None
     except OSError as error:
-        raise UsageError(f"{where}: {error.strerror or error}") from error
+        near = did_you_mean(clip(source), (GCP, SSH_CONFIG))
+        raise UsageError(f"{where}: {error.strerror or error}", hint=near) from error
     if len(data) > LARGEST:
         raise UsageError(f"{where}: this is larger than {LARGEST >> 20} MiB")
     if not text.strip():

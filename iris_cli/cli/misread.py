@@ -1,0 +1,53 @@
+"""What can't be read on a command line, in our words: what is wrong, and what was probably meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperOption
+
+from iris_cli.core.ids import clip
+from iris_cli.core.nearest import did_you_mean, nearest
+from iris_cli.errors import UsageError
+
+
+def told(error: typer.TyperException) -> UsageError:
+    """An error of the library for command lines as one of ours."""
+    context: Any = getattr(error, "ctx", None)  # only errors of usage have one
+    path = "iris" if context is None else context.command_path
+    message, hint = error.format_message().rstrip("."), f"{path} --help"
+    option: str = getattr(error, "option_name", "")
+    if option and hasattr(error, "possibilities"):
+        message = f"no such option: {clip(option)}"
+        near = nearest(clip(option).strip("-"), _options(context))  # all of them begin with dashes
+        hint = f"did you mean '--{near}'?" if near else hint
+    elif message.startswith(_TOO_MANY):
+        words = message.rpartition(" (")[2].rstrip(")")
+        message = f"there is more than `{path}` takes: {clip(words)}"
+        if getattr(context.command, "command_metavar", ""):
+            hint = f"put -- before the command: -- {clip(words)}"
+    return UsageError(message[:1].lower() + message[1:], hint=hint)
+
+
+def no_such_command(path: str, name: str, commands: dict[str, Any]) -> UsageError:
+    """That a group has no command of that name."""
+    return UsageError(
+        f"there is no command `{path} {clip(name)}`",
+        hint=did_you_mean(clip(name), commands) or f"{path} --help",
+    )
+
+
+_TOO_MANY = "Got unexpected extra argument"
+
+
+def _options(context: Any) -> list[str]:
+    """The options that may stand here, without dashes: those of the command, and those that may stand anywhere."""
+    return [
+        name.removeprefix("--")
+        for each in (context, context.find_root())
+        for option in each.command.get_params(each)
+        if isinstance(option, TyperOption)
+        for name in option.opts
+        if name.startswith("--")
+    ]

@@ -1,0 +1,153 @@
+"""Slips of the pen, wherever one can be made: what is said is what was probably meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from iris_cli.cli import app
+from iris_cli.core.nearest import did_you_mean, nearest, one_of
+from iris_cli.errors import ExitCode, UsageError
+from tests.render.scenes import busy, session_of
+
+USAGE, ABSENT = ExitCode.USAGE, ExitCode.NOT_FOUND
+
+# What is typed, what it comes to, and what was meant.
+SLIPS = [
+    ("stauts", USAGE, "'status'"),  # commands
+    ("log verfy", USAGE, "'verify'"),
+    ("cron instal", USAGE, "'install'"),
+    ("worker uncordn v5a-0", USAGE, "'uncordon'"),
+    ("cluster imprt x", USAGE, "'import'"),
+    ("status --lable x", USAGE, "'--label'"),  # options
+    ("--jsn status", USAGE, "'--json'"),
+    ("status --verbos", USAGE, "'--verbose'"),
+    ("log export --aftr 3", USAGE, "'--after'"),
+    ("launch --tolerat x -- true", USAGE, "'--tolerate'"),
+    ("status trian", ABSENT, "'train'"),  # jobs
+    ("status train/task-0", ABSENT, "'train'"),
+    ("wait eavl", ABSENT, "'eval'"),
+    ("cancel trian", ABSENT, "'train'"),
+    ("cancel trian --prefix", ABSENT, "'train'"),
+    ("history trian", ABSENT, "'train'"),
+    ("launch --dry-run --after trian -- true", ABSENT, "'train'"),
+    ("logs trian", ABSENT, "'train'"),  # jobs and tasks
+    ("logs train/tsk-0", ABSENT, "'train/task-0'"),
+    ("logs trian/task-1", ABSENT, "'train/task-1'"),
+    ("stacks train/2", ABSENT, "'train/task-2'"),
+    ("pull train/taks-3", ABSENT, "'train/task-3'"),
+    ("exec trian -- true", ABSENT, "'train'"),
+    ("exec v5a0 -- true", ABSENT, "'v5a-0'"),  # workers
+    ("ssh v5a0", ABSENT, "'v5a-0'"),
+    ("why cpu0", ABSENT, "'cpu-0'"),
+    ("worker show cpu0", ABSENT, "'cpu-0'"),
+    ("worker drain cpu0", ABSENT, "'cpu-0'"),
+    ("worker unwedge cpu0", ABSENT, "'cpu-0'"),
+    ("status --state runing", USAGE, "'running'"),  # states
+    ("logs train --stream bth", USAGE, "'both'"),  # words of which there are few
+    ("stacks train --signal UR1", USAGE, "'USR1'"),
+    ("launch --dry-run --signal URS1@20 -- true", USAGE, "'USR1'"),
+    ("launch --dry-run --env-preset slrum -- true", USAGE, "'slurm'"),
+    ("launch --dry-run --priority hihg -- true", USAGE, "'high'"),
+    ("launch --dry-run --replace-lost nver -- true", USAGE, "'never'"),
+    ("cluster import --address intenal x", USAGE, "'internal'"),
+    ("cluster import --from gpc", USAGE, "'gcp'"),
+    ("launch --dry-run --tpu v5litpod -- true", USAGE, "'v5litepod-8'"),  # types
+    ("launch --dry-run --tpu v5litpod-16 -- true", ExitCode.UNSCHEDULABLE, "'v5litepod-16'"),
+]
+# What is no error, but most probably one of the person's.
+DOUBTS = [
+    ("status --label taem=nlp", "no job has a label 'taem'; did you mean 'team'?"),
+    ("status --label team=vison", "no job has team=vison; did you mean 'vision'?"),
+    ("launch --dry-run -c regoin=us -- true", "did you mean 'region'?"),
+    ("launch --dry-run --group-by regoin --replicas 2 -- true", "did you mean 'region'?"),
+]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cluster whose log is that of the busy lab, with nobody to ask. What is refused changes nothing of it."""
+    root = tmp_path_factory.mktemp("slips")
+    session_of(busy(), root / "state")
+    path = root / "cluster.yaml"
+    path.write_text("cluster: {name: lab}\nworkers: [{id: cpu-0, host: nowhere.invalid}]\n")
+    return path
+
+
+@pytest.mark.parametrize(("line", "code", "meant"), SLIPS, ids=[line for line, _, _ in SLIPS])
+def test_a_slip_gets_what_was_meant(
+    line: str, code: ExitCode, meant: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(["--config", str(config), *line.split()]) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("error: ") == 1
+    assert f"hint: did you mean {meant}?" in said.err
+
+
+@pytest.mark.parametrize(("line", "words"), DOUBTS, ids=[line for line, _ in DOUBTS])
+def test_what_nobody_has_is_told_with_what_somebody_has(
+    line: str, words: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(["--config", str(config), *line.split()]) == ExitCode.OK
+    assert words in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("line", ["why v5a", "worker drain v5a", "exec v5a -- true", "ssh v5a"])
+def test_a_slice_is_told_from_its_workers(
+    line: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(["--config", str(config), *line.split()]) == ExitCode.NOT_FOUND
+    assert "hint: v5a is a slice; its workers are v5a-0, v5a-1, v5a-2, v5a-3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("exec train nvidia-smi", "hint: put -- before the command: -- nvidia-smi"),
+        ("status train extra", "error: there is more than `iris status` takes: extra"),
+        ("status --at", "hint: iris status --help"),
+        ("frobnicate", "hint: iris --help"),
+        ("status --frobnicate", "hint: iris status --help"),
+        ("status qqq", "hint: `iris status` lists the jobs"),
+        ("worker show qqq", "hint: `iris workers` lists the workers"),
+    ],
+)
+def test_where_nothing_is_like_it_it_is_said_where_to_look(
+    line: str, words: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(["--config", str(config), *line.split()]) in (ExitCode.USAGE, ExitCode.NOT_FOUND)
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("group", ["worker", "log", "cron", "cluster", "config"])
+def test_a_group_alone_shows_its_commands(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run([group]) == ExitCode.USAGE
+    said = capsys.readouterr()
+    assert (said.out, "error" in said.err) == ("", False)
+    assert "Commands:\n" in said.err
+
+
+@pytest.mark.parametrize(
+    ("word", "words", "meant"),
+    [
+        ("stauts", ["status", "stacks"], "status"),
+        ("west", ["west-3", "west-0", "wes"], "west-0"),  # what begins so, the first of it
+        ("TRAIN-1", ["eval-1", "train-1"], "train-1"),
+        ("w", ["west-0"], None),  # a letter may be the beginning of anything
+        ("", ["a"], None),
+        ("zebra", ["status"], None),
+        ("x" * 100_000, ["status"], None),
+    ],
+)
+def test_the_nearest_word(word: str, words: list[str], meant: str | None) -> None:
+    assert nearest(word, words) == meant
+    assert did_you_mean(word, words) == (f"did you mean {meant!r}?" if meant else "")
+
+
+def test_one_of_a_few_words_is_taken_in_any_case() -> None:
+    assert one_of(" High", ["low", "high"]) == "high"
+    with pytest.raises(UsageError) as caught:
+        one_of("\x1b[2Jhihg" + "h" * 500, ["low", "high"])
+    assert len(caught.value.message) < 150
