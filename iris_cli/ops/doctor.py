@@ -2,64 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.connection import Connection
 from iris_cli.core.invariants import breaches
-from iris_cli.core.units import count, format_duration
+from iris_cli.core.units import count
 from iris_cli.errors import ConfigError, ExitCode, IrisError, NotFoundError
 from iris_cli.journal.access import check_writable, network_file_system
 from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops.cron.checks import Installed, check_cycles
 from iris_cli.ops.findings import Finding, failed_by, failure, fine, warning
 from iris_cli.ops.host_checks import all_workers, check_hosts
+from iris_cli.ops.key_checks import check_keys
 from iris_cli.ops.log_checks import check_log
 from iris_cli.ops.session import Session
-from iris_cli.ops.view import CycleAge, cycle_age
+from iris_cli.ops.view import cycle_age
 
-SSH_CONFIG = Path("~/.ssh/config")
 _MOST_BREACHES = 20  # shown: one mistake has many consequences
-_ADD = "add slices or workers, or let `iris init` write a new one"
-_CRON = "iris cron install --every 1m"
+_ADD = "iris cluster import writes what gcloud lists, or hosts that you name"
 
 
 def examine(
     load: Callable[[], ClusterConfig],
     begin: Callable[[ClusterConfig | None], Session],
+    find_cron: Callable[[], Installed] = Installed,
     *,
+    ours: tuple[str, ...] = ("iris",),
     offline: bool = False,
 ) -> Iterator[Finding]:
-    """Check everything, from the configuration to the hosts; what is broken keeps nothing else from a look.
+    """Walk from the configuration by keys, hosts and log to cron; what is broken keeps nothing else from a look.
 
-    `load` reads the configuration, `begin` makes a session with it, or without where it can't be read.
+    `load` reads the configuration, `begin` makes a session with it, or without where it can't be read; `find_cron`
+    looks for what runs cycles, and `ours` is how this program is called.
     """
     config, findings = check_config(load)
     yield from findings
     try:
         session = begin(config)
     except IrisError as error:
-        yield failed_by("state", error)
+        if error.message not in [each.text for each in findings]:
+            yield failed_by("state", error)
         return
+    cluster, of_log = _read_log(session)
+    yield from _check_workers(session, cluster, offline=offline)
     yield from check_state(session.state)
     yield from check_log(session.state)
-    try:
-        cluster = session.view()
-    except IrisError as error:
-        cluster = Cluster()
-        if not isinstance(error, NotFoundError):
-            yield failed_by("log", error)
+    yield from of_log
     yield from check_snapshot(session.state, cluster)
     yield from check_cluster(cluster)
-    workers = all_workers(session, cluster)
-    yield from check_keys(session.target(worker).connection for worker in workers)
-    yield from check_workers(cluster)
     yield from check_notify(session)
-    if not offline and workers:
-        yield from _ask_hosts(session, cluster)
     cycle = cycle_age(session.state.read_heartbeat(), session.clock.now())
-    yield check_cycle(cycle, cluster, _CRON)
+    yield from check_cycles(cycle, cluster, find_cron(), ours)
+
+
+def _read_log(session: Session) -> tuple[Cluster, list[Finding]]:
+    """The cluster as far as the log can be believed, and why not further."""
+    try:
+        return session.view(), []
+    except NotFoundError:
+        return Cluster(), []
+    except IrisError as error:
+        return Cluster(), [failed_by("log", error)]
+
+
+def _check_workers(session: Session, cluster: Cluster, *, offline: bool) -> Iterator[Finding]:
+    """Keys, then who does not answer, then what the others say of themselves."""
+    workers = all_workers(session, cluster)
+    keys = check_keys(session.target(worker).connection for worker in workers)
+    yield from keys
+    if workers and not offline:
+        try:
+            yield from check_hosts(session, cluster, told={each.text for each in keys})
+        except IrisError as error:
+            yield failed_by("hosts", error)
+    yield from check_workers(cluster)
 
 
 def check_config(load: Callable[[], ClusterConfig]) -> tuple[ClusterConfig | None, list[Finding]]:
@@ -82,14 +99,16 @@ def check_config(load: Callable[[], ClusterConfig]) -> tuple[ClusterConfig | Non
 def check_state(state: StateDir) -> Iterator[Finding]:
     """Whether the state directory is there, private, writable and on a local disk."""
     if not state.path.exists():
-        yield fine("state", f"{state.path} is not there yet: the first command that writes makes it")
+        yield fine(
+            "state", f"{state.path} is not there yet: the first command that writes makes it", aside=True
+        )
         return
     try:
         check_writable(state.path)
     except IrisError as error:
         yield failed_by("state", error)
     else:
-        yield fine("state", f"{state.path} is private and can be written")
+        yield fine("state", f"{state.path} is private and can be written", aside=True)
     if kind := network_file_system(state.path):
         yield warning(
             "state",
@@ -101,11 +120,10 @@ def check_state(state: StateDir) -> Iterator[Finding]:
 def check_snapshot(state: StateDir, cluster: Cluster) -> Iterator[Finding]:
     """Whether the snapshot is of any use. One that isn't is made anew, so that there is nothing to do."""
     if cluster.past is not None:
-        yield fine("snapshot", "in use")
+        yield fine("snapshot", "in use", aside=True)
     elif state.has_snapshot:
-        yield fine(
-            "snapshot", "ignored: it isn't one of this log, made by this program; the log was replayed"
-        )
+        text = "ignored: it isn't one of this log, made by this program; the log was replayed"
+        yield fine("snapshot", text, aside=True)
 
 
 def check_cluster(cluster: Cluster) -> Iterator[Finding]:
@@ -117,35 +135,7 @@ def check_cluster(cluster: Cluster) -> Iterator[Finding]:
         yield failure("invariants", f"and {len(found) - _MOST_BREACHES} more")
     if not found:
         jobs, workers = count(len(cluster.jobs), "job"), count(len(cluster.workers), "worker")
-        yield fine("invariants", f"all hold, with {jobs} and {workers}")
-
-
-def check_keys(connections: Iterable[Connection]) -> Iterator[Finding]:
-    """Whether there are SSH keys to offer: to every worker, and to the jump hosts on the way."""
-    from iris_cli.remote.ssh_config import Routes
-    from iris_cli.remote.ssh_keys import KeyRing
-    from iris_cli.remote.transport import NoAnswer
-
-    ring, seen, ways = KeyRing(), set(), 0
-    try:
-        routes = Routes(SSH_CONFIG.expanduser())
-    except NoAnswer as error:
-        yield failure("keys", error.detail, error.hint)
-        return
-    for connection in dict.fromkeys(connections):
-        ways += 1
-        try:
-            for hop in routes.to(connection):
-                offer = (hop.identities, hop.explicit, hop.identities_only)
-                if offer not in seen:
-                    seen.add(offer)
-                    with ring.for_hop(hop):
-                        pass
-        except NoAnswer as error:
-            yield failure("keys", f"for {connection.host}: {error.detail}", error.hint)
-            return
-    if ways:
-        yield fine("keys", "there is a key to offer to every host")
+        yield fine("invariants", f"all hold, with {jobs} and {workers}", aside=True)
 
 
 def check_workers(cluster: Cluster) -> Iterator[Finding]:
@@ -169,28 +159,3 @@ def check_notify(session: Session) -> Iterator[Finding]:
 
     found = [warning("notify", text.removeprefix("notify: "), FIX) for text in troubles(session)]
     yield from found or [fine("notify", told(session))]
-
-
-def check_cycle(cycle: CycleAge, cluster: Cluster, cron: str) -> Finding:
-    """Whether somebody runs cycles; `cron` is what to type if nobody does."""
-    ago = (
-        "there was no cycle yet"
-        if cycle.age is None
-        else f"the last one was {format_duration(cycle.age)} ago"
-    )
-    waiting = sum(job.end is None for job in cluster.open_jobs())
-    if cycle.stale and waiting:
-        return warning("cycles", f"{ago}, and {count(waiting, 'job')} would need one", cron)
-    return fine("cycles", ago)
-
-
-def _ask_hosts(session: Session, cluster: Cluster) -> Iterator[Finding]:
-    if cluster.seq == 0:
-        yield warning(
-            "hosts", "not asked, for there is no event log to go by", "iris schedule --once begins one"
-        )
-        return
-    try:
-        yield from check_hosts(session, cluster)
-    except IrisError as error:
-        yield failed_by("hosts", error)

@@ -17,13 +17,17 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One finding. `subject` is what was looked at, `code` the exit code that a failure deserves."""
+    """One finding. `subject` is what was looked at, `code` the exit code that a failure deserves.
+
+    What is said `aside` is for programs: nobody needs to read it where it is fine.
+    """
 
     level: Level
     subject: str
     text: str
     fix: str = ""
     code: ExitCode = ExitCode.FAILED
+    aside: bool = False
 
 
 _FIRST = (
@@ -35,8 +39,8 @@ _FIRST = (
 """What to put right first: the later ones may follow from the earlier."""
 
 
-def fine(subject: str, text: str) -> Finding:
-    return Finding(level=Level.OK, subject=subject, text=text)
+def fine(subject: str, text: str, *, aside: bool = False) -> Finding:
+    return Finding(level=Level.OK, subject=subject, text=text, aside=aside)
 
 
 def warning(subject: str, text: str, fix: str = "") -> Finding:

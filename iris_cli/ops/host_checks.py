@@ -7,7 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from iris_cli.config.schema import HostConfig
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.connection import Connection
-from iris_cli.core.constraints import PREEMPTIBLE_ATTRIBUTE_KEY, build_worker_attributes
+from iris_cli.core.constraints import (
+    PREEMPTIBLE_ATTRIBUTE_KEY,
+    ZONE_ATTRIBUTE_KEY,
+    build_worker_attributes,
+)
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle.clocks import MOST_SKEW
@@ -19,6 +23,7 @@ from iris_cli.ops.facts import facts_of
 from iris_cli.ops.findings import Finding, Level, failure, fine, warning
 from iris_cli.ops.session import Session
 
+_NOBODY = "none"
 LEAST_DISK = 1 << 30  # bytes; a launch needs little, but whoever is below this is about to have none
 
 
@@ -31,19 +36,33 @@ class Answer:
     skew: float = 0.0
 
 
-def check_hosts(session: Session, cluster: Cluster) -> Iterator[Finding]:
-    """Probe every worker of the log and of the configuration, in parallel. Records nothing."""
+def check_hosts(session: Session, cluster: Cluster, told: Collection[str] = ()) -> Iterator[Finding]:
+    """Look at every worker of the log and of the configuration, in parallel: first who does not answer, then what
+    the others say. Records nothing, and makes nothing there. What was `told` of keys is not said of each host again.
+    """
     answers = sorted(_ask(session, all_workers(session, cluster)), key=lambda answer: answer.worker.id)
     for answer in answers:
-        host = session.hosts.get(answer.worker.id)
+        if isinstance(answer.seen, Silence) and not _was_told(answer.seen, told):
+            yield unanswered(answer.worker, answer.seen, session.hosts.get(answer.worker.id))
+    skews = [each.skew for each in answers if isinstance(each.seen, ProbeReport)]
+    ours_is_wrong = len(skews) > 1 and (min(skews) > MOST_SKEW or max(skews) < -MOST_SKEW)
+    if ours_is_wrong:
+        yield warning(
+            "clock", f"ours is {_apart(-skews[0])} that of every host", "sudo timedatectl set-ntp true"
+        )
+    for answer in answers:
         if isinstance(answer.seen, Silence):
-            yield unanswered(answer.worker, answer.seen)
             continue
-        refusal = ""
-        if answer.worker.id in cluster.workers:
-            refusal = facts_of(session, cluster, answer.seen).refusal
-        yield from answered(answer.worker, host, answer.seen, answer.skew, refusal)
+        known = answer.worker.id in cluster.workers
+        refusal = facts_of(session, cluster, answer.seen).refusal if known else ""
+        host = session.hosts.get(answer.worker.id)
+        skew = 0.0 if ours_is_wrong else answer.skew
+        yield from answered(answer.worker, host, answer.seen, skew, refusal)
     yield from shared_directories([each.seen for each in answers if isinstance(each.seen, ProbeReport)])
+
+
+def _was_told(silence: Silence, told: Collection[str]) -> bool:
+    return silence.step == "key" and any(silence.detail in text for text in told)
 
 
 def all_workers(session: Session, cluster: Cluster) -> list[Worker]:
@@ -55,9 +74,11 @@ def all_workers(session: Session, cluster: Cluster) -> list[Worker]:
     return [*cluster.workers.values(), *unprobed]
 
 
-def unanswered(worker: Worker, silence: Silence) -> Finding:
+def unanswered(worker: Worker, silence: Silence, host: HostConfig | None = None) -> Finding:
     """What it means that a worker did not answer."""
     fix = silence.hint or _FIXES.get(silence.kind, "").format(login=_login(worker.connection), id=worker.id)
+    if silence.kind is SilenceKind.AUTH and host is not None and (login := _of_google(host)):
+        fix = f"{login} --worker all --command true  # puts your key there; or {fix}"
     text = f"no answer: {silence.step}: {silence.detail}"
     return failure(f"worker {worker.id}", text, fix, ExitCode.UNREACHABLE)
 
@@ -102,6 +123,8 @@ def shared_directories(reports: Sequence[ProbeReport]) -> Iterator[Finding]:
     """Workers that are one host, or share one iris directory: they would see each other's attempts."""
     by_incarnation: dict[str, list[WorkerId]] = {}
     for report in reports:
+        if not report.incarnation:  # nobody has probed it yet
+            continue
         by_incarnation.setdefault(report.incarnation, []).append(report.worker)
     for workers in by_incarnation.values():
         if len(workers) > 1:
@@ -113,11 +136,13 @@ def shared_directories(reports: Sequence[ProbeReport]) -> Iterator[Finding]:
 
 
 def _ask(session: Session, workers: Sequence[Worker]) -> Iterator[Answer]:
-    runner = session.runner  # made here once, not in each of the threads
+    # Made here once, not in each of the threads. Where there is no log yet the cluster has no id, and nothing on any
+    # host is its own.
+    runner = session.runner if session.cluster_id else session.make_runner(_NOBODY)
 
     def one(worker: Worker) -> Answer:
         before = session.clock.now()
-        seen = runner.probe(session.target(worker))
+        seen = runner.probe(session.target(worker), make=False)
         after = session.clock.now()
         if isinstance(seen, Silence):
             return Answer(worker, seen)
@@ -151,22 +176,32 @@ def _health(worker: Worker, report: ProbeReport, skew: float, refusal: str) -> I
     if refusal:
         yield failure(subject, f"can't be used: {refusal}", _REFUSED)
     if abs(skew) > MOST_SKEW:
-        side = "ahead of" if skew > 0 else "behind"
         yield warning(
             subject,
-            f"its clock is {format_duration(abs(skew))} {side} ours",
-            "set one of the clocks: timedatectl set-ntp true",
+            f"its clock is {_apart(skew)} ours",
+            f"ssh {_login(worker.connection)} sudo timedatectl set-ntp true",
         )
     if report.disk_free < LEAST_DISK:
-        where = worker.connection.remote_dir
         yield warning(
             subject,
             f"only {format_memory(report.disk_free)} of disk are free",
-            f"remove files there: {where}",
+            f"iris gc  # removes old output, and asks; what else is there: ssh {_login(worker.connection)} du -xhd2",
         )
     for text in report.warnings:
         if not text.startswith("refused: "):
             yield warning(subject, text)
+
+
+def _apart(skew: float) -> str:
+    return f"{format_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'}"
+
+
+def _of_google(host: HostConfig) -> str:
+    """How gcloud logs in to the slice of a host; "" if it is none of Google's."""
+    zone = host.attributes.get(ZONE_ATTRIBUTE_KEY)
+    if host.slice is None or zone is None:
+        return ""
+    return f"gcloud compute tpus tpu-vm ssh {host.slice} --zone {zone}"
 
 
 _REFUSED = "put that right on the host, then: iris worker probe"

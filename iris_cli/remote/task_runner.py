@@ -85,12 +85,17 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         self._timeout = timeout
         self._paths = paths or HostPaths()
 
-    def probe(self, target: Target, *, first_contact: bool = False) -> ProbeReport | Silence:
-        """Find out what it is, and make its directory with the program of its tasks. `first_contact`: take its key."""
+    def probe(
+        self, target: Target, *, first_contact: bool = False, make: bool = True
+    ) -> ProbeReport | Silence:
+        """Find out what it is, and make its directory with the program of its tasks. `first_contact`: take its key.
+
+        Unless it is to `make` them nothing is made there, and who was never probed has no incarnation to tell.
+        """
         call = [
             "cautions=",
-            f"program={quote(task_program())}",
-            self._open(target, "probe"),
+            *([f"program={quote(task_program())}"] if make else []),
+            self._open(target, "probe" if make else "look"),
             "begin_frame",
             "tell_probe",
             "IFS='\n'",

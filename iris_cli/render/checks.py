@@ -9,6 +9,7 @@ from iris_cli.ops.findings import Finding, Level
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 
+_WORKER = "worker "
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 
@@ -21,11 +22,14 @@ def show(output: Output, findings: Iterable[Finding]) -> list[Finding]:
         )
         return found
     found = []
-    for _, group in groupby(findings, key=lambda each: (each.level, each.text, each.fix)):
+    for (_, _, _, aside), group in groupby(
+        findings, key=lambda each: (each.level, each.text, each.fix, each.aside)
+    ):
         alike = list(group)
         found += alike
-        _show(output, alike[0], fold(each.subject for each in alike))
-        output.flush()
+        if not aside:
+            _show(output, alike[0], _subjects([each.subject for each in alike]))
+            output.flush()
     output.message(_summary(found))
     return found
 
@@ -42,6 +46,14 @@ def _show(output: Output, finding: Finding, subject: str) -> None:
     output.console.print(Text.assemble(mark, clean_line(f"  {subject}: {finding.text}")), soft_wrap=True)
     if finding.fix:
         output.console.print(Text(clean_line(f"      fix: {finding.fix}")), soft_wrap=True)
+
+
+def _subjects(subjects: list[str]) -> str:
+    """`workers a-[0-3], b` for what was said of each of them."""
+    names = [subject.removeprefix(_WORKER) for subject in subjects if subject.startswith(_WORKER)]
+    if len(names) < max(2, len(subjects)):
+        return fold(subjects)
+    return f"workers {fold(names)}"
 
 
 def _summary(findings: list[Finding]) -> str:

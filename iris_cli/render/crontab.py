@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from iris_cli.core.units import format_duration
+from iris_cli.ops.cron.entry import last_lines
 from iris_cli.ops.findings import Finding
 from iris_cli.ops.view import CycleAge
 from iris_cli.render.console import Output
-
-_LAST = 5  # lines of the output
-_LONGEST = 4096  # bytes of it that are looked at
 
 
 def show_installed(
@@ -41,7 +39,7 @@ def show_removed(output: Output, removed: Sequence[str]) -> None:
 
 def show(output: Output, found: dict[str, str], cycle: CycleAge, log: Path) -> None:
     """What is installed, the last cycle, and the end of its output."""
-    said = _last_lines(log)
+    said = last_lines(log)
     if output.as_json:
         output.document(_document(found, cycle, said))
         return
@@ -58,13 +56,3 @@ def show(output: Output, found: dict[str, str], cycle: CycleAge, log: Path) -> N
 
 def _document(found: dict[str, str], cycle: CycleAge, said: Sequence[str]) -> dict[str, Any]:
     return {**found, "last_cycle_age": cycle.age, "stale": cycle.stale, "output": list(said)}
-
-
-def _last_lines(log: Path) -> list[str]:
-    try:
-        with log.open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - _LONGEST))
-            return file.read(_LONGEST).decode("utf-8", "replace").splitlines()[-_LAST:]
-    except OSError:
-        return []

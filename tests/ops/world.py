@@ -57,7 +57,9 @@ class Hosts:
     def stop(self, target: Target, stops: Sequence[tuple[Token, float]]) -> WorkerReport | Silence:
         return silence(target.worker)
 
-    def probe(self, target: Target, *, first_contact: bool = False) -> ProbeReport | Silence:
+    def probe(
+        self, target: Target, *, first_contact: bool = False, make: bool = True
+    ) -> ProbeReport | Silence:
         return self.probes.get(target.worker) or silence(target.worker)
 
 

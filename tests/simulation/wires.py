@@ -69,7 +69,9 @@ class SimRunner:
         self._medium = medium
         self._scheduler = network.scheduler
 
-    def probe(self, target: Target, *, first_contact: bool = False) -> ProbeReport | Silence:
+    def probe(
+        self, target: Target, *, first_contact: bool = False, make: bool = True
+    ) -> ProbeReport | Silence:
         worker = target.worker
         return self._call(worker, "probe", lambda machine: machine.probe(worker), first_contact=first_contact)
 

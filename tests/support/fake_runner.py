@@ -60,9 +60,12 @@ class FakeRunner(PackedCalls):
 
     hosts: dict[str, Host]
 
-    def probe(self, target: Target, *, first_contact: bool = False) -> ProbeReport | Silence:
+    def probe(
+        self, target: Target, *, first_contact: bool = False, make: bool = True
+    ) -> ProbeReport | Silence:
         host = self.hosts[target.worker]
-        host.incarnation = host.incarnation or f"{host.name}-life"
+        if make:
+            host.incarnation = host.incarnation or f"{host.name}-life"
         answer = ProbeReport(
             worker=target.worker,
             boot_id=host.boot_id,

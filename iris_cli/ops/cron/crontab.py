@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 
 from iris_cli.core.units import format_duration
 from iris_cli.errors import UsageError
@@ -12,6 +13,7 @@ _LIST = ("crontab", "-l")
 _WRITE = ("crontab", "-")
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _LARGEST_LOG = 512  # blocks of 512 bytes; of what was before that one file is kept
+_THEN = " 2>/dev/null; "
 _NONE = ("no crontab", "no such file", "can't open")
 _WITHOUT = "iris cron install --systemd, or leave `iris watch --schedule` open"
 
@@ -33,9 +35,27 @@ def line(entry: CronEntry) -> str:
     """The line of a cluster. Its output goes into one file, and when that is large it becomes the old one."""
     log = str(entry.log)
     size, old = shlex.quote(log), shlex.quote(f"{log}.1")
-    rotate = f"find {size} -size +{_LARGEST_LOG} -exec mv -f {size} {old} \\; 2>/dev/null"
-    command = f"{rotate}; {shlex.join(entry.command)} >>{size} 2>&1"
+    rotate = f"find {size} -size +{_LARGEST_LOG} -exec mv -f {size} {old} \\;"
+    command = f"{rotate}{_THEN}{shlex.join(entry.command)} >>{size} 2>&1"
     return f"{when(entry.every)} {command}".replace("%", "\\%")  # a bare one would end the line
+
+
+def program(line: str) -> str:
+    """What a line calls; '' if it is none of ours."""
+    with suppress(ValueError, IndexError):
+        return shlex.split(line.replace("\\%", "%").partition(_THEN)[2])[0]
+    return ""
+
+
+def every(line: str) -> float:
+    """How often a line runs, in seconds; a minute if it is none of ours."""
+    whole = (
+        unit * number
+        for unit, most in ((_MINUTE, 60), (_HOUR, 24))
+        for number in range(1, most)
+        if most % number == 0
+    )
+    return next((each for each in (*whole, _DAY) if line.startswith(f"{when(each)} ")), _MINUTE)
 
 
 def install(entry: CronEntry) -> bool:

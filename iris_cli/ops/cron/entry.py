@@ -16,10 +16,12 @@ from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import clip
 from iris_cli.core.scale_group import Provider, ScaleGroup
 from iris_cli.errors import IrisError, UsageError
-from iris_cli.ops.doctor import check_keys
 from iris_cli.ops.findings import Finding, Level, warning
+from iris_cli.ops.key_checks import check_keys
 
 LOG = "cron.log"
+_LAST = 5  # lines of the output that are shown
+_LONGEST = 4096  # bytes of it that are looked at
 _PATIENCE = 60.0  # seconds that crontab and systemctl may take
 _AGENT = "SSH_AUTH_SOCK"
 _OF_GOOGLE = ("GOOGLE_", "CLOUDSDK_")
@@ -90,6 +92,17 @@ def run_tool(
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise IrisError(f"{words[0]} did not work: {error}", hint=hint) from error
+
+
+def last_lines(log: Path) -> list[str]:
+    """The end of what cycles have said."""
+    try:
+        with log.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _LONGEST))
+            return file.read(_LONGEST).decode("utf-8", "replace").splitlines()[-_LAST:]
+    except OSError:
+        return []
 
 
 def failed(words: Sequence[str], done: subprocess.CompletedProcess[str]) -> IrisError:

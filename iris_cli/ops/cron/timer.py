@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from iris_cli.errors import NotWritableError
@@ -75,6 +76,20 @@ def installed(entry: CronEntry, directory: Path) -> str:
         return ""
     done = run_tool([*_SYSTEMCTL, "is-active", name], hint=_WITHOUT)
     return f"{name} ({done.stdout.strip() or 'not known'})"
+
+
+def program(entry: CronEntry, directory: Path) -> str:
+    """What the timer has called; '' if its unit says nothing that is ours."""
+    found = re.search(
+        r'^ExecStart="((?:[^"\\]|\\.)*)"', _text(directory / f"{entry.name}.service"), re.MULTILINE
+    )
+    return re.sub(r"\\(.)", r"\1", found[1]).replace("$$", "$").replace("%%", "%") if found else ""
+
+
+def every(entry: CronEntry, directory: Path) -> float:
+    """How often it runs, in seconds; a minute if its unit does not say so."""
+    found = re.search(r"^OnUnitActiveSec=([0-9.]+)s$", _text(directory / f"{entry.name}.timer"), re.MULTILINE)
+    return float(found[1]) if found else 60.0
 
 
 def directory_of(home: Path, config_home: str) -> Path:

@@ -9,9 +9,28 @@ probe() {
             take_incarnation
             put_program
         else
-            refusal "can't write below $root; is the disk full, or set remote_dir to another directory"
+            refuse_to_write
         fi
     fi
+    demands
+}
+
+# look REMOTE_DIR CLUSTER WORKER: what this host is, and what a probe would refuse. Makes nothing.
+look() {
+    root=$1/$2/$3
+    if ! on_network_disk "$1"; then
+        existing "$root"
+        [ -w "$place" ] || refuse_to_write
+    fi
+    demands
+}
+
+refuse_to_write() {
+    refusal "can't write below $root; is the disk full, or set remote_dir to another directory"
+}
+
+# demands: what else a host must have.
+demands() {
     can_search ||
         refusal "grep here can't search the environment of processes: install GNU grep or a newer busybox"
     command -v base64 >/dev/null 2>&1 || command -v openssl >/dev/null 2>&1 ||
@@ -50,15 +69,21 @@ caution() {
 "
 }
 
-# on_network_disk DIRECTORY: hosts that share it would take each other's attempts for their own. BEFORE
-# anything is made.
-on_network_disk() {
+# existing DIRECTORY -> $place: itself, or the one above it that is there.
+existing() {
     place=$1
     while [ ! -d "$place" ] && [ "$place" != / ] && [ -n "$place" ]; do
         case $place in */*) place=${place%/*} ;; *) place=. ;; esac
     done
+    place=${place:-/}
+}
+
+# on_network_disk DIRECTORY: hosts that share it would take each other's attempts for their own. BEFORE
+# anything is made.
+on_network_disk() {
+    existing "$1"
     # shellcheck disable=SC2046
-    set -- $(cd "${place:-/}" 2>/dev/null && LC_ALL=C df -P . 2>/dev/null | tail -n 1)
+    set -- $(cd "$place" 2>/dev/null && LC_ALL=C df -P . 2>/dev/null | tail -n 1)
     source=$1 kind=
     shift $(($# ? $# - 1 : 0))
     if [ -r "$iris_mounts" ]; then
@@ -122,8 +147,9 @@ machine() {
         memory=$(sysctl -n hw.memsize 2>/dev/null)
     fi
     number memory "$memory"
+    existing "$root"
     # shellcheck disable=SC2046
-    [ ! -d "$root" ] || set -- $(cd "$root" && LC_ALL=C df -Pk . 2>/dev/null | tail -n 1)
+    set -- $(cd "$place" && LC_ALL=C df -Pk . 2>/dev/null | tail -n 1)
     is_number "$4" && number disk_free $(($4 * 1024))
 }
 
