@@ -63,14 +63,14 @@ def install(
     from iris_cli.render.crontab import show_installed
 
     iris: Context = context.obj
-    entry = _entry(iris, every=parse_duration(every), autoscale=autoscale)
+    entry = cron_entry(iris, every=parse_duration(every), autoscale=autoscale)
     iris.state.create(iris.config.name, command="iris cron install")  # there its output goes
     keys = keys_without_agent([host.connection for host in iris.config.hosts])
     lacking = variables_left_behind(
         iris.config.scale_groups if autoscale else (), entry.name if systemd else ""
     )
     if systemd:
-        changed = timer.install(entry, _units())
+        changed = timer.install(entry, units_directory())
         with suppress(IrisError):
             if not timer.lingers(getpass.getuser()):
                 iris.output.message("it stops when you log out: loginctl enable-linger lets it go on")
@@ -80,7 +80,7 @@ def install(
     else:
         changed = crontab.install(entry)
         with suppress(IrisError):
-            timer.remove(entry, _units())
+            timer.remove(entry, units_directory())
         where = crontab.line(entry)
     show_installed(iris.output, where, changed=changed, keys=keys, lacking=lacking)
     return ExitCode.OK
@@ -93,12 +93,12 @@ def show(context: typer.Context) -> int:
     from iris_cli.render.crontab import show as show_found
 
     iris: Context = context.obj
-    entry = _entry(iris)
+    entry = cron_entry(iris)
     found = {"crontab": "", "systemd": ""}
     with suppress(IrisError):
         found["crontab"] = crontab.installed(entry)
     with suppress(IrisError):
-        found["systemd"] = timer.installed(entry, _units())
+        found["systemd"] = timer.installed(entry, units_directory())
     cycle = cycle_age(iris.state.read_heartbeat(), iris.clock.now())
     show_found(iris.output, found, cycle, entry.log)
     return ExitCode.OK
@@ -110,17 +110,17 @@ def remove(context: typer.Context) -> int:
     from iris_cli.render.crontab import show_removed
 
     iris: Context = context.obj
-    entry = _entry(iris)
+    entry = cron_entry(iris)
     removed = []
     with suppress(IrisError):
-        removed += ["the timer of systemd"] if timer.remove(entry, _units()) else []
+        removed += ["the timer of systemd"] if timer.remove(entry, units_directory()) else []
     if crontab.remove(entry):
         removed.append("the line in the crontab")
     show_removed(iris.output, removed)
     return ExitCode.OK
 
 
-def _entry(iris: Context, every: float = 60.0, *, autoscale: bool = False) -> CronEntry:
+def cron_entry(iris: Context, every: float = 60.0, *, autoscale: bool = False) -> CronEntry:
     from iris_cli.ops.cron.entry import CronEntry, absolute, this_program
 
     return CronEntry(
@@ -133,7 +133,7 @@ def _entry(iris: Context, every: float = 60.0, *, autoscale: bool = False) -> Cr
     )
 
 
-def _units() -> Path:
+def units_directory() -> Path:
     from iris_cli.ops.cron.timer import directory_of
 
     return directory_of(Path.home(), os.environ.get("XDG_CONFIG_HOME", ""))

@@ -8,9 +8,11 @@ import typer
 
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
+from iris_cli.errors import IrisError
 
 if TYPE_CHECKING:
     from iris_cli.config.schema import ClusterConfig
+    from iris_cli.ops.cron.checks import Installed
     from iris_cli.ops.session import Session
 
 _EXAMPLES = """
@@ -29,15 +31,34 @@ def doctor(
 ) -> int:
     """Check everything, and say how to mend what is wrong.
 
-    Configuration, state, log, keys and hosts. Changes nothing; exits 0 if nothing failed.
+    Configuration, keys, hosts, what these say of themselves, state and log, cycles. Changes nothing, here and there;
+    exits 0 if nothing failed.
     """
+    from iris_cli.ops.cron.entry import this_program
     from iris_cli.ops.doctor import examine
     from iris_cli.ops.findings import exit_code
     from iris_cli.render import checks
 
     iris: Context = context.obj
-    findings = examine(lambda: iris.config, lambda config: _session(iris, config), offline=offline)
+    findings = examine(
+        lambda: iris.config,
+        lambda config: _session(iris, config),
+        lambda: _cron(iris),
+        ours=this_program(),
+        offline=offline,
+    )
     return exit_code(checks.show(iris.output, findings))
+
+
+def _cron(iris: Context) -> Installed:
+    """What has cycles of this cluster run; nothing can be said where there is no configuration."""
+    from iris_cli.cli.cron import cron_entry, units_directory
+    from iris_cli.ops.cron.checks import Installed, installed
+
+    try:
+        return installed(cron_entry(iris), units_directory())
+    except IrisError:
+        return Installed()
 
 
 def _session(iris: Context, config: ClusterConfig | None) -> Session:

@@ -39,7 +39,7 @@ def find_config(explicit: Path | None, environ: Mapping[str, str], cwd: Path) ->
             return path
     raise ConfigError(
         f"there is no {FILE_NAME} (looked for {', '.join(map(str, places))})",
-        hint="`iris init` makes one, or say --config FILE",
+        hint="`iris cluster import` or `iris init` makes one, or say --config FILE",
     )
 
 

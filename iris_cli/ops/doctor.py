@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.invariants import breaches
+from iris_cli.core.patterns import pattern
 from iris_cli.core.units import count
 from iris_cli.errors import ConfigError, ExitCode, IrisError, NotFoundError
 from iris_cli.journal.access import check_writable, network_file_system
@@ -19,6 +21,7 @@ from iris_cli.ops.log_checks import check_log
 from iris_cli.ops.session import Session
 from iris_cli.ops.view import cycle_age
 
+_PLACE = pattern(r"([^\n]+?):([0-9]+): ")
 _MOST_BREACHES = 20  # shown: one mistake has many consequences
 _ADD = "iris cluster import writes what gcloud lists, or hosts that you name"
 
@@ -84,7 +87,7 @@ def check_config(load: Callable[[], ClusterConfig]) -> tuple[ClusterConfig | Non
     try:
         config = load()
     except ConfigError as error:
-        problems = [failure("config", problem, code=ExitCode.CONFIG) for problem in error.problems]
+        problems = [failure("config", each, _open_at(each), code=ExitCode.CONFIG) for each in error.problems]
         return None, problems or [failed_by("config", error)]
     slices = {host.slice for host in config.hosts if host.slice}
     found = f"{config.path}: {count(len(slices), 'slice')}, {count(len(config.hosts), 'worker')}"
@@ -94,6 +97,12 @@ def check_config(load: Callable[[], ClusterConfig]) -> tuple[ClusterConfig | Non
         *empty,
         *(warning("config", text) for text in config.warnings),
     ]
+
+
+def _open_at(problem: str) -> str:
+    """How to open the file at the line that a problem begins with."""
+    place = _PLACE.match(problem)
+    return f"${{EDITOR:-vi}} +{place[2]} {shlex.quote(place[1])}" if place is not None else ""
 
 
 def check_state(state: StateDir) -> Iterator[Finding]:
@@ -113,7 +122,7 @@ def check_state(state: StateDir) -> Iterator[Finding]:
         yield warning(
             "state",
             f"{state.path} is on {kind}, where locks may not hold",
-            "name a local directory with --state-dir",
+            "iris --state-dir DIR ...  # name a local directory",
         )
 
 
@@ -148,7 +157,7 @@ def check_workers(cluster: Cluster) -> Iterator[Finding]:
             )
         if worker.draining:
             reason = f": {worker.drain_reason}" if worker.drain_reason else ""
-            yield warning(subject, f"draining{reason}", f"iris worker uncordon {worker.id} ends it")
+            yield warning(subject, f"draining{reason}", f"iris worker uncordon {worker.id}  # ends it")
 
 
 def check_notify(session: Session) -> Iterator[Finding]:

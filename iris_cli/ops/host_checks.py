@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from iris_cli.config.schema import HostConfig
 from iris_cli.core.cluster import Cluster
@@ -97,7 +97,7 @@ def answered(
         return findings
     cores = f"{report.cpus} cores, {format_memory(report.memory)}"
     chips = f", {report.chips} chips" if report.chips else ""
-    return [fine(f"worker {worker.id}", f"answers: {cores}{chips}")]
+    return [fine(f"worker {worker.id}", f"up: {cores}{chips}")]
 
 
 def differences(host: HostConfig, report: ProbeReport) -> list[str]:
@@ -164,10 +164,10 @@ def _identity(worker: Worker, report: ProbeReport) -> Iterator[Finding]:
             if report.boot_id == worker.boot_id
             else ", and it was booted since: it may have been re-created"
         )
-        yield failure(subject, what, f"if that is right: iris worker probe --accept-key {worker.id}")
+        yield failure(subject, what, f"iris worker probe --accept-key {worker.id}  # if that is right")
     elif report.boot_id != worker.boot_id:
         yield warning(
-            subject, "was rebooted; what ran there is gone", "iris schedule --once records it and goes on"
+            subject, "was rebooted; what ran there is gone", "iris schedule --once  # records it, and goes on"
         )
 
 
@@ -204,14 +204,14 @@ def _of_google(host: HostConfig) -> str:
     return f"gcloud compute tpus tpu-vm ssh {host.slice} --zone {zone}"
 
 
-_REFUSED = "put that right on the host, then: iris worker probe"
+_REFUSED = "iris worker probe  # once that is put right on the host"
 _FIXES: Mapping[SilenceKind, str] = {
-    SilenceKind.UNREACHABLE: "see whether it is up: ssh {login} true",
-    SilenceKind.TIMEOUT: "see whether it is overloaded: ssh {login} uptime",
-    SilenceKind.AUTH: "see which key it takes: ssh -v {login} true",
-    SilenceKind.HOST_KEY: "if it was re-created: iris worker probe --accept-key {id}",
-    SilenceKind.UNKNOWN_HOST: "if it is new: iris worker probe --accept-key {id}",
-    SilenceKind.PROTOCOL: "see what its login shell does: ssh {login} 'exec /bin/sh -s' </dev/null",
+    SilenceKind.UNREACHABLE: "ssh {login} true  # whether it is up",
+    SilenceKind.TIMEOUT: "ssh {login} uptime  # whether it is overloaded",
+    SilenceKind.AUTH: "ssh -v {login} true  # which key it takes",
+    SilenceKind.HOST_KEY: "iris worker probe --accept-key {id}  # if it was re-created",
+    SilenceKind.UNKNOWN_HOST: "iris worker probe --accept-key {id}  # if it is new",
+    SilenceKind.PROTOCOL: "ssh {login} 'exec /bin/sh -s' </dev/null  # what its login shell does",
 }
 
 

@@ -67,7 +67,7 @@ def _path(directory: Path, name: str = "") -> str:
 
 def _damaged(directory: Path) -> str:
     copy = shlex.quote(f"{directory}.copy")
-    return f"cp -a {_path(directory)} {copy}; iris log verify; iris log salvage (it asks for --yes)"
+    return f"cp -a {_path(directory)} {copy}; iris log verify; iris log salvage  # it asks for --yes"
 
 
 _FIXES: dict[FaultKind, Callable[[Path], str]] = {
@@ -79,7 +79,7 @@ _FIXES: dict[FaultKind, Callable[[Path], str]] = {
     ),
     FaultKind.MISSING: lambda directory: (
         f"put what is missing back into {_path(directory, ARCHIVE)}; or go on with what comes before it: "
-        "iris log salvage (it asks for --yes)"
+        "iris log salvage  # it asks for --yes"
     ),
     FaultKind.HEAD: lambda directory: (
         f"mv {_path(directory, HEAD)} {_path(directory, HEAD + '.damaged')}: the next command makes it anew"

@@ -80,7 +80,9 @@ def _nothing_to_offer(hop: Hop, problems: Sequence[Unusable]) -> NoAnswer:
     telling = [problem for problem in problems if hop.identities or not problem.missing]
     if not telling:
         telling = [
-            Unusable("there is no SSH key to offer", "set ssh.key in cluster.yaml, or: ssh-keygen -t ed25519")
+            Unusable(
+                "there is no SSH key to offer", "ssh-keygen -t ed25519  # or set ssh.key in cluster.yaml"
+            )
         ]
     return NoAnswer(SilenceKind.LOCAL, "key", telling[0].detail, hint=telling[0].hint, sent=False)
 
@@ -124,7 +126,8 @@ def _read(path: Path) -> bytes:
                 raise Unusable(f"others may read the key {path}", f"chmod 600 {quoted}")
             return file.read(LARGEST_KEY)
     except FileNotFoundError:
-        raise Unusable(f"no such key file: {path}", "set ssh.key in cluster.yaml", missing=True) from None
+        hint = f"ssh-keygen -t ed25519 -f {quoted}  # or correct ssh.key in cluster.yaml"
+        raise Unusable(f"no such key file: {path}", hint, missing=True) from None
     except OSError as error:
         raise Unusable(f"can't read the key {path}: {error.strerror}", f"ls -l {quoted}") from error
 

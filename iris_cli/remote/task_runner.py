@@ -88,16 +88,13 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
     def probe(
         self, target: Target, *, first_contact: bool = False, make: bool = True
     ) -> ProbeReport | Silence:
-        """Find out what it is, and make its directory with the program of its tasks. `first_contact`: take its key.
-
-        Unless it is to `make` them nothing is made there, and who was never probed has no incarnation to tell.
-        """
+        """Find out what it is. `first_contact`: take its key. Unless it is to `make` its directory, with the program of
+        its tasks, nothing is made there, and who was never probed has no incarnation to tell."""
         call = [
             "cautions=",
-            *([f"program={quote(task_program())}"] if make else []),
+            f"program={quote(task_program())}" if make else "",
             self._open(target, "probe" if make else "look"),
-            "begin_frame",
-            "tell_probe",
+            "begin_frame; tell_probe",
             "IFS='\n'",
             'for each in $cautions; do unset IFS; named warning "$each"; done',
             "end_frame",

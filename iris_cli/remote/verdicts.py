@@ -15,7 +15,7 @@ def changed(journey: Journey, depth: int, presented: PresentedKey, known: Known)
         f"{journey.place(depth)} shows {presented.type} {presented.fingerprint}, but on record is {on_record}"
     )
     if journey.is_worker(depth):
-        hint = f"if the host was re-created: iris worker probe {journey.target.worker} --accept-key"
+        hint = f"iris worker probe {journey.target.worker} --accept-key  # if the host was re-created"
     else:
         hint = f"if it was re-created: ssh-keygen -R '{journey.hops[depth].key_name}', then ssh to it once"
     return _refusal(SilenceKind.HOST_KEY, detail, hint)

@@ -16,10 +16,11 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.core.observations import ProbeReport, Silence, SilenceKind
 from iris_cli.core.worker import Worker
 from iris_cli.errors import ConfigError, ExitCode, IrisError
-from iris_cli.ops import doctor
-from iris_cli.ops.doctor import check_keys, examine
+from iris_cli.ops import key_checks
+from iris_cli.ops.doctor import examine
 from iris_cli.ops.findings import Finding, Level, exit_code, failure, fine, warning
 from iris_cli.ops.host_checks import answered, differences, shared_directories, unanswered
+from iris_cli.ops.key_checks import check_keys
 from iris_cli.ops.session import Session
 from tests.ops.world import World
 from tests.support.lab import Lab
@@ -39,7 +40,7 @@ REPORT = ProbeReport(
 @pytest.fixture(autouse=True)
 def no_ssh_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The operator's own SSH files are none of the tests' business."""
-    monkeypatch.setattr(doctor, "SSH_CONFIG", tmp_path / "no-such-config")
+    monkeypatch.setattr(key_checks, "SSH_CONFIG", tmp_path / "no-such-config")
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
 
 
@@ -48,7 +49,7 @@ def seen(findings: list[Finding]) -> list[tuple[str, str]]:
 
 
 def test_a_healthy_worker_is_told_in_one_line() -> None:
-    assert seen(answered(WORKER, HOST, REPORT, 0.0)) == [("ok", "answers: 4 cores, 8GiB, 4 chips")]
+    assert seen(answered(WORKER, HOST, REPORT, 0.0)) == [("ok", "up: 4 cores, 8GiB, 4 chips")]
 
 
 @pytest.mark.parametrize(
@@ -66,8 +67,8 @@ def test_a_healthy_worker_is_told_in_one_line() -> None:
         ),
         ({}, 31, "", "warn", "31s ahead of ours", "timedatectl"),
         ({}, -3600, "", "warn", "1h behind ours", "timedatectl"),
-        ({"disk_free": GIB - 1}, 0, "", "warn", "of disk are free", "~/.iris"),
-        ({"disk_free": 0}, 0, "", "warn", "only 0B of disk", "~/.iris"),
+        ({"disk_free": GIB - 1}, 0, "", "warn", "of disk are free", "iris gc"),
+        ({"disk_free": 0}, 0, "", "warn", "only 0B of disk", "iris gc"),
         ({"warnings": ("processes end at logout",)}, 0, "", "warn", "processes end at logout", ""),
         ({}, 0, "a network file system", "fail", "can't be used: a network file system", "iris worker probe"),
         ({"cpus": 2}, 0, "", "warn", "says 4 cores, the host has 2", "cluster.yaml"),
@@ -133,6 +134,14 @@ def test_the_transports_own_hint_wins() -> None:
     assert unanswered(WORKER, silence).fix == "ssh-add x"
 
 
+def test_who_is_refused_by_a_vm_of_google_is_told_how_its_key_gets_there() -> None:
+    silence = Silence(worker=W, kind=SilenceKind.AUTH, step="authentication", detail="denied", hint="ask Ann")
+    (fix, _, rest) = unanswered(WORKER, silence, replace(HOST, slice="v4a")).fix.partition("  # ")
+    assert fix == "gcloud compute tpus tpu-vm ssh v4a --zone us-central2-b --worker all --command true"
+    assert rest.endswith("or ask Ann")
+    assert unanswered(WORKER, silence, HOST).fix == "ask Ann"  # it stands alone, and may be anybody's
+
+
 def test_two_workers_on_one_host_are_found() -> None:
     twin = replace(REPORT, worker=WorkerId("v4a-1"))
     other = replace(REPORT, worker=WorkerId("v4a-2"), incarnation="other")
@@ -190,7 +199,7 @@ def with_key(session: Session, key: Path) -> Session:
 def test_in_order_everything_is_looked_at_and_nothing_is_wrong(world: World, client_key: Path) -> None:
     findings = check(world, with_key(world.session(), client_key))
     assert [finding.subject for finding in findings] == [
-        *("config", "state", "log", "invariants", "keys", "worker w", "worker x", "cycles")
+        *("config", "keys", "worker w", "worker x", "state", "log", "invariants", "cycles")
     ]
     assert exit_code(findings) == 0
 
@@ -239,9 +248,8 @@ def test_without_any_state_directory_the_check_up_ends_in_words() -> None:
         raise ConfigError("there is no cluster.yaml", hint="`iris init` makes one")
 
     findings = list(examine(missing, missing))
-    assert [(finding.subject, finding.fix) for finding in findings] == [
-        *(("config", "`iris init` makes one"), ("state", "`iris init` makes one"))
-    ]
+    said = [(finding.subject, finding.fix) for finding in findings]
+    assert said == [("config", "`iris init` makes one")]  # once
 
 
 def test_a_damaged_log_is_named_by_line_and_the_rest_goes_on(world: World) -> None:
@@ -272,12 +280,12 @@ def test_an_open_state_directory_comes_with_its_chmod_line(world: World) -> None
     assert (finding.code, finding.fix) == (ExitCode.NOT_WRITABLE, f"chmod 700 {world.directory}")
 
 
-def test_before_the_first_command_nothing_is_wrong_but_the_hosts_wait(tmp_path: Path, world: World) -> None:
+def test_before_the_first_command_the_hosts_are_looked_at_all_the_same(tmp_path: Path, world: World) -> None:
     session = world.session()
     fresh = replace(session, state=World(Lab(), tmp_path / "new")._state(), cluster=type(session.cluster)())
     findings = check(world, fresh)
     assert [finding.level for finding in by_subject(findings, "log")] == ["ok"]
-    assert by_subject(findings, "hosts")[0].fix.startswith("iris schedule --once")
+    assert [finding.level for finding in by_subject(findings, "worker w")] == ["ok"]
 
 
 @pytest.mark.parametrize(
@@ -300,7 +308,7 @@ def test_workers_that_take_nothing_are_named_with_the_way_back(world: World) -> 
     (finding,) = by_subject(check(world, offline=True), "worker w")
     assert (finding.text, finding.fix) == (
         "draining: disk is noisy",
-        "iris worker uncordon w ends it",
+        "iris worker uncordon w  # ends it",
     )
 
 

@@ -104,7 +104,7 @@ def test_a_key_once_taken_is_pinned_for_the_same_and_for_later_invocations(
         assert error.kind is SilenceKind.HOST_KEY
         assert before in error.detail
         assert host.fingerprint in error.detail
-        assert error.hint.endswith("iris worker probe host-0 --accept-key")
+        assert error.hint.startswith("iris worker probe host-0 --accept-key ")
 
 
 def test_first_contact_pins_what_the_user_knows(ssh_lab: SshLab, invocation: Opener, tmp_path: Path) -> None:
