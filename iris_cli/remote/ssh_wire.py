@@ -297,7 +297,7 @@ class Wire(Exchange):
                 return
             self._check_banner()
         while self.active and self.packetizer.holds_message():
-            self._handle(*self.packetizer.read_message())
+            self._take_message(*self.packetizer.read_message())
             if self._postponed:
                 with self.clear_to_send_lock:
                     if self.clear_to_send.is_set():
@@ -305,7 +305,7 @@ class Wire(Exchange):
         if self.packetizer.need_rekey() and not self.in_kex:
             self._send_kex_init()
 
-    def _handle(self: Any, kind: int, message: paramiko.Message) -> None:
+    def _take_message(self: Any, kind: int, message: paramiko.Message) -> None:
         """RFC 4253 and 4254, with the library's own handlers."""
         if kind == MSG_DISCONNECT:
             raise EOFError

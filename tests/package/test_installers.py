@@ -66,4 +66,6 @@ def test_an_installed_iris_runs_the_demo(
         pytest.skip("no package index in reach")
     iris = install(built.wheel, python, tmp_path)
     assert run(iris, "--version") == f"iris {__version__}\n"
-    assert "job patient succeeded" in run(iris, "demo", cwd=tmp_path, env={"HOME": str(tmp_path)})
+    assert "job patient succeeded" in run(
+        iris, "demo", cwd=tmp_path, env={"HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    )

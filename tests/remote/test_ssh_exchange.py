@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 import struct
+import threading
 from hashlib import sha256, sha512
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.ssh_exchange import LARGEST_GROUP, Exchange, GroupExchange
 from iris_cli.remote.ssh_packets import Packets
+from iris_cli.remote.ssh_wire import Wire
 from tests.support.sshd import PATIENCE, SshLab
 
 _LIBRARY: Any = paramiko.Transport
@@ -99,3 +101,13 @@ def test_keys_are_those_that_the_library_would_derive(hash_algorithm: Any, secre
 def test_a_server_with_one_method_is_reached(ssh_lab: SshLab, ssh: SshTransport, method: str) -> None:
     (host,) = ssh_lab(options=[f"KexAlgorithms {method}"])
     assert ssh.run(host.target(), b"exit 3", connect_timeout=PATIENCE, timeout=PATIENCE).status == 3
+
+
+NEWER_THREADS = frozenset({"_after_fork", "_handle", "_os_thread_handle"})
+"""What threads have in versions of Python after 3.11."""
+
+
+def test_nothing_of_ours_hides_what_a_thread_is_made_of() -> None:
+    ours = {name for kind in (Wire, Exchange) for name in vars(kind) if not name.startswith("__")}
+    threads = {*dir(threading.Thread), *vars(threading.Thread()), *NEWER_THREADS}
+    assert ours & threads == {"run", "start"}
