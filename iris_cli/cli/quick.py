@@ -241,7 +241,6 @@ def status(
     if not watch:
         show()
         return ExitCode.OK
-    from iris_cli.render.refresh import refresh
+    from iris_cli.cli import watching
 
-    refresh(iris.output, show, session.clock.sleep)
-    return ExitCode.OK
+    return watching.status(iris, session, job, at=at, labels=labels, states=states, everything=everything)

@@ -33,7 +33,7 @@ def status(
         ),
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show it anew every two seconds, on a terminal.")
+        bool, typer.Option("--watch", "-w", help="Go on looking: a live screen, or lines of changes.")
     ] = False,
     label: Annotated[
         list[str] | None,

@@ -8,7 +8,6 @@ import typer
 
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode
 
 _EXAMPLES = """
 iris watch --schedule  # a scheduler for as long as it is open
@@ -33,14 +32,10 @@ def watch(
 
     Polls the workers, settles what ended, takes a gang down when a rank fails, and shows it as it happens.
     """
+    from iris_cli.cli.watching import follow
     from iris_cli.ops import watch as operation
-    from iris_cli.render.watch import Screen
 
     iris: Context = context.obj
     session = iris.session("iris watch")
-    with Screen(iris.output, session) as screen:
-        for step in operation.watch(session, interval=interval, schedule=schedule, once=once):
-            screen.show(step)
-            if until_idle and step.idle:
-                break
-    return ExitCode.OK
+    steps = operation.watch(session, interval=interval, schedule=schedule, once=once)
+    return follow(iris, session, steps, until_idle=until_idle)

@@ -181,10 +181,17 @@ def _waits_long(look: Look, job: Job) -> bool:
     patience = look.limits.gang_reserve_after
     if not (job.is_gang and patience and look.waiting(job)):
         return False
-    tasks = look.cluster.tasks_of(job.id)
-    if any(task.state is not TaskState.PENDING for task in tasks):
-        return False
+    since = waits_since(look.cluster, job)
+    return since is not None and look.now - since >= patience
+
+
+def waits_since(cluster: Cluster, job: Job) -> float | None:
+    """Since when a gang could have been placed, had there been room; None if it is placed, or is no gang."""
+    tasks = cluster.tasks_of(job.id)
+    if not job.is_gang or any(task.state is not TaskState.PENDING for task in tasks):
+        return None
+    awaited = [cluster.jobs[each].end for each in job.after if each in cluster.jobs]
+    if any(end is None for end in awaited):
+        return None
     ends = [attempt.ended_at or 0.0 for task in tasks for attempt in task.attempts]
-    awaited = [look.cluster.jobs[each].end for each in job.after if each in look.cluster.jobs]
-    ends += [end.at for end in awaited if end is not None]
-    return look.now - max(job.submitted_at, *ends, 0.0) >= patience
+    return max(job.submitted_at, *ends, *(end.at for end in awaited if end is not None), 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
@@ -79,6 +79,17 @@ def _hint(subject: str, names: dict[str, None], archived: int) -> str:
 def entries_of(transactions: Iterable[Transaction]) -> tuple[Entry, ...]:
     """One entry for each event of these transactions."""
     return tuple(_entry(transaction, event) for transaction in transactions for event in transaction.events)
+
+
+def entries_about(
+    session: Session, transactions: Iterable[Transaction], names: Collection[str]
+) -> tuple[Entry, ...]:
+    """The same, of those that are about one of these jobs, tasks or workers."""
+    return tuple(
+        _entry(transaction, event)
+        for transaction, event, subjects in _with_subjects(transactions, _Places(session))
+        if not subjects.isdisjoint(names)
+    )
 
 
 def _entry(transaction: Transaction, event: Event) -> Entry:

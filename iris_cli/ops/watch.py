@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
 from iris_cli.errors import IrisError, LockedError, LogReplacedError, NotWritableError
 from iris_cli.ops import cycle
 from iris_cli.ops.dispatch import Dispatcher
-from iris_cli.ops.history import Entry, entries_of
+from iris_cli.ops.history import Entry, entries_about, entries_of
 from iris_cli.ops.session import Session
 
 PASSING = (LockedError, NotWritableError, LogReplacedError)
@@ -61,6 +61,24 @@ def watch(session: Session, *, interval: float, schedule: bool, once: bool = Fal
             due = max(due, clock.monotonic() + _LEAST_PAUSE * interval)
             trouble = _trouble_of(linger)
             clock.sleep(max(0.0, due - clock.monotonic()))
+
+
+def look_on(
+    session: Session, *, every: float, about: Callable[[], Collection[str]] | None = None
+) -> Iterator[Step]:
+    """As `watch`, but only look at the log every so many seconds: others run the cycles.
+
+    `about`: names of jobs, tasks or workers; what is about none of them is left out.
+    """
+    session.view()
+    session.news = []
+    trouble = ""
+    while True:
+        news, session.news = session.news, []
+        entries = entries_of(news) if about is None else entries_about(session, news, about())
+        yield Step(entries, _is_idle(session.cluster), trouble)
+        session.clock.sleep(every)
+        trouble = _trouble_of(session.view)
 
 
 def _trouble_of(act: Callable[[], object]) -> str:

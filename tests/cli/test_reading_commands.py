@@ -153,7 +153,9 @@ def test_quiet_output_is_one_name_a_line(
             ExitCode.USAGE,
             "hint: leave them out: iris status train",
         ),
-        (("status", "--watch"), ExitCode.USAGE, "error: --watch needs a terminal"),
+        (("status", "--watch", "--at", "2h"), ExitCode.USAGE, "hint: leave one of them out"),
+        (("status", "trian", "--watch"), ExitCode.NOT_FOUND, "hint: did you mean 'train'?"),
+        (("status", "--watch", "--state", "lost"), ExitCode.USAGE, "error: 'lost' is not a job state"),
         (("history", "--limit", "-1"), ExitCode.USAGE, "--limit"),
     ],
 )

@@ -1,0 +1,86 @@
+"""Looking on until somebody has seen enough: `iris watch`, `iris status --watch`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from iris_cli.ops.session import Session
+    from iris_cli.ops.watch import Step
+    from iris_cli.render.watch.screen import Picture
+
+EVERY = 2.0
+"""Seconds between two looks at the log."""
+
+
+def follow(
+    iris: Context,
+    session: Session,
+    steps: Iterator[Step],
+    look: Callable[[], Picture] | None = None,
+    *,
+    until_idle: bool = False,
+) -> int:
+    """Show steps, and on a terminal what `look` makes of how things are then: the cluster, if nothing else is said.
+
+    Ctrl-C ends the watch and nothing else.
+    """
+    from iris_cli.render.watch.screen import Screen, still_there
+
+    try:
+        with Screen(iris.output, session, look or (lambda: _cluster(session))) as screen:
+            for step in steps:
+                screen.show(step)
+                if until_idle and step.idle:
+                    break
+    except KeyboardInterrupt:
+        iris.output.message(still_there(session.cluster))
+        return ExitCode.INTERRUPTED
+    return ExitCode.OK
+
+
+def _cluster(session: Session, labels: Sequence[str] = (), states: Sequence[str] = ()) -> Picture:
+    from iris_cli.render.watch.pictures import of_cluster  # only for a terminal
+
+    return of_cluster(session, labels=labels, states=states)
+
+
+def status(
+    iris: Context,
+    session: Session,
+    job: str | None,
+    *,
+    at: str | None,
+    labels: Sequence[str],
+    states: Sequence[str],
+    everything: bool,
+) -> int:
+    """The cluster or one job again and again. Polls nobody, takes no lock."""
+    from iris_cli.ops.status import cluster_status, job_status
+    from iris_cli.ops.watch import look_on
+
+    if at is not None:
+        raise UsageError("--watch shows what is, --at what was", hint="leave one of them out")
+
+    def names() -> Collection[str]:
+        if job is not None:
+            return (job,)
+        return [row.id for row in cluster_status(session, labels=labels, states=states, ended=0).jobs]
+
+    def one_job() -> Picture:
+        from iris_cli.render.watch.pictures import of_job
+
+        assert job is not None
+        return of_job(iris.output, session, job, everything=everything)
+
+    if job is not None:
+        job = job_status(session, job).job.id  # BEFORE the screen: what can't be shown is told plainly
+    else:
+        names()
+    some = job is not None or labels or states
+    look = one_job if job is not None else lambda: _cluster(session, labels, states)
+    return follow(iris, session, look_on(session, every=EVERY, about=names if some else None), look)

@@ -1,0 +1,169 @@
+"""The cluster for a screen that stays open: what matters first comes first, and of many tasks those that stand out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.ids import TaskId, WorkerId
+from iris_cli.core.job import Job, JobState
+from iris_cli.core.notices import waits_since
+from iris_cli.core.outcome import PROGRAM_FAILURES, End
+from iris_cli.core.task import AttemptState, Task, TaskState
+from iris_cli.ops.causes import end_words
+from iris_cli.ops.session import Session
+from iris_cli.ops.status import ClusterStatus, JobRow, cluster_status
+
+LATELY = 60.0
+"""Seconds for which a job that has changed stands before its like."""
+
+FRESH = 600.0
+"""Seconds for which the failure of a job is news."""
+
+_SLOW = 5.0  # seconds after which it is worth a line that something is still being started
+_ENDED = 20
+
+
+class Concern(IntEnum):
+    """How soon somebody should look at a job."""
+
+    FAILING = 0
+    OVERDUE = 1
+    WAITING = 2
+    RUNNING = 3
+    OVER = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bunch:
+    """Tasks of one job that are alike, and stand out. `since_at` is when the last of them came to be so."""
+
+    tasks: tuple[TaskId, ...]
+    state: str
+    why: str
+    workers: tuple[WorkerId, ...]
+    since_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOnBoard:
+    """One job. `waits_since` is for gangs of which no task is placed; `changed_at`: when it last did."""
+
+    row: JobRow
+    concern: Concern
+    changed_at: float
+    waits_since: float | None
+    bunches: tuple[Bunch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """The cluster as of `status.at`, and its jobs in the order in which somebody should look at them."""
+
+    status: ClusterStatus
+    jobs: tuple[JobOnBoard, ...]
+    gang_reserve_after: float
+
+
+def board(session: Session, *, labels: Sequence[str] = (), states: Sequence[str] = ()) -> Board:
+    """The cluster now, with the jobs that `cluster_status` would choose. Raises UsageError."""
+    status = cluster_status(session, labels=labels, states=states, ended=_ENDED)
+    cluster, patience = session.cluster, session.limits.gang_reserve_after
+    jobs = [_on_board(cluster, row, status.at, patience) for row in status.jobs]
+    return Board(
+        status=status,
+        jobs=tuple(sorted(jobs, key=lambda job: _place(job, cluster.jobs[job.row.id], status.at))),
+        gang_reserve_after=patience,
+    )
+
+
+def _on_board(cluster: Cluster, row: JobRow, now: float, patience: float) -> JobOnBoard:
+    job, tasks = cluster.jobs[row.id], cluster.tasks_of(row.id)
+    waits = waits_since(cluster, job) if job.end is None else None
+    bunches = tuple(_bunches(tasks, now)) if not row.state.terminal or row.stopping else ()
+    overdue = waits is not None and 0 < patience <= now - waits
+    return JobOnBoard(
+        row=row,
+        concern=Concern.OVERDUE if overdue and not bunches else _concern(row, bunches, now),
+        changed_at=_changed_at(row, tasks),
+        waits_since=waits if overdue else None,
+        bunches=bunches,
+    )
+
+
+def _concern(row: JobRow, bunches: Sequence[Bunch], now: float) -> Concern:
+    if row.state in (JobState.FAILED, JobState.UNSCHEDULABLE):
+        return Concern.FAILING if now - (row.ended_at or now) < FRESH else Concern.OVER
+    if row.state.terminal:
+        return Concern.OVER
+    if any(bunch.state != TaskState.ASSIGNED for bunch in bunches):
+        return Concern.FAILING
+    return Concern.RUNNING if row.state is JobState.RUNNING else Concern.WAITING
+
+
+def _place(each: JobOnBoard, job: Job, now: float) -> tuple[int, float, int]:
+    """What is over stands with the last one first; all else as it was submitted, unless it has just changed."""
+    if each.concern is Concern.OVER:
+        return each.concern, -(each.row.ended_at or 0.0), job.order
+    lately = now - each.changed_at < LATELY
+    return each.concern, -each.changed_at if lately else 0.0, job.order
+
+
+def _changed_at(row: JobRow, tasks: Sequence[Task]) -> float:
+    """When its state last did, or that of one of its tasks."""
+    lasts = [task.current for task in tasks if task.current is not None]
+    return max(
+        row.submitted_at,
+        row.ended_at or 0.0,
+        *(max(last.assigned_at, last.started_at or 0.0, last.ended_at or 0.0) for last in lasts),
+    )
+
+
+def _bunches(tasks: Sequence[Task], now: float) -> Iterator[Bunch]:
+    """Those that failed, are being stopped, run again after a failure, or take long to start."""
+    alike: dict[tuple[str, str], list[Task]] = {}
+    for task in tasks:
+        if (standing := _standing_out(task, now)) is not None:
+            alike.setdefault(standing, []).append(task)
+    for (state, why), group in sorted(alike.items(), key=lambda each: _ORDER.index(each[0][0])):
+        lasts = [task.current for task in group if task.current is not None]
+        yield Bunch(
+            tasks=tuple(task.id for task in group),
+            state=state,
+            why=why,
+            workers=tuple(last.worker for last in lasts),
+            since_at=max(
+                (last.ended_at or last.started_at or last.assigned_at for last in lasts), default=None
+            ),
+        )
+
+
+_STOPPING = "STOPPING"
+_ORDER: tuple[str, ...] = (
+    *(TaskState.FAILED, TaskState.UNSCHEDULABLE, TaskState.WORKER_FAILED, _STOPPING, TaskState.KILLED),
+    *(TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING),
+)
+
+
+def _standing_out(task: Task, now: float) -> tuple[str, str] | None:
+    """State and reason of a task that is worth a line; None for all others."""
+    last, failed = task.current, _failure_before(task)
+    if last is not None and last.state is AttemptState.STOPPING:
+        return _STOPPING, f"being stopped ({last.stop.reason})" if last.stop is not None else ""
+    if task.state in (TaskState.FAILED, TaskState.WORKER_FAILED, TaskState.UNSCHEDULABLE):
+        return task.state, end_words(task.end) if task.end is not None else ""
+    if failed is not None and not task.state.terminal:
+        return task.state, f"again, after: {end_words(failed)}"
+    if task.state is TaskState.ASSIGNED and last is not None and now - last.assigned_at > _SLOW:
+        return task.state, "its worker has it, not started yet" if last.acknowledged else "being dispatched"
+    return None
+
+
+def _failure_before(task: Task) -> End | None:
+    """How the last try of a task failed that is to run again, or does."""
+    for attempt in reversed(task.attempts):
+        if attempt.end is not None:
+            return attempt.end if attempt.end.reason in PROGRAM_FAILURES else None
+    return None

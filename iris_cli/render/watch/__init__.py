@@ -1,0 +1,1 @@
+"""A cluster that is watched: a calm screen on a terminal, elsewhere a line for each change."""

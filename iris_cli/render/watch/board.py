@@ -1,0 +1,314 @@
+"""One screen of a cluster, whatever its size: what matters first at the top, what has just happened at the bottom."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.job import JobState
+from iris_cli.core.units import count
+from iris_cli.ops.board import Board, Bunch, Concern, JobOnBoard
+from iris_cli.ops.inventory import SliceRow, WorkerRow
+from iris_cli.ops.status import ClusterStatus
+from iris_cli.ops.view import STALE_AFTER, CycleAge
+from iris_cli.render.clean import clean_line
+from iris_cli.render.cluster_tables import cycle_words, where
+from iris_cli.render.fold import fold
+from iris_cli.render.tables import NARROW, STYLES, clock_time, duration, folded
+from iris_cli.render.watch.news import News
+
+_AIRY = 16  # lines from which on there is room for blank ones and headings
+_ROOMY = 10  # lines from which on there is room for more than jobs and what is wrong
+_MOST_BUNCHES = 4
+_COARSE = 600  # seconds from which on they are no longer counted one by one
+_GAP = "  "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """What a picture is painted with: the time, in seconds since the epoch, and the news, with the newest last.
+
+    `trouble` says why no cycle could run.
+    """
+
+    now: float
+    news: Sequence[News] = ()
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """Lines that belong together: at least so many, and at most, as there is room. `rest` speaks for all behind one."""
+
+    lines: Sequence[Text]
+    least: int
+    most: int
+    rest: Callable[[int], str] | None = None  # without it the last ones count: the first make room
+
+
+def frame(board: Board, moment: Moment, width: int, height: int) -> list[Text]:
+    """The lines of a screen of that size: never more of them, and none wider."""
+    head = list(_head(board.status, moment))[: max(1, height - 1)]
+    airy = height >= _AIRY
+    sections = [
+        _jobs(board, moment.now, width, airy),
+        _listed(_slices(board.status, width), 8 if height >= _ROOMY else 0),
+        _listed(list(_problems(board.status.workers)), 4),
+        _Section(list(map(_news_line, moment.news)), 4 if airy else 1, 10 if airy else 3),
+    ]
+    sections = [section for section in sections if section.lines]
+    room = height - len(head) - airy * len(sections)
+    parts = [part for part in _fitted(sections, room) if part]
+    lines = head
+    for number, part in enumerate(parts, 1):
+        if moment.news and 1 < number == len(parts):  # news stand at the bottom: there they stay
+            lines += [Text()] * (room - sum(map(len, parts)))
+        lines += [*[Text()] * airy, *part]
+    return [_cut(line, width) for line in lines[:height]]
+
+
+def _listed(lines: Sequence[Text], most: int) -> _Section:
+    return _Section(lines, min(1, most), most, lambda shown: f"{len(lines) - shown} more: iris status")
+
+
+def _fitted(sections: Sequence[_Section], room: int) -> list[Sequence[Text]]:
+    """Of each section as many lines as it can have: the least of all first, then what is left, in their order."""
+    given = [0] * len(sections)
+    for most in (False, True):
+        for place, section in enumerate(sections):
+            wanted = min(len(section.lines), section.most if most else section.least)
+            given[place] += max(0, min(wanted - given[place], room - sum(given)))
+    return [_some(section, lines) for section, lines in zip(sections, given, strict=True)]
+
+
+def _some(section: _Section, number: int) -> Sequence[Text]:
+    """So many of its lines; the last of them stands for those that find no room."""
+    if section.rest is None or number < 2 or number >= len(section.lines):
+        return (
+            section.lines[len(section.lines) - number :] if section.rest is None else section.lines[:number]
+        )
+    return [*section.lines[: number - 1], _text(section.rest(number - 1), "dim")]
+
+
+def _head(status: ClusterStatus, moment: Moment) -> Iterator[Text]:
+    """Whose cluster, how old what is shown is, and what is wrong with that."""
+    now = moment.now
+    taking = sum(not worker.refuses for worker in status.workers)
+    workers = count(len(status.workers), "worker")
+    workers += f", {taking} taking work" if taking != len(status.workers) else ""
+    parts = [_text(status.name, "bold"), _text(workers), _age(status.cycle, now)]
+    yield Text(_GAP).join([*parts, _text(f"{clock_time(now)[11:]} UTC", "dim")])
+    for message in status.messages:
+        yield _text(message, "bold red")
+    if moment.trouble:
+        yield _text(f"no cycle: {moment.trouble}", "bold yellow")
+
+
+def _age(cycle: CycleAge | None, now: float) -> Text:
+    """In whole seconds, for it is seen to change."""
+    if cycle is None or cycle.at is None:
+        return cycle_words(cycle, False, now).__rich__()
+    age = float(max(0, int(now - cycle.at)))
+    return cycle_words(CycleAge(at=cycle.at, age=age, stale=age > STALE_AFTER), False, now).__rich__()
+
+
+# Jobs
+
+Row = tuple[Text, ...]
+_HEADERS = ("JOB", "STATE", "TASKS", "FOR", "WHERE / WHY")
+
+
+def _jobs(board: Board, now: float, width: int, headings: bool) -> _Section:
+    older = f"{count(board.status.older, 'older job')} not shown" if board.status.older else ""
+    if not board.jobs:
+        return _Section([_text(older or "no jobs: iris launch -- COMMAND", "dim")], 1, 1, str)
+    rows: list[Row] = [tuple(Text(header, style="dim") for header in _HEADERS)] if headings else []
+    begins = []  # where each job does
+    for job in board.jobs:
+        begins.append(len(rows))
+        rows += _rows_of(board, job, now)
+    columns = _columns(width)
+    lines = _aligned([tuple(row[place] for place in columns) for row in rows], width)
+
+    def rest(shown: int) -> str:
+        hidden = [job for job, begin in zip(board.jobs, begins, strict=True) if begin >= shown]
+        return f"{count(len(hidden), 'more job')}: {_in_words(hidden)}" if hidden else "…"
+
+    if older:
+        lines.append(_text(older, "dim"))
+    return _Section(lines, 3, len(lines), rest)
+
+
+def _in_words(jobs: Iterable[JobOnBoard]) -> str:
+    """`3 running, 1 pending`."""
+    found = Counter(job.row.state.value for job in jobs)
+    return ", ".join(f"{number} {state.lower()}" for state, number in found.items())
+
+
+def _columns(width: int) -> Sequence[int]:
+    if width < 40:
+        return (0, 1)
+    if width < 60:
+        return (0, 1, 4)
+    return (0, 1, 3, 4) if width < 90 else (0, 1, 2, 3, 4)
+
+
+def _rows_of(board: Board, job: JobOnBoard, now: float) -> Iterator[Row]:
+    row, style = job.row, _STANDING.get(job.concern, "")
+    yield (
+        _text(row.id, style),
+        _text(row.state, STYLES.get(row.state, "")),
+        _text(_tasks(job)),
+        _text(_for(job, now), "dim"),
+        _text(_where_and_why(board, job, now), style),
+    )
+    for bunch in job.bunches[:_MOST_BUNCHES]:
+        yield _bunch_row(bunch, now)
+    if len(job.bunches) > _MOST_BUNCHES:
+        rest = job.bunches[_MOST_BUNCHES:]
+        words = f"{sum(len(bunch.tasks) for bunch in rest)} more in {len(rest)} ways"
+        yield _text("  …"), Text(), Text(), Text(), _text(words, "dim")
+
+
+_STANDING = {Concern.FAILING: "bold", Concern.OVERDUE: "bold yellow", Concern.OVER: "dim"}
+
+
+def _bunch_row(bunch: Bunch, now: float) -> Row:
+    names = fold((f"task-{task.index}" for task in bunch.tasks), 3)
+    on = fold(bunch.workers, 3)
+    return (
+        _text(f"  {names}"),
+        _text(bunch.state, STYLES.get(bunch.state, "")),
+        _text(str(len(bunch.tasks))),
+        _text(_seconds(bunch.since_at, now), "dim"),
+        _text(f"{bunch.why} ({on})" if bunch.why and on else bunch.why or on),
+    )
+
+
+_WORST_FIRST = (
+    "FAILED",
+    "UNSCHEDULABLE",
+    "WORKER_FAILED",
+    "PENDING",
+    "ASSIGNED",
+    "RUNNING",
+    "SUCCEEDED",
+    "KILLED",
+)
+
+
+def _tasks(job: JobOnBoard) -> str:
+    row = job.row
+    if [name.value for name in row.tasks] == [row.state.value]:
+        return str(row.replicas)
+    found = sorted(row.tasks.items(), key=lambda each: _WORST_FIRST.index(each[0].value))
+    return ", ".join(f"{number} {name.lower().replace('_', ' ')}" for name, number in found)
+
+
+def _for(job: JobOnBoard, now: float) -> str:
+    """How long it has been as it is: waits, runs, or is over. What is long changes seldom."""
+    row = job.row
+    if row.state.terminal:
+        return f"{_seconds(row.ended_at, now)} ago"
+    return _seconds(row.started_at if row.state is JobState.RUNNING else row.submitted_at, now)
+
+
+def _seconds(since: float | None, now: float) -> str:
+    if since is None:
+        return ""
+    seconds = max(0, int(now - since))
+    return duration(float(seconds - seconds % 60 if seconds >= _COARSE else seconds))
+
+
+def _where_and_why(board: Board, job: JobOnBoard, now: float) -> str:
+    row, why = job.row, job.row.why
+    if job.waits_since is not None:
+        waited, patience = _seconds(job.waits_since, now), duration(board.gang_reserve_after)
+        why = f"has waited {waited}, longer than {patience}: {why}"
+    elif row.workers and why and not row.state.terminal:
+        why = f"waiting: {why}"
+    return "; ".join(filter(None, (where(row), why)))
+
+
+# Below them
+
+
+def _slices(status: ClusterStatus, width: int) -> list[Text]:
+    """Slices and single hosts, those that are alike in one line."""
+    rows = [
+        (*map(_text, row[:3]), _text(row[3], STYLES.get(row[3], "")), _text(row[4]))
+        for row in (
+            *folded(status.slices, lambda each: each.name, _slice_cells),
+            *folded(
+                [each for each in status.workers if each.slice is None], lambda each: each.id, _host_cells
+            ),
+        )
+    ]
+    shown = (0, 3, 4) if width < NARROW else (0, 1, 2, 3, 4)
+    return _aligned([tuple(row[place] for place in shown) for row in rows], width)
+
+
+def _slice_cells(row: SliceRow) -> tuple[str, ...]:
+    return row.type, f"{row.free}/{len(row.workers)} free", row.status, fold(row.jobs)
+
+
+def _host_cells(row: WorkerRow) -> tuple[str, ...]:
+    return row.device, f"{row.cpu_free:g}/{row.cpu:g} cores free", row.status, fold(row.jobs)
+
+
+def _problems(workers: Iterable[WorkerRow]) -> Iterator[Text]:
+    """What keeps workers out of use, and what else is wrong with them."""
+    alike: dict[str, list[str]] = {}
+    for worker in workers:
+        obstacles = worker.refuses[:1] if worker.status != "stopping" else ()
+        for words in dict.fromkeys((*obstacles, *worker.warnings)):
+            alike.setdefault(words, []).append(worker.id)
+    for words, names in alike.items():
+        yield _text(f"{fold(names)}: {words}", "yellow")
+
+
+def _news_line(each: News) -> Text:
+    return Text.assemble((f"{clock_time(each.at)[11:]}{_GAP}", "dim"), clean_line(each.text))
+
+
+# Text
+
+
+def _text(content: str, style: str = "") -> Text:
+    return Text(clean_line(content), style=style, end="")
+
+
+def _aligned(rows: Sequence[Row], width: int) -> list[Text]:
+    """Cells in columns: each as wide as it must be, the first no wider than a third, the last takes what is left."""
+    if not rows:
+        return []
+    widths = [max(cell_len(cell.plain) for cell in column) for column in zip(*rows, strict=True)]
+    widths[0] = min(widths[0], max(10, width // 3))
+    shown = [place for place, wide in enumerate(widths) if wide]
+    lines = []
+    for row in rows:
+        cells = []
+        for place in shown:
+            cell = row[place].copy()
+            if place != shown[-1]:
+                cell.truncate(widths[place], overflow="ellipsis", pad=True)
+            cells.append(cell)
+        lines.append(Text(_GAP, end="").join(cells))
+    return lines
+
+
+def _cut(line: Text, width: int) -> Text:
+    line = line.copy()
+    line.rstrip()
+    line.truncate(max(1, width), overflow="ellipsis")
+    line.end = "\n"
+    return line
+
+
+def beginning() -> list[Text]:
+    """Before anything is known."""
+    return [Text("reading the log …", style="dim")]

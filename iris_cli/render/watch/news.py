@@ -1,0 +1,55 @@
+"""What has just happened, in few lines: events that differ in nothing but the numbers of names are one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.patterns import pattern
+from iris_cli.ops.history import Entry
+from iris_cli.render.fold import fold
+
+# A name that ends in a number, the one of a task for an attempt: `v5a-3`, `train/task-3`, `train/task-3/attempt-0`.
+_NAME = pattern(r"(.{0,200}?[A-Za-z_.-])([0-9]{1,6})((?:/attempt-[0-9]{1,6})?[,:;]?)")
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """One thing that happened, perhaps to many; `at` is when it last did."""
+
+    at: float
+    text: str
+
+
+def news(entries: Iterable[Entry]) -> list[News]:
+    """In the order in which the first of each kind happened."""
+    alike: dict[tuple[str, tuple[str, ...]], list[Entry]] = {}
+    for entry in entries:
+        alike.setdefault((entry.type, _shape(entry.text)), []).append(entry)
+    return [News(max(each.at for each in group), _together(group)) for group in alike.values()]
+
+
+def _shape(text: str) -> tuple[str, ...]:
+    """The sentence without the numbers of its names."""
+    return tuple(_parts(word)[0] + "#" + _parts(word)[2] for word in text.split(" "))
+
+
+def _parts(word: str) -> tuple[str, str, str]:
+    """A name, its number and what comes behind it; the number is empty if there is none."""
+    match = _NAME.fullmatch(word)
+    return (match[1], match[2], match[3]) if match is not None else (word, "", "")
+
+
+def _together(group: list[Entry]) -> str:
+    if len(group) == 1:
+        return group[0].text
+    words = [[_parts(word) for word in entry.text.split(" ")] for entry in group]
+    return " ".join(_word(list(each)) for each in zip(*words, strict=True))
+
+
+def _word(forms: list[tuple[str, str, str]]) -> str:
+    stem, _, rest = forms[0]
+    numbers = dict.fromkeys(number for _, number, _ in forms)
+    if numbers == {"": None}:
+        return stem
+    return fold(f"{stem}{number}" for number in numbers) + rest

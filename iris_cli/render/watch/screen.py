@@ -1,0 +1,137 @@
+"""Where the steps of a watch are shown: on a screen of their own, or a line for each change."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext, suppress
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.ops.session import Session
+from iris_cli.ops.watch import Step
+from iris_cli.render.as_json import document
+from iris_cli.render.console import SCHEMA_VERSION, Output, is_screen
+from iris_cli.render.fold import fold
+from iris_cli.render.watch.news import News, news
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from iris_cli.render.watch.board import Moment
+    from iris_cli.render.watch.live import LiveScreen
+
+    Picture = Callable[[Moment, int, int], Sequence[Text]]
+    """The lines of a screen of so many columns and lines."""
+
+_KEPT = 50
+"""Newest things that happened of which a screen may show some."""
+
+
+class Screen:
+    """For the length of a watch; a context, because a terminal has to be given back as it was.
+
+    `look` makes a picture of how things are, after each step.
+    """
+
+    def __init__(self, output: Output, session: Session, look: Callable[[], Picture]) -> None:
+        self._output = output
+        self._session = session
+        self._look = look
+        self._picture: Picture | None = None
+        self._news: deque[News] = deque(maxlen=_KEPT)
+        self._trouble = ""
+        self._live: LiveScreen | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Screen:
+        self._session.progress = lambda _: nullcontext()  # what takes long is seen here
+        if not (self._output.as_json or self._output.quiet) and is_screen(sys.stdout) and _in_foreground():
+            from iris_cli.render.watch.live import LiveScreen
+
+            self._live = LiveScreen(self._output.console, self._paint)
+            self._stack.enter_context(self._live)
+            self._session.tell = self._hear
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+        if self._live is not None:
+            self._leave_behind()
+
+    def show(self, step: Step) -> None:
+        """Show what is new."""
+        new = news(step.news)
+        if self._live is not None:
+            self._news.extend(new)
+            self._trouble = step.trouble
+            self._picture = self._look()
+            self._live.update()
+            return
+        if self._output.as_json:
+            for entry in step.news:
+                self._output.text(json.dumps({"schema_version": SCHEMA_VERSION, **document(entry)}) + "\n")
+        else:
+            for each in new:
+                self._output.line(_words(each))
+        if step.trouble and step.trouble != self._trouble:
+            self._output.message(f"no cycle: {step.trouble}")
+        self._trouble = step.trouble
+        self._output.flush()
+
+    def _hear(self, message: str) -> None:
+        """What is told meanwhile is news, too: it must not be written across the screen."""
+        self._news.append(News(self._session.clock.now(), message))
+        if self._live is not None:
+            self._live.update()
+
+    def _paint(self, width: int, height: int) -> Sequence[Text]:
+        """In the thread of the screen."""
+        from iris_cli.render.watch.board import Moment, beginning
+
+        moment = Moment(now=self._session.clock.now(), news=tuple(self._news), trouble=self._trouble)
+        picture = self._picture
+        return picture(moment, width, height) if picture is not None else beginning()
+
+    def _leave_behind(self) -> None:
+        """What was last seen stays on the terminal, without the blank lines in it."""
+        if self._picture is None:
+            return
+        size = os.get_terminal_size(sys.stdout.fileno())
+        was_blank = True
+        for line in self._paint(size.columns or 80, max(5, (size.lines or 24) - 2)):
+            is_blank = not line.plain
+            if not (is_blank and was_blank):
+                self._output.console.print(line, soft_wrap=True)
+            was_blank = is_blank
+
+
+def _words(each: News) -> str:
+    from iris_cli.render.tables import clock_time
+
+    return f"{clock_time(each.at)}  {each.text}"
+
+
+def _in_foreground() -> bool:
+    """Whether the terminal is ours: behind `&` it is somebody else's, and gets lines."""
+    with suppress(OSError):
+        return os.tcgetpgrp(sys.stdout.fileno()) == os.getpgrp()
+    return True
+
+
+def still_there(cluster: Cluster) -> str:
+    """What goes on though nobody looks any more, and how to look again."""
+    jobs = cluster.open_jobs()
+    waiting = [job.id for job in jobs if job.end is None and not cluster.live_of(job.id)]
+    running = [job.id for job in jobs if job.id not in waiting]
+    parts = [f"{fold(running, 3)} {'runs' if len(running) == 1 else 'run'} on"] if running else []
+    parts += [f"{fold(waiting, 3)} {'waits' if len(waiting) == 1 else 'wait'}"] if waiting else []
+    return (
+        f"stopped watching; {', '.join(parts) or 'nothing runs any more'}: iris status, or iris watch again"
+    )

@@ -1,0 +1,164 @@
+"""`iris status --watch` and `iris watch` in a real terminal: resized, interrupted, stopped and continued, in a pipe."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from iris_cli.journal.file_store import FileStore
+from tests.render.scenes import busy, many_tasks, session_of
+from tests.support.lab import Lab
+from tests.support.terminal import PATIENCE, Screen, Terminal
+
+PROGRAM = (sys.executable, "-m", "iris_cli")
+
+
+def cluster(directory: Path, lab: Lab) -> Path:
+    """A cluster whose log is that of the lab, with nobody to ask: its hosts are not there."""
+    session_of(lab, directory / "state")
+    path = directory / "cluster.yaml"
+    path.write_text("cluster: {name: lab}\nworkers: [{id: cpu-0, host: nowhere.invalid}]\n")
+    return path
+
+
+def watching(config: Path, *words: str, **given: object) -> Terminal:
+    command = [*PROGRAM, "--config", str(config), *(words or ("status", "--watch"))]
+    return Terminal(command, **given)  # type: ignore[arg-type]  # columns, lines and env
+
+
+def shows(*words: str) -> Callable[[Screen], bool]:
+    return lambda screen: screen.second is not None and all(word in screen.text for word in words)
+
+
+def append(directory: Path, lab: Lab, before: int) -> None:
+    """Somebody else writes what the lab has decided since then."""
+    store = FileStore(directory / "state")
+    list(store.read())
+    for transaction in lab.log[before:]:
+        store.append(transaction.seq - 1, transaction.events, at=transaction.at, actor="cron@host")
+
+
+def test_500_tasks_stand_on_one_screen_and_ctrl_c_leaves_it_behind(tmp_path: Path) -> None:
+    with watching(cluster(tmp_path, many_tasks()), columns=120, lines=24) as terminal:
+        terminal.until(shows("308 pending, 160 running", "task-77", "exit 139"))
+        assert len(terminal.screen.shown) <= 24
+        assert not terminal.screen.cursor_shown
+        terminal.type("\x03")
+        assert terminal.end() == 130
+        screen = terminal.screen
+        assert screen.second is None
+        assert screen.cursor_shown
+        assert screen.scrolled == 0
+        left = [line for line in screen.shown if line]
+        assert left[0].startswith("lab  40 workers")
+        assert left[-1] == "stopped watching; sweep runs on: iris status, or iris watch again"
+
+
+def test_it_follows_the_size_of_its_window(tmp_path: Path) -> None:
+    with watching(cluster(tmp_path, busy()), columns=100, lines=30) as terminal:
+        terminal.until(shows("WHERE / WHY", "v5litepod-16"))
+        for columns, lines, sign in (
+            (20, 5, "2 more jobs: 2 runn…"),
+            (400, 60, "take nothing new (v5b-2: suspect)"),
+            (60, 12, "constraint: no worker satisfies pool=la…"),
+            (100, 30, "WHERE / WHY"),
+        ):
+            terminal.resize(columns, lines)
+            terminal.until(lambda screen, sign=sign: shows(sign)(screen) and not screen.scrolled)  # type: ignore[misc]  # the default binds it
+        terminal.type("\x03")
+        assert terminal.end() == 130
+
+
+def test_what_others_write_appears_with_its_time(tmp_path: Path) -> None:
+    lab = busy()
+    with watching(cluster(tmp_path, lab)) as terminal:
+        terminal.until(shows("train"))
+        before = len(lab.log)
+        lab.job("newest", cpu=1.0).schedule()
+        append(tmp_path, lab, before)
+        terminal.until(shows("job newest submitted: 1 task"))
+        terminal.until(shows("newest"))
+        terminal.type("\x03")
+        terminal.end()
+
+
+def test_what_is_typed_is_neither_shown_nor_left_to_the_shell(tmp_path: Path) -> None:
+    with watching(cluster(tmp_path, busy())) as terminal:
+        terminal.until(shows("train"))
+        terminal.type("rm -rf nothing\n")
+        frames = terminal.screen.frames
+        terminal.until(lambda screen: screen.frames > frames)
+        assert "nothing" not in terminal.screen.text
+        terminal.type("\x03")
+        terminal.end()
+        assert "nothing" not in terminal.screen.text
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, for its job control")
+def test_ctrl_z_gives_the_terminal_back_and_fg_brings_the_screen_again(tmp_path: Path) -> None:
+    config = cluster(tmp_path, busy())
+    quiet = {"PS1": "$ ", "HOME": str(tmp_path), "HISTFILE": ""}
+    with Terminal(["bash", "--norc", "--noprofile", "--noediting", "-i"], env=quiet) as terminal:
+        terminal.type(f"{' '.join(PROGRAM)} --config {config} status --watch\n")
+        terminal.until(shows("train", "WHERE / WHY"))
+        terminal.type("\x1a")
+        terminal.until(lambda screen: screen.second is None and "Stopped" in screen.text)
+        assert terminal.screen.cursor_shown
+        terminal.type("echo still $((40 + 2))\n")
+        terminal.until(lambda screen: "still 42" in screen.text, "the shell")
+        terminal.type("fg\n")
+        terminal.until(shows("train", "WHERE / WHY"))
+        terminal.type("\x03")
+        terminal.until(lambda screen: screen.second is None and "stopped watching" in screen.text)
+        terminal.type("exit\n")
+        terminal.end()
+
+
+def test_a_screen_without_colours_has_none(tmp_path: Path) -> None:
+    with watching(cluster(tmp_path, busy()), env={"NO_COLOR": "1"}) as terminal:
+        terminal.until(shows("train", "suspect"))
+        terminal.type("\x03")
+        terminal.end()
+        assert b"\x1b[3" not in terminal.raw.replace(b"\x1b[3J", b"")
+
+
+def test_a_dumb_terminal_gets_lines(tmp_path: Path) -> None:
+    lab = busy()
+    with watching(cluster(tmp_path, lab), "status", "--watch", "newest", env={"TERM": "dumb"}) as terminal:
+        assert terminal.end() == 4
+    assert b"\x1b" not in terminal.raw
+
+
+@pytest.mark.parametrize("words", [("--json",), ()], ids=["json", "lines"])
+def test_in_a_pipe_there_is_a_line_for_each_change(words: tuple[str, ...], tmp_path: Path) -> None:
+    lab = busy()
+    command = [*PROGRAM, "--config", str(cluster(tmp_path, lab)), "status", "--watch", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            deadline = time.monotonic() + PATIENCE
+            for number in itertools.count():  # of what was before it looked nothing is said
+                assert time.monotonic() < deadline, "it said nothing"
+                before = len(lab.log)
+                lab.job(f"new-{number}", cpu=1.0)
+                append(tmp_path, lab, before)
+                if select.select([process.stdout], [], [], 0.5)[0]:
+                    break
+            line = process.stdout.readline()
+        finally:
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=PATIENCE)
+    text = json.loads(line)["text"] if words else line.rstrip()[21:]
+    assert text.startswith("job new-")
+    assert process.returncode == 130
+    assert err.startswith("stopped watching; ")

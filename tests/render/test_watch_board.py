@@ -1,0 +1,186 @@
+"""The screen of a watch: what matters first, in whatever room there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from iris_cli.core.limits import Limits
+from iris_cli.ops.board import Board, Concern, board
+from iris_cli.ops.history import Entry
+from iris_cli.ops.session import Session
+from iris_cli.render.watch.board import Moment, frame
+from iris_cli.render.watch.news import News, news
+from tests.render.scenes import SCENES, busy, failed_gang, many_tasks, retried_gang, session_of
+from tests.render.snapshots import check
+from tests.support.lab import Lab
+
+SIZES = ((20, 5), (40, 12), (60, 24), (100, 30), (200, 50))
+HOSTILE = "\x1b[2J\x1b]0;mine\x07[bold]‮漢字é\n" + "x" * 300
+
+
+def seen(lab: Lab, directory: Path) -> Board:
+    return board(session_of(lab, directory / "state"))
+
+
+def lines(shown: Board, width: int, height: int, *said: str) -> list[str]:
+    heard = [News(shown.status.at - len(said) + number, text) for number, text in enumerate(said)]
+    moment = Moment(now=shown.status.at + 2.0, news=heard)
+    return [line.plain for line in frame(shown, moment, width, height)]
+
+
+SAID = ("sweep/task-[0-29] is SUCCEEDED", "sweep/task-77/attempt-0 ended: exit 1")
+
+
+@pytest.mark.parametrize("scene", ["empty", "busy", "failed_gang", "retried_gang", "many_tasks", "lost_host"])
+def test_a_person_sees_this(scene: str, tmp_path: Path) -> None:
+    shown = seen(SCENES[scene](), tmp_path)
+    pages = [
+        "\n".join([f"{'=' * 20} {width} columns, {height} lines", *lines(shown, width, height, *SAID), ""])
+        for width, height in SIZES
+    ]
+    check(f"watch-{scene}.txt", "\n".join(pages))
+
+
+@settings(deadline=None, max_examples=60)
+@given(width=st.integers(1, 400), height=st.integers(1, 80), said=st.integers(0, 60))
+def test_it_fits_into_any_screen(width: int, height: int, said: int, crowded: Board) -> None:
+    moment = Moment(now=crowded.status.at, news=[News(0.0, HOSTILE)] * said, trouble=HOSTILE)
+    painted = frame(crowded, moment, width, height)
+    assert 1 <= len(painted) <= height
+    assert all(cell_len(line.plain) <= width for line in painted)
+    assert all(line.plain.isprintable() for line in painted)
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Board:
+    """500 tasks in one job, and some 60 others."""
+    lab = many_tasks()
+    for number in range(60):
+        lab.job(f"job-{number}", cpu=64.0 if number % 2 else 0.1)
+    return seen(lab.schedule().advance("1m"), tmp_path_factory.mktemp("crowded"))
+
+
+def test_of_500_tasks_those_that_failed_have_a_line_and_the_rest_are_counted(tmp_path: Path) -> None:
+    shown = lines(seen(many_tasks(), tmp_path), 160, 24)
+    rows = [line for line in shown if "task-" in line]
+    assert rows[0].split()[:3] == ["task-77", "FAILED", "1"]
+    assert len(rows) <= 4
+    assert any("2 failed, 308 pending, 160 running, 30 succeeded" in line for line in shown)
+
+
+def test_what_finds_no_room_is_counted(crowded: Board) -> None:
+    shown = lines(crowded, 100, 10)
+    (rest,) = [line for line in shown if "more jobs: " in line]
+    assert rest.startswith(
+        f"{len(crowded.jobs) - len([line for line in shown if line[:3] in ('swe', 'job')])} more jobs: "
+    )
+
+
+def gangs() -> Lab:
+    """One gang runs, a young one waits and an old one, which was submitted last."""
+    lab = Lab(limits=Limits(gang_reserve_after=600.0)).slice("v5a", "v5litepod-16")
+    lab.job("runs", tpu="v5litepod-16").schedule().reports("runs/* running")
+    lab.job("old", tpu="v5litepod-16").advance("11m").job("young", tpu="v5litepod-16")
+    return lab.schedule().advance("30s")
+
+
+def test_a_gang_that_has_waited_long_stands_before_those_that_wait(tmp_path: Path) -> None:
+    shown = seen(gangs(), tmp_path)
+    assert [(job.row.id, job.concern) for job in shown.jobs] == [
+        ("old", Concern.OVERDUE),
+        ("young", Concern.WAITING),
+        ("runs", Concern.RUNNING),
+    ]
+    (row,) = [line for line in lines(shown, 120, 20) if line.startswith("old ")]
+    assert "has waited 11m, longer than 10m: " in row
+
+
+@pytest.mark.parametrize(
+    ("scene", "order"),
+    [
+        (busy, ["big", "eval", "train", "prep"]),
+        (failed_gang, ["train"]),
+    ],
+    ids=["busy", "failed"],
+)
+def test_what_waits_stands_before_what_runs(
+    scene: Callable[[], Lab], order: list[str], tmp_path: Path
+) -> None:
+    found = [str(job.row.id) for job in seen(scene(), tmp_path).jobs]
+    assert sorted(found) == sorted(order)
+    assert found.index(order[0]) < len(found) / 2 or len(found) == 1
+
+
+def test_a_rank_that_runs_again_says_why(tmp_path: Path) -> None:
+    (job,) = seen(retried_gang(), tmp_path).jobs
+    assert [(bunch.state, bunch.why) for bunch in job.bunches] == [("RUNNING", "again, after: exit 1")]
+    assert job.concern is Concern.FAILING
+
+
+def entry(text: str, kind: str = "TaskRunning", at: float = 1.0) -> Entry:
+    return Entry(seq=1, at=at, actor="me", type=kind, text=text)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ([], []),
+        (["a/task-0/attempt-0 runs"], ["a/task-0/attempt-0 runs"]),
+        ([f"a/task-{n}/attempt-0 runs" for n in (0, 1, 2, 7)], ["a/task-[0-2,7]/attempt-0 runs"]),
+        (
+            [f"a/task-{n}/attempt-0 placed on v5a-{n}" for n in range(4)],
+            ["a/task-[0-3]/attempt-0 placed on v5a-[0-3]"],
+        ),
+        (
+            [f"a/task-{n}/attempt-0 placed on w-1, GPUs 3" for n in (0, 1)],
+            ["a/task-[0-1]/attempt-0 placed on w-1, GPUs 3"],
+        ),
+        (
+            ["a/task-0 is FAILED: exit 1", "a/task-1 is FAILED: exit 2"],
+            ["a/task-0 is FAILED: exit 1", "a/task-1 is FAILED: exit 2"],
+        ),
+        (["a/task-0 runs", "b/task-0 runs"], ["a/task-0 runs", "b/task-0 runs"]),
+        (
+            ["a/task-0/attempt-0 runs", "a/task-1/attempt-1 runs"],
+            ["a/task-0/attempt-0 runs", "a/task-1/attempt-1 runs"],
+        ),
+        (["job a succeeded", "job a succeeded"], ["job a succeeded"]),
+    ],
+    ids=str,
+)
+def test_events_that_differ_only_in_numbers_are_one_line(said: list[str], told: list[str]) -> None:
+    assert [each.text for each in news([entry(text) for text in said])] == told
+
+
+def test_events_of_different_types_are_different_lines() -> None:
+    assert len(news([entry("a/task-0 x", "TaskRunning"), entry("a/task-1 x", "TaskEnded")])) == 2
+
+
+def test_a_line_for_many_has_the_time_of_the_last() -> None:
+    assert [each.at for each in news([entry("a-0 x", at=1.0), entry("a-1 x", at=3.0)])] == [3.0]
+
+
+def test_looking_on_tells_what_is_about_these_jobs(tmp_path: Path) -> None:
+    from iris_cli.ops.watch import look_on
+
+    lab = Lab().worker("w", cpu=8)
+    session: Session = session_of(lab, tmp_path / "state")
+    steps = look_on(session, every=2.0, about=lambda: ("mine",))
+    assert next(steps).news == ()
+    before = len(lab.log)
+    lab.job("mine", cpu=1.0).job("other", cpu=1.0).schedule()
+    from iris_cli.journal.file_store import FileStore
+
+    store = FileStore(tmp_path / "state")
+    list(store.read())
+    for transaction in lab.log[before:]:
+        store.append(transaction.seq - 1, transaction.events, at=transaction.at, actor="other@host")
+    texts = [each.text for each in next(steps).news]
+    assert texts
+    assert all("mine" in text for text in texts)

@@ -1,0 +1,217 @@
+"""A terminal for tests: a real pty with a program in it, and what its bytes make of a screen.
+
+The emulator knows what a calm program needs and not one escape more: anything else fails the test.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from rich.cells import cell_len
+
+PATIENCE = 120.0
+"""Seconds until something that does not appear is a failure of the test."""
+
+_PIECE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\x1b([=>78])|([\r\n\b\x07])|([^\x00-\x1f\x7f])")
+
+_BECOME_ITS_OWN = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+class Screen:
+    """What stands on a terminal of so many columns and lines, its second screen too, and what scrolled away."""
+
+    def __init__(self, columns: int, lines: int) -> None:
+        self.columns, self.lines = columns, lines
+        self.main: list[list[str]] = [[]]
+        self.second: list[list[str]] | None = None
+        self.scrolled = 0  # lines that the frame on the second screen has pushed out: there must be none
+        self.cursor_shown = True
+        self.frames = 0  # times that the second screen was painted from its top
+        self.column = self.line = 0
+
+    def resize(self, columns: int, lines: int) -> None:
+        """What no longer fits is gone."""
+        self.columns, self.lines = columns, lines
+        if self.second is not None:
+            self.second = [row[:columns] for row in self.second[:lines]]
+            self.line = min(self.line, lines - 1)
+            self.second += [[] for _ in range(self.line + 1 - len(self.second))]
+
+    def feed(self, text: str) -> str:
+        """Take what was written; returns the beginning of an escape that isn't complete yet."""
+        place = 0
+        while place < len(text):
+            match = _PIECE.match(text, place)
+            if match is None:
+                if text[place] == "\x1b" and len(text) - place < 16:
+                    return text[place:]
+                raise AssertionError(f"a calm program does not write {text[place : place + 12]!r}")
+            place = match.end()
+            given, command, _, control, character = match.groups()
+            if character is not None:
+                self._put(character)
+            elif control is not None:
+                self._control(control)
+            elif command is not None:
+                self._escape(given, command)
+        return ""
+
+    @property
+    def shown(self) -> list[str]:
+        """The lines that stand there, without the blanks at their ends."""
+        rows = self.second if self.second is not None else self.main
+        return ["".join(row).rstrip() for row in rows]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.shown)
+
+    def _rows(self) -> list[list[str]]:
+        return self.main if self.second is None else self.second
+
+    def _put(self, character: str) -> None:
+        wide = cell_len(character)
+        if wide and self.column + wide > self.columns:
+            self.column = 0
+            self._down()
+        row = self._rows()[self.line]
+        row += [" "] * (self.column - len(row))
+        if wide:
+            row[self.column : self.column + wide] = [character, *[""] * (wide - 1)]
+        self.column += wide
+
+    def _down(self) -> None:
+        rows = self._rows()
+        self.line += 1
+        if self.second is not None and self.line >= self.lines:
+            rows.pop(0)
+            self.scrolled += 1
+            self.line = self.lines - 1
+        while len(rows) <= self.line:
+            rows.append([])
+
+    def _control(self, control: str) -> None:
+        if control == "\n":
+            self._down()
+        elif control == "\r":
+            self.column = 0
+        elif control == "\b":
+            self.column = max(0, self.column - 1)
+
+    def _escape(self, given: str, command: str) -> None:
+        if command == "m" or given in ("?2004", "?1"):
+            return
+        if (given, command) in (("?1049", "h"), ("?1049", "l")):
+            self.second = [[]] if command == "h" else None
+            self.column, self.line = 0, (0 if command == "h" else len(self.main) - 1)
+        elif given == "?25":
+            self.cursor_shown = command == "h"
+        elif command == "H" and given in ("", "0;0", "1;1"):
+            self.column = self.line = self.scrolled = 0
+            self.frames += 1
+        elif command == "K" and given in ("", "0"):
+            del self._rows()[self.line][self.column :]
+        elif command == "J" and given in ("2", "3", "0", ""):
+            del self._rows()[self.line + 1 :]
+            del self._rows()[self.line][self.column :]
+        else:
+            raise AssertionError(f"a calm program does not write ESC[{given}{command}")
+
+
+class Terminal:
+    """A program in a terminal of its own. Ended with the block, with all that its terminal started."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        columns: int = 100,
+        lines: int = 30,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        self.screen = Screen(columns, lines)
+        self.raw = b""
+        self._rest = ""
+        self._ours, theirs = os.openpty()
+        self.resize(columns, lines)
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("NO_COLOR", "COLUMNS", "LINES", "FORCE_COLOR", "TTY_COMPATIBLE")
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _BECOME_ITS_OWN, *command],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            cwd=cwd,
+            env={**inherited, "TERM": "xterm-256color", **(env or {})},
+        )
+        os.close(theirs)
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._ours)  # which hangs up on all in it
+        try:
+            self.process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def resize(self, columns: int, lines: int) -> None:
+        """As a window manager does: the kernel sends SIGWINCH to whoever is in the foreground."""
+        self.screen.resize(columns, lines)
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def type(self, keys: str) -> None:
+        """Type: `\\x03` is Ctrl-C, `\\x1a` Ctrl-Z."""
+        os.write(self._ours, keys.encode())
+
+    def until(self, seen: Callable[[Screen], object], what: str = "what was expected") -> None:
+        """Read until the screen is as it should be."""
+        deadline = time.monotonic() + PATIENCE
+        while not seen(self.screen):
+            left = deadline - time.monotonic()
+            goes_on = left > 0 and self._read(min(left, 1.0))
+            assert goes_on, f"{what} did not appear:\n{self.screen.text}"
+
+    def end(self) -> int:
+        """Read to the end, and return the exit code."""
+        deadline = time.monotonic() + PATIENCE
+        while self._read(1.0):
+            assert time.monotonic() < deadline, f"it does not end:\n{self.screen.text}"
+        return self.process.wait(PATIENCE)
+
+    def _read(self, patience: float) -> bool:
+        """False at the end."""
+        if not select.select([self._ours], [], [], patience)[0]:
+            return True
+        try:
+            data = os.read(self._ours, 1 << 16)
+        except OSError:  # how a pty says that nobody holds its other end any more
+            return False
+        self.raw += data
+        self._rest = self.screen.feed(self._rest + data.decode("utf-8", "replace"))
+        return bool(data)
