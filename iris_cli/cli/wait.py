@@ -63,5 +63,5 @@ def wait_and_tell(
         names = " ".join(jobs)
         iris.output.message(f"stopped waiting; {names} goes on: iris wait {names}, or iris cancel {names}")
         return ExitCode.INTERRUPTED
-    waited.show(iris.output, session.cluster, result)
+    waited.show(iris.output, session.cluster, result, session.state)
     return result.exit_code

@@ -1,6 +1,7 @@
 """Task output that was fetched from workers, for when these are gone: `logs/<job>/<task>/<attempt>/{out,err}`.
 
-Each file is the beginning of the one on the worker, byte for byte.
+Each file is the beginning of the one on the worker, byte for byte. Beside them, `telling` has the few lines that gave a
+known cause away, where they stood further up than what the event log keeps.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from iris_cli.core.ids import AttemptId
@@ -23,7 +24,11 @@ from iris_cli.journal.durable import (
     write_all,
 )
 
+MOST_TELLING = 4096
+"""Bytes of the lines that tell why an attempt failed."""
+
 _STREAMS = frozenset({"out", "err"})
+_TELLING = "telling"
 _PARTIAL = "partial"  # lies beside them as long as they are being fetched
 _NO_PIPE = os.O_NONBLOCK  # in the place of a file would hold us up
 
@@ -94,9 +99,24 @@ class PulledLogs:
         with refusing(path):
             path.unlink(missing_ok=True)
 
+    def keep_telling(self, attempt: AttemptId, lines: bytes) -> None:
+        """Keep the lines that tell why it failed. Raises NotWritableError if they can't be written."""
+        path = self.directory / str(attempt) / _TELLING
+        with refusing(path):
+            path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+            with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_PIPE) as fd:
+                write_all(self._disk, fd, lines)
+
+    def telling(self, attempt: AttemptId) -> bytes:
+        """The lines that tell why it failed, b"" if none are kept. Raises NotWritableError if they can't be read."""
+        with self._opened(self.directory / str(attempt) / _TELLING) as fd:
+            return b"" if fd is None else os.pread(fd, MOST_TELLING, 0)
+
+    def _reading(self, attempt: AttemptId, stream: str) -> AbstractContextManager[int | None]:
+        return self._opened(self.path(attempt, stream))
+
     @contextmanager
-    def _reading(self, attempt: AttemptId, stream: str) -> Iterator[int | None]:
-        path = self.path(attempt, stream)
+    def _opened(self, path: Path) -> Iterator[int | None]:
         try:
             fd = open_safely(path, os.O_RDONLY | _NO_PIPE)
         except (FileNotFoundError, NotADirectoryError):

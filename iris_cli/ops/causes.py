@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import signal
+from typing import TYPE_CHECKING
 
 from iris_cli.core.job import Job
 from iris_cli.core.outcome import PROGRAM_FAILURES, End, EndReason, signal_name
 from iris_cli.core.task import Task
 from iris_cli.core.units import format_duration
+
+if TYPE_CHECKING:
+    from iris_cli.core.ids import AttemptId
+    from iris_cli.journal.state_dir import StateDir
 
 _WORDS = {
     EndReason.OK: "",
@@ -26,6 +31,9 @@ _WORDS = {
     EndReason.DEPENDENCY_FAILED: "a job it waits for did not succeed",
 }
 _ERROR_SAYS_IT = frozenset({EndReason.SCHEDULING_TIMEOUT, EndReason.DEPENDENCY_FAILED})
+KEPT = 4000
+"""Bytes of output: who has written so much may have written more than the event log keeps."""
+
 _STOPPED = frozenset({128 + signal.SIGTERM, 128 + signal.SIGKILL})
 _CODE_SAYS_IT = frozenset({EndReason.USER_ERROR, EndReason.SIGNAL})
 
@@ -73,13 +81,13 @@ def _was_ours(end: End) -> bool:
     return end.reason in (EndReason.SIBLING, EndReason.CANCELLED, EndReason.JOB_ENDED)
 
 
-def known_words(end: End) -> str:
+def known_words(end: End, state: StateDir | None = None, attempt: AttemptId | None = None) -> str:
     """What is behind a failure, if the task said words that are known: also of tries that were not the last."""
     if end.reason not in PROGRAM_FAILURES or not end.log_tail:
         return ""
-    from iris_cli.core.known_causes import known_cause
+    from iris_cli.ops.telling import cause_of
 
-    known = known_cause(end, end.log_tail)
+    known = cause_of(state, attempt, end, end.log_tail)
     return f": {known.cause}" if known is not None and known.line else ""
 
 

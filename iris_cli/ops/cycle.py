@@ -17,6 +17,7 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts, workers
 from iris_cli.core.observations import Silence
+from iris_cli.core.outcome import EndReason
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.ops import observe
 from iris_cli.ops.dispatch import Dispatcher
@@ -68,6 +69,7 @@ def run(
         with Dispatcher(session) as own:
             result = _run(session, own, schedule=schedule, patience=patience)
             linger(session, own, result, schedule=schedule)
+    look_closer(session, dispatcher or own)
     tell_news(session, result.plan)
     # AFTER the last call: where this can't be written, nothing else is lost.
     session.state.write_heartbeat(
@@ -75,6 +77,19 @@ def run(
     )
     session.wrote()
     return result
+
+
+def look_closer(session: Session, dispatcher: Dispatcher) -> None:
+    """Read more of what the attempts said that were seen to fail, where the end of it may not tell why."""
+    ended, dispatcher.ended = dispatcher.ended, []
+    if all(event.end.reason is EndReason.OK for event in ended):
+        return
+    from iris_cli.ops.telling import keep_telling
+
+    try:
+        keep_telling(session, ended)
+    except Exception as error:
+        session.fault("looking for the cause of a failure", error)
 
 
 def tell_news(session: Session, plan: Plan | None = None) -> None:

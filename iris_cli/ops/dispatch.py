@@ -13,7 +13,7 @@ from itertools import chain
 from types import TracebackType
 from typing import TypeVar
 
-from iris_cli.core.events import AttemptStopRequested
+from iris_cli.core.events import AttemptEnded, AttemptStopRequested
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts, workers
@@ -55,6 +55,7 @@ class Dispatcher:
         self.cluster = session.cluster  # as of the last decision
         self._read_at = session.read_at
         self.seen: list[Seen] = []  # what was answered to the questions of this cycle
+        self.ended: list[AttemptEnded] = []  # what this invocation has seen to end, for whoever empties it
         self._old = 0  # how much of that is of no use to the next one
         self._calls = Calls(session)
         self._to_stop: dict[WorkerId, None] = {}
@@ -97,14 +98,13 @@ class Dispatcher:
     def decide(self, rule: Callable[[Draft], R]) -> R:
         """As `Session.decide`; the stops that the rule asks for are sent next."""
 
-        def noting(draft: Draft) -> tuple[R, list[WorkerId]]:
-            decided = rule(draft)
-            stops = (event for event in draft.events if isinstance(event, AttemptStopRequested))
-            return decided, [draft.cluster.attempt(event.attempt_id).worker for event in stops]
-
-        decided, stopped = self.session.decide(noting)
+        decided, events = self.session.decide(lambda draft: (rule(draft), draft.events))
         self._take_cluster()
-        self._to_stop.update(dict.fromkeys(stopped))
+        for event in events:
+            if isinstance(event, AttemptStopRequested):
+                self._to_stop[self.cluster.attempt(event.attempt_id).worker] = None
+            elif isinstance(event, AttemptEnded):
+                self.ended.append(event)
         return decided
 
     def _take_cluster(self) -> None:

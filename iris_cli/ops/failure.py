@@ -14,7 +14,7 @@ from iris_cli.core.job import Job, JobState
 from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
 from iris_cli.core.task import Task, TaskState
 from iris_cli.errors import NotWritableError
-from iris_cli.ops.causes import end_words, exit_words, job_cause, who_failed
+from iris_cli.ops.causes import KEPT, end_words, exit_words, job_cause, who_failed
 from iris_cli.ops.company import Company, company, last_line, others
 from iris_cli.ops.task_rows import culprit_of
 from iris_cli.ops.view import View
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 LOG_LINES = 20
 """How many of the last lines of its log a failure shows."""
-
-_KEPT = 4000
-"""Who has written so much may have written more than the event log keeps."""
 
 _FROM_EACH_STREAM = 32 << 10  # bytes of what was pulled
 _BAD = frozenset({JobState.FAILED, JobState.UNSCHEDULABLE})
@@ -87,8 +84,8 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
         return None
     attempt, end = culprit.current, _end(culprit)
     said = _said(view.state, culprit)
-    known, next_command = _explained(cluster, job, culprit, said)
-    children = tuple(_failed_children(cluster, job))
+    known, next_command = _explained(cluster, view.state, job, culprit, said)
+    children = tuple(_failed_children(view, job))
     if not next_command and children:
         next_command = f"iris status {children[0].job}"
     return FailureCard(
@@ -110,13 +107,16 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
     )
 
 
-def cause_words(cluster: Cluster, job: Job) -> str:
-    """Why a job ended, in a few words: who is to blame, what happened there, and what is behind it if it said so."""
+def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> str:
+    """Why a job ended, in a few words: who is to blame, what happened there, and what is behind it if it said so.
+
+    In `state` there may be lines that tell more than what the log keeps.
+    """
     words = job_cause(job, culprit_of(cluster, job), _failures(cluster, job))
     culprit = _failed_first(cluster, job)
     if culprit is None:
         return words
-    known, _ = _explained(cluster, job, culprit, _end(culprit).log_tail)
+    known, _ = _explained(cluster, state, job, culprit, _end(culprit).log_tail)
     if known is None or not known.line:
         return words
     return f"{words}: {known.cause}" if known.task == culprit.id else f"{words}; {known.task}: {known.cause}"
@@ -126,11 +126,14 @@ def _failures(cluster: Cluster, job: Job) -> int:
     return sum(task.state is TaskState.FAILED for task in cluster.tasks_of(job.id))
 
 
-def _failed_children(cluster: Cluster, job: Job) -> Iterator[FailedChild]:
+def _failed_children(view: View, job: Job) -> Iterator[FailedChild]:
     """The last one first, which is likely to be why its parent gave up. Those that it took along were cancelled."""
+    cluster = view.cluster
     children = (child for child in cluster.children_of(job.id) if cluster.job_state(child.id) in _BAD)
     for child in sorted(children, key=lambda each: each.end.at if each.end else 0.0, reverse=True):
-        yield FailedChild(job=child.id, state=cluster.job_state(child.id), cause=cause_words(cluster, child))
+        yield FailedChild(
+            job=child.id, state=cluster.job_state(child.id), cause=cause_words(cluster, child, view.state)
+        )
 
 
 def _retries(job: Job, end: End) -> str:
@@ -155,7 +158,7 @@ def _next(cluster: Cluster, task: Task, said: str) -> str:
         return f"iris why {attempt.worker}"
     if end.reason in (*INFRASTRUCTURE, EndReason.DISPATCH_FAILED):
         return f"iris history {attempt.worker}"
-    if len(said) >= _KEPT or said.rstrip().count("\n") >= LOG_LINES:
+    if len(said) >= KEPT or said.rstrip().count("\n") >= LOG_LINES:
         return f"iris logs {task.id} --tail 200"
     if attempt.worker in cluster.workers and attempt.reaped_at is None:
         return f"iris ssh {task.id}"  # all that it has written is shown
@@ -199,17 +202,17 @@ def _pulled(state: StateDir, attempt: AttemptId, ended_at: float) -> str:
     return b"".join(ends).decode("utf-8", "replace")
 
 
-def _explained(cluster: Cluster, job: Job, culprit: Task, said: str) -> tuple[Explained | None, str]:
+def _explained(
+    cluster: Cluster, state: StateDir | None, job: Job, culprit: Task, said: str
+) -> tuple[Explained | None, str]:
     """What is known of the cause, and the command that tells more.
 
     Who only says that another rank failed may have been first to say so: then the cause is with another one.
     """
-    from iris_cli.core.known_causes import known_cause
-
-    task, known = culprit, known_cause(_end(culprit), said)
+    task, known = culprit, _known(state, culprit, said)
     if known is not None and known.echo:
         for other in company(cluster, job, culprit):
-            found = known_cause(_end(other), _end(other).log_tail) if other.end is not None else None
+            found = _known(state, other, _end(other).log_tail) if other.end is not None else None
             if found is not None and found.line and not found.echo:
                 task, known = other, found
                 break
@@ -219,6 +222,13 @@ def _explained(cluster: Cluster, job: Job, culprit: Task, said: str) -> tuple[Ex
         name=known.name, cause=known.cause, fix=known.fix, source=known.source, task=task.id, line=known.line
     )
     return explained, _command(known, task) or ("" if task is culprit else f"iris logs {task.id}")
+
+
+def _known(state: StateDir | None, task: Task, said: str) -> KnownCause | None:
+    from iris_cli.ops.telling import cause_of
+
+    attempt = task.current_id if task.current is not None else None
+    return cause_of(state, attempt, _end(task), said)
 
 
 def _command(known: KnownCause, task: Task) -> str:

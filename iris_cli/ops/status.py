@@ -242,7 +242,7 @@ def job_row(view: View, job: Job) -> JobRow:
         workers=tuple(attempt.worker for _, attempt in live),
         stopping=sum(attempt.stop is not None for _, attempt in live),
         why=_why(view, job),
-        retry=retry_words(view.cluster, job),
+        retry=retry_words(view.cluster, job, view.state),
         reason=job.end.reason if job.end else None,
         submitted_at=job.submitted_at,
         started_at=started_at,
@@ -291,7 +291,7 @@ def _is_in_vain(state: JobState) -> bool:
 
 def _why(view: View, job: Job) -> str:
     if job.end is not None:
-        return cause_words(view.cluster, job)
+        return cause_words(view.cluster, job, view.state)
     words = list(dict.fromkeys(waiting_words(view, job).values()))
     return words[0] + (f" (and {len(words) - 1} more)" if len(words) > 1 else "") if words else ""
 

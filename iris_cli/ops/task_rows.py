@@ -121,15 +121,16 @@ def _attempt_row(view: View, task: TaskId, attempt: Attempt) -> AttemptRow:
         reason=end.reason if end else stop.reason if stop else None,
         exit_code=exit_code,
         exit=exit_words(exit_code),
-        why=_attempt_words(attempt),
+        why=_attempt_words(view, task, attempt),
         trigger=end.trigger if end else stop.trigger if stop else None,
         presumed=attempt.presumed,
     )
 
 
-def _attempt_words(attempt: Attempt) -> str:
+def _attempt_words(view: View, task: TaskId, attempt: Attempt) -> str:
     if attempt.end is not None:
-        return f"{end_words(attempt.end)}{known_words(attempt.end)}"
+        known = known_words(attempt.end, view.state, AttemptId(task, attempt.number))
+        return f"{end_words(attempt.end)}{known}"
     if attempt.stop is not None:
         stuck = ", and a process of it can't be killed" if attempt.unkillable else ""
         return f"being stopped ({attempt.stop.reason}){stuck}"

@@ -10,7 +10,7 @@ from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
 from iris_cli.errors import ExitCode, IrisError
-from iris_cli.ops.cycle import PATIENCE, CycleResult, linger, run, tell_news
+from iris_cli.ops.cycle import PATIENCE, CycleResult, linger, look_closer, run, tell_news
 from iris_cli.ops.dispatch import Dispatcher
 from iris_cli.ops.session import Session
 from iris_cli.ops.watch import PASSING
@@ -54,6 +54,7 @@ class Caretaker:
             if kind is None and self._dispatcher.working:  # a start or a stop: whoever is well answers soon
                 self._do(lambda: self._dispatcher.attend(patience=PATIENCE))
         if kind is None:
+            look_closer(self.session, self._dispatcher)
             tell_news(self.session)
 
     def look(self) -> Cluster:

@@ -168,13 +168,13 @@ def _why_job(view: View, job: Job) -> Why:
         job.id,
         "job",
         state,
-        cause=cause_words(view.cluster, job),
+        cause=cause_words(view.cluster, job, view.state),
         waits=_waits(view, job, tasks),
         places=tuple(_places(view, tasks)),
         ends=_ends(tasks),
         failure=failure,
         inherited=inherited_from(view.cluster, job),
-        retry=retry_words(view.cluster, job),
+        retry=retry_words(view.cluster, job, view.state),
         next=failure.next if failure is not None else follow_up,
     )
 

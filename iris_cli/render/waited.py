@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from iris_cli.core.cluster import Cluster
 from iris_cli.ops.failure import cause_words
 from iris_cli.ops.wait import Waited
 from iris_cli.render.console import Output
 
+if TYPE_CHECKING:
+    from iris_cli.journal.state_dir import StateDir
 
-def show(output: Output, cluster: Cluster, waited: Waited) -> None:
-    """One line for each job; what is still open goes to stderr, with what to type."""
-    causes = {job: cause_words(cluster, cluster.jobs[job]) for job in waited.states}
+
+def show(output: Output, cluster: Cluster, waited: Waited, files: StateDir | None = None) -> None:
+    """One line for each job, with the cause as `files` may tell it; what is open goes to stderr, with what to type."""
+    causes = {job: cause_words(cluster, cluster.jobs[job], files) for job in waited.states}
     if output.as_json:
         output.document(
             {

@@ -94,3 +94,27 @@ def test_only_a_file_is_read_or_written(logs: PulledLogs, tmp_path: Path, kind: 
     with pytest.raises(NotWritableError):
         logs.put(ATTEMPT, "out", 0, b"x")
     assert precious.read_bytes() == b"precious"
+
+
+def test_the_lines_that_tell_are_kept_beside_and_written_anew_each_time(logs: PulledLogs) -> None:
+    assert logs.telling(ATTEMPT) == b""
+    logs.keep_telling(ATTEMPT, b"a long line\n")
+    logs.keep_telling(ATTEMPT, b"short\n")
+    assert logs.telling(ATTEMPT) == b"short\n"
+    path = logs.directory / str(ATTEMPT) / "telling"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert logs.written_at(ATTEMPT, "out") is None, "nothing was pulled"
+    assert not logs.cut_off(ATTEMPT)
+
+
+def test_a_link_in_their_place_is_not_followed(logs: PulledLogs, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    path = logs.directory / str(ATTEMPT) / "telling"
+    path.parent.mkdir(parents=True)
+    path.symlink_to(secret)
+    with pytest.raises(NotWritableError):
+        logs.telling(ATTEMPT)
+    with pytest.raises(NotWritableError):
+        logs.keep_telling(ATTEMPT, b"x")
+    assert secret.read_text() == "secret"

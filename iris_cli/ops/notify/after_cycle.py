@@ -106,7 +106,7 @@ def _look(session: Session, plan: Plan | None, heartbeat: Mapping[str, Any] | No
         from iris_cli.ops.failure import cause_words
 
         assert job.end is not None
-        words = cause_words(cluster, job)
+        words = cause_words(cluster, job, session.state)
         return f"{job.end.reason}: {words}" if words not in ("", job.end.reason) else job.end.reason.value
 
     def waiting(job: Job) -> str:

@@ -1,0 +1,136 @@
+"""Why something failed may stand further up than what the event log keeps of its output: a cycle looks there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.ids import AttemptId, JobId, TaskId
+from iris_cli.core.observations import AttemptReport, RemoteState
+from iris_cli.journal.pulled_logs import MOST_TELLING
+from iris_cli.ops import cycle
+from iris_cli.ops.status import cluster_status, job_status
+from iris_cli.ops.wait import wait_for
+from iris_cli.ops.why import why
+from tests.ops.world import World
+from tests.support.lab import Lab
+
+CAUSE = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+NOISE = "".join(f"  frame {number} of a long trace\n" for number in range(400))
+KNOWN = "exit 1: the memory of the GPU is full"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A task that runs, and may go again once."""
+    lab = Lab().worker("w").job("train", max_retries_failure=1).schedule().reports("train/* running")
+    return World(lab, tmp_path / "state")
+
+
+def fails(world: World, *tasks: str, saying: str) -> None:
+    """With the next poll these tasks turn out to have written that, and failed."""
+    for task in tasks:
+        world.says(task, saying, "err")
+        job, _, index = task.rpartition("/task-")
+        attempt = world.lab.attempt(job, int(index))
+        tail = saying.encode()[-4096:].decode()
+        report = AttemptReport(
+            token=attempt.token,
+            state=RemoteState.EXITED,
+            exit_code=1,
+            ended_ago=5.0 - int(index),
+            log_tail=tail,
+        )
+        world.answers(attempt.worker)
+        known = world.hosts.polls.get(attempt.worker) or world.lab.answer_of(attempt.worker)
+        world.hosts.polls[attempt.worker] = replace(known, attempts=(*known.attempts, report))
+
+
+def kept(world: World, task: str = "train/task-0") -> bytes:
+    job, _, index = task.rpartition("/task-")
+    return world.session().state.task_logs.telling(AttemptId(TaskId(JobId(job), int(index)), 0))
+
+
+def test_status_why_and_wait_know_the_cause_without_asking_the_worker(world: World) -> None:
+    fails(world, "train/task-0", saying=CAUSE + NOISE)
+    session = world.session()
+    cycle.run(session, schedule=False)
+    retry = f"retry 1 of 1, after {KNOWN}"
+    assert cluster_status(session).jobs[0].retry == retry
+    assert job_status(session, "train").tasks[0].attempts[0].why == KNOWN
+    assert why(session, "train").retry == retry
+    assert world.hosts.asked == [("w", "out"), ("w", "err")]
+
+
+def test_the_card_of_what_is_over_shows_it(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("train").schedule().reports("train/* running")
+    world = World(lab, tmp_path / "state")
+    fails(world, "train/task-0", saying="loading\n" + CAUSE + NOISE)
+    session = world.session()
+    assert wait_for(session, [JobId("train")]).open == []
+    failure = job_status(session, "train").failure
+    assert failure is not None
+    assert failure.known is not None
+    assert (failure.known.name, failure.known.line) == ("cuda-memory", CAUSE.rstrip())
+    assert failure.log_lines[-1] == "  frame 399 of a long trace"
+    assert cluster_status(session).jobs[0].why == KNOWN
+    assert job_status(session, "train", at="0s").failure != failure, "the past is told from the log alone"
+
+
+def test_only_a_few_lines_around_it_are_kept(world: World) -> None:
+    fails(world, "train/task-0", saying=NOISE + CAUSE + NOISE)
+    cycle.run(world.session(), schedule=False)
+    assert CAUSE.encode() in kept(world)
+    assert len(kept(world)) <= MOST_TELLING
+
+
+@pytest.mark.parametrize(
+    "said",
+    [CAUSE, "short\n", NOISE + CAUSE, NOISE],
+    ids=["all of it is kept", "nothing more was said", "the end told it", "a cause that nobody knows"],
+)
+def test_nothing_is_kept_where_there_is_nothing_more_to_tell(world: World, said: str) -> None:
+    fails(world, "train/task-0", saying=said)
+    cycle.run(world.session(), schedule=False)
+    assert kept(world) == b""
+    assert bool(world.hosts.asked) is (said == NOISE)
+
+
+def test_a_worker_that_is_silent_by_then_costs_only_the_cause(world: World) -> None:
+    fails(world, "train/task-0", saying=CAUSE + NOISE)
+    world.hosts.silent.add("w")
+    session = world.session()
+    cycle.run(session, schedule=False)
+    assert job_status(session, "train").tasks[0].attempts[0].why == "exit 1"
+    assert session.faults == []
+    cycle.run(session, schedule=False)
+    assert len(world.hosts.calls) == 1, "it is not tried again"
+
+
+def test_a_fault_of_ours_there_does_not_end_the_cycle(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    fails(world, "train/task-0", saying=CAUSE + NOISE)
+    monkeypatch.setattr(world.hosts, "pieces", lambda *_: 1 / 0)
+    session = world.session()
+    cycle.run(session, schedule=False)
+    assert len(session.faults) == 1
+    assert session.state.read_heartbeat() is not None
+
+
+def test_of_a_job_that_fails_everywhere_a_few_are_read(tmp_path: Path) -> None:
+    lab = Lab().worker("w", cpu=64).job("sweep", replicas=9, max_task_failures=9).schedule()
+    world = World(lab.reports("sweep/* running"), tmp_path / "state")
+    fails(world, *(f"sweep/task-{index}" for index in range(5)), saying=CAUSE + NOISE)
+    cycle.run(world.session(), schedule=False)
+    assert [bool(kept(world, f"sweep/task-{index}")) for index in range(5)] == [True] * 4 + [False]
+    assert world.hosts.calls == ["w"]
+
+
+def test_a_rank_that_told_the_cause_spares_the_others(tmp_path: Path) -> None:
+    lab = Lab().slice("a", "v4-16").job("train", tpu="v4-16").schedule().reports("train/* running")
+    world = World(lab, tmp_path / "state")
+    fails(world, "train/task-0", saying=NOISE)
+    fails(world, "train/task-1", saying=NOISE + CAUSE)
+    cycle.run(world.session(), schedule=False)
+    assert world.hosts.asked == []
