@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -34,7 +35,7 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code."""
-    words = hoist(arguments) or ["--help"]
+    words = hoist(arguments)
     verbose = "--verbose" in words or "-v" in words
     code = _code_of(lambda: _run(words), verbose=verbose)
     unsaid = _code_of(sys.stdout.flush, verbose=verbose)
@@ -81,7 +82,8 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _act(words: Sequence[str]) -> int:
-    act = quick.understood(words)
+    is_completion = "_IRIS_COMPLETE" in os.environ  # the words are elsewhere, and the library finds them
+    act = None if is_completion else quick.understood(words)
     if act is not None:
         return act()
     from iris_cli.cli import tree

@@ -6,6 +6,7 @@ whatever isn't plain is left to the library, which knows the errors, the help an
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ def understood(words: Sequence[str]) -> Callable[[], int] | None:
     rest = iter(words)
     given, command = _global_options(rest)
     arguments = list(rest)
+    if command is None:
+        return lambda: next_steps(context_of(**given))
     if command == "launch":
         return _launch(given, arguments)
     if command == "schedule" and set(arguments) <= {"--once", "--autoscale"}:
@@ -47,8 +50,11 @@ def understood(words: Sequence[str]) -> Callable[[], int] | None:
     return None
 
 
-def _global_options(words: Iterator[str]) -> tuple[dict[str, Any], str]:
-    """The options before the first word that is none, and that word; it is empty if something isn't plain."""
+def _global_options(words: Iterator[str]) -> tuple[dict[str, Any], str | None]:
+    """The options before the first word that is none, and that word.
+
+    It is None where there is no such word, and empty if something isn't plain.
+    """
     given: dict[str, Any] = {}
     for word in words:
         name = _GLOBAL.get(word, "")
@@ -58,7 +64,7 @@ def _global_options(words: Iterator[str]) -> tuple[dict[str, Any], str]:
         if name in _VALUES and (not value or value.startswith("-") or not _is_fine(name, value)):
             return given, ""
         given[name] = _VALUES[name](value) if value else True
-    return given, ""
+    return given, None
 
 
 def _launch(given: dict[str, Any], arguments: Sequence[str]) -> Callable[[], int] | None:
@@ -204,6 +210,15 @@ def _pass(iris: Context, session: Session, *, in_cycle: bool = False) -> dict[st
         return render.pass_document(done, rows)
     render.show_pass(iris.output, done, rows)
     return None
+
+
+def next_steps(iris: Context) -> int:
+    """Say what to do next here."""
+    from iris_cli.ops.next_steps import next_steps as look
+    from iris_cli.render.next_steps import show
+
+    show(iris.output, look(iris, os.environ, Path.home()))
+    return ExitCode.OK
 
 
 def status(

@@ -20,7 +20,7 @@ MOST_PROBLEMS = 5
 
 def cluster_tables(status: ClusterStatus, width: int, *, everything: bool) -> Group:
     """The whole view, for a terminal of that width."""
-    parts: list[Text | Table] = [*banner(status.messages), _header(status)]
+    parts: list[Text | Table] = [*banner(status.messages), header(status)]
     scaling = _scaling(status, width)
     for part in (_jobs(status, width, everything), _slices(status, width), scaling, _hosts(status, width)):
         parts += [text(""), *part] if part else []
@@ -45,7 +45,8 @@ def cycle_words(cycle: CycleAge | None, past: bool, at: float) -> Text:
     return text(f"last cycle {duration(cycle.age)} ago", "dim")
 
 
-def _header(status: ClusterStatus) -> Text:
+def header(status: ClusterStatus) -> Text:
+    """The cluster in one line."""
     healthy = sum(not worker.refuses for worker in status.workers)
     workers = count(len(status.workers), "worker")
     if healthy != len(status.workers):

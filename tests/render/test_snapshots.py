@@ -10,9 +10,11 @@ import pytest
 
 from iris_cli.core.ids import JobId
 from iris_cli.ops import history, inventory, status, why
+from iris_cli.ops.next_steps import of_cluster
 from iris_cli.ops.report import report
 from iris_cli.ops.session import Session
 from iris_cli.ops.view import look
+from iris_cli.render import next_steps
 from iris_cli.render.console import Output
 from iris_cli.render.history import show_history
 from iris_cli.render.plans import show_plan
@@ -28,6 +30,10 @@ View = Callable[[Session, Output], None]
 
 def cluster(session: Session, output: Output) -> None:
     show_cluster(output, status.cluster_status(session))
+
+
+def alone(session: Session, output: Output) -> None:
+    next_steps.show(output, of_cluster(status.cluster_status(session)))
 
 
 def job(name: str, session: Session, output: Output) -> None:
@@ -92,6 +98,7 @@ VIEWS: dict[str, tuple[str, View]] = {
         f"report-{scene}": (scene, figures)
         for scene in ("empty", "busy", "failed_gang", "lost_host", "family")
     },
+    **{f"alone-{scene}": (scene, alone) for scene in ("empty", "busy", "diagnosed_gang", "lost_host")},
     "plan-all": ("about_to_start", partial(plan, "")),
     "plan-of-a-job": ("about_to_start", partial(plan, "infer")),
     "plan-nothing": ("empty", partial(plan, "")),

@@ -1,0 +1,73 @@
+"""What `iris` alone says: where we are, and what to type next."""
+
+from __future__ import annotations
+
+from iris_cli.ops.next_steps import NextSteps, Step
+from iris_cli.ops.status import ClusterStatus
+from iris_cli.render.console import Output
+from iris_cli.render.fold import fold
+from iris_cli.render.layout import Group, Table, Text
+from iris_cli.render.tables import text
+
+_WIDEST = 44
+"""In columns, a command that has its words beside it; those of a wider one, to paste, stand below."""
+
+
+def show(output: Output, found: NextSteps) -> None:
+    """As JSON; with --quiet the commands alone; else for a person."""
+    if output.as_json:
+        output.document(_document(found))
+    elif output.quiet:
+        for step in found.steps:
+            output.line(step.command)
+    else:
+        output.show(Group([*_head(found), text("")]))
+        steps = [*found.steps, Step(command="iris --help", words="all commands")]
+        for step in steps:
+            if len(step.command) > _WIDEST:
+                output.line(f"  {step.command}")  # in one piece, also where it is wider than the terminal
+                output.show(_words(step, "    "))
+        rows = [
+            [text(f"  {step.command}", "bold"), _words(step)]
+            for step in steps
+            if len(step.command) <= _WIDEST
+        ]
+        output.show(Group([Table(styles=("", ""), rows=rows)]))
+
+
+def _document(found: NextSteps) -> dict[str, object]:
+    steps = [
+        {"command": step.command, "words": step.words, "urgent": step.urgent, "workers": list(step.workers)}
+        for step in found.steps
+    ]
+    status = found.status
+    document: dict[str, object] = {"place": found.place.value, "words": found.words, "steps": steps}
+    if status is not None:
+        age = status.cycle.age if status.cycle is not None else None
+        document |= {"cluster": status.name, "jobs": _counts(status), "last_cycle_age_seconds": age}
+    return document
+
+
+def _head(found: NextSteps) -> list[Text | Table]:
+    if found.status is None:
+        return [text(found.words, "bold")]
+    from iris_cli.render.cluster_tables import header
+
+    jobs = ", ".join(f"{number} {word}" for word, number in _counts(found.status).items() if number)
+    return [header(found.status), text(f"jobs: {jobs or 'none'}")]
+
+
+def _words(step: Step, indent: str = "") -> Text:
+    about = f"{fold(list(step.workers))}: " if len(step.workers) > 1 else ""
+    return text(f"{indent}{about}{step.words}", "red" if step.urgent else "dim")
+
+
+def _counts(status: ClusterStatus) -> dict[str, int]:
+    """How many jobs run, wait, and are over."""
+    still_open = [job for job in status.jobs if not job.state.terminal]
+    running = sum(bool(job.workers) for job in still_open)
+    return {
+        "running": running,
+        "waiting": len(still_open) - running,
+        "ended": len(status.jobs) - len(still_open) + status.older,
+    }

@@ -1,0 +1,130 @@
+"""`iris` without a command: where we are, and what to type next. Exits 0, asks nobody, changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris_cli.cli import app
+from iris_cli.errors import ExitCode
+from iris_cli.journal.layout import LOG
+from iris_cli.ops.next_steps import MOST_OF_A_KIND, next_steps
+from iris_cli.ops.workplace import Workplace
+from tests.cli.test_init import NODE
+from tests.render.scenes import busy, failed_gang, session_of
+from tests.support.command_lines import parsed
+
+Said = Callable[..., str]
+LAB = "cluster: {name: lab}\nworkers: [{id: cpu-0, host: nowhere.invalid}]\n"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty directory, at an empty home, with nothing to find but what the test puts there."""
+    for name in ("IRIS_CONFIG", "IRIS_STATE_DIR", "IRIS_TASK_DIR", "IRIS_JOB_ID", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "home").mkdir()
+    directory = tmp_path / "here"
+    directory.mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", str(tmp_path / "home"))
+    monkeypatch.chdir(directory)
+    return directory
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Said:
+    def say(*options: str) -> str:
+        assert app.run(options) == ExitCode.OK
+        out, err = capsys.readouterr()
+        assert err == ""
+        return out
+
+    return say
+
+
+def steps(said: Said) -> list[str]:
+    return [step["command"] for step in json.loads(said("--json"))["steps"]]
+
+
+def test_without_a_file_it_leads_to_one(here: Path, said: Said) -> None:
+    assert said().splitlines()[0] == "there is no cluster.yaml here"
+    assert steps(said) == ["iris init", "iris demo"]
+    (here / "tpus.json").write_text(f"[{NODE}]")
+    assert [each for each in steps(said) if "iris cluster import" in each] != []
+    assert said("--quiet").splitlines() == steps(said)
+    assert sorted(path.name for path in here.iterdir()) == ["tpus.json"]
+
+
+def test_with_a_file_and_nothing_done_it_leads_to_a_first_job(here: Path, said: Said) -> None:
+    (here / "cluster.yaml").write_text(LAB)
+    assert "names 1 host; nothing ran yet" in said()
+    assert steps(said) == ["iris doctor", "iris worker probe", "iris launch -- hostname"]
+    assert [path.name for path in here.iterdir()] == ["cluster.yaml"]
+
+
+def test_a_file_without_hosts_is_to_be_filled(here: Path, said: Said) -> None:
+    assert app.run(["--quiet", "init"]) == ExitCode.OK
+    said("--version")
+    assert "names 0 hosts" in said()
+    assert steps(said) == ["iris config validate"]
+
+
+def test_a_file_that_can_not_be_read_is_to_be_validated(here: Path, said: Said) -> None:
+    (here / "cluster.yaml").write_text("cluster: {nmae: lab}\n")
+    assert steps(said) == ["iris config validate"]
+    assert json.loads(said("--json"))["place"] == "broken"
+
+
+def test_a_file_that_was_named_must_be_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["--config", str(here / "lab.yaml")]) == ExitCode.CONFIG
+    assert "lab.yaml, and there is no such file" in capsys.readouterr().err
+
+
+def test_inside_a_task_it_tells_which(here: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = {
+        "TASK_DIR": str(here),
+        "JOB_ID": "train",
+        "TASK_INDEX": "3",
+        "NUM_TASKS": "4",
+        "WORKER_ID": "v5a-3",
+    }
+    for name, value in task.items():
+        monkeypatch.setenv(f"IRIS_{name}", value)
+    assert said().splitlines()[0] == "rank 3 of 4 of train, on v5a-3"
+    assert steps(said)[0] == "iris status"
+    assert list(here.iterdir()) == []
+
+
+def test_a_damaged_log_leads_to_the_doctor(here: Path, said: Said) -> None:
+    session_of(busy(), here / "state")
+    (here / "cluster.yaml").write_text(LAB)
+    log = here / "state" / LOG
+    text = log.read_bytes()
+    log.write_bytes(text[:2000] + b"#" + text[2001:])
+    assert "iris doctor" in steps(said)
+
+
+def test_what_is_wrong_comes_before_what_goes_on(here: Path, said: Said) -> None:
+    session_of(failed_gang(), here / "state")
+    (here / "cluster.yaml").write_text(LAB)
+    before = {path.name: path.read_bytes() for path in (here / "state").iterdir()}
+    found = json.loads(said("--json"))
+    urgent = [step["urgent"] for step in found["steps"]]
+    assert urgent == sorted(urgent, reverse=True)
+    assert {path.name: path.read_bytes() for path in (here / "state").iterdir()} == before
+
+
+@pytest.mark.parametrize("scene", [busy, failed_gang])
+def test_each_step_can_be_typed(scene: Any, here: Path, tmp_path: Path) -> None:
+    session_of(scene(), here / "state")
+    (here / "cluster.yaml").write_text(LAB)
+    found = next_steps(Workplace(), {}, tmp_path / "home")
+    for step in found.steps:
+        parsed(step.command)
+    kinds = [step.command.split()[1] for step in found.steps]
+    assert all(kinds.count(kind) <= MOST_OF_A_KIND + 1 for kind in kinds)
