@@ -245,7 +245,7 @@ class Follower:
             attempt = cluster.attempt(reading.id)
             left = remains(self._session, reading, attempt, why, begun=followed.printed)
             step.texts += left.texts
-            if left.texts or why != nothing_left(attempt):
+            if left.anything or why != nothing_left(attempt):
                 step.notes.append((reading.id.task, left.note))
             self.cut_short = self.cut_short or (reading.silence is not None and not left.whole)
         step.texts += reading.rest()

@@ -14,7 +14,7 @@ from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.causes import end_words
 from iris_cli.ops.log_reading import BOTH, LogLine, LogText, Reading, read
 from iris_cli.ops.names import no_task, unknown
-from iris_cli.ops.remains import remains
+from iris_cli.ops.remains import Remains, remains
 from iris_cli.ops.session import Session
 from iris_cli.ops.view import View, look
 
@@ -65,6 +65,7 @@ class Fetching:
             if attempt is not None
         }
         self._begun: set[TaskId] = set()
+        self._left: dict[TaskId, Remains] = {}  # of what no worker can give
 
     @property
     def tasks(self) -> int:
@@ -81,6 +82,19 @@ class Fetching:
             self._begun |= {text.attempt.task for text in texts}
             yield texts
             unread = [each for each in turn if not each.at_end and each.silence is None]
+        yield from self._turns_of_remains()
+
+    def _turns_of_remains(self) -> Iterator[list[LogText]]:
+        cluster = self._view.cluster
+        for task, reading in self._readings.items():
+            if why := _why_elsewhere(cluster, reading):
+                begun = task in self._begun
+                self._left[task] = remains(self._session, reading, reading.attempt, why, begun=begun)
+        unread = [iter(each.texts) for each in self._left.values()]
+        while unread:
+            turn = [(texts, next(texts, None)) for texts in unread]
+            unread = [texts for texts, text in turn if text is not None]
+            yield [text for _, text in turn if text is not None]
 
     def logs(self, texts: Mapping[TaskId, list[LogText]]) -> list[TaskLog]:
         """When there are no more turns: by task index, `texts` of them and what else is known."""
@@ -92,8 +106,8 @@ class Fetching:
         ]
 
     def _log(self, task: Task, reading: Reading, texts: list[LogText]) -> TaskLog:
-        begun = task.id in self._begun
-        return _task_log(self._session, self._view.cluster, task, reading, texts, begun=begun)
+        begun, left = task.id in self._begun, self._left.get(task.id)
+        return _task_log(self._view.cluster, task, reading, texts, left, begun=begun)
 
 
 def fetch(session: Session, what: str, query: Query) -> list[TaskLog]:
@@ -187,20 +201,33 @@ def _named(cluster: Cluster, what: str, kinds: str) -> tuple[list[Task], int | N
     return [cluster.tasks[task_id]], number
 
 
+def _why_elsewhere(cluster: Cluster, reading: Reading) -> str:
+    """Why output has to come from elsewhere than its worker; "" where it hasn't, or there never was any."""
+    attempt = reading.attempt
+    if _out_of_reach(cluster, reading):
+        never = attempt.started_at is None and attempt.reaped_at is not None
+        return "" if never else without_worker(attempt, reading.silence)
+    return nothing_left(attempt) if reading.is_gone and attempt.end is not None else ""
+
+
+def _out_of_reach(cluster: Cluster, reading: Reading) -> bool:
+    return reading.silence is not None or not is_there(cluster, reading.attempt)
+
+
 def _task_log(
-    session: Session, cluster: Cluster, task: Task, reading: Reading, texts: list[LogText], *, begun: bool
+    cluster: Cluster,
+    task: Task,
+    reading: Reading,
+    texts: list[LogText],
+    left: Remains | None,
+    *,
+    begun: bool,
 ) -> TaskLog:
-    attempt, silence = reading.attempt, reading.silence
-    note, kept, pulled = "", False, False
-    out_of_reach = silence is not None or not is_there(cluster, attempt)
-    if out_of_reach and attempt.started_at is None and attempt.reaped_at is not None:
+    """`texts` are all that was read and nobody has printed; `left` says what of it is from elsewhere."""
+    attempt, note = reading.attempt, left.note if left is not None else ""
+    out_of_reach = _out_of_reach(cluster, reading)
+    if (left is None and out_of_reach) or (left is not None and not (out_of_reach or left.anything)):
         note = _nothing_written(attempt)
-    elif out_of_reach or (reading.is_gone and attempt.end is not None):
-        why = without_worker(attempt, silence) if out_of_reach else nothing_left(attempt)
-        left = remains(session, reading, attempt, why, begun=begun)
-        texts, note, kept, pulled = [*texts, *left.texts], left.note, left.kept, left.pulled
-        if not out_of_reach and not left.texts:
-            note = _nothing_written(attempt)
     lines = _lines([*texts, *reading.rest()], reading)
     if not lines and not begun and not note and reading.tail != 0:
         note = _nothing_written(attempt)
@@ -211,9 +238,9 @@ def _task_log(
         worker=attempt.worker,
         lines=lines,
         note=note,
-        kept=kept,
-        pulled=pulled,
-        silence=silence,
+        kept=left is not None and left.kept,
+        pulled=left is not None and left.pulled,
+        silence=reading.silence,
     )
 
 

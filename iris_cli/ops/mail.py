@@ -181,12 +181,20 @@ class Mail:
     # Directories
 
     def fetch_calls(self, session: Session, cluster: Cluster) -> Iterator[Call]:
-        """Calls for what tasks have packed for child jobs, as far as there is room for more."""
+        """Calls for what tasks have packed for child jobs, as far as there is room for more.
+
+        One of each worker at a time: a slow one must not hold up the others.
+        """
+        busy = {_worker_of(cluster, asked) for asked in self._being_fetched.values()}
         for key, asked in list(self._to_fetch.items()):
             if len(self._being_fetched) >= AT_ONCE:
                 return
+            name = _worker_of(cluster, asked)
+            if name in busy and name is not None:
+                continue
+            busy.add(name)
             del self._to_fetch[key]
-            worker = cluster.workers.get(_worker_of(cluster, asked) or WorkerId(""))
+            worker = cluster.workers.get(name or WorkerId(""))
             wanted = asked.request.job.workspace if isinstance(asked.request, Submit) else None
             if worker is None or wanted is None:
                 continue  # nobody waits for it any more

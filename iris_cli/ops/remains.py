@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from iris_cli.core.dataclass import dataclass
@@ -19,12 +20,13 @@ _COMPARED = 200  # bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remains:
-    """`texts` go on where the worker fell silent; `note` says whence they are.
+    """`texts` go on where the worker fell silent, read as they are asked for; `note` says whence they are.
 
     `kept`: they are from the event log; `pulled`: they were pulled; `whole`: to the end.
     """
 
-    texts: tuple[LogText, ...] = ()
+    texts: Iterable[LogText] = ()
+    anything: bool = False
     note: str = ""
     kept: bool = False
     pulled: bool = False
@@ -45,17 +47,20 @@ def remains(session: Session, reading: Reading, attempt: Attempt, why: str, *, b
     whole = whole or (end is not None and _reaches(logs, reading, end.log_tail))
     kept = end.log_tail if end is not None and not begun else ""
     if pulled_at is not None and (whole or not kept):
-        texts = [text for name in reading.streams for text in _pulled(logs, reading, name)]
+        anything = any(
+            logs.size(reading.id, name) > stream.offset for name, stream in reading.streams.items()
+        )
+        texts = (text for name in reading.streams for text in _pulled(logs, reading, name))
         age = format_duration(max(0.0, session.clock.now() - pulled_at))
         note = f"{why}; this is what was pulled {age} ago"
-        if not texts and begun:
+        if not anything and begun:
             note = why if whole else f"{why}; the end of its output is missing"
-        return Remains(texts=tuple(texts), note=note, pulled=True, whole=whole)
+        return Remains(texts=texts, anything=anything, note=note, pulled=True, whole=whole)
     if kept:
         note = f"{why}; these last lines are from the log"
         if pulled_at is not None:
             note += f"; what was pulled before them is in {logs.path(reading.id, 'out').parent}"
-        return Remains(texts=(_kept(reading, kept),), note=note, kept=True)
+        return Remains(texts=(_kept(reading, kept),), anything=True, note=note, kept=True)
     return Remains(note=f"{why}; the end of its output is missing" if begun else why)
 
 
@@ -70,22 +75,22 @@ def _reaches(logs: PulledLogs, reading: Reading, log_tail: str) -> bool:
     return False
 
 
-def _pulled(logs: PulledLogs, reading: Reading, name: str) -> list[LogText]:
-    """The lines of one stream beyond those that were read."""
+def _pulled(logs: PulledLogs, reading: Reading, name: str) -> Iterator[LogText]:
+    """The lines of one stream beyond those that were read, a piece at a time. Raises NotWritableError."""
     from iris_cli.remote.task_runner import LogChunk
 
     stream, size = reading.streams[name], logs.size(reading.id, name)
     if not stream.offset:  # the worker may have said that there is nothing: here its last lines are wanted
         stream = reading.streams[name] = LogStream(reading.tail)
-    texts = []
     while size > stream.offset:
         offset, limit = stream.wanted
         start = offset if offset >= 0 else max(0, size + offset)
         data = logs.read(reading.id, name, start, limit)
         if not data:
             break  # somebody has just removed it
-        texts.append(stream.take(LogChunk(data=data, offset=start, size=size, inode=stream.inode or 1)))
-    return [LogText(reading.id, name, text) for text in texts if text]
+        text = stream.take(LogChunk(data=data, offset=start, size=size, inode=stream.inode or 1))
+        if text:
+            yield LogText(reading.id, name, text)
 
 
 def _kept(reading: Reading, log_tail: str) -> LogText:

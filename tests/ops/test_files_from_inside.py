@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -14,9 +15,14 @@ import pytest
 from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import JobId
 from iris_cli.core.limits import Limits
+from iris_cli.core.observations import Silence
 from iris_cli.core.task import TaskState
-from iris_cli.core.worker import WorkerCondition
+from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.ops import mail
 from iris_cli.ops.each_line import line_of
+from iris_cli.ops.fetching import AT_ONCE, fetch
+from iris_cli.ops.plausible import Fetched
+from iris_cli.ops.session import Session
 from iris_cli.ops.workspace.tar import END, padding, tar_header
 from tests.ops.asking import EVAL, running
 from tests.support.fake_runner import Entry, Host, Site
@@ -81,6 +87,37 @@ def test_it_holds_up_no_other_request_and_not_the_other_workers(tmp_path: Path) 
     host.keeps_packed = None
     site.cycle(60.0)
     assert task.told("1") == {"job": "train/eval", "created": True}
+
+
+def test_a_slow_worker_holds_up_no_other_however_much_was_packed_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, host, slow = running(tmp_path, "w0", "w1", cpu=3.0)
+    site.launch("side", cpu=3.0, memory=1 << 30)
+    site.cycle()
+    site.cycle()
+    quick = next(each for each in site.hosts.values() if each is not host).of("side")
+    for number in range(AT_ONCE + 1):
+        workspace = pack(slow, tar(bytes([number])))
+        slow.ask(str(number), "submit", job={**EVAL, "name": f"eval-{number}", "workspace": workspace})
+    quick.ask("1", "submit", job={**EVAL, "workspace": pack(quick)})
+    has_come, waited = Event(), []
+
+    def slowly(session: Session, worker: Worker, *what: Any) -> Fetched | Silence:
+        if worker.id == host.name:
+            waited.append(has_come.wait(60))
+            return fetch(session, worker, *what)
+        found = fetch(session, worker, *what)
+        has_come.set()
+        return found
+
+    monkeypatch.setattr(mail, "fetch", slowly)
+    site.cycle()
+    assert all(waited)
+    assert quick.told("1") == {"job": "side/eval", "created": True}
+    for _ in range(AT_ONCE):
+        site.cycle()
+    assert [slow.told(str(number))["created"] for number in range(AT_ONCE + 1)] == [True] * (AT_ONCE + 1)
 
 
 def test_the_end_of_who_asks_waits_for_it(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.core.observations import AttemptReport, RemoteState
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.follow import Follower
@@ -284,6 +285,21 @@ def test_what_was_pulled_is_shown_when_the_files_are_gone_from_the_worker(tmp_pa
     assert log.note == "nothing is left on worker w; this is what was pulled 0s ago"
     steps = list(Follower(world.session(), "side", Query(tail=1)).steps())
     assert [line.text for step in steps for line in step.lines] == ["three", "warning"]
+
+
+def test_all_that_was_pulled_is_handed_on_piece_by_piece(tmp_path: Path) -> None:
+    """It may be as long as the disk is large."""
+    world = pulled_world(tmp_path, ended=True)
+    written = "".join(f"step {number}\n" for number in range(200_000))
+    world.session().state.task_logs.put(AttemptId(TaskId(JobId("side"), 0), 0), "out", 0, written.encode())
+    world.lab.advance("14d").reap("w")
+    fetching = Fetching(world.session(), "side", Query(tail=None, streams=("out",)))
+    pieces = [text.text for turn in fetching.turns() for text in turn]
+    assert "".join(pieces) == written
+    assert max(map(len, pieces)) <= PIECE + len("step 200000\n")
+    [log] = fetching.logs({})
+    assert (log.lines, log.pulled) == ((), True)
+    assert log.note.startswith(f"{REMOVED}; this is what was pulled")
 
 
 def test_a_worker_that_answers_is_asked_whatever_was_pulled(tmp_path: Path) -> None:

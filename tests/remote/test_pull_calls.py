@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,24 @@ def test_an_output_that_has_become_a_link_is_told_and_not_followed(
     output(host, token).symlink_to(tmp_path)
     (found,) = listed(host, token)
     assert (found.link, sorted(name for name, _ in found.files)) == (True, [b"err", b"out"])
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_holds_up_nobody(dash_host: WorkerHost, tmp_path: Path) -> None:
+    """Between looking at it and reading it, which a task that wants to can bring about."""
+    host, path = dash_host, dash_host.transport.env["PATH"]
+    dd, stat = (shutil.which(each, path=path) for each in ("dd", "stat"))
+    if dd is None or subprocess.run([dd, "iflag=nonblock", "if=/dev/null"], capture_output=True).returncode:
+        pytest.skip("this dd can't be told not to wait")
+    token = host.launch("true")
+    host.wait(token)
+    swapped = output(host, token) / "swapped"
+    swapped.write_bytes(b"0123456789")
+    swap = f'case "$*" in *swapped) rm {swapped}; mkfifo {swapped} ;; esac'
+    (tmp_path / "stat").write_text(f'#!/bin/sh\n{stat} "$@" || exit\n{swap}\n')
+    (tmp_path / "stat").chmod(0o755)
+    host.transport.env["PATH"] = f"{tmp_path}:{path}"
+    assert piece(host, token, b"output/swapped").data == b""
+    assert swapped.is_fifo()
 
 
 def test_all_files_are_listed_and_nothing_else(host: WorkerHost, token: Token) -> None:

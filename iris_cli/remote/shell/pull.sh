@@ -90,15 +90,17 @@ send_all() {
     [ "$before" = "$(stat "$stat_option" "$stat_format" "$@" 2>/dev/null)" ] && how=same
 }
 
-# piece TOKEN BLOCK COUNT NAME: so many blocks of 64 KiB of one file.
+# piece TOKEN BLOCK COUNT NAME: so many blocks of 64 KiB of one file. A pipe may take its place after we looked: it
+# has no bytes, where dd can be told not to wait for some.
 piece() {
     exec 3>&1
-    name=${4%.}
+    name=${4%.} no_wait=iflag=nonblock
+    dd "$no_wait" if=/dev/null count=0 >/dev/null 2>&1 || no_wait=ibs=65536
     if go_in "$1" && is_inside "$name"; then
         # shellcheck disable=SC2046
         set -- "$@" $(stat "$stat_option" "$stat_format" "$name" 2>/dev/null)
         line "F $(($2 * 65536)) ${5:-0} ${6:-0} ${7:-0}"
-        poured "$(dd if="$name" bs=65536 skip="$2" count="$3" 2>/dev/null | pour)"
+        poured "$(dd "$no_wait" if="$name" bs=65536 skip="$2" count="$3" 2>/dev/null | pour)"
     else
         line "F 0 0 0 0"
     fi
