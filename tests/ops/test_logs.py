@@ -90,8 +90,8 @@ def test_ranks_can_be_chosen(world: World) -> None:
     ("what", "query", "error", "hint"),
     [
         ("trian", Query(), "no job or task 'trian'", "did you mean 'train'?"),
-        ("train/task-2", Query(), "no task 'train/task-2'", "the last one of train is task-1"),
-        ("eval/task-0", Query(), "no job or task 'eval'", "`iris status` lists the jobs"),
+        ("train/task-2", Query(), "train has no task-2", "its last one is train/task-1"),
+        ("eval/task-0", Query(), "no job or task 'eval/task-0'", "`iris status` lists the jobs"),
         ("train", Query(ranks=(5,)), "train has no rank 5", "its ranks are 0 to 1"),
         ("train", Query(attempt=3), "train has no attempt 3", "the last one is 0"),
         ("train/task-0/attempt-1", Query(), "train/task-0/attempt-1 has no attempt 1", "the last one is 0"),

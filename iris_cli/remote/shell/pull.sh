@@ -90,7 +90,7 @@ send_all() {
     [ "$before" = "$(stat "$stat_option" "$stat_format" "$@" 2>/dev/null)" ] && how=same
 }
 
-# piece TOKEN BLOCK COUNT NAME: so many blocks of 64 KiB of one file. A pipe may take its place after we looked: it
+# piece TOKEN BLOCK COUNT NAME: so many blocks of 64 KiB of one file. A pipe may take its place in between: it
 # has no bytes, where dd can be told not to wait for some.
 piece() {
     exec 3>&1
