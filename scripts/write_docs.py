@@ -1,4 +1,4 @@
-"""Write the generated pages of docs/ anew; with --check only say whether they are up to date."""
+"""Write the generated pages and pictures of docs/ anew; with --check only say whether they are up to date."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from pictures import pictures
 from typer.main import get_command
 
 from iris_cli import client
@@ -114,12 +115,11 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 def main() -> int:
     written = {"api.md": api, "cli.md": cli, "known-causes.md": known_causes}
-    pages = {name: "\n".join(write()) + "\n" for name, write in written.items()}
+    pages = {DOCS / name: "\n".join(write()) + "\n" for name, write in written.items()}
     stale = []
-    for name, text in pages.items():
-        path = DOCS / name
+    for path, text in {**pages, **dict(pictures())}.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
-            stale.append(name)
+            stale.append(path.name)
             if "--check" not in sys.argv:
                 path.write_text(text, encoding="utf-8")
     if stale and "--check" in sys.argv:
