@@ -11,7 +11,9 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, LogDamagedError
 
 if TYPE_CHECKING:
+    from iris_cli.journal.scan import Scan
     from iris_cli.journal.verify import Verdict
+    from iris_cli.ops.progress import Far
 
 _EXAMPLES = """
 iris log verify
@@ -57,8 +59,14 @@ def verify(context: typer.Context) -> int:
 
     iris: Context = context.obj
     directory = iris.state_path_in_use
-    with iris.progress(lambda: ("reading every line", 0, 0, "")):
-        verdict = read(directory)
+    begun: list[tuple[str, Scan]] = []
+
+    def how_far() -> Far:
+        file, scan = begun[-1]
+        return f"reading {file}", *scan.how_far, "bytes"
+
+    with iris.progress(how_far):
+        verdict = read(directory, lambda *scan: begun.append(scan))
     show_verdict(iris.output, directory / LOG, verdict)
     return ExitCode.OK if verdict.ok else ExitCode.LOG_DAMAGED
 

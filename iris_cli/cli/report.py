@@ -46,8 +46,7 @@ def report(
     from iris_cli.ops import report as ops
 
     iris: Context = context.obj
-    with iris.progress(lambda: ("reading the whole log", 0, 0, "")):
-        told = ops.report(iris.session("iris report"), since)
+    told = ops.report(iris.session("iris report"), since)
     if html is None:
         from iris_cli.render.report.summary import show_report
 

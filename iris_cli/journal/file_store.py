@@ -71,6 +71,7 @@ class FileStore:
         self._disk = disk
         self._end = START
         self._file: tuple[int, int] | None = None  # device and inode of the log that was read
+        self.scan: Scan | None = None  # what is being read of the log, or was read last
 
     def read(self, after_seq: int = 0) -> Iterator[Transaction]:
         """Raises LogDamagedError; an unfinished last line never happened."""
@@ -152,7 +153,7 @@ class FileStore:
                 )
             if fault is None:
                 stream.seek(end.offset)
-                scan = Scan(stream, status.st_size, end)
+                self.scan = scan = Scan(stream, status.st_size, end)
                 yield from scan
                 end, fault = scan.position, scan.fault
 

@@ -32,9 +32,15 @@ class Reading:
         self.damage: Damage | None = None
         self.archived = 0
         self.begun = False  # whether there is a log at all
+        self.scan: Scan | None = None  # what is being read of the log, or was read last
         self._directory = directory
         self._log = directory / LOG
         self._archive = archive
+
+    @property
+    def how_far(self) -> tuple[int, int]:
+        """How much of the log has been read, of how much, in bytes. May be asked from any thread."""
+        return self.scan.how_far if self.scan is not None else (0, 0)
 
     def __iter__(self) -> Iterator[Transaction]:
         try:
@@ -60,7 +66,7 @@ class Reading:
                 end = continued(past.position)
             if fault is None:
                 stream.seek(0)
-                scan = Scan(stream, size, end)
+                self.scan = scan = Scan(stream, size, end)
                 yield from scan
                 end, fault = scan.position, scan.fault
             is_empty = end == START and (fault is None or fault.kind is FaultKind.TORN)

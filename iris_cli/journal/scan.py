@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import BinaryIO
@@ -58,6 +59,7 @@ class Scan:
 
     def __init__(self, stream: BinaryIO, size: int, start: Position = START) -> None:
         self.fault: Fault | None = None
+        self.size = size
         self._lines = bounded_lines(stream, size - start.offset)
         self._line, self._offset = start.line, start.offset
         self._seq, self._crc, self._at = start.seq, start.crc, start.at
@@ -89,6 +91,11 @@ class Scan:
             program=self._program,
             header=self._header,
         )
+
+    @property
+    def how_far(self) -> tuple[int, int]:
+        """How much has been read, of how much (0: nobody knows), in bytes. May be asked from any thread."""
+        return self._offset, self.size if self.size < sys.maxsize else 0
 
     def _next(self, raw: bytes) -> Record:
         if raw[-1] != _NEWLINE:

@@ -170,6 +170,11 @@ class StateDir:
         return fold.cluster
 
     @property
+    def how_far(self) -> tuple[int, int]:
+        """How much of the log has been read by now, of how much, in bytes. May be asked from any thread."""
+        return self._store.scan.how_far if self._store.scan is not None else (0, 0)
+
+    @property
     def has_snapshot(self) -> bool:
         """Whether there is one, be it of use or not."""
         return os.path.lexists(self.path / layout.SNAPSHOT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -41,7 +42,11 @@ class Verdict:
         return self.sound_until.header
 
 
-def verify(directory: Path) -> Verdict:
+OnScan = Callable[[str, Scan], None]
+"""Is told of each file that is read, and by what, which knows how far it is."""
+
+
+def verify(directory: Path, on_scan: OnScan = lambda *_: None) -> Verdict:
     """Read archive and log from beginning to end, past what is damaged. Takes no lock and changes nothing.
 
     Raises NotFoundError, and NotWritableError if the log can't be read.
@@ -50,10 +55,10 @@ def verify(directory: Path) -> Verdict:
     try:
         head = read_head(directory)  # before the log, which only grows
         with open(log, "rb", opener=open_safely) as stream:
-            return _verify(directory, stream, head)
+            return _verify(directory, stream, _Check(head, on_scan))
     except FileNotFoundError:
         if chain := segments(directory):
-            return _verify_archive(chain, head)
+            return _verify_archive(chain, _Check(head, on_scan))
         raise NotFoundError(
             f"there is no event log in {directory}", hint="name one with --state-dir"
         ) from None
@@ -61,11 +66,10 @@ def verify(directory: Path) -> Verdict:
         raise not_readable(log, error) from error
 
 
-def _verify(directory: Path, stream: BinaryIO, head: Head | None) -> Verdict:
+def _verify(directory: Path, stream: BinaryIO, check: _Check) -> Verdict:
     size, origin = os.fstat(stream.fileno()).st_size, origin_of(stream)
     unknown = origin == START and _heads_nothing(stream)
     chain = segments(directory) if unknown else segments(directory, before=origin.seq + 1)
-    check = _Check(head)
     for segment in chain:
         check.segment(segment)
     if not unknown:
@@ -76,9 +80,8 @@ def _verify(directory: Path, stream: BinaryIO, head: Head | None) -> Verdict:
     return check.verdict(len(chain))
 
 
-def _verify_archive(chain: tuple[Segment, ...], head: Head | None) -> Verdict:
+def _verify_archive(chain: tuple[Segment, ...], check: _Check) -> Verdict:
     """Of a log that is missing, while its archive is there."""
-    check = _Check(head)
     for segment in chain:
         check.segment(segment)
     check.log_is_missing()
@@ -102,8 +105,9 @@ _UNKNOWN = ""  # the crc of a line that can't be read, and that the next one nam
 class _Check:
     """One reading of all files, in their order."""
 
-    def __init__(self, head: Head | None) -> None:
+    def __init__(self, head: Head | None, on_scan: OnScan) -> None:
         self._head = head
+        self._on_scan = on_scan
         self._crc_at_head = ""
         self._end = START
         self._records = 0
@@ -153,6 +157,7 @@ class _Check:
         while position is not None:
             stream.seek(position.offset)
             scan = Scan(stream, size, position)
+            self._on_scan(file, scan)
             try:
                 self._take(scan)
             finally:

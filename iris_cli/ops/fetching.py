@@ -27,7 +27,6 @@ AT_ONCE = 4
 _GZIP = 31  # zlib: the header and trailer of gzip
 _CHUNK = 1 << 20
 _LEAST = 64 << 10  # bytes that come at a time
-_SILENCE = 1.0  # seconds until something is said; each further word takes twice as long
 
 
 class _SilentError(Exception):
@@ -57,24 +56,23 @@ def fetch(session: Session, worker: Worker, token: Token, wanted: Workspace) -> 
 
 def _packed(session: Session, worker: Worker, token: Token, wanted: Workspace) -> Iterator[bytes]:
     """The file on the worker in pieces: at most as many bytes as there were at first."""
-    target, begun, silence = session.target(worker), session.clock.monotonic(), _SILENCE
-    offset, size = 0, None
-    while size is None or offset < size:
-        piece = session.runner.packed(target, token, wanted.hash, offset)
-        if isinstance(piece, Silence):
-            raise _SilentError(piece)
-        if not piece.version.inode:
-            raise _UnfitError("it is not there, or no plain file")
-        size = size or piece.version.size
-        if size > wanted.size + (wanted.size >> 8) + _CHUNK:  # more than gzip adds to anything
-            raise _UnfitError(f"{format_memory(size)} are more than {format_memory(wanted.size)}")
-        if len(piece.data) < max(1, min(_LEAST, size - offset)):  # crumbs would keep us for days
-            raise _UnfitError("it ends too early")
-        offset += len(piece.data)
-        yield piece.data
-        if session.clock.monotonic() - begun >= silence:
-            silence *= 2
-            session.tell(f"fetching {wanted.name or 'a workspace'}: {format_memory(offset)} so far")
+    target, offset = session.target(worker), 0
+    size: int | None = None
+    name = f"fetching {wanted.name or 'a workspace'}"
+    with session.progress(lambda: (name, offset, size or 0, "bytes")):
+        while size is None or offset < size:
+            piece = session.runner.packed(target, token, wanted.hash, offset)
+            if isinstance(piece, Silence):
+                raise _SilentError(piece)
+            if not piece.version.inode:
+                raise _UnfitError("it is not there, or no plain file")
+            size = size or piece.version.size
+            if size > wanted.size + (wanted.size >> 8) + _CHUNK:  # more than gzip adds to anything
+                raise _UnfitError(f"{format_memory(size)} are more than {format_memory(wanted.size)}")
+            if len(piece.data) < max(1, min(_LEAST, size - offset)):  # crumbs would keep us for days
+                raise _UnfitError("it ends too early")
+            offset += len(piece.data)
+            yield piece.data
 
 
 def _unpacked(packed: Iterator[bytes]) -> Iterator[bytes]:

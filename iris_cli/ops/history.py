@@ -51,11 +51,12 @@ def history(session: Session, subject: str = "", *, limit: int = 0, archive: boo
     names: dict[str, None] = {}
     total = 0
     reading = session.state.past(archive=archive)
-    for transaction, event, subjects in _with_subjects(reading, _Places(session)):
-        names.update(dict.fromkeys(subjects))
-        if not subject or subject in subjects:
-            newest.append(_entry(transaction, event))
-            total += 1
+    with session.progress(lambda: ("reading the log", *reading.how_far, "bytes")):
+        for transaction, event, subjects in _with_subjects(reading, _Places(session)):
+            names.update(dict.fromkeys(subjects))
+            if not subject or subject in subjects:
+                newest.append(_entry(transaction, event))
+                total += 1
     archived = 0 if archive else reading.archived
     if subject and not total:
         raise NotFoundError(

@@ -12,7 +12,6 @@ from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, WorkerId, parse_attempt_id
 from iris_cli.core.observations import Silence
 from iris_cli.core.task import Attempt
-from iris_cli.core.units import format_memory
 from iris_cli.errors import NotWritableError, UsageError
 from iris_cli.ops.local_tree import opened_tree
 from iris_cli.ops.logs import Query, is_there, select, without_worker
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from iris_cli.remote.output_calls import FileList, OutputCalls
 
 _TOGETHER = 16  # attempts in one list; more would leave little room for each
-_SILENCE = 1.0  # seconds until something is said; each further word takes twice as long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +82,9 @@ def pull(
     if by_worker and calls is None:
         calls = OutputCalls(session.runner)
     work = _Work(session, cluster, directory, calls)
-    for batch in session.fan_out(list(by_worker.items()), lambda item: work.pull_worker(*item)):
-        done |= {row.attempt: row for rows in batch for row in rows}
+    with session.progress(lambda: ("pulling", work.bytes_moved, 0, "bytes")):
+        for batch in session.fan_out(list(by_worker.items()), lambda item: work.pull_worker(*item), what=""):
+            done |= {row.attempt: row for rows in batch for row in rows}
     job = chosen[0][0].task.job if chosen else JobId(what)
     return Pulled(
         job=job,
@@ -139,15 +138,12 @@ class _Work:
     ) -> None:
         self._session, self._cluster, self._directory, self._calls = session, cluster, directory, calls
         self._lock = Lock()
-        self._begun, self._silence, self._moved = session.clock.monotonic(), _SILENCE, 0
+        self.bytes_moved = 0
 
     def moved(self, size: int) -> None:
-        """So many bytes more are here: if that takes long, a word now and then."""
+        """So many bytes more are here."""
         with self._lock:
-            self._moved += size
-            if self._session.clock.monotonic() - self._begun >= self._silence:
-                self._silence *= 2
-                self._session.tell(f"pulled {format_memory(self._moved)} so far")
+            self.bytes_moved += size
 
     def pull_worker(
         self, worker: WorkerId, attempts: Sequence[tuple[AttemptId, Attempt]]

@@ -103,7 +103,8 @@ def report(session: Session, since: str | None = None) -> Report:
     wanted = None if since is None else parse_moment(since, now)
     reading = session.state.past(archive=True)
     fleet = Fleet()
-    cluster = replay(fleet.watched(reading))
+    with session.progress(lambda: ("reading the log", *reading.how_far, "bytes")):
+        cluster = replay(fleet.watched(reading))
     if not reading.begun:
         raise NotFoundError(
             f"there is no event log in {session.state.path}", hint="name one with --state-dir"

@@ -152,7 +152,7 @@ class Session:
         return log
 
     def _read(self) -> LogView:
-        with self.progress(lambda: ("reading the log", 0, 0, "")):
+        with self.progress(lambda: ("reading the log", *self.state.how_far, "bytes")):
             if self.cluster.seq:
                 return self.state.read(self.cluster.seq)
             return self.state.load(None if self.news is None else self._told)
@@ -270,7 +270,7 @@ class Session:
     ) -> Iterator[list[R]]:
         """Act on many workers at once; results come in small batches, as they arrive.
 
-        `what` is done, for whoever waits, to each `noun`.
+        `what` is done, for whoever waits, to each `noun`; "" where the caller says how far it is.
         """
         from iris_cli.remote.fan_out import batches
 

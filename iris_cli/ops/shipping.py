@@ -6,14 +6,14 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from threading import Lock
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.job import Job, Workspace
 from iris_cli.core.observations import RemoteState, WorkerReport
 from iris_cli.core.task import AttemptState
-from iris_cli.core.units import format_memory
+from iris_cli.core.units import count
 from iris_cli.core.worker import Worker
 from iris_cli.errors import WorkspaceGoneError
 from iris_cli.ops import observe
@@ -22,10 +22,12 @@ from iris_cli.ops.plausible import Seen
 from iris_cli.ops.session import Session
 from iris_cli.ops.strays import attempt_of
 
+if TYPE_CHECKING:
+    from iris_cli.ops.progress import Far
+
 AT_ONCE = 16
 """Workers that are sent a workspace at the same time: they share one way out, and other calls need room, too."""
 _PIECE = 256 << 10
-_SILENCE = 1.0  # seconds until something is said; each further word takes twice as long
 
 Cargo = tuple[WorkerId, str]
 """A worker, and the hash of the workspace that it lacks."""
@@ -118,44 +120,39 @@ class Shipping:
 
 
 class Progress:
-    """A word now and then if it takes long. Safe for many threads."""
+    """How far the sending is. Safe for many threads."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._lock = Lock()
         self._sending = 0  # to so many workers
         self._total = self._sent = 0  # bytes, since nothing was being sent
-        self._begun = self._silence = 0.0
+        self._name = ""
 
     def of(self, workspace: Workspace, size: int, file: BinaryIO) -> Iterator[bytes]:
         """All of a file in pieces; each counts when the next one is asked for."""
-        self._begin(size)
+        self._begin(size, workspace)
         try:
-            file.seek(0)
-            while piece := file.read(_PIECE):
-                yield piece
-                self._count(len(piece), workspace)
+            with self._session.progress(self._how_far):
+                file.seek(0)
+                while piece := file.read(_PIECE):
+                    yield piece
+                    with self._lock:
+                        self._sent += len(piece)
         finally:
             with self._lock:
                 self._sending -= 1
 
-    def _begin(self, size: int) -> None:
+    def _begin(self, size: int, workspace: Workspace) -> None:
         with self._lock:
             if not self._sending:
                 self._total = self._sent = 0
-                self._begun, self._silence = self._session.clock.monotonic(), _SILENCE
             self._sending += 1
             self._total += size
+            self._name = workspace.name or "a workspace"
 
-    def _count(self, size: int, workspace: Workspace) -> None:
-        with self._lock:
-            self._sent += size
-            if self._session.clock.monotonic() - self._begun < self._silence:
-                return
-            self._silence *= 2
-            far = f"{format_memory(self._sent)} of {format_memory(self._total)}"
-            where = f"{self._sending} workers" if self._sending > 1 else "a worker"
-            self._session.tell(f"sending {workspace.name or 'a workspace'} to {where}: {far}")
+    def _how_far(self) -> Far:
+        return f"sending {self._name} to {count(self._sending, 'worker')}", self._sent, self._total, "bytes"
 
 
 def _waits(cluster: Cluster, attempt_id: AttemptId, token: Token) -> bool:

@@ -99,7 +99,8 @@ def look(session: Session, at: str | None = None) -> View:
     if at is not None:
         moment = parse_moment(at, now)
         reading = session.state.past(archive=True)
-        past = replay(until(reading, moment))
+        with session.progress(lambda: ("reading the log", *reading.how_far, "bytes")):
+            past = replay(until(reading, moment))
         messages = banner(reading)
         offered = session.config.offered
         return View(cluster=past, now=moment, limits=session.limits, offered=offered, messages=messages)

@@ -16,6 +16,7 @@ from iris_cli.ops.session import Session
 from iris_cli.ops.watch import PASSING
 
 CYCLE_EVERY = 3.0  # seconds
+_NAMED = 3  # jobs that are named while they are waited for
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0  # seconds between two looks at the log
 
 _WORST_FIRST = (
@@ -108,10 +109,13 @@ class Waited:
 def wait_for(session: Session, jobs: Sequence[JobId], *, timeout: float | None = None) -> Waited:
     """Block until all jobs are over, or for `timeout` seconds. What a cycle finds is committed on the way."""
     deadline = None if timeout is None else session.clock.monotonic() + timeout
-    pause = _FIRST_PAUSE
-    with Caretaker(session) as caretaker:
+    pause, ended, tasks = _FIRST_PAUSE, 0, 0
+    names = f"waiting for {', '.join(jobs[:_NAMED])}{', ...' if len(jobs) > _NAMED else ''}"
+    with session.progress(lambda: (names, ended, tasks, "task")), Caretaker(session) as caretaker:
         while True:
             cluster = caretaker.look()
+            states = [task.state for job in jobs for task in cluster.tasks_of(job)]
+            ended, tasks = sum(state.terminal for state in states), len(states)
             waited = Waited({job: cluster.job_state(job) for job in jobs}, caretaker.trouble)
             left = float("inf") if deadline is None else deadline - session.clock.monotonic()
             if not waited.open or left <= 0:

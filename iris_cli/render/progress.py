@@ -28,7 +28,7 @@ _ROOM_FOR_A_BAR = 72  # columns
 
 
 class ProgressLine:
-    """What is under way, the newest first to be shown; any number of threads may add to it.
+    """What is under way, of which the innermost that takes long is shown; any number of threads may add to it.
 
     Whoever writes to the terminal calls `wipe` first. `clock` is monotonic, in seconds.
     """
@@ -36,7 +36,7 @@ class ProgressLine:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.RLock()
-        self._under_way: list[HowFar] = []
+        self._under_way: list[tuple[float, HowFar]] = []  # with the time when it began
         self._begun = self._ended = -AFTER
         self._shown = ""
         self._shower: threading.Thread | None = None
@@ -47,7 +47,8 @@ class ProgressLine:
         with self._lock:
             if not self._under_way and self._clock() - self._ended > _SAME:
                 self._begun = self._clock()
-            self._under_way.append(how_far)
+            mine = self._clock(), how_far
+            self._under_way.append(mine)
             if self._shower is None:
                 self._shower = threading.Thread(target=self._show, name="iris-progress", daemon=True)
                 self._shower.start()
@@ -55,8 +56,8 @@ class ProgressLine:
             yield
         finally:
             with self._lock:
-                if how_far in self._under_way:
-                    self._under_way.remove(how_far)
+                if mine in self._under_way:
+                    self._under_way.remove(mine)
                 self._ended = self._clock()
                 if not self._under_way:
                     self.wipe()
@@ -77,10 +78,14 @@ class ProgressLine:
     def look(self) -> None:
         """Show how far it is, if that is worth a word."""
         with self._lock:
-            seconds = self._clock() - self._begun
+            now = self._clock()
+            seconds = now - self._begun
             if not self._under_way or seconds < AFTER:
                 return
-            far = next(filter(None, (_asked(each) for each in reversed(self._under_way))), None)
+            # What is itself quick is part of something that isn't, unless there is nothing else to say.
+            slow = [how_far for began, how_far in reversed(self._under_way) if now - began >= AFTER]
+            quick = [how_far for began, how_far in self._under_way if now - began < AFTER]
+            far = next(filter(None, map(_asked, (*slow, *quick))), None)
             line = words(far, seconds, _width()) if far is not None else ""
             if line and line != self._shown:
                 self._shown = line

@@ -144,7 +144,6 @@ def test_a_hundred_megabytes_go_to_sixteen_hosts_without_being_held(ssh_lab: Ssh
         print(name, round(time.monotonic() - begun, 1), "s", most >> 20, "MiB")
         assert process.returncode == 0, (out, err)
         assert most < 250 << 20
-        assert (b"sending code to " in err) == (name == "first")
 
 
 def peak(pid: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from iris_cli.core.observations import RemoteState, SilenceKind
 from iris_cli.core.task import AttemptState, TaskState
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.ops.cancel import cancel
+from iris_cli.ops.progress import HowFar
 from iris_cli.ops.view import look
 from tests.support.fake_runner import Site
 
@@ -215,23 +217,27 @@ def test_nothing_starts_without_a_workspace_that_is_gone_here(tmp_path: Path) ->
     assert started(site, "job")
 
 
-def test_a_word_is_said_when_it_takes_long(tmp_path: Path) -> None:
+def test_it_says_how_far_it_is(tmp_path: Path) -> None:
     site = Site(tmp_path, "w0")
     site.cycle()
     site.launch("job", workspace=packed(site))
     session = site.session()
-    said: list[str] = []
-    session.tell = said.append
+    asked: list[HowFar] = []
+
+    def progress(how_far: HowFar) -> AbstractContextManager[None]:
+        asked.append(how_far)
+        return nullcontext()
+
+    session.progress = progress
     from iris_cli.ops.shipping import Progress
 
-    progress = Progress(session)
+    sending = Progress(session)
     with session.state.workspaces.open(packed(site).hash) as file:
-        sizes = []
-        for piece in progress.of(packed(site), 1 << 20, file):
+        sizes = [0]
+        for piece in sending.of(packed(site), 1 << 20, file):
+            assert asked[0]() == ("sending code to 1 worker", sum(sizes), 1 << 20, "bytes")
             sizes.append(len(piece))
-            site.clock.time += 1.5
-    assert sum(sizes) > 0
-    assert said[0].startswith("sending code to a worker: ")
+    assert asked[0]()[1] == sum(sizes) > 0
 
 
 @pytest.mark.parametrize("damaged", [False, True], ids=["gone", "damaged"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token
 from iris_cli.errors import NotFoundError
+from iris_cli.ops.progress import Far, HowFar
 from iris_cli.ops.pull import pull
 from iris_cli.remote.output_calls import PIECE
 from tests.ops.pull.conftest import pulled, row, tree
@@ -334,11 +336,18 @@ def test_a_job_that_is_not_there_is_named(world: World, remote: RemoteFiles, her
         pulled(world, remote, here, "trian")
 
 
-def test_what_takes_long_is_told(world: World, remote: RemoteFiles, rank0: Token, here: Path) -> None:
-    told: list[str] = []
+def test_it_says_how_far_it_is(world: World, remote: RemoteFiles, rank0: Token, here: Path) -> None:
+    asked: list[HowFar] = []
+    told: list[Far] = []
     session = world.session()
-    session.tell = told.append
+
+    def progress(how_far: HowFar) -> AbstractContextManager[None]:
+        asked.append(how_far)
+        return nullcontext()
+
+    session.progress = progress
     remote.put(rank0, "output/x", b"x" * (8 * PIECE))
-    remote.before = lambda what: world.clock.sleep(0.5)
+    remote.before = lambda what: told.extend(each() for each in asked if each()[0] == "pulling")
     pull(session, "train/task-0", here.parents[2], calls=remote)
-    assert told == [f"pulled {size}MiB so far" for size in (1, 3, 7)]
+    assert told[-1] == ("pulling", 7 * PIECE, 0, "bytes")
+    assert told == sorted(told)
