@@ -142,7 +142,7 @@ class Job(_Signed):
 
     id: JobId
     command: tuple[str, ...] = ()
-    resources: Resources = field(default_factory=Resources)
+    resources: Resources = Resources()  # one for all, for what is the default is told by identity
     replicas: int = 1
     slices: int = 1
     constraints: tuple[Constraint, ...] = ()

@@ -56,8 +56,10 @@ def _statuses(directory: Path) -> dict[str, os.stat_result]:
     top = str(directory)
     statuses = {}
     for path in (top, *(f"{top}/{name}" for name in (LOG, HEAD, LOCK, HOLDER, ARCHIVE))):
-        with suppress(FileNotFoundError):
+        try:
             statuses[path] = os.stat(path, follow_symlinks=path == top)
+        except FileNotFoundError:
+            continue
     return statuses
 
 

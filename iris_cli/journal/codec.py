@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import cache
 from json.encoder import encode_basestring_ascii as quote
@@ -53,9 +53,13 @@ class UnknownTypeError(Exception):
         self.name = name
 
 
-def event_text(event: Event) -> str:
-    """The event as JSON text. Raises BadEventError for one that could not be read back."""
-    return _told(_TELLERS[type(event)], event)
+def events_text(events: Sequence[Event]) -> str:
+    """The events as text of a JSON array. Raises BadEventError for one that could not be read back."""
+    try:
+        told = [_TELLERS[type(event)](event) for event in events]
+    except (ValueError, TypeError, OverflowError):
+        told = [_told(_TELLERS[type(event)], event) for event in events]  # says which field it is about
+    return f"[{','.join(told)}]"
 
 
 class _Tellers(dict[Any, Callable[[Any], str]]):
@@ -80,7 +84,7 @@ def _told(tell: Callable[[Any], str], record: Any) -> str:
 
 def encode_event(event: Event) -> dict[str, Any]:
     """The event as a JSON object. Raises BadEventError for one that could not be read back."""
-    entry: dict[str, Any] = json.loads(event_text(event))
+    entry: dict[str, Any] = json.loads(events_text([event]))[0]
     return entry
 
 
@@ -177,11 +181,16 @@ def _kind_of(hint: Any) -> _Kind:
 def _kind_of_class(cls: Any) -> _Kind:
     kinds = _kinds_of(cls)
     tell: Callable[[Any], str] | None = None
+    last: tuple[Any, str] = (object(), "")
 
     def encode(value: Any) -> str:
-        nonlocal tell
-        tell = tell or _teller(cls, kinds)  # not for whoever only reads
-        return tell(value)
+        nonlocal tell, last
+        record, text = last
+        if value is not record:  # the end of a task is that of its attempt, and often of its job
+            tell = tell or _teller(cls, kinds)  # not for whoever only reads
+            text = tell(value)
+            last = value, text
+        return text
 
     return _Kind(encode, _decoder(cls, kinds, {}))
 
@@ -354,10 +363,6 @@ def _number(value: Any) -> float:
     return number
 
 
-def _number_text(value: Any) -> str:
-    return repr(_number(value))
-
-
 def _word(parse: Callable[[str], Any]) -> _Kind:
     """Text that `parse` checks, of which there is no end."""
     return _Kind(
@@ -380,7 +385,7 @@ _SCALARS: dict[Any, _Kind] = {
     str: _Kind(quote, _only(str), same=(str,)),
     int: _Kind(lambda value: str(_expect(int, value)), _only(int), same=(int,)),
     bool: _Kind(lambda value: "true" if _expect(bool, value) else "false", _only(bool), same=(bool,)),
-    float: _Kind(_number_text, _number, same=(float,)),
+    float: _Kind(lambda value: repr(_number(value)), _number, same=(float,)),
     JobId: _id(parse_job_id),
     WorkerId: _id(parse_worker_id),
     TaskId: _id(parse_task_id),

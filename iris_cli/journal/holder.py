@@ -10,7 +10,7 @@ from pathlib import Path
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import clip
-from iris_cli.journal.durable import opened
+from iris_cli.journal.durable import open_safely, opened
 from iris_cli.journal.layout import HOLDER
 
 _LIMIT = 4096  # bytes
@@ -41,14 +41,19 @@ class Holder:
 @contextmanager
 def signed_by(directory: Path, holder: Holder) -> Iterator[None]:
     """Tell who holds the lock, for as long as it is held. That it can't be told keeps nobody from working."""
-    path = directory / HOLDER
-    with suppress(OSError):
-        _write(path, json.dumps(holder.entry).encode("ascii") + b"\n")
     try:
+        fd = open_safely(directory / HOLDER, os.O_WRONLY | os.O_CREAT)
+    except OSError:
+        yield
+        return
+    try:
+        with suppress(OSError):
+            _write(fd, json.dumps(holder.entry).encode("ascii") + b"\n")
         yield
     finally:
         with suppress(OSError):
-            _write(path, b"")
+            _write(fd, b"")
+        os.close(fd)
 
 
 def read_holder(directory: Path, host: str) -> Holder | None:
@@ -72,10 +77,9 @@ def _is_dead(pid: int) -> bool:
     return False
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(fd: int, data: bytes) -> None:
     """Over what stood there: a file that is cut off and written anew doubles what the next fsync has to do."""
     data = data.ljust(_SIZE)
-    with opened(path, os.O_WRONLY | os.O_CREAT) as fd:
-        os.write(fd, data)
-        if os.fstat(fd).st_size > len(data):
-            os.ftruncate(fd, len(data))
+    os.pwrite(fd, data, 0)
+    if os.fstat(fd).st_size > len(data):
+        os.ftruncate(fd, len(data))

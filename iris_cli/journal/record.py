@@ -24,7 +24,7 @@ from iris_cli.core.events import ClusterCreated, Event, LogCompacted, Transactio
 from iris_cli.core.making import maker
 from iris_cli.core.patterns import pattern
 from iris_cli.core.unique_keys import unique_keys
-from iris_cli.journal.codec import UnknownTypeError, decode_event, event_text
+from iris_cli.journal.codec import UnknownTypeError, decode_event, events_text
 from iris_cli.journal.timestamps import iso_time, parse_time
 from iris_cli.journal.upgrades import upgraded
 
@@ -107,7 +107,7 @@ def encode_line(after: Position, events: Sequence[Event], *, at: float, actor: s
         head += f',"format":{FORMAT},"cluster_id":{quote(cluster_id)}'
     if heads or after.program != PROGRAM:
         head += f',"program":{quote(PROGRAM)}'
-    text = f'{head},"events":[{",".join([event_text(event) for event in events])}]'
+    text = f'{head},"events":{events_text(events)}'
     body = text.encode("ascii")
     return sealed(body)
 

@@ -38,5 +38,5 @@ def check_events(expected_seq: int, events: Sequence[Event]) -> None:
         raise ValueError("a transaction has at least one event")
     if (expected_seq == 0) != isinstance(events[0], ClusterCreated):
         raise ValueError("a log begins with ClusterCreated, and only there")
-    if any(isinstance(event, LogCompacted) for event in events):
+    if LogCompacted in map(type, events):
         raise ValueError("LogCompacted belongs to the line that a compaction writes")
