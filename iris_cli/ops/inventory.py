@@ -288,6 +288,16 @@ def refusals(view: View, worker: Worker) -> Iterable[str]:
         yield f"the stop of {', '.join(map(str, stopping))} is not confirmed yet"
 
 
+def doubt_about(view: View, worker_id: WorkerId) -> str:
+    """What is wrong with a worker that something runs on; a stop under way is nothing wrong."""
+    worker = view.cluster.workers.get(worker_id)
+    if worker is None:
+        return ""
+    if worker.condition is WorkerCondition.HEALTHY and not worker.quarantined:
+        return ""
+    return next(iter(refusals(view, worker)), "")
+
+
 def occupations(view: View, worker: Worker) -> Iterable[str]:
     """What a worker that is well takes none of any more, and why: what runs there, and what is to."""
     left, gpus, _ = WorkerCapacity.of(worker)

@@ -9,6 +9,7 @@ from iris_cli.core.job import Job
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.ops.causes import end_words, exit_words, known_words
+from iris_cli.ops.inventory import doubt_about
 from iris_cli.ops.view import View
 
 
@@ -60,7 +61,9 @@ def task_row(view: View, task: Task, waiting: str) -> TaskRow:
         id=task.id,
         state=task.state,
         worker=last.worker if last else None,
-        why="; ".join(filter(None, (_why(task, last, waiting), _ghosts(view.cluster, task)))),
+        why="; ".join(
+            filter(None, (_why(task, last, waiting), _doubt(view, last), _ghosts(view.cluster, task)))
+        ),
         exit=last.exit if last else "",
         started_at=last.started_at if last else None,
         ended_at=last.ended_at if last else None,
@@ -94,6 +97,14 @@ def _why(task: Task, last: AttemptRow | None, waiting: str) -> str:
     if task.state is TaskState.ASSIGNED:
         return "the worker has it, not started yet" if task.attempts[-1].acknowledged else "being dispatched"
     return last.why if last is not None else ""
+
+
+def _doubt(view: View, last: AttemptRow | None) -> str:
+    """What is wrong with the worker of what should be running there."""
+    if last is None or last.state is AttemptState.ENDED:
+        return ""
+    doubt = doubt_about(view, last.worker)
+    return f"{last.worker}: {doubt}" if doubt else ""
 
 
 def _ghosts(cluster: Cluster, task: Task) -> str:

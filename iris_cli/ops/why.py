@@ -10,11 +10,11 @@ from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parse_task_id
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
-from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.core.worker import Worker
 from iris_cli.errors import UsageError
 from iris_cli.ops.causes import end_words
 from iris_cli.ops.failure import FailureCard, cause_words, failure_card
-from iris_cli.ops.inventory import WorkerDetails, occupations, refusals, worker_details
+from iris_cli.ops.inventory import WorkerDetails, doubt_about, occupations, worker_details
 from iris_cli.ops.names import no_task, unknown
 from iris_cli.ops.retries import retry_words
 from iris_cli.ops.session import Session
@@ -235,7 +235,7 @@ def _places(view: View, tasks: Iterable[Task]) -> Iterable[Place]:
                 worker=attempt.worker,
                 since_at=since,
                 age=elapsed(since, None, view.now) or 0.0,
-                doubt=_doubt(view, attempt.worker),
+                doubt=doubt_about(view, attempt.worker),
                 chosen=_chosen(view.cluster, task, attempt),
             )
 
@@ -246,14 +246,6 @@ def _chosen(cluster: Cluster, task: Task, attempt: Attempt) -> str:
         return attempt.chosen
     first = cluster.tasks_of(task.job)[0]
     return next((each.chosen for each in first.attempts if each.round == attempt.round and each.chosen), "")
-
-
-def _doubt(view: View, worker_id: WorkerId) -> str:
-    """What is wrong with a worker that something runs on; a stop under way is nothing wrong."""
-    worker = view.cluster.workers[worker_id]
-    if worker.condition is WorkerCondition.HEALTHY and not worker.quarantined:
-        return ""
-    return next(iter(refusals(view, worker)), "")
 
 
 def _ends(tasks: Iterable[Task]) -> tuple[TaskEnd, ...]:

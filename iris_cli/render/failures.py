@@ -77,4 +77,5 @@ def _company(group: Company) -> str:
 def _known(known: Explained, failure: FailureCard) -> Iterator[Text | Table]:
     who = "" if known.task == failure.task else f" of task-{known.task.index}"
     yield text(f"known cause{who}: {known.cause}", "bold yellow")
-    yield facts([("it says", known.line), ("fix", known.fix), ("source", known.source)])
+    said = known.line if known.line not in failure.cause else ""
+    yield facts([("it says", said), ("fix", known.fix), ("source", known.source)])

@@ -332,3 +332,9 @@ def test_a_card_says_that_no_retry_is_left(tmp_path: Path) -> None:
     for _ in range(2):
         ended(lab.schedule().reports("train/* running").advance("1m"), "train/task-0", 1)
     assert card(session_of(lab, tmp_path / "state"), "train").retries == "the only retry used"
+
+
+def test_what_runs_on_a_worker_that_does_not_answer_says_so(tmp_path: Path) -> None:
+    lab = gang().silent("v5a-2").advance("3m")
+    tasks = job_status(session_of(lab, tmp_path / "state"), "train").tasks
+    assert [task.why for task in tasks] == ["", "", "v5a-2: suspect for 3m: connect: unreachable", ""]

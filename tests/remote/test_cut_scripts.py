@@ -14,6 +14,7 @@ import pytest
 
 from iris_cli.core.observations import Holder, RemoteState
 from iris_cli.remote import worker_script as worker_script_module
+from iris_cli.remote.log_pieces import LogPiece
 from iris_cli.remote.operator_calls import CommandRequest
 from iris_cli.remote.transport import Output, Target
 from iris_cli.remote.worker_script import HostPaths
@@ -58,6 +59,8 @@ def scripts_of_every_call(host: WorkerHost, tmp_path: Path, bystander: int) -> l
     host.runner.stop(host.target, [(prepared, 0.0), (fresh.token, 0.0)])
     host.runner.poll(host.target, [prepared])
     host.runner.logs(host.target, prepared, stream="out", offset=0, limit=10)
+    host.runner.pieces(host.target, [LogPiece(token=prepared, stream="err", offset=-10, limit=10)])
+    host.runner.stacks(host.target, [prepared], consent="USR1")
     host.runner.reap(host.target, [prepared])
     host.runner.usage(host.target, [prepared])
     packed = shipment(archive(ordinary))

@@ -63,13 +63,13 @@ def rules() -> tuple[Rule, ...]:
     What only says that another rank failed comes behind whatever says more.
     """
     from iris_cli.core.known_causes.access import ACCESS
-    from iris_cli.core.known_causes.exits import EXITS, OUT_OF_MEMORY
+    from iris_cli.core.known_causes.exits import EXITS, HOSTS, OUT_OF_MEMORY, TIME_LIMIT
     from iris_cli.core.known_causes.host import HOST
     from iris_cli.core.known_causes.jax import ECHOES, JAX
     from iris_cli.core.known_causes.torch import TORCH
     from iris_cli.core.known_causes.tpu import TPU
 
-    return (OUT_OF_MEMORY, *TPU, *JAX, *TORCH, *ACCESS, *HOST, *ECHOES, *EXITS)
+    return (OUT_OF_MEMORY, *HOSTS, *TPU, *JAX, *TORCH, *ACCESS, *HOST, *ECHOES, TIME_LIMIT, *EXITS)
 
 
 def _fits(rule: Rule, end: End, said: str) -> str | None:

@@ -18,6 +18,44 @@ OUT_OF_MEMORY = Rule(
     next="iris exec {worker} -- free -h",
 )
 
+HOSTS = (
+    Rule(
+        name="host-rebooted",
+        says=("the host was rebooted",),
+        cause="the host was rebooted: by maintenance, a crash of its kernel, or by hand",
+        fix="`last -x` there shows when. More --max-retries-preemption, and checkpoints, let the work go on after it.",
+        source="https://docs.cloud.google.com/tpu/docs/maintenance-events",
+        next="iris exec {worker} -- last -x -n 5",
+    ),
+    Rule(
+        name="attempt-vanished",
+        says=("the attempt vanished: no process, no exit record",),
+        cause="it was killed together with what watches over it: by hand, or for want of memory",
+        fix="dmesg on the host tells if it was the kernel. If so, ask for what it needs (--memory), or load less.",
+        source=_SIGNALS,
+        next="iris exec {worker} -- sh -c 'dmesg | grep -i -A1 oom'",
+    ),
+    Rule(
+        name="lease-ended",
+        says=("its lease ended: nobody polled it",),
+        cause="no cycle polled it for as long as its --lease, and so its worker stopped it",
+        fix="Have cycles run by themselves (`iris cron install`), or launch it with a longer lease, or with none.",
+        source="https://man7.org/linux/man-pages/man5/crontab.5.html",
+        next="iris cron show",
+    ),
+)
+"""What happened to a host, or on it, in the words in which iris records it."""
+
+TIME_LIMIT = Rule(
+    name="time-limit",
+    reasons=(EndReason.TIMEOUT,),
+    cause="it ran for as long as its --timeout lets it",
+    fix="If its last lines are of work that went on, give it more time. If they are old, it hung: while it runs, "
+    "`iris stacks` shows where.",
+    source="https://docs.python.org/3/library/faulthandler.html",
+    next="iris logs {task} --tail 200",
+)
+
 EXITS = (
     Rule(
         name="exit-not-found",

@@ -301,7 +301,9 @@ def _fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
         error = "fenced before it started"
         draft.record(TaskDispatchFailed(task=attempt_id.task, attempt=attempt_id.number, error=error))
     else:
-        error = "its lease ended" if lease else "stopped on the worker, by nobody the log knows"
+        error = (
+            "its lease ended: nobody polled it" if lease else "stopped on the worker, by nobody the log knows"
+        )
         ended(
             draft,
             attempt_id,

@@ -55,7 +55,7 @@ def test_every_message_belongs_to_a_rule() -> None:
         (139, EndReason.SIGNAL, "exit-segfault"),
         (143, EndReason.SIGNAL, "exit-terminated"),
         (137, EndReason.OOM, "out-of-memory"),
-        (143, EndReason.TIMEOUT, None),  # that signal was ours
+        (143, EndReason.TIMEOUT, "time-limit"),  # that signal was ours
         (137, EndReason.PREEMPTED, None),
         (1, EndReason.USER_ERROR, None),
         (0, EndReason.OK, None),
@@ -78,7 +78,7 @@ def test_a_cause_comes_before_the_news_that_another_rank_died() -> None:
 
 
 def test_what_a_task_said_tells_nothing_of_the_end_of_its_host() -> None:
-    lost = End(reason=EndReason.WORKER_FAILED, error="the host was rebooted", exit_code=137)
+    lost = End(reason=EndReason.WORKER_FAILED, error="the VM is deleted", exit_code=137)
     assert name(lost, MESSAGES["disk-full"][0]) is None
 
 
