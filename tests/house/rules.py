@@ -70,6 +70,11 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All of the tree: each rule looks through it."""
+        return list(ast.walk(self.tree))
+
     @property
     def layer(self) -> str:
         """The part of the house it belongs to; '' for the package itself and for what isn't in it."""
@@ -80,7 +85,7 @@ class Module:
     def imports(self) -> list[tuple[int, str]]:
         """Line and dotted name of everything imported, also inside functions."""
         found = []
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 found += [(node.lineno, alias.name) for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
@@ -134,9 +139,9 @@ def impure_core(module: Module) -> Iterator[str]:
 
 def slow_data_classes(module: Module) -> Iterator[str]:
     """Each class of the standard library's takes as long to define as ten of ours."""
-    if module.layer and module.name != f"{PACKAGE}.core.dataclass":
-        hidden = {id(node) for each in ast.walk(module.tree) if _is_function(each) for node in ast.walk(each)}
-        for node in ast.walk(module.tree):
+    if "dataclasses" in module.text and module.layer and module.name != f"{PACKAGE}.core.dataclass":
+        hidden = {id(node) for each in module.nodes if _is_function(each) for node in ast.walk(each)}
+        for node in module.nodes:
             if isinstance(node, ast.ImportFrom) and node.module == "dataclasses" and id(node) not in hidden:
                 yield f"{module.name}:{node.lineno} imports dataclasses: {PACKAGE}.core.dataclass has them, too"
 
@@ -159,7 +164,7 @@ def iterated_sets(module: Module) -> Iterator[str]:
     if module.layer != "core":
         return
     harmless: set[int] = set()
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.SetComp):
             harmless.update(id(each) for each in node.generators)
         if isinstance(node, ast.Call) and _name(node.func) in _ORDERLESS:
@@ -169,7 +174,7 @@ def iterated_sets(module: Module) -> Iterator[str]:
                 if isinstance(argument, (ast.GeneratorExp, ast.ListComp))
                 for each in argument.generators
             )
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         walked: list[ast.expr] = []
         if isinstance(node, ast.For) or (isinstance(node, ast.comprehension) and id(node) not in harmless):
             walked = [node.iter]
@@ -193,7 +198,7 @@ def _name(node: ast.AST) -> str:
 
 
 def long_functions(module: Module, most: int = 60) -> Iterator[str]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > most:
@@ -220,25 +225,27 @@ def raw_keys(module: Module) -> Iterator[str]:
     if module.layer not in ("", "tpu_emulator") and module.name != _KEYS_HOME:
         words = {
             id(line.value)
-            for node in ast.walk(module.tree)
+            for node in module.nodes
             if isinstance(node, ast.ClassDef) and "StrEnum" in map(_name, node.bases)
             for line in node.body
             if isinstance(line, ast.Assign)
         }
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Constant) and node.value in _KEYS and id(node) not in words:
                 yield f"{module.name}:{node.lineno} writes {node.value!r} where {_KEYS_HOME} has a constant"
 
 
 def prints(module: Module) -> Iterator[str]:
     if module.layer and module.layer != "render":
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Call) and _name(node.func) == "print":
                 yield f"{module.name}:{node.lineno} prints: only render does"
 
 
 def bare_ignores(module: Module) -> Iterator[str]:
     """What is silenced says which rule, and why: `# noqa: S603 - the command is our own`."""
+    if not _IGNORE.search(module.text):
+        return  # in most files: to cut them into tokens takes long
     for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
         if token.type is not tokenize.COMMENT:
             continue
@@ -262,7 +269,7 @@ def files_from_afar(module: Module) -> Iterator[str]:
 
 def _names(module: Module) -> Iterator[tuple[int, str]]:
     """Every name that is used or imported, with its line."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.alias):
             yield node.lineno, node.name
         elif isinstance(node, ast.Attribute):
@@ -278,7 +285,7 @@ def changed_tables(module: Module) -> Iterator[str]:
     interpreter = f"{PACKAGE}.core.evolve"
     if module.layer in ("", "remote", "config", "capacity") or module.name.startswith(interpreter):
         return
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if (
             isinstance(node, ast.Subscript)
             and isinstance(node.ctx, (ast.Store, ast.Del))
@@ -290,7 +297,7 @@ def changed_tables(module: Module) -> Iterator[str]:
 
 def network_under_the_lock(module: Module) -> Iterator[str]:
     """Calls to workers inside `with ...transaction()`."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.With) or module.layer not in ("ops", "client", "cli"):
             continue
         opened = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]

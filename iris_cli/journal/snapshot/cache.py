@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from zlib import crc32
 
@@ -114,6 +115,7 @@ _EVOLVE = ("attempts", "fleet", "jobs", "log", "records", "slices")
 _FORMS = ("codec", "upgrades", "snapshot/entries", "snapshot/writing")
 
 
+@cache
 def fingerprint() -> str:
     """Tells programs apart that make other things of the same log, also those of one version."""
     core, journal = Path(__file__).parents[2] / "core", Path(__file__).parents[1]
