@@ -156,7 +156,7 @@ def _head(cluster: NewCluster) -> list[str]:
         "ssh:                      # for all hosts; each line may also stand in a slice or a worker",
         f"  user: {quoted(cluster.user)}"
         if cluster.user
-        else "  # user: me            # as ~/.ssh/config says",
+        else "  # user: me              # as ~/.ssh/config says",
         f"  key: {quoted(cluster.key)}" if cluster.key else "  # key: ~/.ssh/id_ed25519",
         "  # port: 22",
         "  # proxy_jump: bastion   # looked up in ~/.ssh/config, as all host names are",

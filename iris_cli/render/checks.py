@@ -21,16 +21,18 @@ def show(output: Output, findings: Iterable[Finding]) -> list[Finding]:
             {"findings": [_document(each) for each in found], "ok": not _count(found, Level.FAIL)}
         )
         return found
-    found = []
+    found: list[Finding] = []
+    told: list[Finding] = []
     for (_, _, _, aside), group in groupby(
         findings, key=lambda each: (each.level, each.text, each.fix, each.aside)
     ):
         alike = list(group)
         found += alike
         if not aside:
+            told.append(alike[0])
             _show(output, alike[0], _subjects([each.subject for each in alike]))
             output.flush()
-    output.message(_summary(found))
+    output.message(_summary(told))
     return found
 
 

@@ -13,7 +13,6 @@ from iris_cli.ops.cluster_import.run import Proposal
 from iris_cli.render.clean import clean_line
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
-from iris_cli.render.layout import Text
 
 _MOST_LEFT_OUT = 30
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -39,9 +38,7 @@ def show_written(output: Output, proposal: Proposal) -> None:
         if names
     ]
     output.line(f"wrote {proposal.path}: {', '.join(done)}")
-    output.line(
-        "next: iris doctor, then iris schedule --once" if plan.added else "next: iris schedule --once"
-    )
+    output.line("next: iris doctor" if plan.added else "next: iris schedule --once")
 
 
 def show_forgotten(output: Output, machines: Sequence[OldMachine]) -> None:
@@ -82,7 +79,10 @@ def document(
 def _show_line(output: Output, line: str) -> None:
     style = "" if line.startswith(("---", "+++")) else _STYLES.get(line[:1], "")
     if style and sys.stdout.isatty():
-        output.show(Text(((clean_line(line), style),)))
+        from rich.text import Text
+
+        # Lines are not broken: what is shown is a patch.
+        output.console.print(Text(clean_line(line), style), soft_wrap=True)
     else:
         output.line(line)
 

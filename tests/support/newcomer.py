@@ -1,0 +1,105 @@
+"""Where a newcomer begins: an empty directory, a key, gcloud, and VMs that are real SSH servers on this machine.
+
+The addresses that gcloud lists lead to the servers by ~/.ssh/config, where such things belong.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.pasted import ROOT, put_iris
+from tests.support.sshd import SshLab
+from tests.support.typed_lines import typed
+
+HOME = "/home/ann"
+"""What a reader sees instead of the directory of a test."""
+COLUMNS = 100
+_EXAMPLES = ROOT / "examples" / "first_gang"
+
+
+@dataclass
+class Newcomer:
+    """Ann's home. `directory` is hers alone; `vms` are the servers that play her VMs."""
+
+    directory: Path
+    lab: SshLab
+
+    @property
+    def place(self) -> Path:
+        """Where she works."""
+        return self.directory / "lab"
+
+    def settle(self, listed: Sequence[Path], servers: int) -> None:
+        """Make her home, and so many servers, which play the VMs of the lists in turn."""
+        for name in ("lab", "bin", "framework", "meetings"):
+            (self.directory / name).mkdir(parents=True)
+        (self.directory / ".ssh").mkdir(mode=0o700)
+        for suffix, mode in (("", 0o600), (".pub", 0o644)):
+            key = self.directory / ".ssh" / f"google_compute_engine{suffix}"
+            shutil.copyfile(f"{self.lab.client_key}{suffix}", key)
+            key.chmod(mode)
+        put_iris(self.directory / "bin")
+        lists = " ".join(f"'{path}'" for path in listed)
+        (self.directory / "bin" / "gcloud").write_text(f"#!/bin/sh\ncat {lists}\n")
+        (self.directory / "bin" / "gcloud").chmod(0o755)
+        shutil.copyfile(
+            Path(__file__).with_name("framework.py"), self.directory / "framework" / "framework.py"
+        )
+        for program in _EXAMPLES.glob("*.py"):
+            shutil.copyfile(program, self.place / program.name)
+        self._lead(listed, servers)
+
+    def types(self, line: str, *answers: str) -> str:
+        """What a terminal shows of a line that she types, with names as a reader sees them."""
+        shown = typed(line, self.place, self._env(), columns=COLUMNS, answers=answers)
+        return re.sub(r" +$", "", shown.replace(str(self.directory), HOME), flags=re.MULTILINE)
+
+    def hold(self, job: str) -> None:
+        """Let a job wait at its first step, until it is released."""
+        (self.directory / "meetings" / f"{job}.held").touch()
+
+    def release(self, job: str) -> None:
+        (self.directory / "meetings" / f"{job}.held").unlink()
+
+    def _env(self) -> dict[str, str]:
+        paths = (str(self.directory / "bin"), "/usr/bin", "/bin")
+        home = {"HOME": str(self.directory), "LOGNAME": "ann", "USER": "ann", "PATH": ":".join(paths)}
+        return {
+            **home,
+            "TERM": "dumb",
+            "NO_COLOR": "1",
+            "COLUMNS": str(COLUMNS),
+            "LINES": "50",
+            "LC_ALL": "C.UTF-8",
+        }
+
+    def _lead(self, listed: Sequence[Path], servers: int) -> None:
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        on_vms = {"PATH": path, "PYTHONPATH": str(self.directory / "framework")}
+        vms = self.lab(servers, env={**on_vms, "FRAMEWORK": str(self.directory / "meetings")})
+        lines = []
+        for number, addresses in enumerate(_addresses(listed)):
+            vm = vms[number % servers]
+            lines += [f"Host {' '.join(addresses)}", f"  HostName {vm.address}", f"  Port {vm.port}"]
+            lines += [f"  User {getpass.getuser()}"]
+        (self.directory / ".ssh" / "config").write_text("".join(f"{line}\n" for line in lines))
+
+
+def _addresses(listed: Sequence[Path]) -> list[tuple[str, ...]]:
+    """The addresses of each VM, internal and external."""
+    found = []
+    for path in listed:
+        said = json.loads(path.read_text())
+        for node in said if isinstance(said, list) else said["nodes"]:
+            for end in node.get("networkEndpoints", ()):
+                external = end.get("accessConfig", {}).get("externalIp")
+                found.append((end["ipAddress"], *([external] if external else [])))
+    return found

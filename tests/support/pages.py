@@ -1,0 +1,85 @@
+"""Pages whose consoles are true: what is typed there is typed, and what is shown is compared, or written anew.
+
+A line that begins with `$ ` is typed, with the lines after it as long as one ends with a backslash; what follows is
+what it shows. `<!-- lab: words -->` between the consoles is for whoever runs the page, and no reader sees it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+_CONSOLE = re.compile(r"^```console\n(.*?)^```$|^<!-- lab: (.*?) -->$", re.MULTILINE | re.DOTALL)
+_ANSWER = re.compile(r"\[y/N\]: ?(\S*)$", re.MULTILINE)
+
+VOLATILE = (
+    (re.compile(r"SHA256:[A-Za-z0-9+/]{43}"), "<fingerprint>"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?\b"), "<time>"),
+    (re.compile(r"\b(\d+(\.\d+)?(ms|[smhd]))+\b"), "<duration>"),
+    (re.compile(r"\b\d+(\.\d+)?([KMGT]i)?B\b|\b\d+ cores\b"), "<size of this machine>"),
+    (re.compile(r" {2,}"), "  "),  # columns are as wide as what is in them
+    (re.compile(r" +$", re.MULTILINE), ""),
+)
+"""What differs from one run to the next, or from one machine to another. Everything else is the same."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a page, or a word to whoever runs it; `shown` is what the page says."""
+
+    typed: str = ""
+    shown: str = ""
+    aside: str = ""
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        return tuple(answer or "y" for answer in _ANSWER.findall(self.shown))
+
+
+def steps(text: str) -> Iterator[Step]:
+    """The commands of a page in order."""
+    for match in _CONSOLE.finditer(text):
+        if match[2]:
+            yield Step(aside=match[2])
+        else:
+            yield from _commands(match[1])
+
+
+def rewritten(text: str, act: Callable[[Step], str]) -> str:
+    """The page with what `act` shows of each command; what differs in nothing but volatile things stays."""
+
+    def anew(match: re.Match[str]) -> str:
+        if match[2]:
+            act(Step(aside=match[2]))
+            return match[0]
+        blocks = []
+        for step in _commands(match[1]):
+            shown = act(step)
+            blocks.append(f"$ {step.typed}\n{step.shown if same(step.shown, shown) else shown}")
+        return f"```console\n{''.join(blocks)}```"
+
+    return _CONSOLE.sub(anew, text)
+
+
+def same(one: str, other: str) -> bool:
+    return steady(one) == steady(other)
+
+
+def steady(text: str) -> str:
+    """A text without what is volatile."""
+    for pattern, word in VOLATILE:
+        text = pattern.sub(word, text)
+    return text
+
+
+def _commands(console: str) -> Iterator[Step]:
+    lines = console.splitlines(keepends=True)
+    while lines:
+        typed = [lines.pop(0).removeprefix("$ ")]
+        while typed[-1].endswith("\\\n"):
+            typed.append(lines.pop(0))
+        shown = []
+        while lines and not lines[0].startswith("$ "):
+            shown.append(lines.pop(0))
+        yield Step(typed="".join(typed).rstrip("\n"), shown="".join(shown))

@@ -1,0 +1,66 @@
+"""A terminal in which a line is typed, questions are answered, and what was shown is kept."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+PATIENCE = 120.0
+"""Seconds until a command that does not end is a failure of the test."""
+
+QUESTION = b"[y/N]: "
+
+
+def typed(
+    line: str, directory: Path, env: Mapping[str, str], *, columns: int, answers: Sequence[str] = ()
+) -> str:
+    """What a terminal shows from the moment when a line is typed to its end; each question takes one answer."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    try:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", line],
+            cwd=directory,
+            env=dict(env),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+    finally:
+        os.close(theirs)
+    try:
+        return _watched(ours, line, list(answers)).decode().replace("\r\n", "\n")
+    finally:
+        os.close(ours)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _watched(terminal: int, line: str, answers: list[str]) -> bytes:
+    shown, deadline = b"", time.monotonic() + PATIENCE
+    while True:
+        ready, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
+        assert ready, f"{line} does not end; it has shown {shown.decode(errors='replace')}"
+        try:
+            more = os.read(terminal, 1 << 16)
+        except OSError:  # how Linux says that nobody has the terminal open any more
+            return shown
+        if not more:
+            return shown
+        shown += more
+        if shown.endswith(QUESTION):
+            assert answers, f"{line} asks: {shown.decode(errors='replace')}"
+            os.write(terminal, f"{answers.pop(0)}\n".encode())
