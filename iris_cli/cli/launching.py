@@ -74,16 +74,19 @@ def _submit(iris: Context, session: Session, wanted: JobRequest, *, schedule: bo
             iris.output.line(job_id)
             iris.output.flush()
     finally:  # nobody may be there to be told: it is submitted, so it is started, too
-        result = _cycle(session) if schedule else None
+        result = _cycle(session, job_id) if schedule else None
     if tell:
         launched.show(iris.output, session.cluster, job_id, result)
     return job_id
 
 
-def _cycle(session: Session) -> CycleResult:
+def _cycle(session: Session, job_id: JobId) -> CycleResult:
     from iris_cli.ops.cycle import run
+    from iris_cli.ops.launch import see_it_start
 
-    return run(session)
+    result = run(session)
+    see_it_start(session, job_id)
+    return result
 
 
 def _stay(iris: Context, session: Session, job_id: JobId, *, wait: bool, follow: bool) -> int:

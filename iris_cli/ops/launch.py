@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraint_types import Constraint, ConstraintOp
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import JobId, clip
+from iris_cli.core.ids import JobId, WorkerId, clip
 from iris_cli.core.job import JobRequest, Workspace
 from iris_cli.core.lifecycle.near_misses import near_misses
 from iris_cli.core.lifecycle.submit import over, submit
-from iris_cli.errors import WorkspaceGoneError
+from iris_cli.core.task import AttemptState
+from iris_cli.errors import LockedError, WorkspaceGoneError
 from iris_cli.ops.each_line import text_of, with_lines
 from iris_cli.ops.offered import fleet
 from iris_cli.ops.session import Session
@@ -20,6 +21,10 @@ from iris_cli.ops.session import Session
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Plan
     from iris_cli.ops.workspace.entries import Listing
+
+
+_SETTING_UP = 10.0  # seconds: to unpack a directory takes less, to install a framework more
+_FIRST_LOOK = 0.1
 
 
 def launch(session: Session, request: JobRequest) -> JobId:
@@ -42,6 +47,29 @@ def launch(session: Session, request: JobRequest) -> JobId:
             session.state.lines.put([text_of(request.each_line)])
     _warn(session, slips)
     return job
+
+
+def see_it_start(session: Session, job: JobId) -> None:
+    """Stay while its tasks are being set up, for a few seconds: they would else wait for the next cycle."""
+    from iris_cli.ops.cycle import run
+
+    until, pause = session.clock.monotonic() + _SETTING_UP, _FIRST_LOOK
+    while being_set_up(session.cluster, job) and session.clock.monotonic() + pause < until:
+        session.clock.sleep(pause)
+        pause *= 2  # whoever is slow is asked less often
+        try:
+            run(session, schedule=False)
+        except LockedError:  # somebody else is at it
+            return
+
+
+def being_set_up(cluster: Cluster, job: JobId) -> list[WorkerId]:
+    """The workers on which tasks of this job are brought what they need, and have not started."""
+    asked = cluster.jobs[job]
+    if not asked.workspace and not asked.setup:
+        return []
+    last = [task.attempts[-1] for task in cluster.tasks_of(job) if task.attempts]
+    return [attempt.worker for attempt in last if attempt.state is AttemptState.ASSIGNED]
 
 
 def _check_kept(session: Session, workspace: Workspace) -> None:

@@ -21,7 +21,7 @@ def show(output: Output, findings: Iterable[Finding]) -> list[Finding]:
             {"findings": [_document(each) for each in found], "ok": not _count(found, Level.FAIL)}
         )
         return found
-    found: list[Finding] = []
+    found = []
     told: list[Finding] = []
     for (_, _, _, aside), group in groupby(
         findings, key=lambda each: (each.level, each.text, each.fix, each.aside)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId
 from iris_cli.core.task import TaskState
+from iris_cli.ops.launch import being_set_up
 from iris_cli.render.console import Output
+from iris_cli.render.fold import fold
 
 if TYPE_CHECKING:
     from iris_cli.ops.cycle import CycleResult
@@ -23,10 +25,16 @@ def show(output: Output, cluster: Cluster, job_id: JobId, result: CycleResult | 
         reasons = [{"kind": reason.kind.value, "text": reason.text} for reason in waiting]
         output.document({"job": job_id, "state": state.value, "placed": placed, "waiting": reasons})
         return
+    preparing = being_set_up(cluster, job_id)
     running = sum(task.state is TaskState.RUNNING for task in tasks)
     if result is None:
         output.message(f"{job_id}: submitted; the next cycle places it")
     elif waiting:
         output.message(f"{job_id}: waiting: {waiting[0].text}; iris why {job_id}")
+    elif preparing:
+        where = fold(dict.fromkeys(preparing))
+        output.message(
+            f"{job_id}: is being set up on {where}; the next cycle starts it, or: iris wait {job_id}"
+        )
     else:
         output.message(f"{job_id}: {state.value}, {running} of {len(tasks)} tasks run")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,8 @@ LISTS = Path(__file__).parent / "newcomer"
 
 
 @pytest.fixture
-def ann(ssh_lab: SshLab, tmp_path: Path) -> Iterator[Newcomer]:
-    yield Newcomer(tmp_path / "ann", ssh_lab)
+def ann(ssh_lab: SshLab, tmp_path: Path) -> Newcomer:
+    return Newcomer(tmp_path / "ann", ssh_lab)
 
 
 def test_the_page_is_what_happens(ann: Newcomer) -> None:
@@ -37,9 +36,8 @@ def test_the_page_is_what_happens(ann: Newcomer) -> None:
         shown = ann.types(step.typed, *(step.answers or "y"))
         if not same(step.shown, shown):
             before, after = (steady(text).splitlines() for text in (step.shown, shown))
-            differences.append(
-                f"$ {step.typed}\n"
-                + "\n".join(difflib.unified_diff(before, after, "page", "now", lineterm=""))
+            differences.extend(
+                [f"$ {step.typed}", *difflib.unified_diff(before, after, "page", "now", lineterm="")]
             )
         return shown
 

@@ -18,6 +18,8 @@ VOLATILE = (
     (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?\b"), "<time>"),
     (re.compile(r"\b(\d+(\.\d+)?(ms|[smhd]))+\b"), "<duration>"),
     (re.compile(r"\b\d+(\.\d+)?([KMGT]i)?B\b|\b\d+ cores\b"), "<size of this machine>"),
+    (re.compile(r"\b\d+ transactions\b"), "<transactions>"),  # answers that arrive together are one
+    (re.compile(r"\b[0-9a-f]{12}\b"), "<hash>"),  # of a directory, with the times of its files
     (re.compile(r" {2,}"), "  "),  # columns are as wide as what is in them
     (re.compile(r" +$", re.MULTILINE), ""),
 )
