@@ -10,8 +10,8 @@ from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import TaskId, WorkerId
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.notices import waits_since
-from iris_cli.core.outcome import PROGRAM_FAILURES, End
-from iris_cli.core.task import AttemptState, Task, TaskState
+from iris_cli.core.outcome import PROGRAM_FAILURES, End, EndReason
+from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.ops.causes import end_words
 from iris_cli.ops.session import Session
 from iris_cli.ops.status import ClusterStatus, JobRow, cluster_status
@@ -134,10 +134,15 @@ def _bunches(tasks: Sequence[Task], now: float) -> Iterator[Bunch]:
             state=state,
             why=why,
             workers=tuple(last.worker for last in lasts),
-            since_at=max(
-                (last.ended_at or last.started_at or last.assigned_at for last in lasts), default=None
-            ),
+            since_at=max(map(_since, lasts), default=None),
         )
+
+
+def _since(attempt: Attempt) -> float:
+    """When it came to be as it is."""
+    if attempt.ended_at is not None:
+        return attempt.ended_at
+    return attempt.stop.at if attempt.stop is not None else attempt.started_at or attempt.assigned_at
 
 
 _STOPPING = "STOPPING"
@@ -153,6 +158,8 @@ def _standing_out(task: Task, now: float) -> tuple[str, str] | None:
     if last is not None and last.state is AttemptState.STOPPING:
         return _STOPPING, f"being stopped ({last.stop.reason})" if last.stop is not None else ""
     if task.state in (TaskState.FAILED, TaskState.WORKER_FAILED, TaskState.UNSCHEDULABLE):
+        if task.end is not None and task.end.reason is EndReason.SIBLING:
+            return None  # it did nothing but go with its gang
         return task.state, end_words(task.end) if task.end is not None else ""
     if failed is not None and not task.state.terminal:
         return task.state, f"again, after: {end_words(failed)}"

@@ -37,13 +37,15 @@ def cancel(session: Session, names: list[str], *, prefix: bool = False, reason: 
 
 def wait_until_stopped(session: Session, result: Cancelled) -> bool:
     """Run cycles until nothing of the jobs is left. False: only silent or unkillable workers hold it up."""
-    while result.stopping:
-        cycle.run(session, schedule=False)
-        result.stopping = _stopping(session.cluster, result.cancelled + result.over)
-        if result.stopping and all(_stuck(session, attempt) for attempt in result.stopping):
-            return False
-        if result.stopping:
-            session.clock.sleep(_PAUSE)
+    whole = len(result.stopping)
+    with session.progress(lambda: ("stopping", whole - len(result.stopping), whole, "task")):
+        while result.stopping:
+            cycle.run(session, schedule=False)
+            result.stopping = _stopping(session.cluster, result.cancelled + result.over)
+            if result.stopping and all(_stuck(session, attempt) for attempt in result.stopping):
+                return False
+            if result.stopping:
+                session.clock.sleep(_PAUSE)
     return True
 
 

@@ -124,6 +124,54 @@ def test_ctrl_z_gives_the_terminal_back_and_fg_brings_the_screen_again(tmp_path:
         terminal.end()
 
 
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, for its job control")
+def test_in_the_background_it_leaves_the_terminal_alone(tmp_path: Path) -> None:
+    lab = busy()
+    config = cluster(tmp_path, lab)
+    quiet = {"PS1": "$ ", "HOME": str(tmp_path), "HISTFILE": ""}
+    with Terminal(["bash", "--norc", "--noprofile", "--noediting", "-i"], env=quiet) as terminal:
+        terminal.type(f"{' '.join(PROGRAM)} --config {config} status --watch &\n")
+        jobs = itertools.count()
+
+        def has_said(screen: Screen) -> bool:
+            before = len(lab.log)
+            lab.job(f"new-{next(jobs)}", cpu=1.0)
+            append(tmp_path, lab, before)
+            return "job new-" in screen.text
+
+        terminal.until(has_said, "a line")
+        assert b"\x1b[?1049h" not in terminal.raw
+        terminal.type("kill %1; wait; exit\n")
+        terminal.end()
+
+
+def test_sigterm_gives_the_terminal_back(tmp_path: Path) -> None:
+    with watching(cluster(tmp_path, busy())) as terminal:
+        terminal.until(shows("train"))
+        terminal.process.send_signal(signal.SIGTERM)
+        assert terminal.end() == 130
+        assert terminal.screen.second is None
+        assert terminal.screen.cursor_shown
+
+
+def test_it_ends_with_its_terminal(tmp_path: Path) -> None:
+    with watching(cluster(tmp_path, busy())) as terminal:
+        terminal.until(shows("train"))
+        terminal.hang_up()
+        assert terminal.process.wait(PATIENCE) != 0
+
+
+def test_who_waits_sees_how_far_it_is_and_ctrl_c_leaves_one_line(tmp_path: Path) -> None:
+    with watching(cluster(tmp_path, busy()), "wait", "train", "prep", columns=200) as terminal:
+        terminal.until(lambda screen: "waiting for train, prep  ━" in screen.text, "how far it is")
+        assert "1 of 7 tasks" in terminal.screen.text
+        terminal.type("\x03")
+        assert terminal.end() == 130
+        *clock, last = [line for line in terminal.screen.shown if line]
+        assert last.startswith("stopped waiting; train prep goes on")
+        assert all(line.startswith("the clock of this machine") for line in clock)  # that of the lab is ahead
+
+
 def test_a_screen_without_colours_has_none(tmp_path: Path) -> None:
     with watching(cluster(tmp_path, busy()), env={"NO_COLOR": "1"}) as terminal:
         terminal.until(shows("train", "suspect"))

@@ -79,6 +79,21 @@ def test_a_host_that_is_down_hides_only_its_own_rank(site: Site) -> None:
     site.iris("wait", "train")
 
 
+def test_a_gang_that_fails_stands_on_the_screen_with_its_cause(site: Site) -> None:
+    script = f"{gate(site)}; exit $IRIS_TASK_INDEX"
+    site.iris("launch", "--name", "train", "--grace", "1s", *TPU, "--", "sh", "-c", script)
+    with site.terminal("watch", "--schedule", "--interval", "0.3") as terminal:
+        terminal.until(lambda screen: "RUNNING  2" in screen.text, "a running gang")
+        open_gate(site)
+        terminal.until(lambda screen: "rank 1 failed first: exit 1" in screen.text, "the cause")
+        terminal.until(lambda screen: "job train ended" in screen.text, "the news")
+        terminal.type("\x03")
+        assert terminal.end() == 130
+        assert terminal.screen.second is None
+        assert "rank 1 failed first: exit 1" in terminal.screen.text
+        assert "stopped watching; nothing runs any more" in terminal.screen.text
+
+
 def test_the_wait_ends_in_time_and_the_job_goes_on(site: Site) -> None:
     site.iris("launch", "--name", "train", *TPU, "--", "sh", "-c", gate(site))
     ran = site.iris("wait", "train", "--timeout", "1s", code=1)

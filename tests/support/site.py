@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.sshd import SshHost
+from tests.support.terminal import Terminal
 
 PATIENCE = 120.0
 """Seconds until something that does not happen is a failure of the test."""
@@ -68,6 +69,12 @@ class Site:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+
+    def terminal(self, *words: str, columns: int = 100, lines: int = 30) -> Terminal:
+        """One command in a terminal of its own."""
+        command = [sys.executable, "-m", "iris_cli", *words]
+        env = {"HOME": str(self.directory), **self.env}
+        return Terminal(command, columns=columns, lines=lines, env=env, cwd=self.directory)
 
     def job(self, job: str) -> dict[str, Any]:
         """`iris status JOB --json`."""

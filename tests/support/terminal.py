@@ -26,6 +26,9 @@ PATIENCE = 120.0
 
 _PIECE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\x1b([=>78])|([\r\n\b\x07])|([^\x00-\x1f\x7f])")
 
+_OF_ANOTHER_TERMINAL = frozenset(
+    {"NO_COLOR", "COLUMNS", "LINES", "FORCE_COLOR", "TTY_COMPATIBLE", "SSH_AUTH_SOCK"}
+)
 _BECOME_ITS_OWN = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -151,11 +154,7 @@ class Terminal:
         self._rest = ""
         self._ours, theirs = os.openpty()
         self.resize(columns, lines)
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in ("NO_COLOR", "COLUMNS", "LINES", "FORCE_COLOR", "TTY_COMPATIBLE")
-        }
+        inherited = {name: value for name, value in os.environ.items() if name not in _OF_ANOTHER_TERMINAL}
         self.process = subprocess.Popen(
             [sys.executable, "-c", _BECOME_ITS_OWN, *command],
             stdin=theirs,
@@ -173,12 +172,18 @@ class Terminal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._ours)  # which hangs up on all in it
+        self.hang_up()
         try:
             self.process.wait(5.0)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+
+    def hang_up(self) -> None:
+        """Close the window: the kernel sends SIGHUP to all that is in it."""
+        if self._ours >= 0:
+            os.close(self._ours)
+            self._ours = -1
 
     def resize(self, columns: int, lines: int) -> None:
         """As a window manager does: the kernel sends SIGWINCH to whoever is in the foreground."""

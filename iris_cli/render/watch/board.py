@@ -55,7 +55,7 @@ def frame(board: Board, moment: Moment, width: int, height: int) -> list[Text]:
     head = list(_head(board.status, moment))[: max(1, height - 1)]
     airy = height >= _AIRY
     sections = [
-        _jobs(board, moment.now, width, airy),
+        _jobs(board, moment.now, width, height),
         _listed(_slices(board.status, width), 8 if height >= _ROOMY else 0),
         _listed(list(_problems(board.status.workers)), 4),
         _Section(list(map(_news_line, moment.news)), 4 if airy else 1, 10 if airy else 3),
@@ -122,23 +122,23 @@ Row = tuple[Text, ...]
 _HEADERS = ("JOB", "STATE", "TASKS", "FOR", "WHERE / WHY")
 
 
-def _jobs(board: Board, now: float, width: int, headings: bool) -> _Section:
+def _jobs(board: Board, now: float, width: int, height: int) -> _Section:
     older = f"{count(board.status.older, 'older job')} not shown" if board.status.older else ""
     if not board.jobs:
         return _Section([_text(older or "no jobs: iris launch -- COMMAND", "dim")], 1, 1, str)
-    rows: list[Row] = [tuple(Text(header, style="dim") for header in _HEADERS)] if headings else []
+    rows: list[Row] = [tuple(Text(header, style="dim") for header in _HEADERS)] if height >= _AIRY else []
     begins = []  # where each job does
-    for job in board.jobs:
+    for job in board.jobs[:height]:  # more can't be seen
         begins.append(len(rows))
         rows += _rows_of(board, job, now)
     columns = _columns(width)
     lines = _aligned([tuple(row[place] for place in columns) for row in rows], width)
 
     def rest(shown: int) -> str:
-        hidden = [job for job, begin in zip(board.jobs, begins, strict=True) if begin >= shown]
+        hidden = board.jobs[sum(begin < shown for begin in begins) :]
         return f"{count(len(hidden), 'more job')}: {_in_words(hidden)}" if hidden else "…"
 
-    if older:
+    if older and len(board.jobs) <= height:
         lines.append(_text(older, "dim"))
     return _Section(lines, 3, len(lines), rest)
 

@@ -71,8 +71,12 @@ class LiveScreen:
             for number, handler in self._handlers.items():
                 signal.signal(number, handler)
         finally:
-            with self._terminal:
-                self._leave()
+            # A terminal that takes nothing keeps its painter: it must not keep us.
+            if self._terminal.acquire(timeout=_PATIENCE):
+                try:
+                    self._leave()
+                finally:
+                    self._terminal.release()
 
     def update(self) -> None:
         """Something is new. Raises what painting raised."""
