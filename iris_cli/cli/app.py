@@ -82,13 +82,16 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _act(words: Sequence[str]) -> int:
-    is_completion = "_IRIS_COMPLETE" in os.environ  # the words are elsewhere, and the library finds them
-    act = None if is_completion else quick.understood(words)
-    if act is not None:
+    typed = words
+    if "_IRIS_COMPLETE" in os.environ:  # the shell asks what could come next; the library finds the words
+        from iris_cli.cli.complete import words_typed
+
+        typed = hoist(words_typed(os.environ))
+    elif (act := quick.understood(words)) is not None:
         return act()
     from iris_cli.cli import tree
 
-    named = _command_of(words)
+    named = _command_of(typed)
     every = (*COMMANDS, *SETUP_COMMANDS)
     return tree.run(words, (named,) if named in every else every)
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli import complete
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
@@ -23,7 +24,15 @@ def register(app: Commands) -> None:
 
 def cancel(
     context: typer.Context,
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Exact job ids.", show_default=False)],
+    jobs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="JOB...",
+            autocompletion=complete.OPEN_JOB,
+            help="Exact job ids.",
+            show_default=False,
+        ),
+    ],
     prefix: Annotated[bool, typer.Option("--prefix", help="All jobs whose ids begin with these.")] = False,
     reason: Annotated[
         str, typer.Option(metavar="WORDS", help="Why, for the history.", show_default=False)

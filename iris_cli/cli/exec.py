@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli import complete
 from iris_cli.cli.after_dashes import CommandAfterDashes, command_of
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
@@ -25,7 +26,13 @@ def register(app: Commands) -> None:
 def execute(
     context: typer.Context,
     what: Annotated[
-        str, typer.Argument(metavar="JOB|TASK|WORKER", help="Where to run it.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="JOB|TASK|WORKER",
+            autocompletion=complete.LIVE_OR_WORKER,
+            help="Where to run it.",
+            show_default=False,
+        ),
     ],
     rank: Annotated[
         list[int] | None,

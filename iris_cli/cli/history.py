@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli import complete
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
@@ -24,7 +25,13 @@ def register(app: Commands) -> None:
 def history(
     context: typer.Context,
     subject: Annotated[
-        str, typer.Argument(metavar="[JOB|TASK|WORKER]", show_default=False, help="Only what is about this.")
+        str,
+        typer.Argument(
+            metavar="[JOB|TASK|WORKER]",
+            autocompletion=complete.ANYTHING,
+            show_default=False,
+            help="Only what is about this.",
+        ),
     ] = "",
     limit: Annotated[
         int, typer.Option(metavar="N", min=0, help="Show so many of the newest events; 0 shows all.")

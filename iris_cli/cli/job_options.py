@@ -7,9 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from iris_cli.cli import complete
 
-def _option(*names: str, value: str, text: str) -> Any:
-    return typer.Option(*names, metavar=value, help=text, show_default=False)
+
+def _option(*names: str, value: str, text: str, offer: complete.Callback | None = None) -> Any:
+    return typer.Option(*names, metavar=value, help=text, show_default=False, autocompletion=offer)
 
 
 Texts = list[str] | None
@@ -17,7 +19,15 @@ Texts = list[str] | None
 Name = Annotated[
     str | None, _option("--name", value="NAME", text="Name of the job; made from the command if left out.")
 ]
-Tpu = Annotated[str | None, _option("--tpu", value="TYPE", text="TPU type, such as v5litepod-16, or auto.")]
+Tpu = Annotated[
+    str | None,
+    _option(
+        "--tpu",
+        value="TYPE",
+        offer=complete.TPU,
+        text="TPU type, such as v5litepod-16, or auto.",
+    ),
+]
 Gpu = Annotated[str | None, _option("--gpu", value="MODEL", text="GPU model or auto, with :N for N of them.")]
 Cpu = Annotated[float | None, _option("--cpu", value="CORES", text="Cores for each task.")]
 Memory = Annotated[str | None, _option("--memory", value="SIZE", text="Memory for each task: 512MiB, 8GB.")]
@@ -32,7 +42,12 @@ Prefer = Annotated[
 Tolerate = Annotated[Texts, _option("--tolerate", value="TAINT", text="A taint that doesn't matter.")]
 GroupBy = Annotated[
     str | None,
-    _option("--group-by", value="ATTRIBUTE", text="Make a gang on workers that share this attribute."),
+    _option(
+        "--group-by",
+        value="ATTRIBUTE",
+        offer=complete.ATTRIBUTE,
+        text="Make a gang on workers that share this attribute.",
+    ),
 ]
 Env = Annotated[
     Texts,
@@ -57,9 +72,23 @@ Setup = Annotated[
     str | None, _option("--setup", value="COMMAND", text="Shell command to run before the task.")
 ]
 Preset = Annotated[
-    str | None, _option("--env-preset", value="NAME", text="Variables for jax, torchrun or slurm programs.")
+    str | None,
+    _option(
+        "--env-preset",
+        value="NAME",
+        offer=complete.PRESET,
+        text="Variables for jax, torchrun or slurm programs.",
+    ),
 ]
-PriorityName = Annotated[str | None, _option("--priority", value="NAME", text="high, normal or low.")]
+PriorityName = Annotated[
+    str | None,
+    _option(
+        "--priority",
+        value="NAME",
+        offer=complete.PRIORITY,
+        text="high, normal or low.",
+    ),
+]
 RetriesFailure = Annotated[
     int | None, _option("--max-retries-failure", value="N", text="Tries after a failure.")
 ]
@@ -83,11 +112,17 @@ Lease = Annotated[
 ReplaceLost = Annotated[
     str | None,
     _option(
-        "--replace-lost", value="WHEN", text="Whose long silence is death: never, preemptible or always."
+        "--replace-lost",
+        value="WHEN",
+        offer=complete.REPLACE_LOST,
+        text="Whose long silence is death: never, preemptible or always.",
     ),
 ]
 Label = Annotated[Texts, _option("--label", value="NAME=VALUE", text="To find the job by.")]
-After = Annotated[Texts, _option("--after", value="JOB", text="Start when this job has succeeded.")]
+After = Annotated[
+    Texts,
+    _option("--after", value="JOB", offer=complete.JOB, text="Start when this job has succeeded."),
+]
 Ports = Annotated[
     Texts,
     _option(

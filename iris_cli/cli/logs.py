@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iris_cli.cli import complete
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
@@ -37,6 +38,27 @@ Tail = Annotated[
         show_default=False,
     ),
 ]
+Stream = Annotated[
+    str,
+    typer.Option(
+        metavar="out|err|both",
+        autocompletion=complete.stream,
+        help="Standard output, standard error, or both.",
+    ),
+]
+What = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB|TASK",
+        autocompletion=complete.JOB_OR_TASK,
+        help="Whose output.",
+        show_default=False,
+    ),
+]
+AttemptNumber = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="This attempt instead of the last one.", min=0, show_default=False),
+]
 
 
 def register(app: Commands) -> None:
@@ -45,25 +67,20 @@ def register(app: Commands) -> None:
 
 def logs(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="JOB|TASK", help="Whose output.", show_default=False)],
+    what: What,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on, through retries, until it is over.")
     ] = False,
     tail: Tail = None,
     rank: Ranks = None,
-    attempt: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="This attempt instead of the last one.", min=0, show_default=False),
-    ] = None,
+    attempt: AttemptNumber = None,
     no_fold: Annotated[
         bool, typer.Option("--no-fold", help="Don't join equal lines of several ranks.")
     ] = False,
     diff: Annotated[
         bool, typer.Option("--diff", help="The odd rank out: what differs from what the most have written.")
     ] = False,
-    stream: Annotated[
-        str, typer.Option(metavar="out|err|both", help="Standard output, standard error, or both.")
-    ] = "both",
+    stream: Stream = "both",
 ) -> int:
     """Show what tasks write, all ranks at once.
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli import complete
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
@@ -24,7 +25,15 @@ def register(app: Commands) -> None:
 
 def pull(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="JOB|TASK", help="Whose files.", show_default=False)],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|TASK",
+            autocompletion=complete.JOB_OR_TASK,
+            help="Whose files.",
+            show_default=False,
+        ),
+    ],
     directory: Annotated[
         Path, typer.Option("--dir", metavar="DIR", help="Where to put them: in DIR/JOB/task-N/attempt-M.")
     ] = Path(),

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli import complete
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, IrisError
@@ -25,7 +26,15 @@ def register(app: Commands) -> None:
 
 def ssh(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="TASK|WORKER", help="Where to go.", show_default=False)],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="TASK|WORKER",
+            autocompletion=complete.LIVE_OR_WORKER,
+            help="Where to go.",
+            show_default=False,
+        ),
+    ],
     show: Annotated[bool, typer.Option("--print", help="Print the command instead of running it.")] = False,
 ) -> int:
     """Open a shell where a task runs, or on a worker.

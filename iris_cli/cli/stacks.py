@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli import complete
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
@@ -23,7 +24,15 @@ def register(app: Commands) -> None:
 
 def stacks(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="JOB|TASK", help="Whose stacks.", show_default=False)],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|TASK",
+            autocompletion=complete.LIVE,
+            help="Whose stacks.",
+            show_default=False,
+        ),
+    ],
     rank: Annotated[
         list[int] | None,
         typer.Option(metavar="N", help="Only this rank; may be repeated.", min=0, show_default=False),

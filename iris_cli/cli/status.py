@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from iris_cli.cli import quick
+from iris_cli.cli import complete, quick
 from iris_cli.cli.commands import Commands
 
 _EXAMPLES = """
@@ -24,7 +24,13 @@ def register(app: Commands) -> None:
 def status(
     context: typer.Context,
     job: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", show_default=False, help="Show this job alone.")
+        str | None,
+        typer.Argument(
+            metavar="[JOB]",
+            autocompletion=complete.JOB,
+            show_default=False,
+            help="Show this job alone.",
+        ),
     ] = None,
     at: Annotated[
         str | None,
@@ -38,12 +44,20 @@ def status(
     label: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KEY[=VALUE]", help="Only jobs with this label; may be repeated.", show_default=False
+            metavar="KEY[=VALUE]",
+            autocompletion=complete.LABEL,
+            help="Only jobs with this label; may be repeated.",
+            show_default=False,
         ),
     ] = None,
     state: Annotated[
         list[str] | None,
-        typer.Option(metavar="STATE", help="Only jobs in this state, such as running.", show_default=False),
+        typer.Option(
+            metavar="STATE",
+            autocompletion=complete.STATE,
+            help="Only jobs in this state, such as running.",
+            show_default=False,
+        ),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Also jobs that ended long ago; every task in a line of its own.")

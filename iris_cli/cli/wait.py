@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iris_cli.cli import complete
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
@@ -27,7 +28,15 @@ def register(app: Commands) -> None:
 
 def wait(
     context: typer.Context,
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Job ids.", show_default=False)],
+    jobs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="JOB...",
+            autocompletion=complete.OPEN_JOB,
+            help="Job ids.",
+            show_default=False,
+        ),
+    ],
     timeout: Annotated[
         str | None, typer.Option(metavar="TIME", help="Give up after 90s, 10m, 2h.", show_default=False)
     ] = None,

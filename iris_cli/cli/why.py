@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from iris_cli.cli import complete
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
@@ -23,7 +24,14 @@ def register(app: Commands) -> None:
 
 def why(
     context: typer.Context,
-    subject: Annotated[str, typer.Argument(metavar="JOB|TASK|WORKER", help="What to explain.")],
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|TASK|WORKER",
+            autocompletion=complete.ANYTHING,
+            help="What to explain.",
+        ),
+    ],
 ) -> int:
     """Say why a job waits or failed, or what a worker takes."""
     from iris_cli.ops import why as ops

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iris_cli.cli import worker_show
+from iris_cli.cli import complete, worker_show
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, IrisError, UsageError
@@ -51,7 +51,15 @@ iris worker unwedge v5a-0 --yes
 """,
 }
 
-Workers = Annotated[list[str], typer.Argument(metavar="WORKER...", help="Their ids.", show_default=False)]
+Workers = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="WORKER...",
+        autocompletion=complete.WORKER,
+        help="Their ids.",
+        show_default=False,
+    ),
+]
 Reason = Annotated[str, typer.Option(metavar="WORDS", help="Why, for the history.", show_default=False)]
 
 
@@ -69,7 +77,12 @@ def probe(
     context: typer.Context,
     workers: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[WORKER]...", help="Their ids; all if left out.", show_default=False),
+        typer.Argument(
+            metavar="[WORKER]...",
+            autocompletion=complete.WORKER,
+            help="Their ids; all if left out.",
+            show_default=False,
+        ),
     ] = None,
     accept_key: Annotated[
         bool,
@@ -180,7 +193,15 @@ def uncordon(context: typer.Context, workers: Workers) -> int:
 
 def taint(
     context: typer.Context,
-    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Its id.", show_default=False)],
+    worker: Annotated[
+        str,
+        typer.Argument(
+            metavar="WORKER",
+            autocompletion=complete.WORKER,
+            help="Its id.",
+            show_default=False,
+        ),
+    ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the taint.", show_default=False)],
     remove: Annotated[bool, typer.Option("--remove", help="Take the taint away.")] = False,
 ) -> int:
@@ -194,7 +215,15 @@ def taint(
 
 def forget(
     context: typer.Context,
-    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Its id.", show_default=False)],
+    worker: Annotated[
+        str,
+        typer.Argument(
+            metavar="WORKER",
+            autocompletion=complete.WORKER,
+            help="Its id.",
+            show_default=False,
+        ),
+    ],
     dead: Annotated[bool, typer.Option("--dead", help="My word: nothing runs there any more.")] = False,
     reason: Reason = "",
 ) -> int:
@@ -208,7 +237,15 @@ def forget(
 
 def unwedge(
     context: typer.Context,
-    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Its id.", show_default=False)],
+    worker: Annotated[
+        str,
+        typer.Argument(
+            metavar="WORKER",
+            autocompletion=complete.WORKER,
+            help="Its id.",
+            show_default=False,
+        ),
+    ],
     yes: Annotated[bool, typer.Option("--yes", help="Stop what is found, without asking.")] = False,
 ) -> int:
     """Name what holds a worker's chips; stop it if you say so.

@@ -1,0 +1,152 @@
+"""What the shell offers at Tab: names out of the log on this machine, quickly or not at all.
+
+No network and no lock. A shell expands what it is offered, so a name with anything in it that a shell could take for
+more than letters is not offered.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from iris_cli.core.ids import JobId
+
+if TYPE_CHECKING:
+    from iris_cli.core.cluster import Cluster
+
+MOST = 100
+"""Names that are offered at a time: more can't be looked through."""
+PATIENCE = 2.0
+"""Seconds of work after which nothing is offered: whoever presses Tab waits with both hands."""
+
+Kind = Callable[["Cluster", str], Iterable[str]]
+Callback = Callable[[Any, str], list[str]]
+
+_SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/=+@%,")
+
+
+def words_typed(environ: Mapping[str, str]) -> list[str]:
+    """The whole words before the one that is being completed, without that of the tool."""
+    words = (environ.get("COMP_WORDS") or environ.get("_TYPER_COMPLETE_ARGS") or "").split(" ")
+    place = environ.get("COMP_CWORD", "")
+    return words[1 : int(place) if place.isdecimal() else len(words) - 1]
+
+
+def offer(*kinds: Kind) -> Callback:
+    """A callback that offers names of these kinds."""
+
+    def complete(ctx: Any, incomplete: str) -> list[str]:  # named as the library calls them
+        with suppress(Exception), _patience():
+            cluster = _cluster(ctx)
+            names = (name for kind in kinds for name in kind(cluster, incomplete))
+            return offered(names, incomplete)
+        return []
+
+    return complete
+
+
+def words(kind: str) -> Callback:
+    """A callback that offers the words of an enumeration of `iris_cli.core.job`."""
+
+    def complete(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - as the library calls it
+        from iris_cli.core import job
+
+        return offered((each.lower() for each in getattr(job, kind)), incomplete)
+
+    return complete
+
+
+def stream(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - as the library calls it
+    """The streams of a task."""
+    return offered(("out", "err", "both"), incomplete)
+
+
+def offered(names: Iterable[str], incomplete: str) -> list[str]:
+    """Those that begin so, that a shell takes for what they are, each once, as many as can be looked through."""
+    fitting = (name for name in names if name.startswith(incomplete) and _SAFE.issuperset(name))
+    return list(islice(dict.fromkeys(fitting), MOST))
+
+
+def open_jobs(cluster: Cluster, _text: str) -> Iterator[str]:
+    return (job.id for job in cluster.open_jobs())
+
+
+def jobs(cluster: Cluster, text: str) -> Iterator[str]:
+    """Open ones first, then the newest."""
+    yield from open_jobs(cluster, text)
+    yield from reversed(list(cluster.jobs))
+
+
+def tasks(cluster: Cluster, text: str) -> Iterator[str]:
+    """Those of the job that stands before the last slash."""
+    job = cluster.jobs.get(JobId(text.rpartition("/")[0]))
+    yield from (str(task.id) for task in (cluster.tasks_of(job.id) if job is not None else ()))
+
+
+def live_jobs(cluster: Cluster, _text: str) -> Iterator[str]:
+    return (job.id for job in cluster.open_jobs() if cluster.live_of(job.id))
+
+
+def workers(cluster: Cluster, _text: str) -> Iterable[str]:
+    return cluster.workers
+
+
+def labels(cluster: Cluster, _text: str) -> Iterator[str]:
+    """`KEY=VALUE` of open jobs, and of those that ended last."""
+    found = (*cluster.open_jobs(), *cluster.last_ended(MOST))
+    return (f"{key}={value}" for job in found for key, value in job.labels.items())
+
+
+def types(cluster: Cluster, _text: str) -> Iterator[str]:
+    """Of the TPUs that workers have."""
+    from iris_cli.core.attributes import DEVICE_VARIANT_ATTRIBUTE_KEY
+
+    found = (each.attributes.get(DEVICE_VARIANT_ATTRIBUTE_KEY) for each in cluster.workers.values())
+    return (str(each.value) for each in found if each is not None)
+
+
+def attributes(cluster: Cluster, _text: str) -> Iterator[str]:
+    return (key for worker in cluster.workers.values() for key in worker.attributes)
+
+
+def _cluster(context: Any) -> Cluster:
+    from iris_cli.cli.quick import context_of
+
+    said = context.find_root().params
+    where = context_of(config=said.get("config"), state_dir=said.get("state_dir"), quiet=True)
+    return where.session("iris completion").view()
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """Raises TimeoutError in what takes too long."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, PATIENCE)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+OPEN_JOB = offer(open_jobs)
+JOB = offer(jobs)
+JOB_OR_TASK = offer(jobs, tasks)
+ANYTHING = offer(jobs, tasks, workers)
+LIVE = offer(live_jobs, tasks)
+LIVE_OR_WORKER = offer(live_jobs, tasks, workers)
+WORKER = offer(workers)
+LABEL = offer(labels)
+TPU = offer(types)
+ATTRIBUTE = offer(attributes)
+STATE = words("JobState")
+PRESET = words("EnvPreset")
+PRIORITY = words("Priority")
+REPLACE_LOST = words("ReplaceLost")
