@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from iris_cli.cli.app import run
+from iris_cli.core.topology import lookup
 from tests.support.newcomer import Newcomer
 from tests.support.pages import Step, rewritten, same, steady
 from tests.support.sshd import SshLab
@@ -15,12 +17,47 @@ from tests.support.sshd import SshLab
 pytestmark = pytest.mark.ssh
 
 PAGE = Path(__file__).parents[2] / "docs" / "first-gang.md"
+SAMPLES = Path(__file__).parents[1] / "cli" / "cluster_import" / "samples"
 LISTS = Path(__file__).parent / "newcomer"
 
 
 @pytest.fixture
 def ann(ssh_lab: SshLab, tmp_path: Path) -> Newcomer:
     return Newcomer(tmp_path / "ann", ssh_lab)
+
+
+SHAPES = ("one_slice", "rest_page", "external", "generations")
+TYPES = ("v4-32", "v5p-32", "v6e-8", "v5litepod-16", "v2-8", "v3-32", "v6e-16")
+
+
+def test_lists_of_each_shape_lead_to_the_logs_of_gangs(
+    ann: Newcomer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of gcloud and of the API, single hosts and gangs, of every generation of TPUs; addresses inside and outside."""
+    lists = [SAMPLES / f"{shape}.json" for shape in SHAPES]
+    ann.settle(lists, servers=4)
+    ann.live_there(monkeypatch)
+    together = ann.place / "tpus.json"
+    together.write_text("".join(each.read_text() for each in lists))
+
+    def iris(*words: str) -> str:
+        capsys.readouterr()
+        assert run(list(words)) == 0, capsys.readouterr()
+        return capsys.readouterr().out
+
+    iris("cluster", "import", "--from", "tpus.json", "--yes")
+    iris("cluster", "import", "--from", "tpus.json", "--address", "external", "--yes", "v6e-asked")
+    iris("config", "validate")
+    iris("worker", "probe", "--accept-key", "--yes")
+    jobs = [f"on-{each}" for each in TYPES]
+    for job, tpu in zip(jobs, TYPES, strict=True):
+        iris("launch", "--no-schedule", "--name", job, "--tpu", tpu, "--", "sh", "-c", "echo up")
+    iris("wait", *jobs)
+    for job, tpu in zip(jobs, TYPES, strict=True):
+        known = lookup(tpu)
+        assert known is not None
+        ranks = known.vms
+        assert iris("logs", job) == (f"[0-{ranks - 1}] up\n" if ranks > 1 else "up\n"), job
 
 
 def test_the_page_is_what_happens(ann: Newcomer) -> None:

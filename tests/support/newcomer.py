@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.support.pasted import ROOT, put_iris
 from tests.support.sshd import SshLab
 from tests.support.typed_lines import typed
@@ -62,6 +64,14 @@ class Newcomer:
         shown = typed(line, self.place, self._env(), columns=COLUMNS, answers=answers)
         return re.sub(r" +$", "", shown.replace(str(self.directory), HOME), flags=re.MULTILINE)
 
+    def live_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let this very process work as she does."""
+        for name in [each for each in os.environ if each.startswith(("IRIS_", "XDG_", "SSH_"))]:
+            monkeypatch.delenv(name)
+        for name, value in self._env().items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(self.place)
+
     def hold(self, job: str) -> None:
         """Let a job wait at its first step, until it is released."""
         (self.directory / "meetings" / f"{job}.held").touch()
@@ -100,6 +110,7 @@ def _addresses(listed: Sequence[Path]) -> list[tuple[str, ...]]:
         said = json.loads(path.read_text())
         for node in said if isinstance(said, list) else said["nodes"]:
             for end in node.get("networkEndpoints", ()):
-                external = end.get("accessConfig", {}).get("externalIp")
-                found.append((end["ipAddress"], *([external] if external else [])))
+                both = end.get("ipAddress"), end.get("accessConfig", {}).get("externalIp")
+                if addresses := tuple(address for address in both if address):
+                    found.append(addresses)
     return found
