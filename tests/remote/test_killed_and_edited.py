@@ -139,3 +139,31 @@ def test_an_end_that_was_edited_is_lost(dash_host: WorkerHost, edit: str) -> Non
     dash_host.wait(token)
     assert os.system(f"cd {dash_host.attempt_dir(token)} && {{ {edit}; }}") == 0
     assert dash_host.state(token) is RemoteState.LOST
+
+
+def test_a_task_that_removes_the_file_of_its_wrapper_still_has_its_own_end(host: WorkerHost) -> None:
+    """And at once: the wrapper doesn't take itself for something that the task has left behind."""
+    report = host.ended("sh", "-c", "rm ../pid; exit 3", grace=600.0)
+    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 3, "")
+
+
+def test_its_time_limit_ends_it_at_once_all_the_same(dash_host: WorkerHost) -> None:
+    report = dash_host.ended("sh", "-c", "rm ../pid; sleep 1000", timeout=1.0, grace=600.0)
+    assert (report.state, report.cause) == (RemoteState.EXITED, "timeout")
+
+
+def test_it_runs_as_long_as_anything_of_it_does_and_can_be_stopped(host: WorkerHost) -> None:
+    token = host.running("sh", "-c", "rm ../pid; sleep 1000", grace=600.0)
+    until(lambda: not (host.attempt_dir(token) / "pid").exists())
+    assert host.state(token) is RemoteState.RUNNING
+    assert host.stopped(token, grace=600.0).state is RemoteState.STOPPED
+    until_gone(token)
+
+
+def test_without_that_file_and_with_all_of_it_killed_it_is_lost(host: WorkerHost) -> None:
+    token = host.running("sleep", "1000")
+    killed = session_of(host, token)
+    (host.attempt_dir(token) / "pid").unlink()
+    for pid in killed:
+        kill(pid)
+    assert host.wait(token).state is RemoteState.LOST

@@ -150,9 +150,11 @@ state_by_names() {
         return 0
     elif [ -n "$going" ]; then
         state=LAUNCHING
-        [ -e "$1/pid" ] || return 0
+        [ -e "$1/pid" ] || [ "$began" != - ] || return 0
         [ "$began" = - ] || state=RUNNING
-        writer_of "$1" pid
+        writer_of "$1" pid || return
+        # Its task may have removed that file, under a wrapper that is well.
+        [ "$state" != ORPHANED ] || [ -e "$1/pid" ] || state=RUNNING
     elif [ -n "$ready" ]; then
         state=PREPARED
     else

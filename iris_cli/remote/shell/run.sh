@@ -122,7 +122,8 @@ have_devices() {
 
 # write_pid FILE: who we are.
 write_pid() {
-    start_of $$ && [ -n "$boot" ] && printf '%s %s %s\n' $$ "$start" "$boot" 2>/dev/null >"$1"
+    start_of $$ && wrapper=$$:$start && [ -n "$boot" ] &&
+        printf '%s %s %s\n' $$ "$start" "$boot" 2>/dev/null >"$1"
 }
 
 # ended_with CODE LIMIT -> $end, the name of the exit record. A stop takes stop.idle, and the watchdog
@@ -219,7 +220,7 @@ await() {
 end_at() {
     await "$@" || return
     is_alive "$3" "$4" && mv "$2.pending" "$2" 2>/dev/null || return
-    kill_at=$((now + grace))
+    kill_at=$((now + grace)) wrapper=$3:$4
     end_all "$token" keep $$
 }
 
@@ -286,7 +287,7 @@ run_lease() {
         fi
         now
     done
-    kill_at=$((now + grace))
+    kill_at=$((now + grace)) wrapper=$1:$2
     until end_all "$token" last $$; do :; done
     remove_group "$group"
     now

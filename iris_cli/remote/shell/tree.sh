@@ -69,14 +69,18 @@ look() {
         }') || return 1
 }
 
-# leaders -> $leaders: the wrappers of the attempt in the working directory that are alive, as pid:start.
+# leaders -> $leaders: the wrappers of the attempt in the working directory that are alive, as pid:start. A
+# task may have removed the files that say who they are: $wrapper knows itself, and its watchdogs know it.
 leaders() {
     leaders=
+    [ -z "$wrapper" ] || ! is_alive "${wrapper%%:*}" "${wrapper#*:}" || leaders=" $wrapper"
     for name in pid setup.pid; do
         read_pid "$name" && [ "$pid_boot" = "$boot" ] && is_alive "$pid" "$pid_start" &&
             leaders="$leaders $pid:$pid_start"
     done
 }
+
+wrapper=
 
 # signal NAME PROCESSES: each is looked at again right before it: its number may have passed to another.
 signal() {
