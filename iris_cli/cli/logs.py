@@ -101,6 +101,7 @@ def logs(
         ranks=tuple(rank or ()),
         attempt=attempt,
         streams=_streams(stream),
+        dated=diff,
     )
     if iris.is_inside:
         from iris_cli.cli import inside

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from iris_cli.core.dataclass import dataclass
+from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.ops.log_reading import BOTH
 from iris_cli.ops.logs import TaskLog
 
@@ -40,7 +40,8 @@ class Deviation:
     """What some ranks, who say the same, say otherwise than the most; of the lowest of them.
 
     `behind` or `ahead` is by how many lines, if that is all; else `diff` has lines that begin with `-` (of the
-    majority) or `+`, and `more` of these are left out. `compared` is false where there were too many groups.
+    majority) or `+`, and `more` of these are left out. `compared` is false where there were too many groups. `idle` is
+    how many seconds ago the last of them that run wrote something, None where that is not known.
     """
 
     ranks: tuple[int, ...]
@@ -49,17 +50,22 @@ class Deviation:
     diff: tuple[str, ...] = ()
     more: int = 0
     compared: bool = True
+    idle: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamDiff:
-    """One stream: which ranks say the same, and who doesn't. `coarse`: no number was looked at, for all differ."""
+    """One stream: which ranks say the same, and who doesn't. `coarse`: no number was looked at, for all differ.
+
+    `idle`: as that of a deviation, of the majority.
+    """
 
     stream: str
     majority: tuple[int, ...]
     lines: int
     deviations: tuple[Deviation, ...]
     coarse: bool = False
+    idle: float | None = None
 
 
 def diff(logs: Sequence[TaskLog], tail: int | None) -> list[StreamDiff]:
@@ -72,8 +78,22 @@ def diff(logs: Sequence[TaskLog], tail: int | None) -> list[StreamDiff]:
     for stream in BOTH:
         said = {log.task.index: [line.text for line in log.lines if line.stream == stream] for log in known}
         if any(said.values()):
-            found.append(_diff(stream, said, tail))
+            idle = {log.task.index: log.idle[stream] for log in known if stream in log.idle}
+            found.append(_dated(_diff(stream, said, tail), idle))
     return found
+
+
+def _dated(found: StreamDiff, idle: Mapping[int, float]) -> StreamDiff:
+    """The same, with when each group last wrote something."""
+
+    def last(ranks: Sequence[int]) -> float | None:
+        return min((idle[rank] for rank in ranks if rank in idle), default=None)
+
+    return replace(
+        found,
+        idle=last(found.majority),
+        deviations=tuple(replace(one, idle=last(one.ranks)) for one in found.deviations),
+    )
 
 
 def masked(line: str, *, coarse: bool = False) -> str:

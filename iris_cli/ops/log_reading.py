@@ -59,7 +59,8 @@ class LogText:
 class Reading:
     """An attempt whose output is being read, and how far that has come.
 
-    `tail` is how many lines of each stream to begin with, None for all.
+    `tail` is how many lines of each stream to begin with, None for all. `dated`: the worker is asked when each was last
+    written; `idle` then says how long ago that was, in seconds, where it is known.
     """
 
     def __init__(
@@ -69,7 +70,10 @@ class Reading:
         *,
         streams: Sequence[str] = BOTH,
         tail: int | None = None,
+        dated: bool = False,
     ) -> None:
+        self.dated = dated
+        self.idle: dict[str, float] = {}
         self.id = attempt_id
         self.attempt = attempt
         self.tail = tail
@@ -99,7 +103,9 @@ class Reading:
         from iris_cli.remote.task_runner import LogPiece
 
         return [
-            LogPiece(token=self.attempt.token, stream=name, offset=offset, limit=min(limit, most))
+            LogPiece(
+                token=self.attempt.token, stream=name, offset=offset, limit=min(limit, most), dated=self.dated
+            )
             for name, stream in self.streams.items()
             for offset, limit in [stream.wanted]
         ]
@@ -107,6 +113,8 @@ class Reading:
     def take(self, chunks: Sequence[LogChunk]) -> None:
         """These are the pieces that were wanted."""
         self.silence = None
+        ages = zip(self.streams, (chunk.idle for chunk in chunks), strict=True)
+        self.idle |= {name: idle for name, idle in ages if idle is not None}
         texts = [stream.take(chunk) for stream, chunk in zip(self.streams.values(), chunks, strict=True)]
         self.texts = [
             LogText(self.id, name, text) for name, text in zip(self.streams, texts, strict=True) if text

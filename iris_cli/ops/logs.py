@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip, parse_attempt_id, parse_task_id
 from iris_cli.core.observations import Silence
 from iris_cli.core.task import Attempt, Task
@@ -23,13 +23,15 @@ from iris_cli.ops.view import View, look
 class Query:
     """What to fetch. `tail` lines of each stream, None for all of them; no `ranks` means every rank.
 
-    Without an `attempt` it is the last one of each task. `streams` are of `out` and `err`.
+    Without an `attempt` it is the last one of each task. `streams` are of `out` and `err`; `dated`: also when they were
+    last written.
     """
 
     tail: int | None = 20
     ranks: tuple[int, ...] = ()
     attempt: int | None = None
     streams: tuple[str, ...] = BOTH
+    dated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,8 @@ class TaskLog:
     """The log of one task. `attempt` and `worker` are None where it was never placed.
 
     `note` says why there is nothing, or not everything. `kept`: the lines are the end that the event log
-    keeps of an attempt; `pulled`: they were pulled before. `silence` is why its worker could not be asked.
+    keeps of an attempt; `pulled`: they were pulled before. `silence` is why its worker could not be asked. `idle` is
+    how long ago each stream of what runs was last written, in seconds, if that was asked for.
     """
 
     task: TaskId
@@ -49,6 +52,7 @@ class TaskLog:
     kept: bool = False
     pulled: bool = False
     silence: Silence | None = None
+    idle: Mapping[str, float] = field(default_factory=dict)
 
 
 class Fetching:
@@ -59,7 +63,11 @@ class Fetching:
         self._chosen = select(self._view.cluster, what, query)
         self._readings = {
             task.id: Reading(
-                AttemptId(task.id, attempt.number), attempt, streams=query.streams, tail=query.tail
+                AttemptId(task.id, attempt.number),
+                attempt,
+                streams=query.streams,
+                tail=query.tail,
+                dated=query.dated,
             )
             for task, attempt in self._chosen
             if attempt is not None
@@ -241,6 +249,7 @@ def _task_log(
         kept=left is not None and left.kept,
         pulled=left is not None and left.pulled,
         silence=reading.silence,
+        idle={} if reading.attempt.end is not None else reading.idle,
     )
 
 

@@ -17,37 +17,43 @@ _ROOM = 2 << 10  # bytes of an answer for each piece, beside the piece itself
 _PACKED_MORE = 1 << 10  # bytes by which something that can't be packed may grow
 _STREAMS = frozenset({"out", "err"})
 _NUMBER = "(0|[1-9][0-9]{0,14})"
-_LOG = re.compile(f"L {_NUMBER} {_NUMBER} {_NUMBER}( gzip)?")
+_LOG = re.compile(f"L {_NUMBER} {_NUMBER} {_NUMBER}(?: @{_NUMBER})?( gzip)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogChunk:
-    """A piece of an output file: `data` begins at `offset` of `size` bytes. `inode` is 0 if there is no file."""
+    """A piece of an output file: `data` begins at `offset` of `size` bytes. `inode` is 0 if there is no file.
+
+    `idle` is how long ago it was last written, in seconds by the worker's clock, if that was asked for and is known.
+    """
 
     data: bytes
     offset: int
     size: int
     inode: int
+    idle: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPiece:
     """At most `limit` bytes of the output `stream` (`out` or `err`) of an attempt, from `offset` on.
 
-    A negative offset counts from the end.
+    A negative offset counts from the end. `dated`: also when it was last written.
     """
 
     token: Token
     stream: str
     offset: int
     limit: int
+    dated: bool = False
 
 
 def piece_line(piece: LogPiece) -> str:
     """A piece of at most LONGEST_PIECE bytes. Raises ValueError for what can't be asked for."""
     if piece.stream not in _STREAMS:
         raise ValueError(f"{piece.stream[:20]!r} is neither out nor err")
-    return f"logs {parse_token(piece.token)} {piece.stream} {int(piece.offset)} {piece.limit}"
+    dated = " dated" if piece.dated else ""
+    return f"logs {parse_token(piece.token)} {piece.stream} {int(piece.offset)} {piece.limit}{dated}"
 
 
 def room_for(pieces: Sequence[LogPiece]) -> int:
@@ -58,22 +64,23 @@ def room_for(pieces: Sequence[LogPiece]) -> int:
 def log_chunks(frame: Frame, pieces: Sequence[LogPiece]) -> tuple[LogChunk, ...]:
     """The answer to `logs`, about exactly these pieces. Raises NoAnswer."""
     longest = max((piece.limit for piece in pieces), default=0)
-    _, _, records = records_of(frame, longest + _PACKED_MORE)
+    clock, _, records = records_of(frame, longest + _PACKED_MORE)
     if len(records) != len(pieces):
         raise broken("the answer is not about the pieces that were asked for")
-    return tuple(map(_log_chunk, records, pieces))
+    return tuple(_log_chunk(record, piece, clock) for record, piece in zip(records, pieces, strict=True))
 
 
-def _log_chunk(record: Record, piece: LogPiece) -> LogChunk:
+def _log_chunk(record: Record, piece: LogPiece, clock: float) -> LogChunk:
     match = _LOG.fullmatch(record.line)
     if match is None:
         raise broken("the answer is no piece of a log")
     offset, size, inode = (int(number) for number in match.groups()[:3])
-    data = _unpacked(record.data, piece.limit) if match[4] else record.data
+    data = _unpacked(record.data, piece.limit) if match[5] else record.data
+    idle = max(0.0, clock - int(match[4])) if match[4] else None
     asked = min(piece.offset, size) if piece.offset >= 0 else max(0, size + piece.offset)
     if len(data) > piece.limit or offset != asked:
         raise broken("the answer is another piece of a log than was asked for")
-    return LogChunk(data=data, offset=offset, size=size, inode=inode)
+    return LogChunk(data=data, offset=offset, size=size, inode=inode, idle=idle)
 
 
 def _unpacked(packed: bytes, limit: int) -> bytes:

@@ -10,6 +10,7 @@ from iris_cli.ops.log_diff import Deviation, StreamDiff
 from iris_cli.ops.logs import TaskLog
 from iris_cli.render.console import Output
 from iris_cli.render.log_lines import LogPrinter, rank_prefix, readable
+from iris_cli.render.tables import duration
 
 
 def show(output: Output, found: Sequence[StreamDiff], logs: Sequence[TaskLog]) -> None:
@@ -23,7 +24,7 @@ def show(output: Output, found: Sequence[StreamDiff], logs: Sequence[TaskLog]) -
 
 def _show(output: Output, each: StreamDiff) -> None:
     alike = f"{rank_prefix(each.majority)} the same: {count(each.lines, 'line')} of {each.stream}"
-    output.line(alike + (", but for numbers" if each.coarse else ""))
+    output.line(alike + (", but for numbers" if each.coarse else "") + _last(each.idle))
     for deviation in each.deviations:
         if deviation.compared:
             _show_one(output, each, deviation)
@@ -36,12 +37,16 @@ def _show_one(output: Output, each: StreamDiff, one: Deviation) -> None:
     who = rank_prefix(one.ranks)
     if one.behind or one.ahead:
         lines, where = count(one.behind or one.ahead, "line"), "behind" if one.behind else "ahead"
-        output.line(f"{who} {lines} {where} in {each.stream}")
+        output.line(f"{who} {lines} {where} in {each.stream}{_last(one.idle)}")
         return
-    output.line(f"{who} other in {each.stream} (+) than {rank_prefix(each.majority)} (-):")
+    output.line(f"{who} other in {each.stream} (+) than {rank_prefix(each.majority)} (-){_last(one.idle)}:")
     output.lines(readable("".join(f"{line}\n" for line in one.diff)), "  ")
     if one.more:
         output.line(f"  and {count(one.more, 'more line')}")
+
+
+def _last(idle: float | None) -> str:
+    return "" if idle is None else f", last line {duration(idle)} ago"
 
 
 def _document(each: StreamDiff) -> dict[str, Any]:
@@ -50,6 +55,7 @@ def _document(each: StreamDiff) -> dict[str, Any]:
         "majority": list(each.majority),
         "lines": each.lines,
         "coarse": each.coarse,
+        "idle": each.idle,
         "deviations": [
             {
                 "ranks": list(one.ranks),
@@ -58,6 +64,7 @@ def _document(each: StreamDiff) -> dict[str, Any]:
                 "diff": list(one.diff),
                 "more": one.more,
                 "compared": one.compared,
+                "idle": one.idle,
             }
             for one in each.deviations
         ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -122,3 +123,13 @@ def test_streams_are_compared_each_for_itself_and_the_silent_are_named(
     log_diff.show(Output(as_json=True), diff(found, None), found)
     (out, _) = json.loads(capsys.readouterr().out)["streams"]
     assert (out["majority"], out["deviations"][0]["ranks"]) == ([0, 1, 2], [3])
+
+
+def test_who_has_fallen_silent_is_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    said = {rank: steps(rank, 60 if rank in (3, 7) else 100) for rank in range(8)}
+    idle = dict.fromkeys(range(8), 2.0) | {3: 400.0, 7: 360.0}
+    found = [replace(log, idle={"out": idle[log.task.index]}) for log in logs(said)]
+    assert shown(found, capsys) == (
+        "[0-2,4-6] the same: 100 lines of out, last line 2s ago\n"
+        "[3,7] 40 lines behind in out, last line 6m ago\n"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,26 @@ def test_another_stream_or_token_than_there_can_be_is_refused_at_home(dash_host:
     for token, stream in [("0" * 32, "../../x"), ("../x", "out")]:
         with pytest.raises(ValueError):  # noqa: PT011 - each has its own words
             dash_host.runner.logs(dash_host.target, Token(token), stream=stream, offset=0, limit=1)
+
+
+def test_when_it_was_last_written_is_told_if_that_is_asked_for(host: WorkerHost) -> None:
+    token = host.launch("sh", "-c", "printf abc")
+    host.wait(token)
+    out = host.attempt_dir(token) / "out"
+    os.utime(out, times=(out.stat().st_atime, out.stat().st_mtime - 3600))
+    wanted = [
+        LogPiece(token=token, stream="out", offset=0, limit=10, dated=True),
+        LogPiece(token=token, stream="out", offset=1, limit=1),
+        LogPiece(token=host.request("true").token, stream="out", offset=0, limit=10, dated=True),
+    ]
+    dated, undated, missing = told(host, wanted)
+    assert (dated.data, undated.data) == (b"abc", b"b")
+    assert dated.idle is not None
+    assert dated.idle >= 3599
+    assert undated.idle is missing.idle is None
+
+
+def told(host: WorkerHost, wanted: list[LogPiece]) -> tuple[LogChunk, ...]:
+    chunks = host.runner.pieces(host.target, wanted)
+    assert not isinstance(chunks, Silence), chunks
+    return chunks

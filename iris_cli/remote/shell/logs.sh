@@ -1,12 +1,13 @@
-# The call `logs`, of each file: L <offset> <size> <inode>, then the bytes. `gzip` behind the inode: they are
-# packed.
+# The call `logs`, of each file: L <offset> <size> <inode>, then the bytes. Behind the inode `@<mtime>`, if it
+# was asked for and can be told; `gzip`: the bytes are packed.
 
-# logs TOKEN STREAM OFFSET LIMIT: a negative offset counts from the end.
+# logs TOKEN STREAM OFFSET LIMIT [dated]: a negative offset counts from the end.
 logs() {
-    size=0 inode=0 offset=0
+    size=0 inode=0 offset=0 written=
     if [ -z "$missing" ] && is_plain "$1/$2"; then
+        [ -z "${5-}" ] || written_at "$1/$2"
         # shellcheck disable=SC2046,SC2012
-        set -- "$@" $(LC_ALL=C ls -ldin "$1/$2" 2>/dev/null)
+        set -- "$1" "$2" "$3" "$4" $(LC_ALL=C ls -ldin "$1/$2" 2>/dev/null)
         is_number "$5" && inode=$5
         is_number "${10}" && size=${10}
         offset=$3
@@ -16,12 +17,18 @@ logs() {
     fi
     # What tasks write says the same again and again: a fifth of it has to travel.
     if [ $((size - offset)) -ge 4096 ] && [ "$4" -ge 4096 ] && can_pack; then
-        line "L $offset $size $inode gzip"
+        line "L $offset $size $inode$written gzip"
         text "$(tail -c "+$((offset + 1))" "$1/$2" | head -c "$4" | gzip -1 | encode)"
     else
-        line "L $offset $size $inode"
+        line "L $offset $size $inode$written"
         [ "$offset" -ge "$size" ] || text "$(tail -c "+$((offset + 1))" "$1/$2" | head -c "$4" | encode)"
     fi
+}
+
+# written_at FILE -> $written: ` @<mtime>`, empty where nothing tells it.
+written_at() {
+    mtime=$(stat -c %Y "$1" 2>/dev/null || stat -f %m "$1" 2>/dev/null)
+    if is_number "$mtime"; then written=" @$mtime"; fi
 }
 
 # can_pack: whether there is a gzip that works.
