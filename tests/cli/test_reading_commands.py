@@ -155,7 +155,11 @@ def test_quiet_output_is_one_name_a_line(
         ),
         (("status", "--watch", "--at", "2h"), ExitCode.USAGE, "hint: leave one of them out"),
         (("status", "trian", "--watch"), ExitCode.NOT_FOUND, "hint: did you mean 'train'?"),
-        (("status", "--watch", "--state", "lost"), ExitCode.USAGE, "error: 'lost' is not a job state"),
+        (
+            ("status", "--watch", "--state", "lost"),
+            ExitCode.USAGE,
+            "error: 'lost' is not one of pending, running,",
+        ),
         (("history", "--limit", "-1"), ExitCode.USAGE, "--limit"),
     ],
 )
