@@ -144,6 +144,11 @@ def decode_line(line: bytes, number: int = FORMAT) -> Record:
         raise BadLineError("the checksum is wrong", intact=False)
     try:
         text = line.decode("ascii")
+        if number == FORMAT and (usual := _USUAL_HEAD.match(text)):
+            events, end = _SCAN(text, usual.end())
+            if end == len(text) - _TAIL:
+                seq, prev, at, actor = usual.groups()
+                return _made(int(seq), prev, at, actor, events, text[-10:-2])
         entry, end = _SCAN(text, 0)
         if end != len(text):
             raise ValueError("there is more than one object")
@@ -176,6 +181,11 @@ def _first_record(entry: dict[str, Any]) -> Record:
     return replace(record, header=header)
 
 
+_PLAIN = r'"([^"\\\0-\x1f]*)"'
+_USUAL_HEAD = pattern(
+    rf'\{{"seq":(0|[1-9][0-9]*),"prev":"([0-9a-f]{{8}})","at":{_PLAIN},"actor":{_PLAIN},"events":(?=\[)'
+)
+"""How nearly every line begins. Of these nothing but the events is left to the parser; of all others everything is."""
 _USUAL = ("seq", "prev", "at", "actor", "events", "crc")
 _OWN = (*_USUAL, "program")
 
@@ -192,6 +202,10 @@ def _record(entry: dict[str, Any]) -> Record:
         raise TypeError("a field has the wrong type")
     if not _CRC.fullmatch(prev):
         raise ValueError("prev is not a checksum")
+    return _made(seq, prev, at, actor, events, crc, program)
+
+
+def _made(seq: int, prev: str, at: Any, actor: str, events: list[Any], crc: str, program: str = "") -> Record:
     if not events:
         raise ValueError("there are no events")
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 from zlib import crc32
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from iris_cli.core.events import ClusterCreated, WorkerDrained
 from iris_cli.core.ids import WorkerId
+from iris_cli.journal import record
 from iris_cli.journal.record import (
     PROGRAM,
     START,
@@ -164,6 +166,28 @@ def test_odd_json_is_refused(rest: str) -> None:
 def test_the_plain_line_that_the_odd_ones_are_made_from_is_read() -> None:
     line = sealed(HEAD + ',"events":[{"type":"WorkerDrained","worker":"a","reason":"\\u00fc"}]')
     assert decode_line(line).events == (WorkerDrained(worker=WorkerId("a"), reason="ü"),)
+
+
+def outcome(line: bytes) -> object:
+    try:
+        return decode_line(line)
+    except (BadLineError, NewerLogError) as error:
+        return type(error)
+
+
+def test_a_line_in_its_usual_form_is_read_as_all_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever stands in the place of any character, or between two."""
+    whole = HEAD + ',"events":[{"type":"WorkerDrained","worker":"a"},{"type":"WorkerDrained","worker":"b"}]'
+    lines = [
+        sealed(whole[:place] + other + whole[place + length :])
+        for place in range(len(whole) + 1)
+        for other in ("", "0", "-1", "f", " ", '"', "\\", "\0", ",", ":", "[", "]", "{", "}", "}]", '\\"')
+        for length in (0, 1)
+    ]
+    found = [outcome(line) for line in lines]
+    monkeypatch.setattr(record, "_USUAL_HEAD", re.compile("(?!)"))
+    assert found == [outcome(line) for line in lines]
+    assert len({each for each in found if isinstance(each, record.Record)}) > 30
 
 
 def test_a_newer_format_is_refused_naming_who_wrote_it() -> None:
