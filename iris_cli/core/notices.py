@@ -16,7 +16,7 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
 from iris_cli.core.past import in_memory
-from iris_cli.core.task import TaskState
+from iris_cli.core.waiting import overdue
 
 MOST_WAITING = 10_000
 """Notices that wait in one queue; of more the oldest are given up."""
@@ -143,7 +143,7 @@ def brought_up_to_date(books: Books, look: Look, channels: Iterable[str]) -> Boo
     notices = [_ended(look, job) for job in known if job.end is not None]
     if look.stopped and books.open:
         notices.append(Notice(event=SCHEDULER_STOPPED, reason=look.stopped, at=look.now))
-    overdue = {job.id: job for job in still if _waits_long(look, job)}
+    overdue = {job.id: job for job in still if _overdue(look, job)}
     notices += [_waits(look, job) for job in overdue.values() if books.waits.get(job.id) != job.rounds]
     waits: dict[str, int] = {job.id: books.waits[job.id] for job in still if job.id in books.waits}
     return Books(
@@ -171,27 +171,10 @@ def _ended(look: Look, job: Job) -> Notice:
 
 def _waits(look: Look, job: Job) -> Notice:
     state = look.cluster.job_state(job.id).value
-    return Notice(
-        event=GANG_WAITS, job=job.id, state=state, reason=look.waiting(job), at=look.now, round=job.rounds
-    )
+    reason = f"{look.waiting(job)}; {_overdue(look, job)}"
+    return Notice(event=GANG_WAITS, job=job.id, state=state, reason=reason, at=look.now, round=job.rounds)
 
 
-def _waits_long(look: Look, job: Job) -> bool:
-    """Whether a gang waits for workers, and has for longer than it takes until some are kept free for it."""
-    patience = look.limits.gang_reserve_after
-    if not (job.is_gang and patience and look.waiting(job)):
-        return False
-    since = waits_since(look.cluster, job)
-    return since is not None and look.now - since >= patience
-
-
-def waits_since(cluster: Cluster, job: Job) -> float | None:
-    """Since when a gang could have been placed, had there been room; None if it is placed, or is no gang."""
-    tasks = cluster.tasks_of(job.id)
-    if not job.is_gang or any(task.state is not TaskState.PENDING for task in tasks):
-        return None
-    awaited = [cluster.jobs[each].end for each in job.after if each in cluster.jobs]
-    if any(end is None for end in awaited):
-        return None
-    ends = [attempt.ended_at or 0.0 for task in tasks for attempt in task.attempts]
-    return max(job.submitted_at, *ends, *(end.at for end in awaited if end is not None), 0.0)
+def _overdue(look: Look, job: Job) -> str:
+    """How long a gang has waited for workers, if that is longer than it takes until some are kept free for it."""
+    return overdue(look.cluster, job, look.limits.gang_reserve_after, look.now) if look.waiting(job) else ""

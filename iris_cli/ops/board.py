@@ -9,9 +9,9 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import TaskId, WorkerId
 from iris_cli.core.job import Job, JobState
-from iris_cli.core.notices import waits_since
 from iris_cli.core.outcome import PROGRAM_FAILURES, End, EndReason
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.core.waiting import waits_since
 from iris_cli.ops.causes import end_words
 from iris_cli.ops.session import Session
 from iris_cli.ops.status import ClusterStatus, JobRow, cluster_status

@@ -16,6 +16,7 @@ from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Task, TaskState
 from iris_cli.core.topology import describe
 from iris_cli.core.units import format_memory
+from iris_cli.core.waiting import overdue
 from iris_cli.errors import UsageError
 from iris_cli.ops.failure import FailureCard, cause_words, failure_card
 from iris_cli.ops.inventory import SliceRow, WorkerRow, slice_rows, worker_rows
@@ -32,7 +33,7 @@ class JobRow:
     """One job in one line. Ages and durations in seconds.
 
     `workers` are those of its live attempts, by rank; `why` says why it waits, or the cause of its end; `retry` what it
-    goes again after.
+    goes again after; `overdue` how long a gang has waited, if that is long.
     """
 
     id: JobId
@@ -44,6 +45,7 @@ class JobRow:
     stopping: int
     why: str
     retry: str
+    overdue: str
     reason: EndReason | None
     submitted_at: float
     started_at: float | None
@@ -243,6 +245,7 @@ def job_row(view: View, job: Job) -> JobRow:
         stopping=sum(attempt.stop is not None for _, attempt in live),
         why=_why(view, job),
         retry=retry_words(view.cluster, job, view.state),
+        overdue=overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
         reason=job.end.reason if job.end else None,
         submitted_at=job.submitted_at,
         started_at=started_at,

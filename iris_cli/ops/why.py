@@ -10,6 +10,7 @@ from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parse_task_id
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.core.waiting import overdue
 from iris_cli.core.worker import Worker
 from iris_cli.errors import UsageError
 from iris_cli.ops.causes import end_words
@@ -75,8 +76,8 @@ class TaskEnd:
 class Why:
     """The answer. `kind` is `job`, `task` or `worker`; for a worker there is nothing but `worker`, and
     in `occupied` the kinds of work that it has no room for, with the reason. `inherited` has for each constraint
-    that the job took over the job which named it. `retry` is what it goes again after; `next` the command that tells
-    more of what is over, '' where nothing does.
+    that the job took over the job which named it. `retry` is what it goes again after, `overdue` how long a gang has
+    waited, if that is long; `next` the command that tells more of what is over, '' where nothing does.
     """
 
     subject: str
@@ -94,6 +95,7 @@ class Why:
     inherited: Mapping[str, JobId] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
     retry: str = ""
+    overdue: str = ""
     next: str = ""
 
 
@@ -175,6 +177,7 @@ def _why_job(view: View, job: Job) -> Why:
         failure=failure,
         inherited=inherited_from(view.cluster, job),
         retry=retry_words(view.cluster, job, view.state),
+        overdue=overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
         next=failure.next if failure is not None else follow_up,
     )
 

@@ -92,9 +92,14 @@ def where(job: JobRow) -> str:
     return f"{'stopping on ' if job.stopping else ''}{fold(job.workers)}" if job.workers else ""
 
 
+def late_why(job: JobRow) -> str:
+    """Why it waits, with how long if that is long; or why it ended."""
+    return ": ".join(filter(None, (job.overdue, job.why)))
+
+
 def _where_and_why(job: JobRow) -> str:
     """Where it runs, what the rest of it waits for, why it ended, what it goes again after."""
-    why = f"waiting: {job.why}" if job.workers and job.why and not job.state.terminal else job.why
+    why = f"waiting: {job.why}" if job.workers and job.why and not job.state.terminal else late_why(job)
     return "; ".join(part for part in (where(job), why, job.retry) if part)
 
 

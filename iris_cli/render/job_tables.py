@@ -11,7 +11,7 @@ from iris_cli.core.task import TaskState
 from iris_cli.core.units import count
 from iris_cli.ops.status import EndpointRow, JobStatus
 from iris_cli.ops.task_rows import AttemptRow, TaskRow
-from iris_cli.render.cluster_tables import banner, cycle_words, where
+from iris_cli.render.cluster_tables import banner, cycle_words, late_why, where
 from iris_cli.render.failures import failure_card, next_line
 from iris_cli.render.fold import MOST_PARTS, fold
 from iris_cli.render.layout import Group, Table, Text
@@ -63,7 +63,7 @@ def _facts(status: JobStatus) -> Table:
     return facts(
         [
             ("where", where(job)),
-            ("why", job.why if status.failure is None else ""),
+            ("why", late_why(job) if status.failure is None else ""),
             ("retry", job.retry.removeprefix("retry ")),
             ("when", times),
             ("command", shlex.join(status.command)),

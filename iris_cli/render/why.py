@@ -56,8 +56,7 @@ def _parts(why: Why, width: int) -> Iterator[RenderableType]:
         return
     yield Text.assemble(text(why.subject, "bold"), "  ", state(why.state), "  ", text(why.cause))
     yield cycle_words(why.cycle, why.cycle is None, why.at)
-    if why.retry:
-        yield text(why.retry)
+    yield from (text(words) for words in (why.overdue, why.retry) if words)
     for wait in why.waits:
         yield text("")
         yield from _wait(why, wait)

@@ -231,7 +231,7 @@ def _where_and_why(board: Board, job: JobOnBoard, now: float) -> str:
         why = f"has waited {waited}, longer than {patience}: {why}"
     elif row.workers and why and not row.state.terminal:
         why = f"waiting: {why}"
-    return "; ".join(filter(None, (where(row), why)))
+    return "; ".join(filter(None, (where(row), why, row.retry)))
 
 
 # Below them
