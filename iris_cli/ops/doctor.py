@@ -23,7 +23,7 @@ from iris_cli.ops.view import cycle_age
 
 _PLACE = pattern(r"([^\n]+?):([0-9]+): ")
 _MOST_BREACHES = 20  # shown: one mistake has many consequences
-_ADD = "iris cluster import writes what gcloud lists, or hosts that you name"
+_ADD = "iris cluster import HOST...  # or what gcloud lists: iris cluster import --help"
 
 
 def examine(
@@ -91,11 +91,10 @@ def check_config(load: Callable[[], ClusterConfig]) -> tuple[ClusterConfig | Non
         return None, problems or [failed_by("config", error)]
     slices = {host.slice for host in config.hosts if host.slice}
     found = f"{config.path}: {count(len(slices), 'slice')}, {count(len(config.hosts), 'worker')}"
-    empty = [] if config.hosts or config.scale_groups else [warning("config", "it names no host", _ADD)]
+    empty = not config.hosts and not config.scale_groups
     return config, [
         fine("config", found),
-        *empty,
-        *(warning("config", text) for text in config.warnings),
+        *(warning("config", text, _ADD if empty else _open_at(text)) for text in config.warnings),
     ]
 
 

@@ -120,6 +120,11 @@ class Fleet:
         )
         return offered or any(map(_unknown, self.workers))
 
+    @property
+    def unknown(self) -> int:
+        """How many workers may have a device, as far as anybody knows: none of their probes was answered."""
+        return sum(map(_unknown, self.workers))
+
     def stopping(self, positions: Iterable[int]) -> Iterator[JobId]:
         """The jobs of which something is being stopped on these workers, as far as that is known."""
         for position in positions:

@@ -87,7 +87,9 @@ def no_device(fleet: Fleet, device: Device | None) -> str:
     offered = [*variants, *(kind for kind, those in kinds.items() if those & ~named)]
     there = f" (there are: {few(map(str, offered))})" if offered else ""
     if fleet.may_get(device):
-        return f"no worker has {wanted} yet{there}"
+        unknown = fleet.unknown
+        why = f"; {count(unknown, 'worker')} not probed yet: iris doctor" if unknown else ""
+        return f"no worker has {wanted} yet{there}{why}"
     return f"no worker or scale group has {wanted}: will never run{there}"
 
 
