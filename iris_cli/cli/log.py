@@ -11,9 +11,7 @@ from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, LogDamagedError
 
 if TYPE_CHECKING:
-    from iris_cli.journal.scan import Scan
     from iris_cli.journal.verify import Verdict
-    from iris_cli.ops.progress import Far
 
 _EXAMPLES = """
 iris log verify
@@ -54,19 +52,12 @@ def verify(context: typer.Context) -> int:
     Takes no lock, changes nothing.
     """
     from iris_cli.journal.layout import LOG
-    from iris_cli.journal.verify import verify as read
+    from iris_cli.ops.log_checks import verified
     from iris_cli.render.log_health import show_verdict
 
     iris: Context = context.obj
     directory = iris.state_path_in_use
-    begun: list[tuple[str, Scan]] = []
-
-    def how_far() -> Far:
-        file, scan = begun[-1]
-        return f"reading {file}", *scan.how_far, "bytes"
-
-    with iris.progress(how_far):
-        verdict = read(directory, lambda *scan: begun.append(scan))
+    verdict = verified(directory, iris.progress)
     show_verdict(iris.output, directory / LOG, verdict)
     return ExitCode.OK if verdict.ok else ExitCode.LOG_DAMAGED
 

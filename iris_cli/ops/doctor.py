@@ -50,7 +50,7 @@ def examine(
     cluster, of_log = _read_log(session)
     yield from _check_workers(session, cluster, offline=offline)
     yield from check_state(session.state)
-    yield from check_log(session.state)
+    yield from check_log(session.state, progress=session.progress)
     yield from of_log
     yield from check_snapshot(session.state, cluster)
     yield from check_cluster(cluster)

@@ -54,13 +54,16 @@ def see_it_start(session: Session, job: JobId) -> None:
     from iris_cli.ops.cycle import run
 
     until, pause = session.clock.monotonic() + _SETTING_UP, _FIRST_LOOK
-    while being_set_up(session.cluster, job) and session.clock.monotonic() + pause < until:
-        session.clock.sleep(pause)
-        pause *= 2  # whoever is slow is asked less often
-        try:
-            run(session, schedule=False)
-        except LockedError:  # somebody else is at it
-            return
+    left = whole = len(being_set_up(session.cluster, job))
+    with session.progress(lambda: ("setting up", whole - left, whole, "worker")):
+        while left and session.clock.monotonic() + pause < until:
+            session.clock.sleep(pause)
+            pause *= 2  # whoever is slow is asked less often
+            try:
+                run(session, schedule=False)
+            except LockedError:  # somebody else is at it
+                return
+            left = len(being_set_up(session.cluster, job))
 
 
 def being_set_up(cluster: Cluster, job: JobId) -> list[WorkerId]:

@@ -4,23 +4,39 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 from iris_cli.core.evolve import IllegalTransitionError
 from iris_cli.core.units import count, format_memory
 from iris_cli.errors import ExitCode, IrisError, NotFoundError
 from iris_cli.journal.layout import ARCHIVE, HEAD, LOG
-from iris_cli.journal.scan import Fault, FaultKind
+from iris_cli.journal.scan import Fault, FaultKind, Scan
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import Verdict, verify
 from iris_cli.ops.compaction import LARGE, size_of_log
 from iris_cli.ops.findings import Finding, failed_by, failure, fine, warning
+from iris_cli.ops.progress import Far, Progress
 
 
-def check_log(state: StateDir, large: int = LARGE) -> Iterator[Finding]:
+def verified(directory: Path, progress: Progress) -> Verdict:
+    """Every line of archive and log, read while somebody looks on. Raises as `verify`."""
+    begun: list[tuple[str, Scan]] = []
+
+    def how_far() -> Far:
+        file, scan = begun[-1]
+        return f"reading {file}", *scan.how_far, "bytes"
+
+    with progress(how_far):
+        return verify(directory, lambda *scan: begun.append(scan))
+
+
+def check_log(
+    state: StateDir, large: int = LARGE, progress: Progress = lambda _: nullcontext()
+) -> Iterator[Finding]:
     """Whether every line of archive and log can be believed, whether it goes as far as HEAD says, and its size."""
     try:
-        verdict = verify(state.path)
+        verdict = verified(state.path, progress)
     except NotFoundError:
         yield fine("log", "there is none yet")
         return

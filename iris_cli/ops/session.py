@@ -238,7 +238,8 @@ class Session:
 
     def _lock(self, stack: ExitStack) -> Writer:
         patience = self._patience()
-        return stack.enter_context(self.state.locked(self.command, patience, after_seq=self.cluster.seq))
+        with self.progress(lambda: (f"waiting for {self.state.lock_holder() or 'the lock'}", 0, 0, "")):
+            return stack.enter_context(self.state.locked(self.command, patience, after_seq=self.cluster.seq))
 
     def _patience(self) -> float:
         """How long to wait for the lock: what was asked for, at first; later outcomes are at stake."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,9 @@ from iris_cli.core.observations import RemoteState, SilenceKind
 from iris_cli.core.task import AttemptState, TaskState
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.ops.cancel import cancel
-from iris_cli.ops.progress import HowFar
 from iris_cli.ops.view import look
 from tests.support.fake_runner import Site
+from tests.support.onlooker import Onlooker
 
 CONTENT = bytes(range(256)) * 4000
 
@@ -222,22 +221,17 @@ def test_it_says_how_far_it_is(tmp_path: Path) -> None:
     site.cycle()
     site.launch("job", workspace=packed(site))
     session = site.session()
-    asked: list[HowFar] = []
-
-    def progress(how_far: HowFar) -> AbstractContextManager[None]:
-        asked.append(how_far)
-        return nullcontext()
-
-    session.progress = progress
+    onlooker = Onlooker()
+    session.progress = onlooker
     from iris_cli.ops.shipping import Progress
 
     sending = Progress(session)
     with session.state.workspaces.open(packed(site).hash) as file:
         sizes = [0]
         for piece in sending.of(packed(site), 1 << 20, file):
-            assert asked[0]() == ("sending code to 1 worker", sum(sizes), 1 << 20, "bytes")
+            assert onlooker.sees("sending") == ("sending code to 1 worker", sum(sizes), 1 << 20, "bytes")
             sizes.append(len(piece))
-    assert asked[0]()[1] == sum(sizes) > 0
+    assert onlooker.sees("sending")[1] == sum(sizes) > 0
 
 
 @pytest.mark.parametrize("damaged", [False, True], ids=["gone", "damaged"])

@@ -10,7 +10,6 @@ from pathlib import Path
 from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import clip
 from iris_cli.core.job import JobRequest, Workspace
-from iris_cli.core.units import format_memory
 from iris_cli.errors import UsageError
 from iris_cli.ops.session import Session
 from iris_cli.ops.workspace.entries import Entry, Listing, list_entries, unreadable, version_of
@@ -21,7 +20,6 @@ from iris_cli.ops.workspace.tar import END, padding
 _TRIES = 3
 _MOST_WORDS = 5
 _CHUNK = 1 << 20
-_SILENCE = 1.0  # seconds until something is said; each further word takes twice as long
 
 
 class _ChangedError(Exception):
@@ -132,11 +130,9 @@ def _read(fd: int, size: int, entry: Entry) -> bytes:
 
 
 def _with_progress(session: Session, found: Listing, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The same, and a word now and then if it takes long."""
-    begun, silence, done = session.clock.monotonic(), _SILENCE, 0
-    for chunk in chunks:
-        done += len(chunk)
-        if session.clock.monotonic() - begun >= silence:
-            silence *= 2
-            session.tell(f"packing {found.name}: {format_memory(done)} of {format_memory(found.size)}")
-        yield chunk
+    """The same, and how far that is."""
+    done = 0
+    with session.progress(lambda: (f"packing {found.name}", done, found.size, "bytes")):
+        for chunk in chunks:
+            done += len(chunk)
+            yield chunk

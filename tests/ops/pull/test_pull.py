@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token
 from iris_cli.errors import NotFoundError
-from iris_cli.ops.progress import Far, HowFar
+from iris_cli.ops.progress import Far
 from iris_cli.ops.pull import pull
 from iris_cli.remote.output_calls import PIECE
 from tests.ops.pull.conftest import pulled, row, tree
 from tests.ops.world import World
 from tests.support.lab import Lab
+from tests.support.onlooker import Onlooker
 from tests.support.remote_files import LONG_AGO, RemoteFile, RemoteFiles
 
 MIB = 1 << 20
@@ -337,17 +337,12 @@ def test_a_job_that_is_not_there_is_named(world: World, remote: RemoteFiles, her
 
 
 def test_it_says_how_far_it_is(world: World, remote: RemoteFiles, rank0: Token, here: Path) -> None:
-    asked: list[HowFar] = []
+    onlooker = Onlooker()
     told: list[Far] = []
     session = world.session()
-
-    def progress(how_far: HowFar) -> AbstractContextManager[None]:
-        asked.append(how_far)
-        return nullcontext()
-
-    session.progress = progress
+    session.progress = onlooker
     remote.put(rank0, "output/x", b"x" * (8 * PIECE))
-    remote.before = lambda what: told.extend(each() for each in asked if each()[0] == "pulling")
+    remote.before = lambda what: told.append(onlooker.sees("pulling"))
     pull(session, "train/task-0", here.parents[2], calls=remote)
     assert told[-1] == ("pulling", 7 * PIECE, 0, "bytes")
     assert told == sorted(told)

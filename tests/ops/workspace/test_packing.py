@@ -23,6 +23,7 @@ from iris_cli.ops.workspace.entries import Entry, Listing
 from iris_cli.ops.workspace.pack import list_directory, tar_chunks
 from tests.ops.world import World
 from tests.support.lab import Lab
+from tests.support.onlooker import Onlooker
 
 GIB = 1 << 30
 
@@ -319,11 +320,9 @@ def test_the_limit_of_the_configuration_holds(world: World, top: Path) -> None:
         launch(session, request(top))
 
 
-def test_what_takes_long_is_told_less_and_less_often(world: World, top: Path) -> None:
-    told: list[str] = []
-    session = world.session()
-    session.tell = told.append
-    pieces = pack._with_progress(session, list_directory(top, GIB), iter([bytes(1 << 20)] * 20))
-    for _ in pieces:
-        world.clock.sleep(0.5)
-    assert [line.split(" of ")[0] for line in told] == [f"packing top: {size}MiB" for size in (3, 5, 9, 17)]
+def test_it_says_how_far_it_is(world: World, top: Path) -> None:
+    session, onlooker = world.session(), Onlooker()
+    session.progress = onlooker
+    found = list_directory(top, GIB)
+    for number, _ in enumerate(pack._with_progress(session, found, iter([bytes(1 << 20)] * 20)), 1):
+        assert onlooker.sees("packing") == ("packing top", number << 20, found.size, "bytes")

@@ -1,0 +1,22 @@
+"""Somebody who looks how far things are, whenever a test asks."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+from iris_cli.ops.progress import Far, HowFar
+
+
+class Onlooker:
+    """Stands in for `Session.progress`."""
+
+    def __init__(self) -> None:
+        self._asked: list[HowFar] = []
+
+    def __call__(self, how_far: HowFar) -> AbstractContextManager[None]:
+        self._asked.append(how_far)
+        return nullcontext()
+
+    def sees(self, what: str) -> Far:
+        """How far the last thing is that begins with these words."""
+        return [far for far in (each() for each in self._asked) if far[0].startswith(what)][-1]
