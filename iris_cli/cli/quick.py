@@ -251,7 +251,8 @@ def status(
         else:
             ended = None if everything else render.ended_jobs(iris.output)
             found = cluster_status(session, at=at, labels=labels, states=states, ended=ended)
-            render.show_cluster(iris.output, found, everything=everything)
+            chosen = bool(labels or states)
+            render.show_cluster(iris.output, found, everything=everything, chosen=chosen)
 
     if not watch:
         show()

@@ -70,7 +70,8 @@ def wait_and_tell(
         result = wait_for(session, jobs, timeout=timeout)
     except KeyboardInterrupt:
         names = " ".join(jobs)
-        iris.output.message(f"stopped waiting; {names} goes on: iris wait {names}, or iris cancel {names}")
+        goes = "goes" if len(jobs) == 1 else "go"
+        iris.output.message(f"stopped waiting; {names} {goes} on: iris wait {names}, or iris cancel {names}")
         return ExitCode.INTERRUPTED
     waited.show(iris.output, session.cluster, result, session.state)
     return result.exit_code

@@ -11,6 +11,7 @@ from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
 from iris_cli.core.observations import Silence
 from iris_cli.core.task import Attempt, AttemptState, Task
+from iris_cli.core.units import count
 from iris_cli.core.worker import Worker
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.each_line import line_of
@@ -142,7 +143,7 @@ def _carried_out(session: Session, orders: Sequence[_Order]) -> Generator[Execut
 
 def _end(session: Session, orders: Sequence[_Order]) -> None:
     """End what is under way, or on its way. Where nobody answers, its time-out does that."""
-    session.tell(f"ending the command in {len(orders)} places")
+    session.tell(f"ending the command in {count(len(orders), 'place')}")
     by_worker: dict[WorkerId, list[_Order]] = {}
     for order in orders:
         by_worker.setdefault(order.worker.id, []).append(order)

@@ -131,7 +131,10 @@ def _ask(
     keep.append(token_of(worker.id, worker.incarnation))  # what a new VM ran first is nobody's attempt
     seen = session.runner.unwedge(session.target(worker), keep=keep, known=known, clear=stop, grace=grace)
     if isinstance(seen, Silence):
-        raise UnreachableError(f"no answer from {worker_id}: {seen.step}: {seen.detail}", hint=seen.hint)
+        raise UnreachableError(
+            f"no answer from {worker_id}: {seen.step}: {seen.detail}",
+            hint=seen.hint or f"iris worker probe {worker_id}",
+        )
     if worker.incarnation and (seen.boot_id, seen.incarnation) != (worker.boot_id, worker.incarnation):
         raise IrisError(
             f"{worker_id} was rebooted or is another host now: what the log says of it is old",

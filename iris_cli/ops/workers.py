@@ -19,6 +19,8 @@ from iris_cli.ops.names import find_worker
 from iris_cli.ops.session import Session
 from iris_cli.ops.stops import send_stops
 
+_MOST_NAMED = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Probed:
@@ -170,8 +172,10 @@ def forget(session: Session, name: str, *, dead: bool = False, reason: str = "")
     with session.transaction() as draft:
         worker = find_worker(draft.cluster, name)
         if worker.claims and not dead:
+            alive = ", ".join(map(str, list(worker.claims)[:_MOST_NAMED]))
+            more = ", …" if len(worker.claims) > _MOST_NAMED else ""
             raise IrisError(
-                f"{len(worker.claims)} attempts live on {name}, as far as anybody knows",
+                f"as far as anybody knows {name} has work that is not over: {alive}{more}",
                 hint=f"cancel them, or if that machine is gone for good: iris worker forget --dead {name}",
             )
         touched = [attempt_id.task.job for attempt_id, _ in draft.cluster.live_on(worker.id)]

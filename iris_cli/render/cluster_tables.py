@@ -18,11 +18,16 @@ MOST_ENDED = 10
 MOST_PROBLEMS = 5
 
 
-def cluster_tables(status: ClusterStatus, width: int, *, everything: bool) -> Group:
-    """The whole view, for a terminal of that width."""
+def cluster_tables(status: ClusterStatus, width: int, *, everything: bool, chosen: bool = False) -> Group:
+    """The whole view, for a terminal of that width. `chosen`: not all jobs were asked for."""
     parts: list[Text | Table] = [*banner(status.messages), header(status)]
     scaling = _scaling(status, width)
-    for part in (_jobs(status, width, everything), _slices(status, width), scaling, _hosts(status, width)):
+    for part in (
+        _jobs(status, width, everything, chosen),
+        _slices(status, width),
+        scaling,
+        _hosts(status, width),
+    ):
         parts += [text(""), *part] if part else []
     problems = list(_problems(status.workers))
     parts += [text(""), *problems] if problems else []
@@ -55,9 +60,11 @@ def header(status: ClusterStatus) -> Text:
     return Text.assemble(text(status.name, "bold"), "  ", workers, "  ", age)
 
 
-def _jobs(status: ClusterStatus, width: int, everything: bool) -> list[Text | Table]:
+def _jobs(status: ClusterStatus, width: int, everything: bool, chosen: bool) -> list[Text | Table]:
     if not status.jobs:
-        return [text("no jobs" if status.messages else "no jobs: iris launch -- COMMAND", "dim")]
+        is_new = not (chosen or status.past or status.messages)
+        none = "there is no such job" if chosen else "no jobs"
+        return [text("no jobs: iris launch -- COMMAND" if is_new else none, "dim")]
     still_open = [job for job in status.jobs if not job.state.terminal]
     ended = sorted((job for job in status.jobs if job.state.terminal), key=lambda job: -(job.ended_at or 0.0))
     shown = [*still_open, *ended] if everything else [*still_open[:MOST_OPEN], *ended[:MOST_ENDED]]
@@ -128,8 +135,9 @@ def _short_slice_cells(row: SliceRow) -> Row:
 
 def _hosts(status: ClusterStatus, width: int) -> list[Text | Table]:
     if not status.workers:
-        hint = text("no workers: add hosts to cluster.yaml, then iris schedule --once", "dim")
-        return [] if status.scaling.groups else [hint]
+        if status.past or status.scaling.groups:
+            return []
+        return [text("no workers: add hosts to cluster.yaml, then iris schedule --once", "dim")]
     rows = folded(
         [worker for worker in status.workers if worker.slice is None], lambda each: each.id, _host_cells
     )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.ops.cycle import CycleResult
 from iris_cli.render.console import Output
+
+if TYPE_CHECKING:
+    from iris_cli.core.scheduling import Assignment, Plan
 
 
 def show(
@@ -32,12 +37,36 @@ def show(
             }
         )
         return
-    for each in result.assigned:
-        output.line(f"assigned {each.task} to {each.worker}")
-    for key, reasons in plan.waiting.items() if plan else ():
-        output.line(f"waiting {key}: {reasons[0].text if reasons else 'no reason known'}")
+    for line in _lines(result):
+        output.line(line)
     for silence in result.silent:
         worker = cluster.workers.get(silence.worker)
         output.message(f"no answer from {silence.worker}: {silence.step}: {silence.detail}")
         if silence.hint and worker is not None:
             output.message(f"hint: {silence.hint}")
+
+
+def _lines(result: CycleResult) -> Iterator[str]:
+    """What was placed and what waits: a line for each job, and for each reason."""
+    if not result.assigned and not (result.plan and result.plan.waiting):
+        return
+    from iris_cli.render.fold import fold
+
+    for some in _by_job(result.assigned):
+        where = fold(each.worker for each in some)
+        yield f"assigned {fold(str(each.task) for each in some)} to {where}"
+    for why, keys in _by_reason(result.plan).items():
+        yield f"waiting {fold(keys)}: {why}"
+
+
+def _by_job(assigned: Iterable[Assignment]) -> Iterator[list[Assignment]]:
+    for _, some in groupby(assigned, key=lambda each: each.task.job):
+        yield list(some)
+
+
+def _by_reason(plan: Plan | None) -> dict[str, list[str]]:
+    """What waits, by the first reason of each."""
+    alike: dict[str, list[str]] = {}
+    for key, reasons in plan.waiting.items() if plan else ():
+        alike.setdefault(reasons[0].text if reasons else "no reason known", []).append(str(key))
+    return alike

@@ -36,7 +36,7 @@ def show_waited(output: Output, found: Mapping[str, Mapping[str, Any] | None]) -
             output.line(f"{each['job']}: {each['state']}{reason}")
     left = [job for job, said in found.items() if said is None]
     if left:
-        output.message(f"the time is over and {' '.join(left)} goes on")
+        output.message(f"the time is over and {' '.join(left)} {'goes' if len(left) == 1 else 'go'} on")
 
 
 def show_cancelled(output: Output, said: Mapping[str, bool]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId
-from iris_cli.core.task import TaskState
+from iris_cli.core.task import Task, TaskState
+from iris_cli.core.units import count
 from iris_cli.ops.launch import being_set_up
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
@@ -26,7 +28,6 @@ def show(output: Output, cluster: Cluster, job_id: JobId, result: CycleResult | 
         output.document({"job": job_id, "state": state.value, "placed": placed, "waiting": reasons})
         return
     preparing = being_set_up(cluster, job_id)
-    running = sum(task.state is TaskState.RUNNING for task in tasks)
     if result is None:
         output.message(f"{job_id}: submitted; the next cycle places it")
     elif waiting:
@@ -37,4 +38,15 @@ def show(output: Output, cluster: Cluster, job_id: JobId, result: CycleResult | 
             f"{job_id}: is being set up on {where}; the next cycle starts it, or: iris wait {job_id}"
         )
     else:
-        output.message(f"{job_id}: {state.value}, {running} of {len(tasks)} tasks run")
+        output.message(f"{job_id}: {_where(tasks)}")
+
+
+def _where(tasks: Sequence[Task]) -> str:
+    """`RUNNING on v5a-[0-3]`; how many of the tasks where some don't run yet, or not any more."""
+    running = [task for task in tasks if task.state is TaskState.RUNNING]
+    hosts = fold(task.attempts[-1].worker for task in tasks if task.attempts)
+    if len(running) == len(tasks):
+        return f"RUNNING on {hosts}"
+    if not running:
+        return f"placed on {hosts}" if hosts else "nothing runs yet"
+    return f"{len(running)} of {count(len(tasks), 'task')} run on {hosts}"

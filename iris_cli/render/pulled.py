@@ -20,11 +20,14 @@ def show(output: Output, found: Pulled) -> None:
         for row in found.attempts:
             output.line(str(row.directory))
         return
-    from iris_cli.render.tables import table
+    if not found.attempts:
+        output.line(f"nothing of {found.job} was started yet: there is nothing to fetch")
+        return
+    from iris_cli.render.tables import NARROW, table
 
-    rows = [_cells(row) for row in found.attempts]
-    if rows:
-        output.show(table(("ATTEMPT", "WORKER", "FETCHED", "UNCHANGED", "LOGS", "MISSING"), rows))
+    only = ("ATTEMPT", "FETCHED", "MISSING") if output.width < NARROW else ()
+    headers = ("ATTEMPT", "WORKER", "FETCHED", "UNCHANGED", "LOGS", "MISSING")
+    output.show(table(headers, map(_cells, found.attempts), only=only))
     for row in found.attempts:
         for problem in row.problems:
             output.message(f"{row.attempt}: {problem}")

@@ -19,8 +19,10 @@ def ended_jobs(output: Output) -> int:
     return MOST_ENDED
 
 
-def show_cluster(output: Output, status: ClusterStatus, *, everything: bool = False) -> None:
-    """The cluster; `everything`: also jobs that ended long ago."""
+def show_cluster(
+    output: Output, status: ClusterStatus, *, everything: bool = False, chosen: bool = False
+) -> None:
+    """The cluster; `everything`: also jobs that ended long ago; `chosen`: not all jobs were asked for."""
     if output.as_json:
         output.document(document(status))
     elif output.quiet:
@@ -29,7 +31,7 @@ def show_cluster(output: Output, status: ClusterStatus, *, everything: bool = Fa
     else:
         from iris_cli.render.cluster_tables import cluster_tables
 
-        output.show(cluster_tables(status, output.width, everything=everything))
+        output.show(cluster_tables(status, output.width, everything=everything, chosen=chosen))
 
 
 def show_job(output: Output, status: JobStatus, *, everything: bool = False) -> None:

@@ -31,7 +31,7 @@ def show(output: Output, cluster: Cluster, waited: Waited, files: StateDir | Non
             output.line(f"{job}: {state.value}" + (f": {causes[job]}" if causes[job] else ""))
     if waited.open:
         names = " ".join(waited.open)
-        output.message(f"the time is over and {names} goes on")
+        output.message(f"the time is over and {names} {'goes' if len(waited.open) == 1 else 'go'} on")
         output.message(f"hint: iris wait {names}, iris why {waited.open[0]}, or iris cancel {names}")
         if waited.trouble is not None:
             output.message(f"no cycle could be run: {waited.trouble.message}")

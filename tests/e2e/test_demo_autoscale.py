@@ -25,7 +25,7 @@ def test_the_demo_makes_loses_replaces_and_gives_back_slices_and_leaves_nothing(
         "demand train (1 slice of v4-16): to west",
         "demand eval/task-0 (tpu:v4-8): to central",
         "asked for slice west-",
-        "assigned train/task-1 to west-",
+        "assigned train/task-[0-1] to west-",
         ": PREEMPTED",
         "asked for slice west-",
         "[0] rank 0, attempt 1, gs://west",

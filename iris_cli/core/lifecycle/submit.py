@@ -209,7 +209,7 @@ def _check_offered(device: Device, fleet: Fleet) -> None:
     wanted = device.kind if device.variant == AUTO else device.variant
     raise UnschedulableError(
         f"no worker or scale group has {wanted}: it will never run",
-        hint=_offer(wanted, variants) + "; --force queues it anyway",
+        hint=_offer(wanted, variants) + " --force queues it anyway",
     )
 
 
@@ -220,8 +220,8 @@ def _is_multi_host(device: Device) -> bool:
 
 def _offer(wanted: str, variants: list[str]) -> str:
     if not variants:
-        return "this cluster has no such accelerators"
-    return did_you_mean(wanted, variants) or f"there are: {', '.join(sorted(variants))}"
+        return "this cluster has no such accelerators;"
+    return did_you_mean(wanted, variants) or f"there are: {', '.join(sorted(variants))};"
 
 
 def _resources(request: JobRequest, device: Device | None) -> Resources:

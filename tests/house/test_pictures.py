@@ -1,0 +1,70 @@
+"""Nothing that iris prints is without a picture: tests/render/pictures is the list of them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from typer.main import get_command
+
+from iris_cli.cli import app
+from iris_cli.cli.tree import build
+from tests.house.rules import Module, house
+from tests.render.pictures import PICTURES
+from tests.render.snapshots import EXPECTED
+
+ELSEWHERE = {
+    ("demo",): "types other commands, one after the other (tests/e2e/test_demo.py)",
+}
+
+
+def commands() -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """Every command with its flags."""
+
+    def walk(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+        for name, each in getattr(command, "commands", {}).items():
+            yield from walk(each, (*path, name))
+        if not hasattr(command, "commands"):
+            flags = [each.opts[0] for each in command.params if getattr(each, "is_flag", False)]
+            yield path, [flag for flag in flags if flag != "--help"]
+
+    yield from walk(get_command(build((*app.COMMANDS, *app.SETUP_COMMANDS))), ())
+
+
+def test_every_command_has_a_picture_with_each_of_its_flags() -> None:
+    lines = [picture.line.split()[1:] for picture in PICTURES.values()]
+    lacking = {
+        " ".join(path): missing or "all"
+        for path, flags in commands()
+        for mine in [[line for line in lines if tuple(line[: len(path)]) == path]]
+        for missing in [[flag for flag in flags if not any(flag in line for line in mine)]]
+        if (missing or not mine) and path not in ELSEWHERE
+    }
+    assert lacking == {}
+
+
+def test_every_view_is_shown_by_a_command() -> None:
+    """What no command leads to has no picture, and nobody sees it."""
+    modules = {module.name: imports_of(module) for module in house()}
+    views = {name for name in modules if name.startswith("iris_cli.render.")}
+    reached = {name for name in modules if name.startswith("iris_cli.cli.")}
+    while new := {each for name in reached for each in modules[name] if each in views} - reached:
+        reached |= new
+    assert views - reached == set()
+
+
+def test_no_picture_is_left_over() -> None:
+    there = {path.stem for path in (EXPECTED / "commands").iterdir()}
+    assert there == set(PICTURES)
+
+
+def imports_of(module: Module) -> set[str]:
+    """The modules that one imports, with their packages."""
+    found: set[str] = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            above = node.module.split(".")
+            found |= {".".join(above[:length]) for length in range(1, len(above) + 1)}
+            found |= {f"{node.module}.{each.name}" for each in node.names}
+    return found

@@ -1,0 +1,139 @@
+"""The event log, what is fetched, and what is thrown away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
+from iris_cli.journal.archive import Segment
+from iris_cli.journal.compact import Compacted
+from iris_cli.journal.record import Position
+from iris_cli.ops.pull import Pulled, PulledAttempt
+from iris_cli.render import inside, log_health, pulled
+from iris_cli.render.console import Output
+from tests.render.pictures.picture import Picture
+from tests.render.stage import Stage
+
+
+def _damage(stage: Stage) -> None:
+    """A bit of the 20th line has changed on the disk."""
+    lines = stage.log.read_bytes().splitlines(keepends=True)
+    lines[20] = lines[20].replace(b'"seq"', b'"sEq"', 1)
+    stage.log.write_bytes(b"".join(lines))
+
+
+def _old_backup(stage: Stage) -> None:
+    lines = stage.log.read_bytes().splitlines(keepends=True)
+    stage.log.write_bytes(b"".join(lines[:-2]))
+
+
+def _compacted(stage: Stage) -> None:
+    stage.typed("log compact")
+
+
+def _moved(output: Output) -> None:
+    """What the archive takes depends on the library that packs it."""
+    name = "events-000000000001-000000001200.jsonl.gz"
+    segment = Segment(path=Path(f"/home/me/my-cluster/state/archive/{name}"), first=1, last=1200)
+    end = Position(line=2, offset=300, seq=1201)
+    done = Compacted(
+        segment=segment,
+        bytes_before=68_000_000,
+        bytes_archived=4_500_000,
+        bytes_after=300,
+        end=end,
+        file=(1, 2),
+    )
+    log_health.show_compacted(output, done)
+
+
+def _of(rank: int) -> AttemptId:
+    return AttemptId(TaskId(JobId("train"), rank), 0)
+
+
+def _pulled(output: Output) -> None:
+    """Two came whole, of one a file was too large, one did not answer."""
+    home = Path("/home/me/my-cluster/out/train")
+    rows = [
+        PulledAttempt(
+            attempt=_of(rank),
+            worker=WorkerId(f"v5a-{rank}"),
+            directory=home / f"task-{rank}",
+            files=3,
+            bytes=5 << 20,
+            log_bytes=900,
+        )
+        for rank in (0, 1)
+    ]
+    rows.append(
+        PulledAttempt(
+            attempt=_of(2),
+            worker=WorkerId("v5a-2"),
+            directory=home / "task-2",
+            files=1,
+            bytes=1 << 10,
+            unchanged=2,
+            log_bytes=900,
+            notes=("a symbolic link was left out: latest",),
+            problems=("ckpt/big.bin: larger than what may be fetched at once",),
+        )
+    )
+    rows.append(
+        PulledAttempt(
+            attempt=_of(3),
+            worker=WorkerId("v5a-3"),
+            directory=home / "task-3",
+            problems=("no answer: connect: unreachable",),
+            silent=True,
+        )
+    )
+    pulled.show(output, Pulled(job=JobId("train"), directory=home, attempts=tuple(rows)))
+
+
+_CHILD = {
+    "schema_version": 1,
+    "job": {"id": "train/eval", "state": "FAILED", "why": "exit 1"},
+    "tasks": [
+        {"id": "train/eval/task-0", "state": "SUCCEEDED", "worker": "cpu-0", "why": ""},
+        {"id": "train/eval/task-1", "state": "FAILED", "worker": "cpu-1", "why": "exit 1"},
+    ],
+    "endpoints": [{"task": "train/eval/task-0", "name": "http", "address": "cpu-0", "port": 8080}],
+}
+
+PICTURES = {
+    "log-verify": Picture(line="iris log verify"),
+    "log-verify-damaged": Picture(line="iris log verify", prepare=_damage),
+    "log-verify-archived": Picture(line="iris log verify", prepare=_compacted),
+    "log-salvage-asks": Picture(line="iris log salvage", prepare=_damage),
+    "log-salvage": Picture(line="iris log salvage --yes", prepare=_damage),
+    "log-salvage-sound": Picture(line="iris log salvage"),
+    "log-salvage-old-backup": Picture(line="iris log salvage", prepare=_old_backup),
+    "log-salvage-accept-loss": Picture(line="iris log salvage --accept-loss", prepare=_old_backup),
+    "log-compact": Picture(line="iris log compact", show=_moved),
+    "log-compact-nothing": Picture(line="iris log compact", prepare=_compacted),
+    "log-export": Picture(line="iris log export --after 13", scene="failed_gang", as_json=False),
+    "status-damaged": Picture(line="iris status", prepare=_damage),
+    "launch-damaged": Picture(line="iris launch -- true", prepare=_damage),
+    "gc-dry-run": Picture(line="iris gc --dry-run", scene="retried_gang"),
+    "gc-asks": Picture(line="iris gc", scene="retried_gang", answers=("n",)),
+    "gc": Picture(line="iris gc --yes", scene="retried_gang"),
+    "gc-in-the-way": Picture(line="iris gc --yes"),
+    "gc-nothing": Picture(line="iris gc", scene="empty"),
+    "pull": Picture(line="iris pull train --dir out", show=_pulled),
+    "pull-waiting": Picture(line="iris pull big"),
+    "register-endpoint-remove": Picture(line="iris register-endpoint http --remove"),
+    "register-endpoint-outside": Picture(line="iris register-endpoint http 8080"),
+    "history-archived": Picture(line="iris history --limit 3", prepare=_compacted),
+    "history-all": Picture(line="iris history --limit 3 --all", prepare=_compacted),
+    "status-inside": Picture(
+        line="iris status train/eval", show=lambda output: inside.show_status(output, _CHILD)
+    ),
+    "wait-inside": Picture(
+        line="iris wait train/eval train/other",
+        show=lambda output: inside.show_waited(output, {"train/eval": _CHILD, "train/other": None}),
+    ),
+    "cancel-inside": Picture(
+        line="iris cancel train/eval train/other",
+        show=lambda output: inside.show_cancelled(output, {"train/eval": True, "train/other": False}),
+    ),
+}

@@ -1,0 +1,179 @@
+"""From nothing to a cluster, and what keeps it going."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from iris_cli.ops.findings import failure, fine, warning
+from iris_cli.ops.view import CycleAge
+from iris_cli.render import checks, crontab
+from iris_cli.render.console import Output
+from tests.render.pictures.picture import Picture
+from tests.render.stage import Stage
+
+_SAMPLES = Path(__file__).parents[2] / "cli" / "cluster_import" / "samples"
+_GROUPS = """cluster: {name: lab}
+scale_groups:
+  - name: west
+    max_slices: 2
+    slice_template: {provider: local, zone: us-west4-a, type: v5litepod-16, preemptible: true}
+  - name: east
+    slice_template: {provider: manual, zone: us-central2-b, type: v4-32}
+"""
+
+
+def _nothing(stage: Stage) -> None:
+    """A directory in which nobody has begun."""
+    (stage.directory / "cluster.yaml").unlink()
+    shutil.rmtree(stage.directory / "state")
+
+
+def _list_of_google(stage: Stage) -> None:
+    shutil.copy(_SAMPLES / "two_zones.json", stage.directory / "tpus.json")
+
+
+def _odd_states(stage: Stage) -> None:
+    _nothing(stage)
+    shutil.copy(_SAMPLES / "states.json", stage.directory / "tpus.json")
+
+
+def _first_list(stage: Stage) -> None:
+    _nothing(stage)
+    shutil.copy(_SAMPLES / "one_slice.json", stage.directory / "tpus.json")
+
+
+def _recreated(stage: Stage) -> None:
+    """A slice was imported, then made anew: the same name, another machine."""
+    shutil.copy(_SAMPLES / "one_slice.json", stage.directory / "tpus.json")
+    stage.typed("cluster import --from tpus.json --yes")
+    stage.typed("schedule --once")
+    (node,) = json.loads((stage.directory / "tpus.json").read_text())
+    anew = {**node, "id": "77", "createTime": "2027-01-15T08:28:00Z"}
+    (stage.directory / "tpus.json").write_text(json.dumps([anew]))
+
+
+def _gone(stage: Stage) -> None:
+    """A slice was imported, and is not listed any more."""
+    shutil.copy(_SAMPLES / "one_slice.json", stage.directory / "tpus.json")
+    stage.typed("cluster import --from tpus.json --yes")
+    (stage.directory / "tpus.json").write_text("[]")
+
+
+def _by_hand(stage: Stage) -> None:
+    """A group whose slices somebody makes, and a gang for it."""
+    _nothing(stage)
+    (stage.directory / "cluster.yaml").write_text(
+        "cluster: {name: lab}\nscale_groups:\n  - name: east\n"
+        "    slice_template: {provider: manual, zone: us-central2-b, type: v4-32}\n"
+    )
+    stage.typed("launch --no-schedule --name large --tpu v4-32 -- true")
+
+
+def _wrong(stage: Stage) -> None:
+    (stage.directory / "cluster.yaml").write_text(
+        "cluster: {name: lab}\nslice: []\nslices:\n  - {name: v5a, type: v5litepod-17, hosts: [a, b]}\n"
+    )
+
+
+def _groups(stage: Stage) -> None:
+    """Two groups, and gangs that only they could have room for."""
+    _nothing(stage)
+    (stage.directory / "cluster.yaml").write_text(_GROUPS)
+    for line in (
+        "launch --no-schedule --name train --tpu v5e-16 --slices 3 -- true",
+        "launch --no-schedule --name large --tpu v4-32 -- true",
+        "launch --no-schedule --name far --tpu v5e-16 -c region=eu-west4 -- true",
+    ):
+        stage.typed(line)
+
+
+def _doctor_is_content(output: Output) -> None:
+    checks.show(
+        output,
+        [fine("cluster.yaml", "ok: 2 slices, 11 workers"), *(fine(f"v5a-{n}", "well") for n in range(4))],
+    )
+
+
+def _doctor_finds(output: Output) -> None:
+    silent = "no answer: connect: unreachable"
+    found = [
+        fine("cluster.yaml", "ok: 2 slices, 11 workers"),
+        failure("~/.ssh/id_ed25519", "others can read it, so ssh refuses it", "chmod 600 ~/.ssh/id_ed25519"),
+        *(fine(f"v5a-{number}", "well") for number in range(4)),
+        *(failure(f"v5b-{number}", silent, f"ssh v5b-{number}") for number in (1, 2)),
+        warning("cpu-0", "its clock is 1m35s behind ours", "sudo timedatectl set-ntp true"),
+        warning("cron", "the last cycle ran 2h ago", "iris cron install --every 1m"),
+    ]
+    checks.show(output, found)
+
+
+_LINE = "* * * * * cd /home/me/my-cluster && iris --lock-timeout 0 schedule --once >> state/cron.log 2>&1  # iris lab"
+
+
+def _cron_runs(output: Output) -> None:
+    crontab.show(
+        output, {"crontab": _LINE, "systemd": ""}, CycleAge(at=0.0, age=38.0, stale=False), Path("/nowhere")
+    )
+
+
+def _cron_is_late(output: Output) -> None:
+    crontab.show(
+        output, {"crontab": "", "systemd": ""}, CycleAge(at=0.0, age=7200.0, stale=True), Path("/nowhere")
+    )
+
+
+PICTURES = {
+    "init": Picture(line="iris init --name lab --host 10.0.0.1", prepare=_nothing),
+    "init-empty": Picture(line="iris init --name lab", prepare=_nothing),
+    "init-there": Picture(line="iris init"),
+    "init-force": Picture(line="iris init --force --slice v4a=v4-32:10.0.0.[1-4]"),
+    "config-validate": Picture(line="iris config validate"),
+    "config-validate-groups": Picture(line="iris config validate", prepare=_groups),
+    "config-validate-wrong": Picture(line="iris config validate", prepare=_wrong),
+    "config-missing": Picture(line="iris status", prepare=_nothing),
+    "import-first": Picture(line="iris cluster import --from tpus.json", prepare=_first_list, answers=("y",)),
+    "import-dry-run": Picture(line="iris cluster import --from tpus.json --dry-run", prepare=_list_of_google),
+    "import-declined": Picture(line="iris cluster import 'cpu-[2-3]'", answers=("n",)),
+    "import-nobody-there": Picture(line="iris cluster import 'cpu-[2-3]'"),
+    "import-states": Picture(line="iris cluster import --from tpus.json --dry-run", prepare=_odd_states),
+    "import-recreated": Picture(line="iris cluster import --from tpus.json --yes", prepare=_recreated),
+    "import-recreated-accepted": Picture(
+        line="iris cluster import --from tpus.json --yes --accept-recreated", prepare=_recreated
+    ),
+    "import-gone": Picture(line="iris cluster import --from tpus.json --yes", prepare=_gone),
+    "import-prune": Picture(line="iris cluster import --from tpus.json --yes --prune", prepare=_gone),
+    "import-nothing": Picture(line="iris cluster import --from tpus.json"),
+    "doctor-content": Picture(line="iris doctor", show=_doctor_is_content),
+    "doctor-offline": Picture(line="iris doctor --offline", show=_doctor_is_content),
+    "doctor-finds": Picture(line="iris doctor", show=_doctor_finds),
+    "cron-runs": Picture(line="iris cron show", show=_cron_runs),
+    "cron-is-late": Picture(line="iris cron show", show=_cron_is_late),
+    "cron-install": Picture(
+        line="iris cron install",
+        show=lambda output: crontab.show_installed(
+            output,
+            _LINE,
+            changed=True,
+            keys=[warning("v5a-[0-3]", "only the agent has their key")],
+            lacking=[],
+        ),
+    ),
+    "cron-install-timer": Picture(
+        line="iris cron install --systemd --autoscale",
+        show=lambda output: crontab.show_installed(
+            output, "iris-lab.timer", changed=False, keys=[], lacking=[]
+        ),
+    ),
+    "cron-remove": Picture(
+        line="iris cron remove", show=lambda output: crontab.show_removed(output, ["the line in the crontab"])
+    ),
+    "cron-remove-nothing": Picture(
+        line="iris cron remove", show=lambda output: crontab.show_removed(output, [])
+    ),
+    "autoscale-once": Picture(line="iris autoscale --once", prepare=_by_hand),
+    "schedule-autoscale": Picture(line="iris schedule --autoscale", prepare=_by_hand),
+    "autoscale-dry-run": Picture(line="iris autoscale --dry-run", prepare=_groups),
+    "status-groups": Picture(line="iris status", prepare=_groups),
+}
