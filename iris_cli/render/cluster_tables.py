@@ -62,9 +62,10 @@ def header(status: ClusterStatus) -> Text:
 
 def _jobs(status: ClusterStatus, width: int, everything: bool, chosen: bool) -> list[Text | Table]:
     if not status.jobs:
-        is_new = not (chosen or status.past or status.messages)
-        none = "there is no such job" if chosen else "no jobs"
-        return [text("no jobs: iris launch -- COMMAND" if is_new else none, "dim")]
+        if chosen:
+            return [] if status.messages else [text("no such job", "dim")]
+        is_new = not (status.past or status.messages)
+        return [text("no jobs: iris launch -- COMMAND" if is_new else "no jobs", "dim")]
     still_open = [job for job in status.jobs if not job.state.terminal]
     ended = sorted((job for job in status.jobs if job.state.terminal), key=lambda job: -(job.ended_at or 0.0))
     shown = [*still_open, *ended] if everything else [*still_open[:MOST_OPEN], *ended[:MOST_ENDED]]

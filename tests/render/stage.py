@@ -153,8 +153,11 @@ class Keys:
     def presented_key(self, _target: Target, _timeout: float) -> Key:
         return Key()
 
-    def known_fingerprints(self, _target: Target) -> list[str]:
-        return ["SHA256:oldoldoldoldoldoldoldoldoldoldoldoldoldold1"]
+    def known_keys(self, target: Target) -> list[Key]:
+        return [Key(fingerprint=each) for each in self.known_fingerprints(target)]
+
+    def known_fingerprints(self, target: Target) -> list[str]:
+        return [] if target.worker == "gpu-0" else ["SHA256:oldoldoldoldoldoldoldoldoldoldoldoldoldold1"]
 
     @contextmanager
     def trusting(self, _worker: WorkerId, _key: Key) -> Iterator[Keys]:

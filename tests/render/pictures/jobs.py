@@ -37,7 +37,6 @@ PICTURES = {
     "status-state": Picture(line="iris status --state pending"),
     "status-misspelt-state": Picture(line="iris status --state runing"),
     "status-all": Picture(line="iris status --all train", scene="failed_gang"),
-    "status-watch-piped": Picture(line="iris status --watch"),
     "status-misspelt": Picture(line="iris status trian"),
     "watch-once": Picture(line="iris watch --once --schedule --until-idle", scene="empty", as_json=False),
     "why-task": Picture(line="iris why prep/task-2"),

@@ -174,6 +174,7 @@ PICTURES = {
     ),
     "autoscale-once": Picture(line="iris autoscale --once", prepare=_by_hand),
     "schedule-autoscale": Picture(line="iris schedule --autoscale", prepare=_by_hand),
+    "autoscale-adopt": Picture(line="iris autoscale --adopt --yes", prepare=_by_hand),
     "autoscale-dry-run": Picture(line="iris autoscale --dry-run", prepare=_groups),
     "status-groups": Picture(line="iris status", prepare=_groups),
 }

@@ -76,6 +76,7 @@ PICTURES = {
     "worker-probe-does-not-accept": Picture(
         line="iris worker probe --accept-key cpu-0", prepare=_other_machine, answers=("n",)
     ),
+    "worker-probe-first-key": Picture(line="iris worker probe --accept-key gpu-0", answers=("y",)),
     "worker-probe-yes": Picture(line="iris worker probe --accept-key --yes cpu-0", prepare=_other_machine),
     "worker-drain": Picture(line="iris worker drain cpu-0 cpu-1 --reason 'new disk'"),
     "worker-drain-misspelt": Picture(line="iris worker drain cpu0"),
