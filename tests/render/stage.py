@@ -78,7 +78,9 @@ class Hosts(FakeRunner):
         said = self.output.setdefault(self.attempt(task), {})
         said[stream] = said.get(stream, b"") + text.encode("utf-8", "surrogatepass")
 
-    def probe(self, target: Target, *, first_contact: bool = False) -> ProbeReport | Silence:
+    def probe(
+        self, target: Target, *, first_contact: bool = False, make: bool = True
+    ) -> ProbeReport | Silence:
         host, facts = self.hosts[target.worker], self._lab.hosts[WorkerId(target.worker)].facts
         answer = ProbeReport(
             worker=facts.worker,
