@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +15,7 @@ from iris_cli.cli.context import Context
 from iris_cli.cli.demo_tour import Tour
 from iris_cli.errors import ExitCode, UsageError
 from iris_cli.ops.cron.entry import this_program
+from iris_cli.ops.demo_home import demo_home
 from iris_cli.ops.local_cluster import LocalCluster, LocalSlice
 
 _KEPT = ".iris-demo"
@@ -111,8 +111,16 @@ def demo(
         else:
             iris.output.line(f"ended {ended} hosts")
         return ExitCode.OK
-    root = directory or (Path(_KEPT) if keep else Path(tempfile.mkdtemp(prefix="iris-demo-")))
-    cluster = LocalCluster(root.absolute(), keep=keep)
+    if keep or directory is not None:
+        _show(iris, (directory or Path(_KEPT)).absolute(), keep=keep, elsewhere=elsewhere)
+    else:
+        with demo_home() as root:
+            _show(iris, root / "lab", keep=False, elsewhere=elsewhere)
+    return ExitCode.OK
+
+
+def _show(iris: Context, root: Path, *, keep: bool, elsewhere: bool) -> None:
+    cluster = LocalCluster(root, keep=keep)
     try:
         cluster.start(_SLICES)
         _tour(iris, cluster)
@@ -122,7 +130,6 @@ def demo(
             cluster.close()
     if keep and not iris.output.as_json:
         _invite(iris, cluster, elsewhere)
-    return ExitCode.OK
 
 
 def _forget_other_clusters() -> bool:

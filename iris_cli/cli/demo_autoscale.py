@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +14,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
 from iris_cli.errors import ExitCode, IrisError
+from iris_cli.ops.demo_home import demo_home
 
 _ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"
 _CLUSTER = """\
@@ -45,11 +44,8 @@ def show(iris: Context) -> int:
     """Run the demo; nothing of it is left behind. Raises IrisError where Google's client is not installed."""
     if not _client_is_there():
         raise IrisError('this demo needs Google\'s client for TPUs: pip install "iris-cli[gcp]"')
-    root = Path(tempfile.mkdtemp(prefix="iris-demo-"))
-    try:
+    with demo_home() as root:
         _play(iris, root)
-    finally:
-        shutil.rmtree(root)
     return ExitCode.OK
 
 

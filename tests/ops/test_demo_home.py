@@ -1,0 +1,89 @@
+"""A demo that is killed leaves a directory; the next one removes it, if it is surely that."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from iris_cli.ops.demo_home import demo_home
+
+STAYS = """
+import sys
+from iris_cli.ops.demo_home import demo_home
+with demo_home() as root:
+    (root / "lab").mkdir()
+    print(root, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return tmp_path
+
+
+@pytest.fixture
+def other(temporary: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A demo in another process, and its directory."""
+    with subprocess.Popen(
+        [sys.executable, "-c", STAYS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            root = Path(process.stdout.readline().strip())
+            assert root.parent == temporary
+            yield process, root
+        finally:
+            process.kill()
+
+
+def test_nothing_is_left_of_one_that_ends(temporary: Path) -> None:
+    with demo_home() as root:
+        (root / "file").touch()
+        assert root.parent == temporary
+    assert list(temporary.iterdir()) == []
+
+
+def test_what_a_killed_one_left_is_removed_by_the_next(other: tuple[subprocess.Popen[str], Path]) -> None:
+    process, left = other
+    process.kill()
+    process.wait()
+    assert (left / "lab").is_dir()
+    with demo_home() as root:
+        assert not left.exists()
+        assert root.is_dir()
+
+
+def test_one_that_runs_is_left_alone(other: tuple[subprocess.Popen[str], Path]) -> None:
+    with demo_home():
+        assert (other[1] / "lab").is_dir()
+
+
+def test_what_only_has_such_a_name_is_left_alone(temporary: Path) -> None:
+    """A cluster that somebody keeps, a link to what is not ours, a pipe in the place of the lock."""
+    kept = temporary / "iris-demo-kept"
+    kept.mkdir()
+    (kept / "cluster.yaml").touch()
+    elsewhere = temporary / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / ".iris-demo-runs").touch()
+    (temporary / "iris-demo-link").symlink_to(elsewhere)
+    (temporary / "iris-demo-file").touch()
+    linked = temporary / "iris-demo-linked"
+    linked.mkdir()
+    (linked / ".iris-demo-runs").symlink_to(elsewhere / ".iris-demo-runs")
+    piped = temporary / "iris-demo-piped"
+    piped.mkdir()
+    os.mkfifo(piped / ".iris-demo-runs")
+    before = sorted(temporary.rglob("*"))
+    with demo_home():
+        pass
+    assert sorted(temporary.rglob("*")) == before
