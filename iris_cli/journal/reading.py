@@ -21,13 +21,16 @@ from iris_cli.journal.scan import Fault, FaultKind, Scan, continued, fault_at, o
 class Reading:
     """The transactions of the log in their order, once; with `archive` those of its archive before them.
 
+    All of them, or those behind `start`, which the log is known to have had.
     Takes no lock, changes nothing, and holds one transaction at a time. Afterwards `damage` says why it ended before
     the end, if it did; `archived` counts the transactions that went to the archive, read or not. `warnings` are
     what else should be told. Raises NotWritableError if the log can't be read, LogDamagedError if none of it is
     to be believed.
     """
 
-    def __init__(self, directory: Path, *, archive: bool, warnings: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, directory: Path, *, archive: bool, start: Position = START, warnings: tuple[str, ...] = ()
+    ) -> None:
         self.warnings = warnings
         self.damage: Damage | None = None
         self.archived = 0
@@ -36,6 +39,7 @@ class Reading:
         self._directory = directory
         self._log = directory / LOG
         self._archive = archive
+        self._start = start
 
     @property
     def how_far(self) -> tuple[int, int]:
@@ -59,13 +63,15 @@ class Reading:
             self.begun = True
             size, end = os.fstat(stream.fileno()).st_size, origin_of(stream)
             self.archived, fault = end.seq, None
-            if self._archive and end.seq:
+            if end.seq < self._start.seq:
+                end = self._start
+            elif self._archive and end.seq > self._start.seq:
                 past = ArchiveScan(segments(self._directory, before=end.seq + 1))
-                yield from past
+                yield from (each for each in past if each.seq > self._start.seq)
                 fault = past.fault or missing(past.position, end.seq + 1, LOG)
                 end = continued(past.position)
             if fault is None:
-                stream.seek(0)
+                stream.seek(end.offset)
                 self.scan = scan = Scan(stream, size, end)
                 yield from scan
                 end, fault = scan.position, scan.fault

@@ -33,7 +33,7 @@ from iris_cli.journal.durable import (
 from iris_cli.journal.file_store import FileStore, Keep, Loaded
 from iris_cli.journal.fold import Fold
 from iris_cli.journal.holder import Holder, read_holder
-from iris_cli.journal.record import Header, Position, is_intact, sealed
+from iris_cli.journal.record import START, Header, Position, is_intact, sealed
 from iris_cli.journal.recovery import Damage, damage_of, repair
 from iris_cli.journal.snapshot import EVERY_LINES, SnapshotCache
 from iris_cli.journal.timestamps import iso_time
@@ -215,12 +215,23 @@ class StateDir:
 
         Raises NotWritableError, and ConfigError for another cluster's log.
         """
+        return self._reading(START, archive=archive)
+
+    def before(self, moment: float) -> tuple[Cluster, Reading]:
+        """What had happened by that time as far as the snapshot has it, and all that came then. Raises as `past`."""
+        known = self._snapshots.read(self._replayed)
+        if known is not None and known[0].at <= moment and self._store.resume(known[0]):
+            position, cluster = known
+            return cluster, self._reading(position, archive=True)
+        return Cluster(), self._reading(START, archive=True)
+
+    def _reading(self, start: Position, *, archive: bool) -> Reading:
         from iris_cli.journal.reading import Reading
 
         with refusing(self.path):
             warning = check_readable(self.path)
             self._check_cluster(self._store.header(), self._cluster_name)
-        return Reading(self.path, archive=archive, warnings=(warning,) if warning else ())
+        return Reading(self.path, archive=archive, start=start, warnings=(warning,) if warning else ())
 
     def create(
         self,

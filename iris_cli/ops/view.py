@@ -98,9 +98,9 @@ def look(session: Session, at: str | None = None) -> View:
     now = session.clock.now()
     if at is not None:
         moment = parse_moment(at, now)
-        reading = session.state.past(archive=True)
+        known, reading = session.state.before(moment)
         with session.progress(lambda: ("reading the log", *reading.how_far, "bytes")):
-            past = replay(until(reading, moment))
+            past = replay(until(reading, moment), known)
         messages = banner(reading)
         offered = session.config.offered
         return View(cluster=past, now=moment, limits=session.limits, offered=offered, messages=messages)

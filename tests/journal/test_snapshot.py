@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import Transaction
+from iris_cli.core.evolve import replay
 from iris_cli.core.ids import JobId, TaskId, Token
 from iris_cli.journal.snapshot import cache
 from iris_cli.ops.doctor import check_snapshot
+from iris_cli.ops.view import until
 from tests.core.test_random_walk import Step, new_lab, steps
 from tests.journal.histories import NEVER, Log, busy_days, same, state_in, write
 from tests.support.autoscaling_script import autoscale, scale_group
@@ -115,6 +117,25 @@ def spoilt(snapshot: Path, dice: random.Random) -> None:
 def cleared(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         path.rmdir()
+
+
+@HISTORIES
+@given(walks, dice)
+def test_what_was_at_a_time_is_the_same_from_a_snapshot_of_before(
+    tmp_path_factory: pytest.TempPathFactory, walk: list[Step], dice: random.Random
+) -> None:
+    transactions = history(walk)
+    log = Log(tmp_path_factory.mktemp("place") / "state", transactions)
+    log.grow(dice.randrange(1, len(log) + 1))
+    log.look(every=1)
+    log.grow(len(log))
+    if dice.random() < 0.5:
+        state_in(log.path).compact("iris log compact")
+    for moment in (0.0, transactions[-1].at, *(each.at for each in dice.sample(transactions, 6))):
+        known, behind = state_in(log.path).before(moment)
+        whole = replay(until(state_in(log.path).past(archive=True), moment))
+        assert known.seq <= whole.seq
+        same(replay(until(behind, moment), known), whole)
 
 
 @HISTORIES
@@ -225,6 +246,19 @@ def test_the_next_snapshot_copies_the_lines_of_the_last_and_is_as_if_written_fro
     log.look(every=1)
     assert json.loads(log.snapshot.read_bytes()) == json.loads(grown)
     assert log.snapshot.read_bytes() == grown
+
+
+def test_what_was_before_the_snapshot_comes_from_the_log_and_what_was_after_it_from_both(
+    tmp_path: Path,
+) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    log.grow(20)
+    at = log.look(every=1).at
+    log.grow(len(log))
+    assert state_in(log.path).before(at - 1)[0].seq == 0
+    known, behind = state_in(log.path).before(at)
+    assert known.seq == 20
+    assert [each.seq for each in behind] == list(range(21, len(log) + 1))
 
 
 def test_a_snapshot_of_another_log_is_not_believed(tmp_path: Path) -> None:
