@@ -85,7 +85,7 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
     attempt, end = culprit.current, _end(culprit)
     said = _said(view.state, culprit)
     known, next_command = _explained(cluster, view.state, job, culprit, said)
-    children = tuple(_failed_children(view, job))
+    children = tuple(_failed_children(cluster, view.state, job))
     if not next_command and children:
         next_command = f"iris status {children[0].job}"
     return FailureCard(
@@ -117,23 +117,24 @@ def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
     if culprit is None:
         return words
     known, _ = _explained(cluster, state, job, culprit, _end(culprit).log_tail)
-    if known is None or not known.line:
-        return words
-    return f"{words}: {known.cause}" if known.task == culprit.id else f"{words}; {known.task}: {known.cause}"
+    if known is not None and known.line:
+        return (
+            f"{words}: {known.cause}" if known.task == culprit.id else f"{words}; {known.task}: {known.cause}"
+        )
+    child = next(_failed_children(cluster, state, job), None)
+    return words if child is None else f"{words}; {child.job}: {child.cause}"
 
 
 def _failures(cluster: Cluster, job: Job) -> int:
     return sum(task.state is TaskState.FAILED for task in cluster.tasks_of(job.id))
 
 
-def _failed_children(view: View, job: Job) -> Iterator[FailedChild]:
+def _failed_children(cluster: Cluster, state: StateDir | None, job: Job) -> Iterator[FailedChild]:
     """The last one first, which is likely to be why its parent gave up. Those that it took along were cancelled."""
-    cluster = view.cluster
-    children = (child for child in cluster.children_of(job.id) if cluster.job_state(child.id) in _BAD)
+    children = [child for child in cluster.children_of(job.id) if cluster.job_state(child.id) in _BAD]
     for child in sorted(children, key=lambda each: each.end.at if each.end else 0.0, reverse=True):
-        yield FailedChild(
-            job=child.id, state=cluster.job_state(child.id), cause=cause_words(cluster, child, view.state)
-        )
+        cause = cause_words(cluster, child, state)
+        yield FailedChild(job=child.id, state=cluster.job_state(child.id), cause=cause)
 
 
 def _retries(job: Job, end: End) -> str:

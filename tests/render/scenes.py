@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.constraints import Constraint, ConstraintOp
 from iris_cli.core.events import WorkerSkewChanged
-from iris_cli.core.ids import WorkerId
+from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.observations import AttemptReport, RemoteState
 from iris_cli.journal.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir
@@ -178,6 +178,31 @@ def family() -> Lab:
     return lab.advance("2m")
 
 
+def ways_to_fail() -> Lab:
+    """A child and so its parent, a set-up, a time limit; one found no place, one waited in vain, one goes again."""
+    lab = Lab().worker("cpu-0", cpu=8).job("tune", command=("python3", "tune.py"))
+    lab.job("env", setup="pip install jx").job("slow", timeout=7200.0)
+    lab.job("again", max_retries_failure=2).schedule()
+    lab.reports("tune/* running", "slow/* running", "again/* running")
+    no_package = "ERROR: No matching distribution found for jx\n"
+    lab.answers(lab.answer_of("cpu-0", _ended(lab, "env", 1, no_package, RemoteState.NOSTART, "setup")))
+    lab.job("after", after=(JobId("env"),))
+    lab.job("huge", cpu=96.0, scheduling_timeout=3600.0, force=True)
+    Inside(lab, "tune/task-0").submit(name="trial")
+    lab.schedule().reports("tune/trial/* running").advance("90m")
+    lab.answers(lab.answer_of("cpu-0", _ended(lab, "tune/trial", 1, DISK_FULL)))
+    lab.answers(lab.answer_of("cpu-0", _ended(lab, "tune", 2, "trial 7 failed, giving up\n")))
+    lab.answers(lab.answer_of("cpu-0", _ended(lab, "again", 1, DISK_FULL)))
+    return lab.schedule().reports("again/* running").advance("30m").reports("slow/* timeout").advance("5m")
+
+
+def _ended(
+    lab: Lab, job: str, code: int, said: str, state: RemoteState = RemoteState.EXITED, cause: str = ""
+) -> AttemptReport:
+    token = lab.attempt(job).token
+    return AttemptReport(token=token, state=state, exit_code=code, cause=cause, log_tail=said)
+
+
 SCENES: dict[str, Callable[[], Lab]] = {
     "empty": empty,
     "about_to_start": about_to_start,
@@ -188,4 +213,5 @@ SCENES: dict[str, Callable[[], Lab]] = {
     "many_tasks": many_tasks,
     "lost_host": lost_host,
     "family": family,
+    "ways_to_fail": ways_to_fail,
 }

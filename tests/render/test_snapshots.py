@@ -93,6 +93,12 @@ VIEWS: dict[str, tuple[str, View]] = {
     "job-parent": ("family", partial(job, "sweep")),
     "job-child": ("family", partial(job, "sweep/fold/eval")),
     "why-child": ("family", partial(reason, "sweep/fold/eval")),
+    "job-child-failed": ("ways_to_fail", partial(job, "tune")),
+    "job-set-up-failed": ("ways_to_fail", partial(job, "env")),
+    "job-time-limit": ("ways_to_fail", partial(job, "slow")),
+    "job-goes-again": ("ways_to_fail", partial(job, "again")),
+    "job-in-vain": ("ways_to_fail", partial(job, "after")),
+    "why-never-placed": ("ways_to_fail", partial(reason, "huge")),
     "history-parent": ("family", partial(events, "sweep")),
     **{
         f"report-{scene}": (scene, figures)
