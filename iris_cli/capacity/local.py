@@ -16,12 +16,13 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from iris_cli.capacity.local_hosts import answer, begin, end_inhabitants, still_hosts, tell, vm_metadata
+from iris_cli.capacity.local_hosts import answer, begin, still_hosts, tell, vm_metadata
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.scale_group import ScaleGroup
 from iris_cli.core.slice import SliceHost
 from iris_cli.core.topology import lookup
+from iris_cli.inhabitants import end_inhabitants
 
 _MARKER = ".iris-local-slices"
 _MAKING = 60.0

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 _MODULE = "iris_cli.remote.local_host"
@@ -70,12 +66,3 @@ def still_hosts(pids: Sequence[int]) -> list[int]:
     )
     rows = [line.split() for line in shown.stdout.splitlines()]
     return [int(row[0]) for row in rows if not row[1].startswith("Z") and _MODULE in row]
-
-
-def end_inhabitants(homes: Iterable[Path]) -> None:
-    """End what runs at home on these hosts, as a machine does that is deleted; where the system shows it (Linux)."""
-    theirs = {f"HOME={home}".encode() for home in homes}
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if theirs & set((entry / "environ").read_bytes().split(b"\0")):
-                os.kill(int(entry.name), signal.SIGKILL)

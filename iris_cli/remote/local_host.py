@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, Any
@@ -30,6 +28,7 @@ from paramiko.common import (
     OPEN_SUCCEEDED,
 )
 
+from iris_cli.inhabitants import end_inhabitants
 from iris_cli.remote.local_keys import make_key
 
 _LOOPBACK = "127.0.0.1"
@@ -51,20 +50,9 @@ def main() -> None:
     while sys.stdin.read(1):
         pass
     for _ in range(_ROUNDS):  # one that was begun meanwhile goes, too
-        if not _ended_inhabitants(settings["home"]):
+        if not end_inhabitants([Path(settings["home"])]):
             break
         time.sleep(0.01)
-
-
-def _ended_inhabitants(home: str) -> bool:
-    """End what runs at home here, as where a machine is turned off; whether there was something. On Linux only."""
-    found = False
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if f"HOME={home}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                os.kill(int(entry.name), signal.SIGKILL)
-                found = True
-    return found
 
 
 class _Host:

@@ -11,7 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
-from iris_cli.capacity.local_hosts import answer, begin, end_inhabitants, tell, vm_metadata
+from iris_cli.capacity.local_hosts import answer, begin, tell, vm_metadata
+from iris_cli.inhabitants import end_inhabitants
 from iris_cli.tpu_emulator.records import Machine, Node
 
 _MARKER = ".iris-tpu-emulator"

@@ -18,12 +18,12 @@ PACKAGE = "iris_cli"
 _BELOW = {
     "core": frozenset({"errors"}),
     "journal": frozenset({"core"}),
-    "remote": frozenset({"core"}),
-    "capacity": frozenset({"core"}),
+    "remote": frozenset({"core", "inhabitants"}),
+    "capacity": frozenset({"core", "inhabitants"}),
     "config": frozenset({"core"}),
     "ops": frozenset({"core", "journal", "remote", "capacity", "config"}),
     "client": frozenset({"core", "journal", "remote", "capacity", "config", "ops"}),
-    "tpu_emulator": frozenset({"core", "capacity"}),
+    "tpu_emulator": frozenset({"core", "capacity", "inhabitants"}),
     "render": frozenset({"core", "journal", "remote", "capacity", "config", "ops"}),
     "cli": frozenset(
         {"core", "journal", "remote", "capacity", "config", "ops", "client", "render", "tpu_emulator"}
@@ -31,6 +31,7 @@ _BELOW = {
     "__main__": frozenset({"cli"}),
     "errors": frozenset[str](),
     "clock": frozenset[str](),
+    "inhabitants": frozenset[str](),
 }
 _CORE_STDLIB = frozenset(
     (
