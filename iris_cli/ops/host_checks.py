@@ -12,7 +12,7 @@ from iris_cli.core.constraints import (
     ZONE_ATTRIBUTE_KEY,
     build_worker_attributes,
 )
-from iris_cli.core.dataclass import dataclass
+from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle.clocks import MOST_SKEW
 from iris_cli.core.observations import ProbeReport, Silence, SilenceKind
@@ -66,12 +66,15 @@ def _was_told(silence: Silence, told: Collection[str]) -> bool:
 
 
 def all_workers(session: Session, cluster: Cluster) -> list[Worker]:
-    """The workers of the log, and those of the configuration that aren't in it yet."""
+    """The workers of the log, as they are reached now, and those of the configuration that aren't in it yet."""
     new = (host for worker, host in session.hosts.items() if worker not in cluster.workers)
     unprobed = (
         Worker(id=host.worker, connection=host.connection, condition=WorkerCondition.UNPROBED) for host in new
     )
-    return [*cluster.workers.values(), *unprobed]
+    known = (
+        replace(worker, connection=session.target(worker).connection) for worker in cluster.workers.values()
+    )
+    return [*known, *unprobed]
 
 
 def unanswered(worker: Worker, silence: Silence, host: HostConfig | None = None) -> Finding:

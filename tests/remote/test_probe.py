@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.observations import RemoteState, Silence, SilenceKind
+from iris_cli.core.observations import ProbeReport, RemoteState, Silence, SilenceKind
 from iris_cli.remote.task_runner import TaskRunner
 from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_script import HostPaths
@@ -51,6 +51,24 @@ def test_a_probe_lists_the_attempts_that_nobody_has_stopped_and_nothing_else(hos
     (host.root / "a/notes").mkdir()
     (host.root / f"a/{'Z' * 32}").touch()
     assert set(host.probe().tokens) == {live, ended}
+
+
+def test_a_look_tells_the_same_and_makes_nothing(make_host: MakeHost) -> None:
+    host = make_host(remote_dir="~/deep/below")
+    home = host.transport.home
+
+    def look() -> ProbeReport:
+        answer = host.runner.probe(host.target, make=False)
+        assert isinstance(answer, ProbeReport), answer
+        return answer
+
+    first = look()
+    assert list(home.iterdir()) == []
+    assert (first.incarnation, first.warnings, first.disk_free > 0) == ("", (), True)
+    probed = host.probe()
+    again = look()
+    assert again.incarnation == probed.incarnation
+    assert (again.cpus, again.memory, again.boot_id) == (first.cpus, first.memory, first.boot_id)
 
 
 def test_a_damaged_incarnation_is_refused_not_replaced(host: WorkerHost) -> None:
