@@ -56,7 +56,7 @@ def test_every_view_is_shown_by_a_command() -> None:
 
 
 def test_no_picture_is_left_over() -> None:
-    there = {path.stem for path in (EXPECTED / "commands").iterdir()}
+    there = {path.stem for kind in ("commands", "colours") for path in (EXPECTED / kind).iterdir()}
     assert there == set(PICTURES)
 
 

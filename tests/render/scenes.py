@@ -203,6 +203,30 @@ def _ended(
     return AttemptReport(token=token, state=state, exit_code=code, cause=cause, log_tail=said)
 
 
+EVIL = (
+    "\x1b[31mred\x1b[0m \x1b]8;;http://evil\x07link \x9b2J \u202eltr [bold]x[/bold] [link=http://evil]y[/link] 日本 "
+    "e\u0301 a\u200db"
+)
+"""Colours, a link and a clear screen, text that runs the other way, markup, wide and combining characters."""
+
+
+def hostile() -> Lab:
+    """Everything that users and hosts may write freely wants more; names are as long as they may be."""
+    longest = "a-job-whose-name-is-as-long-as-names-may-be-and-not-a-bit-longer"[:63]
+    lab = Lab().slice("v5a", "v5litepod-16").worker("cpu-0", pool=EVIL).worker("cpu-1", rack="7")
+    lab.job("gang", tpu="v5litepod-16", command=("python3", EVIL), labels={"note": EVIL, "x" * 40: "y" * 300})
+    lab.job(longest, command=("sh", "-c", f"{EVIL} {'z' * 300}"), env={"A": EVIL}).schedule()
+    lab.reports("gang/* running", f"{longest}/* running").advance("20m")
+    token, worker = lab.attempt(longest).token, lab.attempt(longest).worker
+    crash = AttemptReport(
+        token=token, state=RemoteState.EXITED, exit_code=1, log_tail=f"{EVIL}\nKilled {'w' * 300}\n"
+    )
+    lab.answers(lab.answer_of(worker, crash)).drain("cpu-1", f"{EVIL} {'v' * 300}")
+    lab.job("picky", constraints=(Constraint("pool", ConstraintOp.EQ, f"{EVIL} {'u' * 300}"),))
+    lab.job("over").cancel("over", EVIL)
+    return lab.advance("5m")
+
+
 SCENES: dict[str, Callable[[], Lab]] = {
     "empty": empty,
     "about_to_start": about_to_start,
@@ -214,4 +238,5 @@ SCENES: dict[str, Callable[[], Lab]] = {
     "lost_host": lost_host,
     "family": family,
     "ways_to_fail": ways_to_fail,
+    "hostile": hostile,
 }

@@ -194,18 +194,25 @@ class Stage:
     def cluster_id(self) -> str:
         return str(json.loads(self._first_line)["cluster_id"])
 
-    def typed(self, line: str, width: int = 100, *, told: bool = True) -> tuple[str, int]:
+    def typed(
+        self, line: str, width: int = 100, *, told: bool = True, colour: bool = False
+    ) -> tuple[str, int]:
         """What it shows on stdout, and on stderr if that is `told`, in the order in which it comes; its exit code."""
         codes: list[int] = []
-        text = self.shown(lambda: codes.append(_code_of(shlex.split(line))), width, told=told)
+        words = shlex.split(line)
+        text = self.shown(lambda: codes.append(_code_of(words)), width, told=told, colour=colour)
         return text, codes[0]
 
-    def shown(self, act: Callable[[], object], width: int = 100, *, told: bool = True) -> str:
+    def shown(
+        self, act: Callable[[], object], width: int = 100, *, told: bool = True, colour: bool = False
+    ) -> str:
         """The same of anything that shows something."""
         shown = io.StringIO()
         with pytest.MonkeyPatch.context() as patch:
             self._set(patch)
             patch.setenv("COLUMNS", str(width))
+            if colour:
+                patch.setenv("FORCE_COLOR", "1")
             patch.setattr(sys, "stdout", shown)
             patch.setattr(sys, "stderr", shown if told else io.StringIO())
             patch.setattr(sys, "stdin", _Answers(self.answers, shown))

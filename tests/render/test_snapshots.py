@@ -66,7 +66,7 @@ def plan(name: str, session: Session, output: Output) -> None:
 
 
 VIEWS: dict[str, tuple[str, View]] = {
-    **{f"status-{scene}": (scene, cluster) for scene in SCENES},
+    **{f"status-{scene}": (scene, cluster) for scene in SCENES if scene != "hostile"},
     "job-running": ("busy", partial(job, "train")),
     "job-half-done": ("busy", partial(job, "prep")),
     "job-waiting": ("busy", partial(job, "eval")),
