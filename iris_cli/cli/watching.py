@@ -33,6 +33,7 @@ def follow(
 
     try:
         with Screen(iris.output, session, look or (lambda: _cluster(session))) as screen:
+            screen.look()
             for step in steps:
                 screen.show(step)
                 if until_idle and step.idle:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iris_cli.journal.record import Header
     from iris_cli.journal.state_dir import LogView
     from iris_cli.journal.writer import Writer
-    from iris_cli.ops.progress import HowFar, Progress
+    from iris_cli.ops.progress import Far, HowFar, Progress
     from iris_cli.remote.fan_out import FanOut
     from iris_cli.remote.task_runner import TaskRunner
     from iris_cli.remote.transport import Target
@@ -42,6 +42,9 @@ def _threads(parallelism: int) -> FanOut[Any]:
     from iris_cli.remote.fan_out import Threads
 
     return Threads(parallelism)
+
+
+_SHORT = 1.0  # seconds: most hold the lock for less, and it is no news that others are there
 
 
 def _unseen(_how_far: HowFar) -> AbstractContextManager[None]:
@@ -237,8 +240,20 @@ class Session:
             yield writer
 
     def _lock(self, stack: ExitStack) -> Writer:
-        patience = self._patience()
-        with self.progress(lambda: (f"waiting for {self.state.lock_holder() or 'the lock'}", 0, 0, "")):
+        patience, asked_at = self._patience(), self.clock.monotonic()
+
+        def how_far() -> Far:
+            if self.clock.monotonic() - asked_at < _SHORT:
+                return "", 0, 0, ""
+            holder = self.state.lock_holder()
+            return (
+                f"waiting for {f'{holder.command!r}, pid {holder.pid}' if holder else 'the lock'}",
+                0,
+                0,
+                "",
+            )
+
+        with self.progress(how_far):
             return stack.enter_context(self.state.locked(self.command, patience, after_seq=self.cluster.seq))
 
     def _patience(self) -> float:

@@ -51,6 +51,8 @@ class Screen:
     def __enter__(self) -> Screen:
         self._session.progress = lambda _: nullcontext()  # what takes long is seen here
         if not (self._output.as_json or self._output.quiet) and is_screen(sys.stdout) and _in_foreground():
+            # All that painting needs is loaded here: two threads must not begin that at the same time.
+            from iris_cli.render.watch import pictures  # noqa: F401 - see above
             from iris_cli.render.watch.live import LiveScreen
 
             self._live = LiveScreen(self._output.console, self._paint)
@@ -65,14 +67,19 @@ class Screen:
         if self._live is not None:
             self._leave_behind()
 
+    def look(self) -> None:
+        """Show how things are, if there is a screen for that: before the first step, too, which may take long."""
+        if self._live is not None:
+            self._picture = self._look()
+            self._live.update()
+
     def show(self, step: Step) -> None:
         """Show what is new."""
         new = news(step.news)
         if self._live is not None:
             self._news.extend(new)
             self._trouble = step.trouble
-            self._picture = self._look()
-            self._live.update()
+            self.look()
             return
         if self._output.as_json:
             for entry in step.news:
