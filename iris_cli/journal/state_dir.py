@@ -179,15 +179,13 @@ class StateDir:
         """Whether there is one, be it of use or not."""
         return os.path.lexists(self.path / layout.SNAPSHOT)
 
-    def keep(self, cluster: Cluster, *, early: bool = False, always: bool = False) -> None:
+    def keep(self, cluster: Cluster, *, always: bool = False) -> None:
         """Write the snapshot anew if it is time: `cluster` is all that was read, or committed.
 
-        `early`: also if it costs little; `always`: whatever came since.
-
-        Never raises OSError.
+        `always`: whatever came since. Never raises OSError.
         """
         if cluster.seq == self._store.end.seq:
-            self._snapshots.keep(cluster, self._store.end, early=early, always=always)
+            self._snapshots.keep(cluster, self._store.end, always=always)
 
     def _view(self, after_seq: int, keep: Keep = tuple) -> LogView:
         try:

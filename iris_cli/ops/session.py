@@ -224,7 +224,7 @@ class Session:
                 self.cluster = draft.cluster
                 self._tell_news([committed])
         self._begun = True
-        self.state.keep(self.cluster, early=True)
+        self.state.keep(self.cluster)
         if draft.events:
             self.wrote()
 

@@ -54,15 +54,10 @@ class SnapshotCache:
         """It is that of another log: the next one comes as if it were not there."""
         self._last = START
 
-    def keep(
-        self, cluster: Cluster, position: Position, *, early: bool = False, always: bool = False
-    ) -> None:
-        """Write one if so much came since the last.
-
-        `early`: also if less came, and it costs little; `always`: if anything came.
-        """
+    def keep(self, cluster: Cluster, position: Position, *, always: bool = False) -> None:
+        """Write one if so much came since the last, or less, and it costs little. `always`: if anything came."""
         if position.header is None or not (
-            self._is_due(position, early) or (always and position.seq > self._last.seq)
+            self._is_due(position) or (always and position.seq > self._last.seq)
         ):
             return
         from iris_cli.journal.snapshot.form import DamagedSnapshotError
@@ -77,14 +72,14 @@ class SnapshotCache:
         except OSError:
             pass
 
-    def _is_due(self, position: Position, early: bool) -> bool:
+    def _is_due(self, position: Position) -> bool:
         lines, size = self._every
         grown = position.offset - self._last.offset
         if grown < 0:  # the log was compacted meanwhile
             grown = position.offset
         if position.seq - self._last.seq >= lines or grown >= size:
             return True
-        return early and grown >= _WORTH_WRITING and self._length() <= _DEAR * grown
+        return grown >= _WORTH_WRITING and self._length() <= _DEAR * grown
 
     def _length(self) -> int:
         """Bytes of the last snapshot, 0 if there is none."""
