@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -27,6 +28,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Thousands of processes of ours start: none of them should compile what another one has.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# As `iris` itself does: what is made is mostly in use until the end, and looking for garbage in it takes time.
+gc.set_threshold(10_000)
 
 # Servers of tests are on loopback, where no proxy gets: many a machine has one in its environment.
 os.environ["no_proxy"] = ",".join(

@@ -188,7 +188,7 @@ def test_an_invocation_that_is_killed_leaves_nothing_that_one_cycle_cannot_mend(
     site.iris("schedule", "--once")
     count = site.directory / "starts"
     count.mkdir()
-    for delay in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0):
+    for delay in (0.1, 0.4, 0.8):  # at any step: tests/faults/test_kills.py
         name = f"job-{int(delay * 10)}"
         script = f"mkdir {count}/{name}-$IRIS_TASK_INDEX"  # fails if it ever starts twice
         site.iris("launch", "--no-schedule", "--name", name, *TPU, "--", "sh", "-c", script)
@@ -198,7 +198,7 @@ def test_an_invocation_that_is_killed_leaves_nothing_that_one_cycle_cannot_mend(
         process.communicate()
     site.until(lambda: all_over(site))
     assert {job["state"] for job in site.iris("status", "--json").json()["jobs"]} == {"SUCCEEDED"}
-    assert len(list(count.iterdir())) == 24
+    assert len(list(count.iterdir())) == 12
 
 
 def test_many_invocations_at_once_start_everything_once(slice_of_four: Site) -> None:

@@ -31,7 +31,7 @@ LEASE = 1.0
 RANKS = 2
 GANG: dict[str, Any] = {"replicas": RANKS, "group_by": "tpu-name", "grace": 1.0}
 
-every_step = pytest.mark.parametrize("stride", [2, pytest.param(1, marks=pytest.mark.soak)])
+every_step = pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak)])
 
 
 class Hall(Desk):

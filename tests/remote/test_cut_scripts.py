@@ -23,7 +23,7 @@ from tests.support.archives import archive, ordinary, shipment
 from tests.support.local_transport import SHELLS, LocalTransport
 from tests.support.worker_host import WorkerHost, is_alive, marked, start_ticks
 
-STEPS = {"dash": 797, "busybox": 2399, "bash": 2399}  # bash takes long to read it all
+STEPS = {"dash": 1597, "busybox": 4799, "bash": 4799}  # bash takes long to read it all
 """Every so many bytes there is a cut, and at as many of the last bytes as there are such cuts."""
 
 

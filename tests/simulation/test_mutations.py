@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.find_mutants import ALL, find, listed
 from tests.simulation.planting import Mutation
 
-_FURTHER = 150
+_FURTHER = 300
 """Other changes make other runs of the same seeds: so many more are tried before a mutation counts as unnoticed."""
 
 
