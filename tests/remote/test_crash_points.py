@@ -14,7 +14,7 @@ from tests.support.worker_host import FINAL, WorkerHost, marked, pids_in, until_
 
 MOMENTS = ("before", "after")
 LAST = 200
-"""More commands than any of these calls runs, also one that waits for long; a bomb that does not go off was the last."""
+"""More commands than any call runs, also one that waits for long; the test ends when a bomb has not gone off."""
 
 every = pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mark.soak)])
 """Each command takes its time: by default every ninth one is tried."""

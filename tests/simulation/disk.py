@@ -96,7 +96,8 @@ class SimDisk(Disk):
         rng = self._scheduler.rng
         strand.pause(0.0005)
         if strand.process.step():
-            os.write(fd, data[: rng.randint(0, len(data))])
+            part = os.write(fd, data[: rng.randint(0, len(data))])
+            self._noticed(fd, whole=part == len(data))
             strand.die()
         if self._medium.fails(0.8):
             part = rng.choice((0, len(data) // 2))
@@ -105,10 +106,16 @@ class SimDisk(Disk):
                 raise OSError(self._medium.trouble, os.strerror(self._medium.trouble))
             return part
         written = os.write(fd, data)
-        if self._medium.is_head(fd):
-            strand.pause(0.0005)  # others may look at it before anybody acts on it
-            self._medium.head_moved()
+        if self._noticed(fd, whole=written == len(data)):
+            strand.pause(0.0005)  # others may act on it before its writer does, who may be killed
         return written
+
+    def _noticed(self, fd: int, *, whole: bool) -> bool:
+        """Whether that was all of HEAD: whoever reads it from now on believes it, whatever becomes of its writer."""
+        moved = whole and self._medium.is_head(fd)
+        if moved:
+            self._medium.head_moved()
+        return moved
 
     def fsync(self, fd: int) -> None:
         strand = self._strand()
