@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from iris_cli.config.schema import HostConfig
 from iris_cli.core.cluster import Cluster
@@ -41,9 +42,12 @@ def check_hosts(session: Session, cluster: Cluster, told: Collection[str] = ()) 
     the others say. Records nothing, and makes nothing there. What was `told` of keys is not said of each host again.
     """
     answers = sorted(_ask(session, all_workers(session, cluster)), key=lambda answer: answer.worker.id)
+    gone = _silent_slices(session, answers)
     for answer in answers:
         if isinstance(answer.seen, Silence) and not _was_told(answer.seen, told):
-            yield unanswered(answer.worker, answer.seen, session.hosts.get(answer.worker.id))
+            host = session.hosts.get(answer.worker.id)
+            whole = host is not None and host.slice in gone
+            yield unanswered(answer.worker, answer.seen, host, whole_slice=whole)
     skews = [each.skew for each in answers if isinstance(each.seen, ProbeReport)]
     ours_is_wrong = len(skews) > 1 and (min(skews) > MOST_SKEW or max(skews) < -MOST_SKEW)
     if ours_is_wrong:
@@ -77,12 +81,31 @@ def all_workers(session: Session, cluster: Cluster) -> list[Worker]:
     return [*known, *unprobed]
 
 
-def unanswered(worker: Worker, silence: Silence, host: HostConfig | None = None) -> Finding:
-    """What it means that a worker did not answer."""
+def _silent_slices(session: Session, answers: Iterable[Answer]) -> set[str]:
+    """Slices of which no VM can be reached."""
+    reached: dict[str, bool] = {}
+    for answer in answers:
+        host, seen = session.hosts.get(answer.worker.id), answer.seen
+        if host is not None and host.slice is not None:
+            away = isinstance(seen, Silence) and seen.kind in _OUT_OF_REACH
+            reached[host.slice] = reached.get(host.slice, False) or not away
+    return {name for name, any_vm in reached.items() if not any_vm}
+
+
+def unanswered(
+    worker: Worker, silence: Silence, host: HostConfig | None = None, *, whole_slice: bool = False
+) -> Finding:
+    """What it means that a worker did not answer; `whole_slice`: nor did any other VM of its slice."""
     fix = silence.hint or _FIXES.get(silence.kind, "").format(login=_login(worker.connection), id=worker.id)
-    if silence.kind is SilenceKind.AUTH and host is not None and (login := _of_google(host)):
-        fix = f"{login} --worker all --command true  # puts your key there; or {fix}"
-    text = f"no answer: {silence.step}: {silence.detail}"
+    slice_name, zone = _of_google(host) if host is not None else ("", "")
+    if slice_name and silence.kind is SilenceKind.AUTH:
+        login = f"gcloud compute tpus tpu-vm ssh {slice_name} --zone {zone} --worker all --command true"
+        fix = f"{login}  # puts your key there; or {fix}"
+    if slice_name and whole_slice:
+        fix = f"gcloud compute tpus tpu-vm describe {slice_name} --zone {zone}  # whether it is still there"
+    # Whoever it is and where stands before it, and in what is to be typed: so hosts that are alike are one finding.
+    place = re.compile(rf"worker {re.escape(worker.id)} at \S+: ")
+    text = f"no answer: {silence.step}: {place.sub('', silence.detail, count=1)}"
     return failure(f"worker {worker.id}", text, fix, ExitCode.UNREACHABLE)
 
 
@@ -199,14 +222,13 @@ def _apart(skew: float) -> str:
     return f"{format_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'}"
 
 
-def _of_google(host: HostConfig) -> str:
-    """How gcloud logs in to the slice of a host; "" if it is none of Google's."""
+def _of_google(host: HostConfig) -> tuple[str, str]:
+    """The slice of a host and its zone, as gcloud knows them; "" if it is none of Google's."""
     zone = host.attributes.get(ZONE_ATTRIBUTE_KEY)
-    if host.slice is None or zone is None:
-        return ""
-    return f"gcloud compute tpus tpu-vm ssh {host.slice} --zone {zone}"
+    return (host.slice, str(zone)) if host.slice is not None and zone is not None else ("", "")
 
 
+_OUT_OF_REACH = (SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT)
 _REFUSED = "iris worker probe  # once that is put right on the host"
 _FIXES: Mapping[SilenceKind, str] = {
     SilenceKind.UNREACHABLE: "ssh {login} true  # whether it is up",

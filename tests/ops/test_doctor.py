@@ -142,6 +142,24 @@ def test_who_is_refused_by_a_vm_of_google_is_told_how_its_key_gets_there() -> No
     assert unanswered(WORKER, silence, HOST).fix == "ask Ann"  # it stands alone, and may be anybody's
 
 
+def test_a_slice_that_is_gone_is_one_finding_and_google_knows_of_it() -> None:
+    def away(number: int) -> Finding:
+        worker = WorkerId(f"v4a-{number}")
+        detail = f"worker {worker} at 10.0.0.{number}:22: timed out"
+        silence = Silence(
+            worker=worker, kind=SilenceKind.UNREACHABLE, step="connect", detail=detail, hint="ssh"
+        )
+        host = replace(HOST, worker=worker, slice="v4a")
+        return unanswered(replace(WORKER, id=worker), silence, host, whole_slice=True)
+
+    assert {(away(number).text, away(number).fix.partition("  #")[0]) for number in range(4)} == {
+        (
+            "no answer: connect: timed out",
+            "gcloud compute tpus tpu-vm describe v4a --zone us-central2-b",
+        )
+    }
+
+
 def test_two_workers_on_one_host_are_found() -> None:
     twin = replace(REPORT, worker=WorkerId("v4a-1"))
     other = replace(REPORT, worker=WorkerId("v4a-2"), incarnation="other")
