@@ -68,8 +68,7 @@ def _code_of(act: Callable[[], int | None], *, verbose: bool) -> int:
     except Exception as error:
         return failures.report(failures.unexpected(error), verbose=verbose)
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        return ExitCode.INTERRUPTED
+        return failures.interrupted()
 
 
 def _run(words: Sequence[str]) -> int:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from iris_cli.cli import quick
+from iris_cli.cli import consent, quick
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
@@ -85,17 +84,10 @@ def _adopt(iris: Context, *, yes: bool) -> int:
     found, silent = operation.what_speaks_against(session)
     for scope, words in silent.items():
         iris.output.message(f"{scope} did not say what there is: {words}")
-    done = found is not None and (yes or _consents(iris, render.question(found)))
+    done = found is not None and consent.given(
+        iris, render.question(found), yes=yes, undone="nothing was changed"
+    )
     if found is not None and done:
         operation.adopt(session, found.unheard_of)
     render.show_adopted(iris.output, found, done=done)
     return ExitCode.OK if done or found is None else ExitCode.FAILED
-
-
-def _consents(iris: Context, question: str) -> bool:
-    """Ask, where somebody can answer."""
-    if iris.output.as_json or not sys.stdin.isatty():
-        iris.output.message(question)
-        iris.output.message("nothing was changed; --yes does it")
-        return False
-    return typer.confirm(question, err=True)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iris_cli.cli import consent
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
-from iris_cli.errors import ConfigError, ExitCode, IrisError, NotFoundError, UsageError
+from iris_cli.errors import ConfigError, ExitCode, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from iris_cli.ops.cluster_import.recreated import OldMachine
@@ -121,7 +122,7 @@ def _write(iris: Context, proposal: Proposal, *, yes: bool, dry_run: bool) -> bo
         raise refused(proposal)
     if dry_run or not proposal.diff:
         return False
-    _ask(iris, f"Write {proposal.path}?", yes=yes)
+    consent.require(iris, f"Write {proposal.path}?", yes=yes, undone="nothing was written")
     proposal.write()
     if not iris.output.as_json:
         show_written(iris.output, proposal)
@@ -173,7 +174,7 @@ def _forget(
     if not old:
         return []
     question = f"Forget the old machines of {fold(old)}: host keys, and what ran there?"
-    if not accepted and not _consents(iris, question):
+    if not accepted and not consent.ask(iris, question):
         iris.output.message(
             f"{fold(old)}: not trusted until you have looked at them: iris worker probe --accept-key {old[0]}"
         )
@@ -184,30 +185,3 @@ def _forget(
     if not iris.output.as_json:
         show_forgotten(iris.output, done)
     return done
-
-
-def _ask(iris: Context, question: str, *, yes: bool) -> None:
-    if yes:
-        return
-    answer = _consents(iris, question)
-    if answer is None:
-        raise UsageError("nothing was written: there is nobody to ask", hint="--yes writes it")
-    if not answer:
-        raise IrisError("nothing was written")
-
-
-def _consents(iris: Context, question: str) -> bool | None:
-    """Ask, where somebody can answer; else None. What is piped in leaves the terminal free to answer on."""
-    if iris.output.as_json:
-        return None
-    if sys.stdin.isatty():
-        return typer.confirm(question, err=True)
-    if not sys.stderr.isatty():
-        return None
-    try:
-        with open("/dev/tty", encoding="utf-8", errors="replace") as terminal:
-            sys.stderr.write(f"{question} [y/N]: ")
-            sys.stderr.flush()
-            return terminal.readline().strip().lower() in ("y", "yes")
-    except OSError:
-        return None

@@ -24,6 +24,12 @@ def report(error: IrisError, *, verbose: bool) -> ExitCode:
     return error.exit_code
 
 
+def interrupted() -> ExitCode:
+    """Ctrl-C, in one line."""
+    sys.stderr.write("interrupted\n")
+    return ExitCode.INTERRUPTED
+
+
 def unexpected(error: Exception) -> IrisError:
     """A fault of ours, in one line. What is in the log stays true; the command can be run again."""
     fault = IrisError(

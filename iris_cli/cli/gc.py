@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
+from iris_cli.cli import consent
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
@@ -45,21 +45,12 @@ def gc(
     found = operation.find(session, age)
     if not iris.output.as_json:
         render.show(iris.output, found)
-    done = (
-        found.anything and not dry_run and (yes or _consents(iris, f"Remove {format_memory(found.bytes)}?"))
-    )
-    if done:
+    question = f"Remove {format_memory(found.bytes)}?"
+    wanted = found.anything and not dry_run
+    if wanted and consent.given(iris, question, yes=yes, undone="nothing was removed"):
         found = operation.remove(session, found, age)
         if not iris.output.as_json:
             render.show_removed(iris.output, found)
     if iris.output.as_json:
         iris.output.document(render.document(found))
     return ExitCode.UNREACHABLE if any(each.silent for each in found.workers) else ExitCode.OK
-
-
-def _consents(iris: Context, question: str) -> bool:
-    """Ask, where somebody can answer."""
-    if iris.output.as_json or not sys.stdin.isatty():
-        iris.output.message("nothing was removed; --yes removes it")
-        return False
-    return typer.confirm(question, err=True)

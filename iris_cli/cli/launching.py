@@ -93,7 +93,8 @@ def _stay(iris: Context, session: Session, job_id: JobId, *, wait: bool, follow:
     if follow:
         from iris_cli.cli.logs import follow_job
 
-        follow_job(iris, session, job_id)
+        if follow_job(iris, session, job_id) == ExitCode.INTERRUPTED:
+            return ExitCode.INTERRUPTED
     if wait or follow:
         from iris_cli.cli.wait import wait_and_tell
 

@@ -166,7 +166,7 @@ def _follow(
                 printer.step(step)
     except KeyboardInterrupt:
         iris.output.message(f"stopped following; {what} goes on: iris logs {what} --follow")
-        raise
+        return ExitCode.INTERRUPTED
     return ExitCode.UNREACHABLE if follower.cut_short else ExitCode.OK
 
 

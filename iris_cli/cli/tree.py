@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from iris_cli import __version__
-from iris_cli.cli import quick
+from iris_cli.cli import failures, quick
 from iris_cli.cli.commands import Commands, Group
 from iris_cli.errors import ExitCode
 
@@ -25,6 +25,13 @@ iris logs train-1 --follow
 
 class Root(Group):
     """The commands, by what they are for."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """The library would make an exit code of Ctrl-C, and say nothing."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            return failures.interrupted()
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """The commands first: whoever looks here seldom looks for a global option."""
@@ -45,8 +52,6 @@ def run(words: Sequence[str], commands: Sequence[str]) -> int:
     try:
         code = build(commands)(args=words, prog_name="iris", standalone_mode=False)
         return int(code or ExitCode.OK)
-    except typer.Abort:
-        return ExitCode.INTERRUPTED
     except typer.TyperException as error:
         from iris_cli.cli.misread import told
 

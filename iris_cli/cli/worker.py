@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iris_cli.cli import complete, worker_show
+from iris_cli.cli import complete, consent, worker_show
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
-from iris_cli.errors import ExitCode, IrisError, UsageError
+from iris_cli.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from iris_cli.core.worker import Worker
@@ -137,8 +136,7 @@ def _take_first(iris: Context, session: Session, new: list[Worker], *, yes: bool
     if not keys:
         return silent
     which = "this key" if len(keys) == 1 else f"these {len(keys)} keys"
-    if not yes and not typer.confirm(f"Trust {which}?", err=True):
-        raise IrisError("nothing was accepted")
+    consent.require(iris, f"Trust {which}?", yes=yes, undone="nothing was accepted")
     return [*first_keys.take(session, iris.transport, keys), *silent]
 
 
@@ -165,8 +163,7 @@ def _accept(iris: Context, session: Session, name: str, *, yes: bool) -> Probed:
     for line in probes.who(stranger):
         iris.output.message(line)
     is_new = presented.fingerprint not in known or stranger.differs
-    if is_new and not yes and not typer.confirm("Trust it?", err=True):
-        raise IrisError("nothing was accepted")
+    consent.require(iris, "Trust it?", yes=yes or not is_new, undone="nothing was accepted")
     iris.transport.accept_key(worker.id, presented)
     return operation.accept(session, stranger)
 
@@ -260,21 +257,15 @@ def unwedge(
     found, left = operation.look(session, worker), None
     if not iris.output.as_json:
         render.show(iris.output, found)
-    if found.clearable and (yes or _consents(iris, f"Stop {len(found.clearable)} of these?")):
+    if found.clearable and consent.given(
+        iris, f"Stop {len(found.clearable)} of these?", yes=yes, undone="nothing was stopped"
+    ):
         left = operation.clear(session, found)
         if not iris.output.as_json:
             render.show_cleared(iris.output, found, left)
     if iris.output.as_json:
         iris.output.document(render.document(found, left))
     return ExitCode.FAILED if left is not None and left.obstacles else ExitCode.OK
-
-
-def _consents(iris: Context, question: str) -> bool:
-    """Ask, where somebody can answer."""
-    if iris.output.as_json or not sys.stdin.isatty():
-        iris.output.message("nothing was stopped; --yes stops it")
-        return False
-    return typer.confirm(question, err=True)
 
 
 def _tell(iris: Context, done: str, changed: Sequence[str], asked: Sequence[str]) -> int:

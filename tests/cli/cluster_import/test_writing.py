@@ -21,15 +21,14 @@ def test_without_a_terminal_only_yes_writes(lab: Path, cluster_import: Import) -
     said = cluster_import("--from", "one_slice.json")
     assert said.code == 2
     assert "+  - name: v4a" in said.out
-    assert "hint: --yes writes it" in said.err
+    assert "hint: --yes says yes to it" in said.err
     assert cluster_import("--from", "one_slice.json", "--dry-run", "--yes").code == 0
     assert list(lab.iterdir()) == []
 
 
 def test_on_a_terminal_it_asks(lab: Path, cluster_import: Import, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([False, True])
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    monkeypatch.setattr("typer.confirm", lambda *_, **__: next(answers))
+    monkeypatch.setattr("iris_cli.cli.consent.ask", lambda *_: next(answers))
     assert cluster_import("--from", "one_slice.json").code == 1
     assert list(lab.iterdir()) == []
     assert cluster_import("--from", "one_slice.json").code == 0
@@ -110,8 +109,7 @@ def test_what_somebody_else_writes_meanwhile_is_not_lost(
         path.write_text(OURS + "# meanwhile\n")
         return True
 
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    monkeypatch.setattr("typer.confirm", slowly)
+    monkeypatch.setattr("iris_cli.cli.consent.ask", slowly)
     said = cluster_import("--from", "one_slice.json")
     assert (said.code, "was changed meanwhile" in said.err) == (1, True)
     assert path.read_text() == OURS + "# meanwhile\n"

@@ -1,0 +1,70 @@
+"""Questions before something is lost: one way to ask, one word (`--yes`) to have answered, one way to be told no.
+
+Asked is before: files are written over what is there (`cluster import`), another key is trusted (`worker probe
+--accept-key`), work or files are taken away on hosts (`worker unwedge`, `gc`), slices change their owner (`autoscale
+--adopt`), and what is known of old machines is forgotten (`cluster import`). Nothing else asks.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from iris_cli.errors import IrisError, UsageError
+from iris_cli.render.clean import clean_line
+
+if TYPE_CHECKING:
+    from iris_cli.cli.context import Context
+
+
+def require(iris: Context, question: str, *, yes: bool, undone: str) -> None:
+    """Go on only with consent. `undone` is what then has not happened: `nothing was written`.
+
+    Raises IrisError for a no, UsageError where nobody can be asked.
+    """
+    answer = True if yes else ask(iris, question)
+    if answer is None:
+        raise UsageError(f"{undone}: there is nobody to ask", hint="--yes says yes to it")
+    if not answer:
+        raise IrisError(undone)
+
+
+def given(iris: Context, question: str, *, yes: bool, undone: str) -> bool:
+    """Whether it is to be done, of what was shown first, which is worth something alone."""
+    answer = True if yes else ask(iris, question)
+    if answer is None:
+        iris.output.message(f"{question} There is nobody to ask: {undone}; --yes does it")
+    return bool(answer)
+
+
+def ask(iris: Context, question: str) -> bool | None:
+    """Yes or no, from whoever sits at the terminal; None where nobody does, or a program reads what we say.
+
+    What is piped in is no answer: then the terminal itself is asked. No answer at all (Ctrl-D) is a no. Raises
+    KeyboardInterrupt.
+    """
+    if iris.output.as_json or not sys.stderr.isatty():
+        return None
+    if sys.stdin.isatty():
+        return _answer(question, sys.stdin)
+    try:
+        with open("/dev/tty", encoding="utf-8", errors="replace") as terminal:
+            return _answer(question, terminal)
+    except OSError:
+        return None
+
+
+def _answer(question: str, terminal: TextIO) -> bool:
+    while True:
+        sys.stderr.write(f"{clean_line(question)} [y/N]: ")
+        sys.stderr.flush()
+        try:
+            line = terminal.readline()
+        except KeyboardInterrupt:
+            sys.stderr.write("\n")  # what is said of it gets a line of its own
+            raise
+        word = line.strip().lower()
+        if not line:
+            sys.stderr.write("\n")
+        if word in ("", "n", "no", "y", "yes"):
+            return word in ("y", "yes")
