@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraint_syntax import format_constraint
@@ -18,14 +19,15 @@ from iris_cli.core.topology import describe
 from iris_cli.core.units import format_memory
 from iris_cli.core.waiting import overdue
 from iris_cli.errors import UsageError
-from iris_cli.ops.failure import FailureCard, cause_words, failure_card
 from iris_cli.ops.inventory import SliceRow, WorkerRow, slice_rows, worker_rows
 from iris_cli.ops.names import find_job
-from iris_cli.ops.retries import retry_words
 from iris_cli.ops.scaling_view import NO_SCALING, Scaling
 from iris_cli.ops.session import Session
 from iris_cli.ops.task_rows import TaskRow, elapsed, task_row, waiting_words
 from iris_cli.ops.view import CycleAge, View, look
+
+if TYPE_CHECKING:
+    from iris_cli.ops.failure import FailureCard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +178,7 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
     job = view.cluster.jobs[find_job(view.cluster, job_id)]
     waiting = waiting_words(view, job)
     row = job_row(view, job)
-    failure = failure_card(view, job) if row.state is JobState.FAILED else None
+    failure = _failure(view, job) if row.state is JobState.FAILED else None
     return JobStatus(
         at=view.now,
         past=view.cycle is None,
@@ -244,7 +246,7 @@ def job_row(view: View, job: Job) -> JobRow:
         workers=tuple(attempt.worker for _, attempt in live),
         stopping=sum(attempt.stop is not None for _, attempt in live),
         why=_why(view, job),
-        retry=retry_words(view.cluster, job, view.state),
+        retry=_retry(view, job),
         overdue=overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
         reason=job.end.reason if job.end else None,
         submitted_at=job.submitted_at,
@@ -292,8 +294,25 @@ def _is_in_vain(state: JobState) -> bool:
     return state.terminal and state is not JobState.SUCCEEDED
 
 
+def _failure(view: View, job: Job) -> FailureCard | None:
+    from iris_cli.ops.failure import failure_card  # most looks are at what goes well
+
+    return failure_card(view, job)
+
+
+def _retry(view: View, job: Job) -> str:
+    rounds, tasks = job.failed_rounds + job.preempted_rounds, view.cluster.tasks_of(job.id)
+    if job.end is not None or not (rounds or any(task.failures or task.preemptions for task in tasks)):
+        return ""
+    from iris_cli.ops.retries import retry_words
+
+    return retry_words(view.cluster, job, view.state)
+
+
 def _why(view: View, job: Job) -> str:
     if job.end is not None:
+        from iris_cli.ops.failure import cause_words
+
         return cause_words(view.cluster, job, view.state)
     words = list(dict.fromkeys(waiting_words(view, job).values()))
     return words[0] + (f" (and {len(words) - 1} more)" if len(words) > 1 else "") if words else ""
