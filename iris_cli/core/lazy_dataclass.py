@@ -152,7 +152,8 @@ class _Init:
 
     def __get__(self, instance: object, owner: type) -> Any:
         self._made += 1
-        if instance is None or self._made > FEW:
+        # For the parameters of a class, newer versions of Python bind to the class itself.
+        if instance is None or instance is self._cls or self._made > FEW:
             return self._compiled().__get__(instance, owner)
         return lambda *given, **named: self._fill(instance, given, named)
 
