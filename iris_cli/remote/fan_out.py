@@ -39,6 +39,10 @@ class FanOut(Protocol[R]):
         ...
 
 
+_GLANCE = 0.5
+"""Seconds of the longest wait without looking up."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Raised:
     error: BaseException
@@ -95,13 +99,28 @@ class Threads(Generic[R]):
             except BaseException as error:  # noqa: BLE001,RUF100 - handed over to whoever takes the results
                 self._outcomes.put(_Raised(error))
 
+    def _next(self, wait: float | None) -> R | _Raised:
+        """The next outcome. Raises Empty.
+
+        A signal that comes just before a thread begins to wait doesn't wake it: so that Ctrl-C is never lost, no wait
+        is a long one.
+        """
+        end = None if wait is None else time.monotonic() + wait
+        while True:
+            left = _GLANCE if end is None else min(_GLANCE, end - time.monotonic())
+            try:
+                return self._outcomes.get(timeout=max(0.0, left))
+            except Empty:
+                if left < _GLANCE:
+                    raise
+
     def _collect(self, patience: float | None) -> None:
         """Wait for one outcome, then for what else comes soon."""
         until = None
         while self._missing:
             wait = patience if until is None else max(0.0, until - time.monotonic())
             try:
-                self._arrived.append(self._outcomes.get(timeout=wait))
+                self._arrived.append(self._next(wait))
             except Empty:
                 return
             self._missing -= 1

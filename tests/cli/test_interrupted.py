@@ -1,0 +1,83 @@
+"""Ctrl-C while hosts are silent: one line, exit 130, and a log that is whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from paramiko import ECDSAKey
+
+from iris_cli.errors import ExitCode
+from tests.house.rules import ROOT
+
+PATIENCE = 120.0
+CONFIG = """
+cluster: {{name: lab}}
+ssh: {{user: me, key: {key}, known_hosts: accept-new}}
+limits: {{connect_timeout: 300s}}
+workers: [{{id: a, host: 127.0.0.1, port: {port}}}, {{id: b, host: localhost, port: {port}}}]
+"""
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A host that takes connections and says nothing, ever."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE)
+        yield server
+
+
+@pytest.fixture
+def lab(silent: socket.socket, tmp_path: Path) -> Path:
+    key = tmp_path / "key"
+    ECDSAKey.generate().write_private_key_file(str(key))
+    (tmp_path / "cluster.yaml").write_text(CONFIG.format(key=key, port=silent.getsockname()[1]))
+    assert iris(tmp_path, "launch", "--no-schedule", "--name", "job", "--", "true").wait(PATIENCE) == 0
+    return tmp_path
+
+
+def iris(lab: Path, *words: str) -> subprocess.Popen[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(lab), "IRIS_CONFIG": str(lab / "cluster.yaml")}
+    env.pop("IRIS_STATE_DIR", None)
+    return subprocess.Popen(
+        [sys.executable, "-m", "iris_cli", *words],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "worker probe",
+        "schedule --interval 300",
+        "launch --wait -- true",
+        "logs job --follow",
+        "doctor",
+    ],
+)
+def test_ctrl_c_ends_it_in_one_line(line: str, lab: Path, silent: socket.socket) -> None:
+    running = iris(lab, *line.split())
+    try:
+        caller, _ = silent.accept()  # it waits for an answer now
+        with caller:
+            running.send_signal(signal.SIGINT)
+            _, said = running.communicate(timeout=PATIENCE)
+    finally:
+        running.kill()
+        running.wait()
+    assert running.returncode == ExitCode.INTERRUPTED
+    assert "Traceback" not in said
+    assert len(said.splitlines()) in (1, 2), said
+    verdict = iris(lab, "log", "verify")
+    verdict.communicate(timeout=PATIENCE)
+    assert verdict.returncode == ExitCode.OK
