@@ -233,8 +233,14 @@ class Stage:
             "IRIS_JOB_ID",
             "FORCE_COLOR",
             "NO_COLOR",
+            "COLORTERM",
+            "TTY_COMPATIBLE",
+            "TTY_INTERACTIVE",
+            "XDG_CONFIG_HOME",
+            "SSH_AUTH_SOCK",
         ):
             patch.delenv(name, raising=False)
+        patch.setenv("TERM", "xterm-256color")
         patch.setenv("PATH", str(self.directory / "bin"))
         patch.setattr(DISK, "fsync", lambda _fd: None)
         patch.setattr("getpass.getuser", lambda: "me")
