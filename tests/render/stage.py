@@ -13,13 +13,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from iris_cli.cli import app
+from iris_cli.cli import app, consent
 from iris_cli.core.attributes import DEVICE_VARIANT_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.observations import ProbeReport, RemoteState, Silence, SilenceKind
@@ -33,11 +34,13 @@ from iris_cli.remote.operator_calls import CommandEnd, CommandRequest
 from iris_cli.remote.stack_calls import Programs
 from iris_cli.remote.task_runner import LogChunk, LogPiece
 from iris_cli.remote.transport import Target
+from iris_cli.render.clean import clean_line
 from tests.render.scenes import SCENES, StoppedClock
 from tests.support.fake_runner import Entry, FakeRunner, Host
 from tests.support.lab import Lab
 
 if TYPE_CHECKING:
+    from iris_cli.cli.context import Context
     from iris_cli.remote.ssh import SshTransport
 
 WIDTHS = (60, 100, 200)
@@ -124,23 +127,6 @@ _STATES = {
 }
 
 
-class _Answers(io.StringIO):
-    """Somebody at a terminal, whose answers are seen in what is shown."""
-
-    def __init__(self, answers: Sequence[str], shown: io.StringIO) -> None:
-        super().__init__("".join(f"{each}\n" for each in answers))
-        self._shown = shown
-        self._asked = bool(answers)
-
-    def isatty(self) -> bool:
-        return self._asked
-
-    def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]  # it reads text
-        line = super().readline(-1 if size is None else size)
-        self._shown.write(line)
-        return line
-
-
 @dataclass(frozen=True)
 class Key:
     """A host key as a host presents it."""
@@ -215,13 +201,23 @@ class Stage:
                 patch.setenv("FORCE_COLOR", "1")
             patch.setattr(sys, "stdout", shown)
             patch.setattr(sys, "stderr", shown if told else io.StringIO())
-            patch.setattr(sys, "stdin", _Answers(self.answers, shown))
+            patch.setattr(sys, "stdin", io.StringIO())
+            if self.answers:
+                patch.setattr(consent, "ask", partial(self._answer, shown))
             act()
         text = (
             shown.getvalue().replace(str(self.directory), HERE).replace(self.directory.name, Path(HERE).name)
         )
         text = text.replace(self.cluster_id, CLUSTER)
         return "".join(f"{each.rstrip()}\n" for each in text.split("\n")[:-1])
+
+    def _answer(self, shown: io.StringIO, iris: Context, question: str) -> bool | None:
+        """Somebody at the terminal, whose answers are seen in what is shown."""
+        if iris.output.as_json:
+            return None
+        answer = self.answers.pop(0)
+        shown.write(f"{clean_line(question)} [y/N]: {answer}\n")
+        return answer == "y"
 
     def _set(self, patch: pytest.MonkeyPatch) -> None:
         patch.chdir(self.directory)
