@@ -361,16 +361,11 @@ def test_each_fault_is_found_where_it_is_with_what_to_type(
 
 @pytest.mark.parametrize(
     ("fault", "answers"),
-    [
-        (open_key, ""),
-        (unknown_host, "y\n"),
-        (changed_host, "y\n"),
-        (cron_of_a_gone_program, ""),
-    ],
+    [(open_key, []), (unknown_host, ["y"]), (changed_host, ["y"]), (cron_of_a_gone_program, [])],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-def test_what_it_says_to_type_mends_it(home: Home, fault: Callable[[Home], None], answers: str) -> None:
+def test_what_it_says_to_type_mends_it(home: Home, fault: Callable[[Home], None], answers: list[str]) -> None:
     fault(home)
     _, (_, advice) = home.doctor()
-    paste(advice.partition("fix: ")[2], home.lab, {}, answers)
+    paste(advice.partition("fix: ")[2], home.lab, *answers)
     assert home.doctor() == (0, [])

@@ -173,7 +173,7 @@ def test_a_changed_host_key_is_refused_until_the_operator_accepts_it(slice_of_fo
     site.iris("launch", "--name", "train", *TPU, "--", "true")
     assert site.job("train")["state"] == "PENDING"
     known = next(each for each in site.iris("workers", "--json").json()["workers"] if each["id"] == "tpu-a-1")
-    ran = site.iris("worker", "probe", "--accept-key", "tpu-a-1", code=130)  # nobody says yes
+    ran = site.iris("worker", "probe", "--accept-key", "tpu-a-1", code=2)  # nobody says yes
     for shown in (old, host.fingerprint, known["boot_id"], known["incarnation"]):
         assert shown in ran.err
     site.iris("worker", "probe", "tpu-a-1", code=7)  # nothing was accepted

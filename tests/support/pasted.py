@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
+
+from tests.support.typed_lines import typed
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,18 +19,6 @@ def put_iris(directory: Path) -> None:
     path.chmod(0o755)
 
 
-def paste(line: str, directory: Path, env: Mapping[str, str], answers: str = "") -> str:
-    """Run a line in a shell there; returns what it printed. It is an error if it fails."""
-    done = subprocess.run(
-        ["/bin/sh", "-c", line],
-        cwd=directory,
-        env={**os.environ, **env},
-        input=answers,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, f"{line}: exit {done.returncode}: {done.stdout}"
-    return done.stdout
+def paste(line: str, directory: Path, *answers: str) -> str:
+    """Type a line into a terminal there, and answer what it asks; returns what it showed."""
+    return typed(line, directory, os.environ, columns=100, answers=answers)
