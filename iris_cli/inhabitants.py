@@ -1,8 +1,9 @@
-"""What runs at home on a host of this machine that plays a VM: hosts end it, and so does whoever deletes them."""
+"""What a host of this machine that plays a VM leaves behind: what runs at home there, and the files of that."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,3 +20,18 @@ def end_inhabitants(homes: Iterable[Path]) -> bool:
                 os.kill(int(entry.name), signal.SIGKILL)
                 found = True
     return found
+
+
+def remove_tree(root: Path) -> None:
+    """Remove a directory in which nothing runs any more, with what was made read-only there, as workspaces are.
+
+    No link is followed. Raises OSError.
+    """
+    if root.is_symlink():
+        raise NotADirectoryError(f"{root} is a link")
+    for directory, names, _ in os.walk(root):
+        for name in names:
+            below = Path(directory, name)
+            if not below.is_symlink():
+                below.chmod(0o700)
+    shutil.rmtree(root)

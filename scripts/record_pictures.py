@@ -51,6 +51,7 @@ def main() -> None:
         work.mkdir()
         (work / "train.py").write_text(TRAIN)
         (work / "eval.py").write_text(STEADY)
+        cluster.claim()
         try:
             cluster.start(SLICES)
             record(cluster, work)

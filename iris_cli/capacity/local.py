@@ -22,7 +22,7 @@ from iris_cli.core.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.scale_group import ScaleGroup
 from iris_cli.core.slice import SliceHost
 from iris_cli.core.topology import lookup
-from iris_cli.inhabitants import end_inhabitants
+from iris_cli.inhabitants import end_inhabitants, remove_tree
 
 _MARKER = ".iris-local-slices"
 _MAKING = 60.0
@@ -73,7 +73,8 @@ class LocalProvider:
         end_inhabitants(host / "home" for host in (path / "hosts").glob("*"))
         # Only what we made, below a directory that we marked as ours.
         if (self._root / _MARKER).is_file() and (path / "owner.json").is_file():
-            shutil.rmtree(path, ignore_errors=True)
+            with suppress(OSError):
+                remove_tree(path)
 
     # One slice
 

@@ -8,13 +8,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-_MODULE = "iris_cli.remote.local_host"
+MODULE = "iris_cli.remote.local_host"
 
 
 def begin() -> subprocess.Popen[str]:
     """Start a process that will be a host once it was told so; untold, it ends with whoever started it."""
     return subprocess.Popen(  # noqa: S603 - our own interpreter and module
-        [sys.executable, "-m", _MODULE],
+        [sys.executable, "-m", MODULE],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -65,4 +65,4 @@ def still_hosts(pids: Sequence[int]) -> list[int]:
         check=False,
     )
     rows = [line.split() for line in shown.stdout.splitlines()]
-    return [int(row[0]) for row in rows if not row[1].startswith("Z") and _MODULE in row]
+    return [int(row[0]) for row in rows if not row[1].startswith("Z") and MODULE in row]

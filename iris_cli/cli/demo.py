@@ -104,6 +104,7 @@ def demo(
         return show(iris)
     if stop:
         kept = LocalCluster((directory or Path(_KEPT)).absolute())
+        kept.check()  # BEFORE jobs are ended: they may be anybody's
         Tour(iris, kept.config).end_jobs()
         ended = kept.stop()
         if iris.output.as_json:
@@ -115,12 +116,13 @@ def demo(
         _show(iris, (directory or Path(_KEPT)).absolute(), keep=keep, elsewhere=elsewhere)
     else:
         with demo_home() as root:
-            _show(iris, root / "lab", keep=False, elsewhere=elsewhere)
+            _show(iris, root, keep=False, elsewhere=elsewhere)
     return ExitCode.OK
 
 
 def _show(iris: Context, root: Path, *, keep: bool, elsewhere: bool) -> None:
     cluster = LocalCluster(root, keep=keep)
+    cluster.claim()  # BEFORE anything could be ended: another demo may live there
     try:
         cluster.start(_SLICES)
         _tour(iris, cluster)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from iris_cli.inhabitants import remove_tree
+
 _PREFIX = "iris-demo-"
 _LOCK = ".iris-demo-runs"
+_LAB = "lab"
 
 
 @contextmanager
 def demo_home() -> Iterator[Path]:
-    """A new directory for the time of the block. Its file is locked for as long as this process lives, and no longer.
+    """A new directory for the time of the block, beside a file that is locked for as long as this process lives.
 
     Those that others were killed in are removed first.
     """
@@ -28,9 +30,18 @@ def demo_home() -> Iterator[Path]:
         fcntl.flock(file, fcntl.LOCK_EX)
         draft.rename(root / _LOCK)  # AFTER it is locked: without a lock it says that we are dead
         try:
-            yield root
+            (root / _LAB).mkdir()
+            yield root / _LAB
         finally:
-            shutil.rmtree(root, ignore_errors=True)
+            _remove(root)
+
+
+def _remove(root: Path) -> None:
+    """The file that says whose it is goes last: where anything withstands, the next one tries again."""
+    with suppress(OSError):
+        if (root / _LAB).exists():
+            remove_tree(root / _LAB)
+        remove_tree(root)
 
 
 def _remove_dead() -> None:
@@ -44,6 +55,6 @@ def _remove_dead() -> None:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if stat.S_ISREG(os.fstat(fd).st_mode):
-                    shutil.rmtree(root, ignore_errors=True)
+                    _remove(root)
             finally:
                 os.close(fd)

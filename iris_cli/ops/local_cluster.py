@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from iris_cli.capacity.local_hosts import vm_metadata
+from iris_cli.capacity.local_hosts import MODULE, answer, begin, still_hosts, tell, vm_metadata
 from iris_cli.core.dataclass import dataclass
 from iris_cli.errors import IrisError
+from iris_cli.inhabitants import end_inhabitants, remove_tree
 
 _MARKER = ".iris-demo-cluster"
-_MODULE = "iris_cli.remote.local_host"
+_HOSTS = "hosts.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,7 @@ class LocalSlice:
 class LocalCluster:
     """The hosts of a demo, below one directory that nothing else uses.
 
-    `keep` lets the servers outlive this process; `stop` ends them by the pids in `hosts.json`.
+    `keep` lets the servers outlive this process; `stop` ends them by their pids in `hosts.json`.
     """
 
     def __init__(self, root: Path, *, keep: bool = False) -> None:
@@ -44,35 +46,39 @@ class LocalCluster:
     def config(self) -> Path:
         return self.root / "cluster.yaml"
 
+    def claim(self) -> None:
+        """Take the directory, which has to be empty. AFTER that all in it is ours. Raises IrisError."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(self.root.iterdir()):
+            hint = f"iris demo --stop --dir {shlex.quote(str(self.root))}"
+            raise IrisError(f"{self.root} is not empty", hint=hint if self._is_claimed() else "")
+        (self.root / _MARKER).touch(mode=0o600)
+
     def start(self, slices: Sequence[LocalSlice]) -> None:
         """Make keys, start one server per host, write `cluster.yaml` and the host keys. Raises IrisError."""
         from iris_cli.remote.local_keys import make_key
 
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if any(self.root.iterdir()):
-            raise IrisError(f"{self.root} is not empty", hint=f"iris demo --stop --dir {self.root}")
-        (self.root / _MARKER).touch(mode=0o600)
         public = make_key(self.root / "id_ed25519")
         hosts = [(each, index) for each in slices for index in range(each.hosts)]
+        begun = self._processes = [begin() for _ in hosts]
+        # BEFORE a host is told what to be: one that is told nothing ends by itself.
+        (self.root / _HOSTS).write_text(json.dumps([process.pid for process in begun]), encoding="utf-8")
         known = []
-        for each, index in hosts:
+        for process, (each, index) in zip(begun, hosts, strict=True):
             name = f"{each.name}-{index}"
             host_dir = self.root / "hosts" / name
             host_dir.mkdir(mode=0o700, parents=True)
             known.append((name, make_key(host_dir / "host_key")))
-            self._begin(
-                {
-                    "host_key": str(host_dir / "host_key"),
-                    "client_key": public,
-                    "home": str(host_dir / "home"),
-                    "metadata": vm_metadata(
-                        each.type, each.zone, each.name, index, each.hosts, preemptible=False
-                    ),
-                    "stay": self.keep,
-                }
-            )
-        ports = [self._answer(process) for process in self._processes]
-        self._write(slices, ports, known)
+            settings: dict[str, object] = {
+                "host_key": str(host_dir / "host_key"),
+                "client_key": public,
+                "home": str(host_dir / "home"),
+                "metadata": vm_metadata(
+                    each.type, each.zone, each.name, index, each.hosts, preemptible=False
+                ),
+            }
+            tell(process, settings, stay=self.keep)
+        self._write(slices, [_port(process) for process in begun], known)
 
     def close(self) -> None:
         """End the servers that this process started, and remove the directory; nothing if they are kept."""
@@ -89,45 +95,33 @@ class LocalCluster:
                 process.wait()
         self._remove()
 
+    def check(self) -> None:
+        """Raises IrisError where no demo lives."""
+        if not self._is_claimed():
+            raise IrisError(f"{self.root} holds no demo cluster", hint="name its directory with --dir")
+
     def stop(self) -> int:
         """End the servers of a kept cluster and remove its directory; returns how many were ended."""
-        if not (self.root / _MARKER).is_file():
-            raise IrisError(f"{self.root} holds no demo cluster", hint="name its directory with --dir")
-        ended = 0
-        for pid in json.loads((self.root / "hosts.json").read_text(encoding="utf-8")):
-            if _is_ours(pid):
-                os.kill(pid, signal.SIGTERM)
-                ended += 1
+        self.check()
+        hosts = still_hosts(self._pids())
+        for pid in hosts:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.keep = False
         self._remove()
-        return ended
+        return len(hosts)
 
-    def _begin(self, settings: dict[str, object]) -> None:
-        process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            [sys.executable, "-m", _MODULE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,  # Ctrl-C is for the demo, which stops its tasks before its hosts
-        )
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(settings) + "\n")
-        process.stdin.flush()
-        self._processes.append(process)
+    def _is_claimed(self) -> bool:
+        return (self.root / _MARKER).is_file()
 
-    def _answer(self, process: subprocess.Popen[str]) -> int:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line:
-            raise IrisError(
-                "a local SSH server did not start", hint=f"try it by hand: {sys.executable} -m {_MODULE}"
-            )
-        return int(json.loads(line)["port"])
+    def _pids(self) -> list[int]:
+        """Of its hosts, as far as they were begun before whoever did that was killed."""
+        try:
+            return [int(pid) for pid in json.loads((self.root / _HOSTS).read_text(encoding="utf-8"))]
+        except (OSError, ValueError):
+            return []
 
     def _write(self, slices: Sequence[LocalSlice], ports: list[int], known: list[tuple[str, str]]) -> None:
-        pids = [process.pid for process in self._processes]
-        (self.root / "hosts.json").write_text(json.dumps(pids), encoding="utf-8")
         state = self.root / "state"
         state.mkdir(mode=0o700)
         (state / "known_hosts").write_text(
@@ -153,16 +147,14 @@ class LocalCluster:
 
     def _remove(self) -> None:
         # Only a directory that we marked as ours when it was empty.
-        if (self.root / _MARKER).is_file():
-            shutil.rmtree(self.root)
+        if self._is_claimed():
+            end_inhabitants(host / "home" for host in (self.root / "hosts").glob("*"))
+            remove_tree(self.root)
 
 
-def _is_ours(pid: int) -> bool:
-    """Whether the process is still one of our servers: pids are used again."""
-    shown = subprocess.run(  # noqa: S603 - fixed program, the pid is an integer
-        ["ps", "-o", "command=", "-p", str(pid)],  # noqa: S607 - ps is where PATH says
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return _MODULE in shown.stdout
+def _port(process: subprocess.Popen[str]) -> int:
+    try:
+        return int(answer(process)["port"])
+    except ValueError:
+        hint = f"try it by hand: {sys.executable} -m {MODULE}"
+        raise IrisError("a local SSH server did not start", hint=hint) from None

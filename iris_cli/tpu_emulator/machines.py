@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import select
-import shutil
 import subprocess
 from base64 import b64encode
 from contextlib import suppress
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from iris_cli.capacity.local_hosts import answer, begin, tell, vm_metadata
-from iris_cli.inhabitants import end_inhabitants
+from iris_cli.inhabitants import end_inhabitants, remove_tree
 from iris_cli.tpu_emulator.records import Machine, Node
 
 _MARKER = ".iris-tpu-emulator"
@@ -104,7 +103,8 @@ class LocalMachines:
         home = self._home(node)
         if (self._root / _MARKER).is_file() and home.is_dir():  # only what we made
             end_inhabitants(host / "home" for host in home.iterdir())
-            shutil.rmtree(home, ignore_errors=True)
+            with suppress(OSError):
+                remove_tree(home)
 
     def _home(self, node: Node) -> Path:
         return self._root / f"node-{node.uid}"  # not its id, which others choose

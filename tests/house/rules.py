@@ -21,7 +21,7 @@ _BELOW = {
     "remote": frozenset({"core", "inhabitants"}),
     "capacity": frozenset({"core", "inhabitants"}),
     "config": frozenset({"core"}),
-    "ops": frozenset({"core", "journal", "remote", "capacity", "config"}),
+    "ops": frozenset({"core", "journal", "remote", "capacity", "config", "inhabitants"}),
     "client": frozenset({"core", "journal", "remote", "capacity", "config", "ops"}),
     "tpu_emulator": frozenset({"core", "capacity", "inhabitants"}),
     "render": frozenset({"core", "journal", "remote", "capacity", "config", "ops"}),

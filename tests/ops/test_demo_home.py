@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ STAYS = """
 import sys
 from iris_cli.ops.demo_home import demo_home
 with demo_home() as root:
-    (root / "lab").mkdir()
+    (root / "file").touch()
     print(root, flush=True)
     sys.stdin.read()
 """
@@ -39,7 +40,7 @@ def other(temporary: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
         assert process.stdout is not None
         try:
             root = Path(process.stdout.readline().strip())
-            assert root.parent == temporary
+            assert root.parent.parent == temporary
             yield process, root
         finally:
             process.kill()
@@ -48,23 +49,48 @@ def other(temporary: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
 def test_nothing_is_left_of_one_that_ends(temporary: Path) -> None:
     with demo_home() as root:
         (root / "file").touch()
-        assert root.parent == temporary
+        assert root.parent.parent == temporary
     assert list(temporary.iterdir()) == []
 
 
-def test_what_a_killed_one_left_is_removed_by_the_next(other: tuple[subprocess.Popen[str], Path]) -> None:
+def test_what_a_killed_one_left_is_removed_by_the_next(
+    temporary: Path, other: tuple[subprocess.Popen[str], Path]
+) -> None:
     process, left = other
     process.kill()
     process.wait()
-    assert (left / "lab").is_dir()
+    assert (left / "file").exists()
     with demo_home() as root:
-        assert not left.exists()
+        assert list(temporary.iterdir()) == [root.parent]
         assert root.is_dir()
+
+
+def test_what_could_not_be_removed_whole_is_tried_again_by_the_next(
+    other: tuple[subprocess.Popen[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something wrote there still, say."""
+    process, left = other
+    process.kill()
+    process.wait()
+    with monkeypatch.context() as patch:
+        patch.setattr("iris_cli.inhabitants.shutil.rmtree", _busy)
+        with demo_home():
+            assert left.exists()
+    with demo_home():
+        assert not left.exists()
+
+
+def _busy(root: Path) -> None:
+    """Remove what lies in it, except what lies deeper."""
+    for path in root.iterdir():
+        if path.is_file():
+            path.unlink()
+    raise OSError(errno.ENOTEMPTY, "something is there again")
 
 
 def test_one_that_runs_is_left_alone(other: tuple[subprocess.Popen[str], Path]) -> None:
     with demo_home():
-        assert (other[1] / "lab").is_dir()
+        assert (other[1] / "file").exists()
 
 
 def test_what_only_has_such_a_name_is_left_alone(temporary: Path) -> None:
