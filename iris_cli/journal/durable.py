@@ -56,6 +56,18 @@ def write_all(disk: Disk, fd: int, data: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+def check_room(fd: int, size: int) -> None:
+    """Refuse where a file system hasn't that many bytes left. Raises OSError as a write would.
+
+    A short text may still fit into the last block of its file. But what follows from it will not, such as how the
+    tasks are that it says were started.
+    """
+    disk = os.fstatvfs(fd)
+    free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail
+    if disk.f_blocks and free * disk.f_frsize < size:  # some file systems don't say how large they are
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def replace_file(disk: Disk, path: Path, data: bytes, *, by: str = "", synced: bool = False) -> None:
     """Put a small file in the place of `path` at once. After a power cut it may be the old one.
 

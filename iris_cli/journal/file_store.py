@@ -15,6 +15,7 @@ from iris_cli.errors import LogDamagedError, LogReplacedError
 from iris_cli.journal.durable import (
     DISK,
     Disk,
+    check_room,
     not_writable,
     open_safely,
     opened,
@@ -227,6 +228,7 @@ class FileStore:
     def _commit(self, fd: int, line: bytes, end: Position) -> None:
         """Line, fsync, HEAD, in this order; if one fails, the log is put back to what it was."""
         try:
+            check_room(fd, len(line))
             write_all(self._disk, fd, line)
             self._disk.fsync(fd)
             if end.seq == 1:

@@ -228,9 +228,9 @@ def fill(disk: Path, *, spare: int) -> Path:
 def test_on_a_disk_that_is_really_full_or_read_only_the_commands_end_and_later_go_on(
     site: Site, tmp_path: Path
 ) -> None:
-    """With room for nothing new, and for a bit more: how far each command gets is its own affair.
+    """With room for nothing, for a page, and for a bit more: how far each command gets then is its own affair.
 
-    A short line fits into the last page of the log, and HEAD needs no room.
+    A short line would still fit into the last page of the log; what follows from it would not.
     """
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -252,7 +252,7 @@ def test_on_a_disk_that_is_really_full_or_read_only_the_commands_end_and_later_g
                 view = copied.state.read()
                 assert view.damage is None
                 assert view.transactions[: len(history)] == history
-                if spare < 0 and command[0] != "log":
+                if spare <= 0 and command[0] != "log":
                     assert (code, view.transactions) == (ExitCode.NOT_WRITABLE, history), (command, spare)
                     assert copied.tokens().keys() == site.tokens().keys()
                 if spare < 0:
@@ -261,6 +261,6 @@ def test_on_a_disk_that_is_really_full_or_read_only_the_commands_end_and_later_g
                 copied.works_again(command)
                 done(copied)
                 assert verify(copied.path / "state").ok
-        assert refused > len(COMMANDS), "not only where nothing can be written at all"
+        assert refused > len(COMMANDS), "not only where the disk is read-only"
 
     on_a_small_disk(disk, attempt)
