@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import select
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from iris_cli.journal.file_store import FileStore
+from iris_cli.render.watch.live import LiveScreen
 from tests.render.scenes import busy, many_tasks, session_of
 from tests.support.lab import Lab
 from tests.support.terminal import PATIENCE, Screen, Terminal
@@ -144,13 +151,40 @@ def test_in_the_background_it_leaves_the_terminal_alone(tmp_path: Path) -> None:
         terminal.end()
 
 
-def test_sigterm_gives_the_terminal_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_gives_the_terminal_back(tmp_path: Path, number: signal.Signals) -> None:
     with watching(cluster(tmp_path, busy())) as terminal:
+        assert terminal.echoes()
         terminal.until(shows("train"))
-        terminal.process.send_signal(signal.SIGTERM)
+        assert not terminal.echoes()
+        terminal.process.send_signal(number)
         assert terminal.end() == 130
         assert terminal.screen.second is None
         assert terminal.screen.cursor_shown
+        assert terminal.echoes()
+
+
+def test_ctrl_c_again_while_the_terminal_is_given_back_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = os.openpty()
+    stop = Live.stop
+
+    def impatiently(live: Live) -> None:
+        signal.raise_signal(signal.SIGINT)
+        stop(live)
+
+    monkeypatch.setattr(Live, "stop", impatiently)
+    with open(ours, "rb", buffering=0) as window, open(theirs, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        before, written = termios.tcgetattr(theirs), b""
+        screen = LiveScreen(Console(file=stdout, force_terminal=True), lambda *_: [Text("a frame")])
+        with suppress(KeyboardInterrupt), screen:
+            screen.update()
+            while b"a frame" not in written:
+                written += window.read(1 << 16)
+        assert termios.tcgetattr(theirs) == before
+        assert b"\x1b[?1049l" in window.read(1 << 16)
 
 
 def test_it_ends_with_its_terminal(tmp_path: Path) -> None:

@@ -190,6 +190,10 @@ class Terminal:
         self.screen.resize(columns, lines)
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
+    def echoes(self) -> bool:
+        """Whether it shows what is typed."""
+        return bool(termios.tcgetattr(self._ours)[3] & termios.ECHO)
+
     def type(self, keys: str) -> None:
         """Type: `\\x03` is Ctrl-C, `\\x1a` Ctrl-Z."""
         os.write(self._ours, keys.encode())

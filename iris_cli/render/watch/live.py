@@ -25,6 +25,7 @@ TICK = 1.0
 
 _SMALL = (80, 24)  # columns and lines of a terminal that does not know its own
 _PATIENCE = 2.0  # seconds until a terminal that takes nothing is left alone
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 Frame = Callable[[int, int], Sequence[Text]]
 """The lines that fill so many columns and lines, or fewer."""
@@ -55,8 +56,10 @@ class LiveScreen:
             (signal.SIGWINCH, self._look_again),
             (signal.SIGCONT, self._look_again),
             (signal.SIGTSTP, self._suspend),
+            (signal.SIGHUP, signal.default_int_handler),  # else these end us with the terminal as it is
+            (signal.SIGQUIT, signal.default_int_handler),
         ):
-            # A shell without job control has Ctrl-Z ignored: that stays so.
+            # A shell without job control has Ctrl-Z ignored, nohup SIGHUP: that stays so.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._handlers[number] = signal.signal(number, handler)
         self._painter.start()
@@ -65,18 +68,20 @@ class LiveScreen:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for ending in _ENDING:  # who is impatient gets the terminal as it was, too
+            self._handlers.setdefault(ending, signal.signal(ending, signal.SIG_IGN))
         try:
             self._wake.put(False)
             self._painter.join(_PATIENCE)
-            for number, handler in self._handlers.items():
-                signal.signal(number, handler)
-        finally:
             # A terminal that takes nothing keeps its painter: it must not keep us.
             if self._terminal.acquire(timeout=_PATIENCE):
                 try:
                     self._leave()
                 finally:
                     self._terminal.release()
+        finally:
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
 
     def update(self) -> None:
         """Something is new. Raises what painting raised."""
@@ -148,12 +153,12 @@ class LiveScreen:
 
     def _leave(self) -> None:
         live, self._live = self._live, None
+        modes, self._modes = self._modes, None
+        if modes is not None and self._is_ours():  # else whoever has it has set its own
+            with suppress(termios.error):  # FLUSH: what was typed meanwhile was for nobody
+                termios.tcsetattr(self._descriptor, termios.TCSAFLUSH, modes)
         if live is not None:
             live.stop()
-        if self._modes is not None:
-            with suppress(termios.error):  # AFTER: what was typed meanwhile was for nobody
-                termios.tcsetattr(self._descriptor, termios.TCSAFLUSH, self._modes)
-            self._modes = None
 
     def _look_again(self, _signal: int, _frame: FrameType | None) -> None:
         self._painted = None
