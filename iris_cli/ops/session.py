@@ -140,9 +140,9 @@ class Session:
         except LogReplacedError:
             self._begin_anew()
             log = self._read()
-        self._say(log.warnings)
+        self.messages = list(log.warnings)  # what was mended meanwhile is not said any more
         if log.damage is not None:
-            self._say([f"{log.damage.what}; {log.damage.hint}"])
+            self.messages.append(f"{log.damage.what}; {log.damage.hint}")
         self._take_header(log.header)
         if log.cluster is None:
             self._take_in(log.transactions)
@@ -259,9 +259,6 @@ class Session:
     def _patience(self) -> float:
         """How long to wait for the lock: what was asked for, at first; later outcomes are at stake."""
         return max(self.lock_timeout, LOCK_TIMEOUT) if self._begun else self.lock_timeout
-
-    def _say(self, messages: Iterable[str]) -> None:
-        self.messages += [message for message in messages if message not in self.messages]
 
     def fault(self, doing: str, error: Exception) -> None:
         """A fault of ours in one thing, which must not keep us from the others: it is told, once, and kept."""

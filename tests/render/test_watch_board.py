@@ -47,6 +47,16 @@ def test_a_person_sees_this(scene: str, tmp_path: Path) -> None:
     check(f"watch-{scene}.txt", "\n".join(pages))
 
 
+def test_a_damage_that_was_mended_stands_there_no_more(tmp_path: Path) -> None:
+    session = session_of(busy(), tmp_path / "state")
+    log = tmp_path / "state" / "events.jsonl"
+    sound = log.read_bytes()
+    log.write_bytes(sound[:-20] + b"?" + sound[-19:])
+    assert "is damaged" in lines(board(session), 400, 30)[1]
+    log.write_bytes(sound)
+    assert not any("is damaged" in line for line in lines(board(session), 400, 30))
+
+
 @settings(deadline=None, max_examples=60)
 @given(width=st.integers(1, 400), height=st.integers(1, 80), said=st.integers(0, 60))
 def test_it_fits_into_any_screen(width: int, height: int, said: int, crowded: Board) -> None:
