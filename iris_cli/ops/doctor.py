@@ -54,6 +54,7 @@ def examine(
     yield from of_log
     yield from check_snapshot(session.state, cluster)
     yield from check_cluster(cluster)
+    yield from check_keeper(session, cluster)
     yield from check_notify(session)
     cycle = cycle_age(session.state.read_heartbeat(), session.clock.now())
     yield from check_cycles(cycle, cluster, find_cron(), ours)
@@ -144,6 +145,18 @@ def check_cluster(cluster: Cluster) -> Iterator[Finding]:
     if not found:
         jobs, workers = count(len(cluster.jobs), "job"), count(len(cluster.workers), "worker")
         yield fine("invariants", f"all hold, with {jobs} and {workers}", aside=True)
+
+
+def check_keeper(session: Session, cluster: Cluster) -> Iterator[Finding]:
+    """Whether slices are looked after from this state directory; nobody is asked which there are."""
+    if cluster.keeper is None or not (session.config.scale_groups or cluster.slices):
+        return
+    from iris_cli.ops.autoscale import objection
+
+    if (found := objection(session)) is not None:
+        yield warning(
+            "slices", str(found), "iris autoscale --adopt  # unless they are looked after there still"
+        )
 
 
 def check_workers(cluster: Cluster) -> Iterator[Finding]:

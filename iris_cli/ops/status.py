@@ -145,7 +145,11 @@ def cluster_status(
         at=view.now,
         past=view.cycle is None,
         cycle=view.cycle,
-        messages=(*view.messages, *(_unknown_labels(view.cluster, wanted_labels) if not chosen else ())),
+        messages=(
+            *view.messages,
+            *(_unknown_labels(view.cluster, wanted_labels) if not chosen else ()),
+            *_elsewhere(session, view),
+        ),
         jobs=tuple(job_row(view, job) for job in chosen),
         older=0 if wanted_labels or wanted_states else len(view.cluster.jobs) - len(chosen),
         slices=slice_rows(view, workers),
@@ -162,6 +166,16 @@ def _scaling(session: Session, view: View) -> Scaling:
     from iris_cli.ops.scale_status import scaling_rows
 
     return scaling_rows(view.cluster, look_at(session, view.cluster, view.now), view.now)
+
+
+def _elsewhere(session: Session, view: View) -> Iterator[str]:
+    """Whether slices are looked after from another directory: here none is made, whatever the groups want."""
+    if view.cycle is None or view.cluster.keeper is None or not session.config.scale_groups:
+        return
+    from iris_cli.ops.autoscale import objection
+
+    if (found := objection(session)) is not None:
+        yield f"{found}: none is made or deleted from here"
 
 
 def _jobs(cluster: Cluster, ended: int | None) -> list[Job]:

@@ -12,8 +12,10 @@ import pytest
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.connection import Connection
+from iris_cli.core.events import SlicesAdopted
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.observations import ProbeReport, Silence, SilenceKind
+from iris_cli.core.scale_group import Provider, ScaleGroup, SliceTemplate
 from iris_cli.core.worker import Worker
 from iris_cli.errors import ConfigError, ExitCode, IrisError
 from iris_cli.ops import key_checks
@@ -328,6 +330,28 @@ def test_workers_that_take_nothing_are_named_with_the_way_back(world: World) -> 
         "draining: disk is noisy",
         "iris worker uncordon w  # ends it",
     )
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_a_copy_is_told_from_the_directory_that_looks_after_slices(world: World, *, scaled: bool) -> None:
+    """Unless there are none to look after."""
+    session = world.session()
+    if scaled:
+        template = SliceTemplate(provider=Provider.MANUAL, type="v4-32", zone="us-central2-b")
+        session.config = replace(session.config, scale_groups=(ScaleGroup(name="east", template=template),))
+    with session.transaction() as draft:
+        draft.record(SlicesAdopted(place=session.state.keeper.place, where="laptop:/here"))
+    assert by_subject(check(world, session, offline=True), "slices") == []
+    with session.transaction() as draft:
+        draft.record(SlicesAdopted(place=":1", where="desk:/elsewhere"))
+    found = by_subject(check(world, session, offline=True), "slices")
+    assert [(each.text, each.fix) for each in found] == scaled * [
+        (
+            "slices are looked after from desk:/elsewhere; "
+            "this state directory is a copy of that one, or was moved",
+            "iris autoscale --adopt  # unless they are looked after there still",
+        )
+    ]
 
 
 def test_an_error_on_the_way_to_the_hosts_is_a_finding(world: World) -> None:

@@ -6,11 +6,18 @@ import json
 import shutil
 from pathlib import Path
 
+from iris_cli.core.autoscaling.routing import RoutingDecision
+from iris_cli.core.autoscaling.scaling import ScalingPlan
+from iris_cli.core.events import SlicesAdopted
+from iris_cli.core.lifecycle.keeping import Objection
+from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops.autoscale import Autoscaled
 from iris_cli.ops.findings import failure, fine, warning
+from iris_cli.ops.scaling_view import NO_SCALING
 from iris_cli.ops.view import CycleAge
-from iris_cli.render import checks, crontab
+from iris_cli.render import checks, crontab, scaling
 from iris_cli.render.console import Output
-from tests.render.pictures.picture import Picture
+from tests.render.pictures.picture import Picture, Show
 from tests.render.stage import Stage
 
 _SAMPLES = Path(__file__).parents[2] / "cli" / "cluster_import" / "samples"
@@ -87,6 +94,35 @@ def _groups(stage: Stage) -> None:
         "launch --no-schedule --name far --tpu v5e-16 -c region=eu-west4 -- true",
     ):
         stage.typed(line)
+
+
+def _moved(stage: Stage) -> None:
+    """A copy of the state directory of somebody who has slices made."""
+    _groups(stage)
+    state = StateDir(stage.directory / "state", now=stage.clock.now, actor="me@laptop")
+    with state.locked("iris autoscale") as writer:
+        writer.append([SlicesAdopted(place=":1", where="desk:/home/me/cluster/state")], at=stage.clock.now())
+
+
+_UNHEARD_OF = Objection(unheard_of=("west-c0ff-7", "west-c0ff-8"))
+_BOTH = Objection(elsewhere="desk:/home/me/cluster/state", unheard_of=("west-c0ff-7",))
+
+
+def _an_old_copy(output: Output) -> None:
+    nothing = RoutingDecision(launch={}, routed={}, unmet=())
+    plan = ScalingPlan(states=(), demand=(), routing=nothing, create=(), delete=(), by_hand={}, later={})
+    scaling.show_pass(output, Autoscaled(plan=plan, objection=_UNHEARD_OF), NO_SCALING)
+
+
+def _adopts(objection: Objection) -> Show:
+    """What is asked, and what comes of it."""
+
+    def show(output: Output) -> None:
+        if not output.as_json:
+            output.message(scaling.question(objection))
+        scaling.show_adopted(output, objection, done=True)
+
+    return show
 
 
 def _doctor_is_content(output: Output) -> None:
@@ -175,6 +211,16 @@ PICTURES = {
     "autoscale-once": Picture(line="iris autoscale --once", prepare=_by_hand),
     "schedule-autoscale": Picture(line="iris schedule --autoscale", prepare=_by_hand),
     "autoscale-adopt": Picture(line="iris autoscale --adopt --yes", prepare=_by_hand),
+    "autoscale-moved": Picture(line="iris autoscale", prepare=_moved),
+    "autoscale-moved-dry-run": Picture(line="iris autoscale --dry-run", prepare=_moved),
+    "schedule-moved": Picture(line="iris schedule --once --autoscale", prepare=_moved),
+    "schedule-old-copy": Picture(line="iris schedule --autoscale", show=_an_old_copy),
+    "adopt-nobody-there": Picture(line="iris autoscale --adopt", prepare=_moved),
+    "adopt-declined": Picture(line="iris autoscale --adopt", prepare=_moved, answers=("n",)),
+    "adopt-moved": Picture(line="iris autoscale --adopt", prepare=_moved, answers=("y",)),
+    "adopt-unheard-of": Picture(line="iris autoscale --adopt", show=_adopts(_UNHEARD_OF)),
+    "adopt-moved-and-unheard-of": Picture(line="iris autoscale --adopt", show=_adopts(_BOTH)),
     "autoscale-dry-run": Picture(line="iris autoscale --dry-run", prepare=_groups),
     "status-groups": Picture(line="iris status", prepare=_groups),
+    "status-moved": Picture(line="iris status", prepare=_moved),
 }
