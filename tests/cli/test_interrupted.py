@@ -81,3 +81,22 @@ def test_ctrl_c_ends_it_in_one_line(line: str, lab: Path, silent: socket.socket)
     verdict = iris(lab, "log", "verify")
     verdict.communicate(timeout=PATIENCE)
     assert verdict.returncode == ExitCode.OK
+
+
+def test_ctrl_c_while_modules_are_loaded_is_told_in_one_line_too() -> None:
+    program = (
+        "import sys\n"
+        "class Pressed:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'iris_cli.core.cluster' and sys.meta_path.pop(0): raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Pressed())\n"
+        "from iris_cli.__main__ import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "status"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (ExitCode.INTERRUPTED, "", "interrupted\n")
