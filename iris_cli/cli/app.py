@@ -103,10 +103,13 @@ def hoist(arguments: Sequence[str]) -> list[str]:
     for word in words:
         if word == "--":
             rest += [word, *words]
-        elif word in FLAGS or ("=" in word and word.partition("=")[0] in VALUED):
+        elif word in FLAGS:
             front.append(word)
         elif word in VALUED:
-            front += [word, *(next(words, None) or "",)]
+            front += [word, next(words, "")]
+        elif word.partition("=")[0] in VALUED:
+            name, _, value = word.partition("=")
+            front += [name, value]
         else:
             rest.append(word)
     return front + rest

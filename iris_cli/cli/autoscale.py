@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import consent, quick
-from iris_cli.cli.commands import Commands
+from iris_cli.cli.commands import Commands, seconds
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
 
@@ -33,6 +33,7 @@ def autoscale(
             metavar="SECONDS",
             help="Go on, with this many seconds between passes.",
             min=0.1,
+            callback=seconds,
             show_default=False,
         ),
     ] = None,

@@ -16,6 +16,17 @@ _COLUMN = 60
 """Where the words about an example stand at most, in characters; behind a longer one they follow it."""
 
 
+_LONGEST = 1e9
+"""Seconds, some thirty years: the clock of a system waits for that."""
+
+
+def seconds(value: float | None) -> float | None:
+    """For options that say how long to wait. Raises BadParameter for what no clock can wait for."""
+    if value is not None and not value <= _LONGEST:  # nan, too
+        raise typer.BadParameter(f"{value} is not a number of seconds to wait")
+    return value
+
+
 def example_lines(epilog: str | None) -> Iterator[str]:
     """The examples of a command, one a line, what is said about each in a column: `COMMAND  # WORDS`."""
     pairs = [line.strip().partition("  # ") for line in (epilog or "").splitlines() if line.strip()]

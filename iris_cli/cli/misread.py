@@ -22,11 +22,15 @@ def told(error: typer.TyperException) -> UsageError:
         message = f"no such option: {clip(option)}"
         near = nearest(clip(option).strip("-"), _options(context))  # all of them begin with dashes
         hint = f"did you mean '--{near}'?" if near else hint
+        if option == f"--{near}":  # it is one that isn't moved to the front, such as --version
+            hint = f"it stands before the command: iris {option}"
     elif message.startswith(_TOO_MANY):
         words = message.rpartition(" (")[2].rstrip(")")
         message = f"there is more than `{path}` takes: {clip(words)}"
         if getattr(context.command, "command_metavar", ""):
             hint = f"put -- before the command: -- {clip(words)}"
+    for theirs, ours in _WORDS.items():
+        message = message.replace(theirs, ours)
     return UsageError(message[:1].lower() + message[1:], hint=hint)
 
 
@@ -38,6 +42,11 @@ def no_such_command(path: str, name: str, commands: dict[str, Any]) -> UsageErro
     )
 
 
+_WORDS = {
+    "a valid float": "a number",
+    "a valid int": "a whole number",
+    "number range": "number",
+}
 _TOO_MANY = "Got unexpected extra argument"
 
 

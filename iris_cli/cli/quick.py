@@ -33,7 +33,7 @@ _VALUES: dict[str, Callable[[str], Any]] = {"config": Path, "state_dir": Path, "
 
 
 def understood(words: Sequence[str]) -> Callable[[], int] | None:
-    """What a plain line means, global options first. None for any other line."""
+    """What a plain line means, global options first. None for any other line. Raises UsageError."""
     rest = iter(words)
     given, command = _global_options(rest)
     arguments = list(rest)
@@ -53,7 +53,8 @@ def understood(words: Sequence[str]) -> Callable[[], int] | None:
 def _global_options(words: Iterator[str]) -> tuple[dict[str, Any], str | None]:
     """The options before the first word that is none, and that word.
 
-    It is None where there is no such word, and empty if something isn't plain.
+    It is None where there is no such word, and empty if something isn't plain. Raises UsageError for an option that
+    has no value, or an empty one: a path of no letters would be the directory that one happens to be in.
     """
     given: dict[str, Any] = {}
     for word in words:
@@ -61,7 +62,9 @@ def _global_options(words: Iterator[str]) -> tuple[dict[str, Any], str | None]:
         if not name:
             return given, word
         value = next(words, "") if name in _VALUES else ""
-        if name in _VALUES and (not value or value.startswith("-") or not _is_fine(name, value)):
+        if name in _VALUES and not value:
+            raise UsageError(f"{word} needs a value", hint="iris --help")
+        if value.startswith("-") or not _is_fine(name, value):
             return given, ""
         given[name] = _VALUES[name](value) if value else True
     return given, None

@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 
 from iris_cli import __version__
 from iris_cli.cli import failures, quick
-from iris_cli.cli.commands import Commands, Group
+from iris_cli.cli.commands import Commands, Group, seconds
 from iris_cli.errors import ExitCode
 
 _EXAMPLES = """
@@ -93,7 +93,11 @@ def _global_options(
     lock_timeout: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", help="How long to wait for another iris command.", show_default=False, min=0
+            metavar="SECONDS",
+            help="How long to wait for another iris command.",
+            show_default=False,
+            min=0,
+            callback=seconds,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

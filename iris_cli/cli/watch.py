@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from iris_cli.cli.commands import Commands
+from iris_cli.cli.commands import Commands, seconds
 from iris_cli.cli.context import Context
 
 _EXAMPLES = """
@@ -25,7 +25,7 @@ def watch(
     schedule: Annotated[bool, typer.Option("--schedule", help="Place waiting jobs too.")] = False,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End when every job is over.")] = False,
     interval: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Seconds between cycles.", min=0.1)
+        float, typer.Option(metavar="SECONDS", help="Seconds between cycles.", min=0.1, callback=seconds)
     ] = 2.0,
 ) -> int:
     """Follow the cluster live.

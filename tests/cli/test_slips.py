@@ -112,6 +112,16 @@ def test_a_slice_is_told_from_its_workers(
         ("status --frobnicate", "hint: iris status --help"),
         ("status qqq", "hint: `iris status` lists the jobs"),
         ("worker show qqq", "hint: `iris workers` lists the workers"),
+        ("status --version", "hint: it stands before the command: iris --version"),
+        ("status --state-dir", "error: --state-dir needs a value"),
+        ("status --state-dir=", "error: --state-dir needs a value"),
+        ("history --limit x", "'x' is not a whole number\n"),
+        ("launch --replicas x -- true", "'x' is not a whole number\n"),
+        ("schedule --lock-timeout soon", "'soon' is not a number\n"),
+        ("schedule --lock-timeout nan", "nan is not a number of seconds to wait"),
+        ("schedule --interval nan", "nan is not a number of seconds to wait"),
+        ("autoscale --interval inf", "inf is not a number of seconds to wait"),
+        ("watch --interval 1e10", "is not a number of seconds to wait"),
     ],
 )
 def test_where_nothing_is_like_it_it_is_said_where_to_look(
