@@ -81,13 +81,17 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _act(words: Sequence[str]) -> int:
-    typed = words
     if "_IRIS_COMPLETE" in os.environ:  # the shell asks what could come next; the library finds the words
-        from iris_cli.cli.complete import words_typed
+        from iris_cli.cli import complete
 
-        typed = hoist(words_typed(os.environ))
-    elif (act := quick.understood(words)) is not None:
-        return act()
+        with complete.asked(os.environ) as typed:
+            return _by_the_library(words, hoist(typed))
+    act = quick.understood(words)
+    return act() if act is not None else _by_the_library(words, words)
+
+
+def _by_the_library(words: Sequence[str], typed: Sequence[str]) -> int:
+    """Run a line, with no more of the tree of commands than is needed for what was typed."""
     from iris_cli.cli import tree
 
     named = _command_of(typed)

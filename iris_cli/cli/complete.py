@@ -7,8 +7,10 @@ more than letters is not offered.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import sys
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager, redirect_stdout, suppress
+from io import StringIO
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +27,46 @@ PATIENCE = 2.0
 Kind = Callable[["Cluster", str], Iterable[str]]
 Callback = Callable[[Any, str], list[str]]
 
+_CUTS = frozenset("=:@")
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/=+@%,")
 
 
-def words_typed(environ: Mapping[str, str]) -> list[str]:
-    """The whole words before the one that is being completed, without that of the tool."""
-    words = (environ.get("COMP_WORDS") or environ.get("_TYPER_COMPLETE_ARGS") or "").split(" ")
-    place = environ.get("COMP_CWORD", "")
-    return words[1 : int(place) if place.isdecimal() else len(words) - 1]
+@contextmanager
+def asked(environ: MutableMapping[str, str]) -> Iterator[list[str]]:
+    """Around an answer to the shell: the whole words before the one at the cursor, without that of the tool."""
+    if "COMP_WORDS" not in environ:
+        yield environ.get("_TYPER_COMPLETE_ARGS", "").split(" ")[1:-1]
+        return
+    typed = environ["COMP_WORDS"].split("\n")
+    words, cut = _joined(typed[: int(environ.get("COMP_CWORD") or len(typed)) + 1])
+    environ.update(COMP_WORDS="\n".join(words), COMP_CWORD=str(len(words) - 1))
+    said = StringIO()
+    try:
+        with redirect_stdout(said):
+            yield words[1:-1]
+    finally:
+        sys.stdout.write(
+            "".join(line.removeprefix(cut) for line in said.getvalue().splitlines(keepends=True))
+        )
+
+
+def _joined(words: list[str]) -> tuple[list[str], str]:
+    """The words of a line that bash has cut at `=`, `:` and `@`, too, in one piece each.
+
+    And of the value at the cursor what stands before its last piece, which alone bash replaces.
+    """
+    whole: list[str] = []
+    before, joins = "", False
+    for word in words:
+        cuts = bool(word) and _CUTS.issuperset(word)
+        if whole and (cuts or (joins and word and not word.startswith("-"))):
+            before = whole[-1] + (word if cuts else "")
+            whole[-1] += word
+        else:
+            before = ""
+            whole.append(word)
+        joins = cuts
+    return whole, before.partition("=")[2] if before.startswith("-") else before
 
 
 def offer(*kinds: Kind) -> Callback:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -57,8 +58,11 @@ def completed(lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.delenv("IRIS_STATE_DIR", raising=False)
 
     def offers(line: str) -> list[str]:
-        monkeypatch.setenv("COMP_WORDS", line)
-        monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
+        words = [
+            piece for word in line.split(" ") for piece in re.split("([=:@]+)", word) if piece or not word
+        ]
+        monkeypatch.setenv("COMP_WORDS", "\n".join(words))  # as bash cuts it, and says it
+        monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
         with pytest.raises(SystemExit):
             app.run([])
         said = capsys.readouterr()
@@ -91,6 +95,15 @@ def completed(lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         ("iris launch --after tr", "train"),
         ("iris launch --env-preset ", "jax slurm torchrun"),
         ("iris launch -- tr", ""),
+        ("iris launch --env-preset=sl", "slurm"),  # of a word that bash cuts, what follows the last cut
+        ("iris status --label te", "team=vision"),
+        ("iris status --label=te", "team=vision"),
+        ("iris status --label team=", "vision"),
+        ("iris status --label team=v", "vision"),
+        ("iris status --label=team=v", "vision"),
+        ("iris status --label team=vision tr", "train"),
+        ("iris launch -e A= --env-preset sl", "slurm"),
+        ("iris --lock-timeout=3 logs tr", "train"),
         ("iris logs nothing-like-it", ""),
     ],
 )
@@ -119,7 +132,7 @@ def test_neither_network_nor_lock_is_loaded(lab: Path) -> None:
     env = {
         **environment(lab),
         "_IRIS_COMPLETE": "complete_bash",
-        "COMP_WORDS": "iris logs tr",
+        "COMP_WORDS": "iris\nlogs\ntr",
         "COMP_CWORD": "2",
     }
     done = subprocess.run(

@@ -278,5 +278,5 @@ def test_completion_knows_the_commands_and_their_options() -> None:
         )
         return done.stdout.split()
 
-    assert completed("iris sta", 1) == ["status", "stacks"]
-    assert completed("iris status --a", 2) == ["--at", "--all"]
+    assert completed("iris\nsta", 1) == ["status", "stacks"]
+    assert completed("iris\nstatus\n--a", 2) == ["--at", "--all"]
