@@ -123,10 +123,12 @@ def _with_demand(session: Session, view: View, waits: Iterable[Wait]) -> tuple[W
     for each in view.cluster.slices.values():
         for job in each.wanted_by if each.coming else ():
             coming.setdefault(job, []).append(f"{each.name} is {each.state}")
-    return tuple(
-        replace(wait, demand=fate_of.get(wait.tasks[0]) or ", ".join(coming.get(wait.tasks[0].job, ())))
-        for wait in waits
-    )
+
+    def demand(wait: Wait) -> str:
+        said = (fate_of.get(task) or ", ".join(coming.get(task.job, ())) for task in wait.tasks)
+        return "; ".join(dict.fromkeys(each for each in said if each))
+
+    return tuple(replace(wait, demand=demand(wait)) for wait in waits)
 
 
 def find(cluster: Cluster, subject: str) -> Job | Task | Worker:

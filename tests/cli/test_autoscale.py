@@ -151,6 +151,18 @@ def test_why_says_of_a_job_that_waits_what_a_pass_would_say(
         assert line.split()[1:4] == fate.split()[:3]
 
 
+def test_why_says_all_that_becomes_of_the_tasks_of_a_job(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There are slices for some of them only."""
+    assert app.run(["cancel", "train"]) == 0
+    wanted = ("--cpu", "60", "--replicas", "12", "-c", "region=us-west4")
+    assert app.run(["launch", "--no-schedule", "--name", "many", *wanted, "--", "true"]) == 0
+    capsys.readouterr()
+    [wait] = json.loads("\n".join(lines(capsys, "--json", "why", "many")))["waits"]
+    assert wait["demand"] == "to west; unmet: max_slices: west has all of its 2 slices"
+
+
 def test_why_says_how_far_the_slice_is_that_is_made_for_a_job(
     site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
