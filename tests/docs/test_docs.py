@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from iris_cli.journal import layout
+from iris_cli.ops.cron.entry import LOG as CRON_LOG
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
@@ -39,6 +42,14 @@ def test_a_page_says_whom_it_is_for_and_stands_in_the_index_once(page: Path) -> 
         assert re.fullmatch(r"\*For [^*]+\*", first), f"after its title: *For whoever ...*, not {first!r}"
         index = (page.parent / "README.md").read_text(encoding="utf-8")
         assert re.findall(rf"\d+\. \[(.*)\]\({page.name}\)", index) == [title[2:]], "docs/README.md"
+
+
+def test_every_file_of_the_state_directory_is_told() -> None:
+    page = (ROOT / "docs" / "event-log.md").read_text(encoding="utf-8")
+    names = [name for each, name in vars(layout).items() if each.isupper()]
+    assert [
+        name for name in (*names, CRON_LOG) if not re.search(rf"`(\*|<\w+>)?{re.escape(name)}", page)
+    ] == []
 
 
 def test_decisions_are_numbered_once_and_say_their_number() -> None:
