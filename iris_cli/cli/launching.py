@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,25 +68,33 @@ def _submit(iris: Context, session: Session, wanted: JobRequest, *, schedule: bo
     from iris_cli.render import launched
 
     job_id = submit(session, wanted)
+
+    def show(result: CycleResult | None) -> None:
+        if tell:
+            launched.show(iris.output, session.cluster, job_id, result)
+
     # The id is out before anything slow begins: whoever is cut off knows what to look for.
     try:
         if not iris.output.as_json:
             iris.output.line(job_id)
             iris.output.flush()
     finally:  # nobody may be there to be told: it is submitted, so it is started, too
-        result = _cycle(session, job_id) if schedule else None
-    if tell:
-        launched.show(iris.output, session.cluster, job_id, result)
+        if schedule:
+            _cycle(session, job_id, show)
+        else:
+            show(None)
     return job_id
 
 
-def _cycle(session: Session, job_id: JobId) -> CycleResult:
+def _cycle(session: Session, job_id: JobId, show: Callable[[CycleResult], None]) -> None:
     from iris_cli.ops.cycle import run
     from iris_cli.ops.launch import see_it_start
 
     result = run(session)
-    see_it_start(session, job_id)
-    return result
+    try:
+        see_it_start(session, job_id)
+    finally:  # whoever doesn't stay to see it learns what it is called, and how far it is
+        show(result)
 
 
 def _stay(iris: Context, session: Session, job_id: JobId, *, wait: bool, follow: bool) -> int:

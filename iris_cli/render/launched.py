@@ -31,7 +31,8 @@ def show(output: Output, cluster: Cluster, job_id: JobId, result: CycleResult | 
     if result is None:
         output.message(f"{job_id}: submitted; the next cycle places it")
     elif waiting:
-        output.message(f"{job_id}: waiting: {waiting[0].text}; iris why {job_id}")
+        so_far = f"{_where(tasks)}; " if any(task.attempts for task in tasks) else ""
+        output.message(f"{job_id}: {so_far}waiting: {waiting[0].text}; iris why {job_id}")
     elif preparing:
         where = fold(dict.fromkeys(preparing))
         output.message(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from paramiko import ECDSAKey
 
+from iris_cli.cli.app import run
 from iris_cli.errors import ExitCode
 from tests.house.rules import ROOT
 
@@ -100,3 +102,20 @@ def test_ctrl_c_while_modules_are_loaded_is_told_in_one_line_too() -> None:
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (ExitCode.INTERRUPTED, "", "interrupted\n")
+
+
+def test_who_does_not_stay_to_see_a_job_start_learns_what_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ctrl_c(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("iris_cli.ops.launch.see_it_start", ctrl_c)
+    monkeypatch.delenv("IRIS_STATE_DIR", raising=False)
+    monkeypatch.delenv("IRIS_CONFIG", raising=False)
+    monkeypatch.chdir(tmp_path)
+    Path("cluster.yaml").write_text("cluster: {name: lab}\n")
+    assert run(["launch", "--json", "--name", "job", "--", "true"]) == ExitCode.INTERRUPTED
+    said = capsys.readouterr()
+    assert json.loads(said.out)["job"] == "job"
+    assert said.err == "interrupted\n"

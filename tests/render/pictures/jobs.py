@@ -47,6 +47,7 @@ PICTURES = {
     "misspelt-option": Picture(line="iris launch --replica 3 -- true"),
     "launch-placed": Picture(line="iris launch --name new --cpu 1 -- python3 eval.py"),
     "launch-waits": Picture(line="iris launch --name new --tpu v5litepod-16 -- python3 train.py"),
+    "launch-places-some": Picture(line="iris launch --name new --array 0-9%2 -- ./simulate"),
     "launch-submitted": Picture(line="iris launch --no-schedule --name new -- true"),
     "launch-dry-run": Picture(line="iris launch --dry-run --name new --tpu v5litepod-16 -- python3 train.py"),
     "launch-impossible": Picture(line="iris launch --tpu v5litepod-256 -- true"),
