@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from iris_cli.config.schema import HostConfig
@@ -241,10 +242,9 @@ _FIXES: Mapping[SilenceKind, str] = {
 
 
 def _login(connection: Connection) -> str:
-    port = f"-p {connection.port} " if connection.port else ""
-    key = f"-i {connection.key} " if connection.key else ""
-    return (
-        f"{port}{key}{connection.user}@{connection.host}"
-        if connection.user
-        else f"{port}{key}{connection.host}"
-    )
+    """What to type behind `ssh`: the way that iris goes itself."""
+    jump = ["-J", connection.proxy_jump] if connection.proxy_jump else []
+    port = ["-p", str(connection.port)] if connection.port else []
+    key = ["-i", connection.key] if connection.key else []
+    host = f"{connection.user}@{connection.host}" if connection.user else connection.host
+    return shlex.join([*jump, *port, *key, host])

@@ -131,6 +131,14 @@ def test_each_silence_has_its_fix(kind: SilenceKind, fix: str) -> None:
     assert fix in finding.fix
 
 
+def test_what_is_typed_goes_the_way_that_iris_goes() -> None:
+    """Through the jump host of cluster.yaml; and a shell reads it as it is meant."""
+    way = replace(WORKER.connection, proxy_jump="me@bastion:2200", key="/my keys/id", user="LAB\\me", port=0)
+    silence = Silence(worker=W, kind=SilenceKind.UNREACHABLE, step="connect", detail="no route")
+    fix, _, _ = unanswered(replace(WORKER, connection=way), silence).fix.partition("  # ")
+    assert fix == "ssh -J me@bastion:2200 -i '/my keys/id' 'LAB\\me@10.0.0.1' true"
+
+
 def test_the_transports_own_hint_wins() -> None:
     silence = Silence(worker=W, kind=SilenceKind.AUTH, step="auth", detail="denied", hint="ssh-add x")
     assert unanswered(WORKER, silence).fix == "ssh-add x"
