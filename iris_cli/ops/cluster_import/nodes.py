@@ -223,8 +223,9 @@ def _addresses(item: Json) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _is_address(text: str) -> bool:
+    """An address as it is usually written; behind the `%` of a scope anything could stand."""
     try:
-        return str(ipaddress.ip_address(text)) == text
+        return str(ipaddress.ip_address(text)) == text and "%" not in text
     except ValueError:
         return False
 

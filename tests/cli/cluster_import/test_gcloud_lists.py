@@ -66,6 +66,7 @@ def test_slices_of_each_shape_of_the_list(
         ("hostile", "request", "PREEMPTED", "delete '`id`; x' --force"),
         ("hostile", "kind", "is not a TPU type", ""),
         ("hostile", "addr", "VM 0 has no address", ""),
+        ("hostile", "scope", "VM 0 has no address", ""),
         ("hostile", "twice", "two of its VMs have one address", ""),
         ("hostile", "entry 9", "it describes no TPU VM", ""),
     ],
