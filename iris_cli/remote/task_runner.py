@@ -93,7 +93,7 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         call = [
             "cautions=",
             f"program={quote(task_program())}" if make else "",
-            self._open(target, "probe" if make else "look"),
+            self._open(target, "probe" if make else "survey"),
             "begin_frame; tell_probe",
             "IFS='\n'",
             'for each in $cautions; do unset IFS; named warning "$each"; done',

@@ -15,8 +15,8 @@ probe() {
     demands
 }
 
-# look REMOTE_DIR CLUSTER WORKER: what this host is, and what a probe would refuse. Makes nothing.
-look() {
+# survey REMOTE_DIR CLUSTER WORKER: what this host is, and what a probe would refuse. Makes nothing.
+survey() {
     root=$1/$2/$3
     if ! on_network_disk "$1"; then
         existing "$root"
