@@ -279,17 +279,24 @@ class Session:
         return Target(worker=worker.id, connection=host.connection if host is not None else worker.connection)
 
     def fan_out(
-        self, items: Sequence[T], act: Callable[[T], R], *, what: str = "asking", noun: str = "worker"
+        self,
+        items: Sequence[T],
+        act: Callable[[T], R],
+        *,
+        what: str = "asking",
+        noun: str = "worker",
+        patience: float | None = None,
     ) -> Iterator[list[R]]:
         """Act on many workers at once; results come in small batches, as they arrive.
 
-        `what` is done, for whoever waits, to each `noun`; "" where the caller says how far it is.
+        `what` is done, for whoever waits, to each `noun`; "" where the caller says how far it is. Where nothing comes
+        for `patience` seconds, the rest is done without.
         """
         from iris_cli.remote.fan_out import batches
 
         done = 0
         under_way = self.make_fan_out(self.limits.max_dispatch_parallelism)
         with self.progress(lambda: (what, done, len(items), noun)):
-            for batch in batches(under_way, items, act):
+            for batch in batches(under_way, items, act, patience):
                 done += len(batch)
                 yield [result for _, result in batch]

@@ -6,8 +6,9 @@ looks at the failure later asks no worker.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from iris_cli.core.cluster import Cluster
@@ -15,6 +16,7 @@ from iris_cli.core.events import AttemptEnded
 from iris_cli.core.ids import AttemptId, JobId, WorkerId
 from iris_cli.core.observations import Silence
 from iris_cli.core.outcome import PROGRAM_FAILURES, End, EndReason
+from iris_cli.core.task import TaskState
 from iris_cli.errors import NotWritableError
 from iris_cli.journal.pulled_logs import MOST_TELLING
 from iris_cli.ops.causes import KEPT
@@ -29,7 +31,8 @@ MOST_OF_A_JOB = 4
 
 _MOST = 16  # attempts in a cycle
 _READ = {"out": 16 << 10, "err": 48 << 10}  # bytes from the end
-_BEFORE, _BEHIND = 2000, 1000  # characters around the place that gave it away
+_BEFORE, _BEHIND = 2000, 1000  # bytes around the line that gave it away
+_PATIENCE = 3.0  # seconds without an answer, after which the cause is done without: starts wait for us
 
 
 def keep_telling(session: Session, ended: Sequence[AttemptEnded]) -> None:
@@ -41,7 +44,8 @@ def keep_telling(session: Session, ended: Sequence[AttemptEnded]) -> None:
     if not by_worker:
         return
     _ = session.runner  # made once, before any thread asks for it
-    for _batch in session.fan_out(list(by_worker), lambda worker: _read(session, worker, by_worker[worker])):
+    act = partial(_read, session, by_worker)
+    for _batch in session.fan_out(list(by_worker), act, patience=_PATIENCE):
         pass
 
 
@@ -81,22 +85,26 @@ def _chosen(cluster: Cluster, ended: Sequence[AttemptEnded]) -> list[AttemptEnde
     chosen = []
     for job, events in of_job.items():
         told = any(cause_in(event.end.log_tail.encode("utf-8", "replace"), event.end) for event in events)
-        if not told and _tries(cluster, job) <= 2 * MOST_OF_A_JOB:
+        if not told and _failed_before(cluster, job, len(events)) < 2 * MOST_OF_A_JOB:
             chosen += sorted(filter(_may_say_more, events), key=lambda event: event.end.at)[:MOST_OF_A_JOB]
     return chosen
 
 
-def _tries(cluster: Cluster, job_id: JobId) -> int:
-    """How often it has failed: who fails again and again does so for the same cause."""
+def _failed_before(cluster: Cluster, job_id: JobId, now: int) -> int:
+    """How often it had failed before `now` tasks did: who fails again and again does so for the same cause."""
     job = cluster.jobs[job_id]
-    return job.failed_rounds if job.is_gang else sum(task.failures for task in cluster.tasks_of(job_id))
+    if job.is_gang:
+        return job.failed_rounds
+    return sum(task.failures + (task.state is TaskState.FAILED) for task in cluster.tasks_of(job_id)) - now
 
 
-def _read(session: Session, worker_id: WorkerId, events: Sequence[AttemptEnded]) -> None:
+def _read(
+    session: Session, by_worker: Mapping[WorkerId, Sequence[AttemptEnded]], worker_id: WorkerId
+) -> None:
     """In a thread of its own: one call to a worker."""
     from iris_cli.remote.log_pieces import LogPiece
 
-    worker = session.cluster.workers[worker_id]
+    worker, events = session.cluster.workers[worker_id], by_worker[worker_id]
     wanted = [
         LogPiece(token=session.cluster.attempt(event.attempt_id).token, stream=name, offset=-most, limit=most)
         for event in events
@@ -117,10 +125,8 @@ def _keep(session: Session, attempt: AttemptId, end: End, output: bytes) -> None
     found = cause_in(output, end)
     if found is None:
         return
-    text = output.decode("utf-8", "replace")
-    at = max(0, text.find(found.line.strip("…")))
-    lines = text[max(0, at - _BEFORE) : at + len(found.line) + _BEHIND].encode("utf-8", "replace")[
-        :MOST_TELLING
-    ]
+    line = found.line.strip("…").encode("utf-8", "replace")
+    at = max(0, output.find(line))
+    lines = output[max(0, at - _BEFORE) : at + len(line) + _BEHIND][:MOST_TELLING]
     if cause_in(lines, end) is not None:
         session.state.task_logs.keep_telling(attempt, lines)

@@ -153,9 +153,15 @@ def fan_out_in_batches(
 
 
 def batches(
-    threads: FanOut[tuple[T, R | _Raised]], items: Sequence[T], act: Callable[[T], R]
+    threads: FanOut[tuple[T, R | _Raised]],
+    items: Sequence[T],
+    act: Callable[[T], R],
+    patience: float | None = None,
 ) -> Iterator[list[tuple[T, R]]]:
-    """The results of all items in batches, by a fan-out of one's own; it is closed in the end."""
+    """The results of all items in batches, by a fan-out of one's own; it is closed in the end.
+
+    That is also when there was none for `patience` seconds, if there is such a limit.
+    """
 
     def one(item: T) -> tuple[T, R | _Raised]:
         try:
@@ -169,7 +175,9 @@ def batches(
         for item in items:
             threads.submit(lambda item=item: one(item))  # type: ignore[misc]  # the default binds the item
         while missing:
-            arrived = threads.take()
+            arrived = threads.take(patience)
+            if patience is not None and not arrived:
+                break
             missing -= len(arrived)
             batch = []
             for item, outcome in arrived:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.core.observations import AttemptReport, RemoteState
 from iris_cli.journal.pulled_logs import MOST_TELLING
-from iris_cli.ops import cycle
+from iris_cli.ops import cycle, telling
 from iris_cli.ops.status import cluster_status, job_status
 from iris_cli.ops.wait import wait_for
 from iris_cli.ops.why import why
@@ -40,7 +41,7 @@ def fails(world: World, *tasks: str, saying: str) -> None:
             token=attempt.token,
             state=RemoteState.EXITED,
             exit_code=1,
-            ended_ago=5.0 - int(index),
+            ended_ago=5.0 - int(index) / 10,
             log_tail=tail,
         )
         world.answers(attempt.worker)
@@ -86,6 +87,13 @@ def test_only_a_few_lines_around_it_are_kept(world: World) -> None:
     assert len(kept(world)) <= MOST_TELLING
 
 
+def test_lines_of_many_bytes_a_character_take_no_room_from_the_one_that_tells(world: World) -> None:
+    fails(world, "train/task-0", saying="█" * 3000 + "\n" + CAUSE + NOISE)
+    cycle.run(world.session(), schedule=False)
+    assert CAUSE.encode() in kept(world)
+    assert len(kept(world)) <= MOST_TELLING
+
+
 @pytest.mark.parametrize(
     "said",
     [CAUSE, "short\n", NOISE + CAUSE, NOISE],
@@ -118,13 +126,40 @@ def test_a_fault_of_ours_there_does_not_end_the_cycle(world: World, monkeypatch:
     assert session.state.read_heartbeat() is not None
 
 
-def test_of_a_job_that_fails_everywhere_a_few_are_read(tmp_path: Path) -> None:
-    lab = Lab().worker("w", cpu=64).job("sweep", replicas=9, max_task_failures=9).schedule()
+def test_a_worker_that_hangs_by_then_holds_up_the_cycle_no_longer_than_others_wait_for_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails(world, "train/task-0", saying=CAUSE + NOISE)
+    over = Event()
+    world.hosts.afterwards = lambda: over.wait(60) and None
+    monkeypatch.setattr(telling, "_PATIENCE", 0.01)
+    session = world.session()
+    cycle.run(session, schedule=False)
+    given_up = kept(world) == b"" and session.state.read_heartbeat() is not None
+    over.set()
+    assert given_up
+    assert session.faults == []
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+@pytest.mark.parametrize("failing", [5, 20])
+def test_of_a_job_that_fails_everywhere_a_few_are_read(tmp_path: Path, failing: int, retries: int) -> None:
+    lab = Lab().worker("w", cpu=64)
+    lab.job("sweep", replicas=21, max_task_failures=21, max_retries_failure=retries).schedule()
     world = World(lab.reports("sweep/* running"), tmp_path / "state")
-    fails(world, *(f"sweep/task-{index}" for index in range(5)), saying=CAUSE + NOISE)
+    fails(world, *(f"sweep/task-{index}" for index in range(failing)), saying=CAUSE + NOISE)
     cycle.run(world.session(), schedule=False)
-    assert [bool(kept(world, f"sweep/task-{index}")) for index in range(5)] == [True] * 4 + [False]
+    assert sum(bool(kept(world, f"sweep/task-{index}")) for index in range(failing)) == 4
     assert world.hosts.calls == ["w"]
+
+
+def test_a_job_that_has_failed_again_and_again_is_read_no_more(tmp_path: Path) -> None:
+    lab = Lab().worker("w", cpu=64).job("sweep", replicas=21, max_task_failures=21).schedule()
+    lab.reports("sweep/* running").reports(*(f"sweep/task-{index} exited 1" for index in range(8)))
+    world = World(lab, tmp_path / "state")
+    fails(world, "sweep/task-8", saying=CAUSE + NOISE)
+    cycle.run(world.session(), schedule=False)
+    assert world.hosts.calls == []
 
 
 def test_a_rank_that_told_the_cause_spares_the_others(tmp_path: Path) -> None:
