@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,10 @@ if TYPE_CHECKING:
 LOG_LINES = 20
 """How many of the last lines of its log a failure shows."""
 
+MOST_CHILDREN = 8
+"""How many of the children that failed it names."""
+
+_LONGEST_LINE = 600  # characters: of what is longer both ends are shown
 _FROM_EACH_STREAM = 32 << 10  # bytes of what was pulled
 _BAD = frozenset({JobState.FAILED, JobState.UNSCHEDULABLE})
 
@@ -56,7 +59,8 @@ class FailureCard:
     """What failed first: the task, where it ran, why it ended, the last lines that it wrote; what the others did.
 
     `next` is the command that most probably tells more. `setup` is the command that failed, where it was that;
-    `retries` says how many were used up; `children` are the child jobs that failed before it.
+    `retries` says how many were used up; `children` are the child jobs that failed before it, the last ones, and
+    `more_children` how many others did.
     """
 
     headline: str
@@ -74,6 +78,7 @@ class FailureCard:
     setup: str = ""
     retries: str = ""
     children: tuple[FailedChild, ...] = ()
+    more_children: int = 0
 
 
 def failure_card(view: View, job: Job) -> FailureCard | None:
@@ -85,7 +90,8 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
     attempt, end = culprit.current, _end(culprit)
     said = _said(view.state, culprit)
     known, next_command = _explained(cluster, view.state, job, culprit, said)
-    children = tuple(_failed_children(cluster, view.state, job))
+    failed = _failed_children(cluster, job, end)
+    children = tuple(_named(cluster, view.state, child) for child in failed[:MOST_CHILDREN])
     if not next_command and children:
         next_command = f"iris status {children[0].job}"
     return FailureCard(
@@ -97,13 +103,14 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
         reason=end.reason,
         exit_code=end.exit_code,
         exit=exit_words(end.exit_code),
-        log_lines=tuple(said.rstrip().split("\n")[-LOG_LINES:]) if said.strip() else (),
+        log_lines=tuple(map(_shortened, said.rstrip().split("\n")[-LOG_LINES:])) if said.strip() else (),
         others=tuple(others(cluster, job, culprit, last_line(said))),
         known=known,
         next=next_command or _next(cluster, culprit, said),
         setup=job.setup if end.reason is EndReason.SETUP_FAILED else "",
         retries=_retries(job, end),
         children=children,
+        more_children=len(failed) - len(children),
     )
 
 
@@ -118,23 +125,37 @@ def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
         return words
     known, _ = _explained(cluster, state, job, culprit, _end(culprit).log_tail)
     if known is not None and known.line:
-        return (
-            f"{words}: {known.cause}" if known.task == culprit.id else f"{words}; {known.task}: {known.cause}"
-        )
-    child = next(_failed_children(cluster, state, job), None)
-    return words if child is None else f"{words}; {child.job}: {child.cause}"
+        if known.task != culprit.id:
+            return f"{words}; {known.task}: {known.cause}"
+        return words if known.line in words else f"{words}: {known.cause}"
+    children = _failed_children(cluster, job, _end(culprit))
+    return f"{words}; {children[0].id}: {cause_words(cluster, children[0], state)}" if children else words
 
 
 def _failures(cluster: Cluster, job: Job) -> int:
     return sum(task.state is TaskState.FAILED for task in cluster.tasks_of(job.id))
 
 
-def _failed_children(cluster: Cluster, state: StateDir | None, job: Job) -> Iterator[FailedChild]:
-    """The last one first, which is likely to be why its parent gave up. Those that it took along were cancelled."""
+def _failed_children(cluster: Cluster, job: Job, end: End) -> list[Job]:
+    """The last one first, which is likely to be why its parent gave up. Those that it took along were cancelled.
+
+    None where a host took the parent along: that is no child's fault.
+    """
+    if end.reason in INFRASTRUCTURE:
+        return []
     children = [child for child in cluster.children_of(job.id) if cluster.job_state(child.id) in _BAD]
-    for child in sorted(children, key=lambda each: each.end.at if each.end else 0.0, reverse=True):
-        cause = cause_words(cluster, child, state)
-        yield FailedChild(job=child.id, state=cluster.job_state(child.id), cause=cause)
+    return sorted(children, key=lambda each: each.end.at if each.end else 0.0, reverse=True)
+
+
+def _named(cluster: Cluster, state: StateDir | None, child: Job) -> FailedChild:
+    cause = cause_words(cluster, child, state)
+    return FailedChild(job=child.id, state=cluster.job_state(child.id), cause=cause)
+
+
+def _shortened(line: str) -> str:
+    """A line that fits on a screen, for there may be nothing else."""
+    half = _LONGEST_LINE // 2
+    return line if len(line) <= _LONGEST_LINE else f"{line[:half]} … {line[-half:]}"
 
 
 def _retries(job: Job, end: End) -> str:
@@ -159,7 +180,7 @@ def _next(cluster: Cluster, task: Task, said: str) -> str:
         return f"iris why {attempt.worker}"
     if end.reason in (*INFRASTRUCTURE, EndReason.DISPATCH_FAILED):
         return f"iris history {attempt.worker}"
-    if len(said) >= KEPT or said.rstrip().count("\n") >= LOG_LINES:
+    if len(said.encode("utf-8", "replace")) >= KEPT or said.rstrip().count("\n") >= LOG_LINES:
         return f"iris logs {task.id} --tail 200"
     if attempt.worker in cluster.workers and attempt.reaped_at is None:
         return f"iris ssh {task.id}"  # all that it has written is shown
@@ -222,7 +243,7 @@ def _explained(
     explained = Explained(
         name=known.name, cause=known.cause, fix=known.fix, source=known.source, task=task.id, line=known.line
     )
-    return explained, _command(known, task) or ("" if task is culprit else f"iris logs {task.id}")
+    return explained, _command(cluster, known, task) or ("" if task is culprit else f"iris logs {task.id}")
 
 
 def _known(state: StateDir | None, task: Task, said: str) -> KnownCause | None:
@@ -232,10 +253,10 @@ def _known(state: StateDir | None, task: Task, said: str) -> KnownCause | None:
     return cause_of(state, attempt, _end(task), said)
 
 
-def _command(known: KnownCause, task: Task) -> str:
-    """The command of a rule, about that task; '' where there is none, or it is about a worker and there was none."""
+def _command(cluster: Cluster, known: KnownCause, task: Task) -> str:
+    """The command of a rule, about that task; '' where there is none, or it is about a worker that is not there."""
     worker = task.current.worker if task.current is not None else None
-    if "{worker}" in known.next and worker is None:
+    if "{worker}" in known.next and worker not in cluster.workers:
         return ""
     places = {"{job}": str(task.job), "{task}": str(task.id), "{worker}": str(worker)}
     return re.sub(r"\{(job|task|worker)\}", lambda match: places[match[0]], known.next)

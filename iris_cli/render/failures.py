@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from iris_cli.core.units import count
 from iris_cli.ops.company import Company
-from iris_cli.ops.failure import Explained, FailedChild, FailureCard
+from iris_cli.ops.failure import Explained, FailureCard
 from iris_cli.render.fold import fold
 from iris_cli.render.layout import Table, Text
 from iris_cli.render.tables import block, facts, text
@@ -32,7 +32,7 @@ def failure_card(failure: FailureCard) -> list[RenderableType]:
         from rich.padding import Padding
 
         card.append(Padding(block("\n".join(failure.log_lines), "dim"), (0, 0, 0, 2), expand=False))
-    card += [text(line) for line in (*_others(failure), *_children(failure.children))]
+    card += [text(line) for line in (*_others(failure), *_children(failure))]
     if failure.known is not None:
         card += [text(""), *_known(failure.known, failure)]
     return card
@@ -54,11 +54,12 @@ def _others(failure: FailureCard) -> Iterator[str]:
         yield f"{sum(len(group.tasks) for group in rest)} others ended in {len(rest)} other ways"
 
 
-def _children(children: Sequence[FailedChild]) -> Iterator[str]:
-    for child in children[:MOST_GROUPS]:
+def _children(failure: FailureCard) -> Iterator[str]:
+    for child in failure.children[:MOST_GROUPS]:
         yield f"its child {child.job} is {child.state}: {child.cause}"
-    if len(children) > MOST_GROUPS:
-        yield f"and {count(len(children) - MOST_GROUPS, 'more child job')} failed"
+    more = len(failure.children[MOST_GROUPS:]) + failure.more_children
+    if more:
+        yield f"and {count(more, 'more child job')} failed"
 
 
 def _company(group: Company) -> str:

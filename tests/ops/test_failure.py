@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.ids import AttemptId, JobId, TaskId
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.observations import AttemptReport, RemoteState
 from iris_cli.core.outcome import EndReason
 from iris_cli.ops.failure import FailureCard, cause_words
@@ -95,6 +95,13 @@ def test_the_past_is_told_from_the_log_alone(tmp_path: Path) -> None:
     then = job_status(session, "sweep", at="30m").failure
     assert then is not None
     assert then.log_lines == ("the end",)
+
+
+def test_of_a_line_that_would_fill_the_screen_both_ends_are_shown(tmp_path: Path) -> None:
+    session = session_of(ended(several(1), "sweep/task-0", 1, "the end\n"), tmp_path / "state")
+    pull(session, "", "begins" + "x" * 30_000 + "ends\n")
+    (line,) = card(session, "sweep").log_lines
+    assert (line.startswith("beginsx"), line.endswith("xends"), len(line) < 700) == (True, True, True)
 
 
 # The others
@@ -194,9 +201,10 @@ def test_a_job_that_was_never_placed_has_a_card_without_a_place(tmp_path: Path) 
         ("boom\n", "iris ssh sweep/task-1"),
         ("line\n" * 30, "iris logs sweep/task-1 --tail 200"),
         ("x" * 4096, "iris logs sweep/task-1 --tail 200"),
+        ("█" * 1365, "iris logs sweep/task-1 --tail 200"),
         ("", "iris ssh sweep/task-1"),
     ],
-    ids=["all is shown", "more lines", "more than is kept", "nothing"],
+    ids=["all is shown", "more lines", "more than is kept", "more bytes than are kept", "nothing"],
 )
 def test_a_failure_that_nobody_knows_leads_to_what_is_not_shown_yet(
     tmp_path: Path, said: str, leads_to: str
@@ -247,6 +255,29 @@ def test_a_child_that_failed_is_named_by_its_parent_and_is_where_to_look(tmp_pat
         ("tune/trial", "FAILED", "exit 1: a disk of the host is full, or has no inodes left")
     ]
     assert seen.next == "iris status tune/trial"
+
+
+def parent_of_failed(children: int) -> Lab:
+    lab = Lab().worker("w", cpu=64).job("tune", max_retries_preemption=0).schedule().reports("tune/* running")
+    inside = Inside(lab, "tune/task-0")
+    for number in range(children):
+        inside.submit(name=f"trial-{number}")
+    return lab.schedule().reports(*(f"tune/trial-{number}/* exited 1" for number in range(children)))
+
+
+def test_of_very_many_children_that_failed_a_few_are_named_and_the_others_counted(tmp_path: Path) -> None:
+    lab = ended(parent_of_failed(11).advance("10s"), "tune/task-0", 9, "trials failed\n")
+    seen = card(session_of(lab, tmp_path / "state"), "tune")
+    assert (len(seen.children), seen.more_children) == (8, 3)
+
+
+def test_a_parent_that_lost_its_host_is_not_blamed_on_a_child_that_had_failed(tmp_path: Path) -> None:
+    lab = parent_of_failed(1).advance("10s")
+    lab.hosts[WorkerId("w")].reboot()
+    session = session_of(lab.answers(lab.answer_of("w")), tmp_path / "state")
+    assert card(session, "tune").children == ()
+    words = "its worker failed: the host was rebooted (w)"
+    assert cluster_status(session).jobs[0].why == words, "nor are the words of iris itself said twice"
 
 
 def test_a_child_that_was_cancelled_with_its_parent_leads_to_it(tmp_path: Path) -> None:
