@@ -13,7 +13,8 @@ from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.waiting import overdue
 from iris_cli.core.worker import Worker
 from iris_cli.errors import UsageError
-from iris_cli.ops.causes import end_words
+from iris_cli.ops.causes import end_words, known_words
+from iris_cli.ops.company import has_failed
 from iris_cli.ops.failure import FailureCard, cause_words, failure_card
 from iris_cli.ops.inventory import WorkerDetails, doubt_about, occupations, worker_details
 from iris_cli.ops.names import no_task, unknown
@@ -188,19 +189,26 @@ def _why_task(view: View, task: Task) -> Why:
     job = view.cluster.jobs[task.job]
     culprit = culprit_of(view.cluster, job)
     failure = failure_card(view, job) if job.is_gang or culprit is task else None
+    has_said = task.end is not None and task.current is not None and has_failed(task.current)
     return _answer(
         view,
         str(task.id),
         "task",
         task.state,
-        cause=end_words(task.end) if task.end else "",
+        cause=_cause(view, task),
         waits=_waits(view, job, [task]),
         places=tuple(_places(view, [task])),
         ends=_ends([task]),
         failure=failure,
         inherited=inherited_from(view.cluster, job),
-        next=failure.next if failure is not None else "",
+        next=failure.next if failure is not None else f"iris logs {task.id}" if has_said else "",
     )
+
+
+def _cause(view: View, task: Task) -> str:
+    last = task.current.end if task.current is not None else None
+    known = known_words(last, view.state, task.current_id) if last is not None else ""
+    return f"{end_words(task.end)}{known}" if task.end is not None else ""
 
 
 def _waits(view: View, job: Job, tasks: Iterable[Task]) -> tuple[Wait, ...]:

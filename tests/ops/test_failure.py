@@ -213,6 +213,17 @@ def test_a_failure_that_nobody_knows_leads_to_what_is_not_shown_yet(
     assert (seen.known, seen.next) == (None, leads_to)
 
 
+def test_a_task_that_failed_beside_the_first_one_is_explained_by_its_own_words(tmp_path: Path) -> None:
+    lab = ended(several(2, failures=1), "sweep/task-0", 2, "no file\n")
+    session = session_of(ended(lab, "sweep/task-1", 1, DISK), tmp_path / "state")
+    seen = why(session, "sweep/task-1")
+    assert seen.failure is None, "it is that of the first"
+    assert (seen.cause, seen.next) == (
+        "exit 1: a disk of the host is full, or has no inodes left",
+        "iris logs sweep/task-1",
+    )
+
+
 def test_ranks_that_a_shell_says_were_terminated_are_where_they_were_before(tmp_path: Path) -> None:
     lab = ended(gang(), "train/task-2", 3, "ValueError: loss is nan\n")
     ended(lab, "train/task-0", 143, "all_reduce of step 42\nTerminated\n")

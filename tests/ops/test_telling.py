@@ -131,7 +131,11 @@ def test_a_worker_that_hangs_by_then_holds_up_the_cycle_no_longer_than_others_wa
 ) -> None:
     fails(world, "train/task-0", saying=CAUSE + NOISE)
     over = Event()
-    world.hosts.afterwards = lambda: over.wait(60) and None
+
+    def hang() -> None:
+        over.wait(60)
+
+    world.hosts.afterwards = hang
     monkeypatch.setattr(telling, "_PATIENCE", 0.01)
     session = world.session()
     cycle.run(session, schedule=False)
