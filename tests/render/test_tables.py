@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -89,10 +90,10 @@ def test_a_look_at_the_past_says_so(tmp_path: Path, screen: Screen) -> None:
 
 def test_messages_about_the_log_come_before_anything_else(tmp_path: Path, screen: Screen) -> None:
     session = session_of(busy(), tmp_path / "state")
-    session.messages.append("the log is damaged, line 7: believe only what is above")
+    said = ("the log is damaged, line 7: believe only what is above",)
     for show in (
-        partial(show_cluster, status=cluster_status(session)),
-        partial(show_job, status=job_status(session, "train")),
+        partial(show_cluster, status=replace(cluster_status(session), messages=said)),
+        partial(show_job, status=replace(job_status(session, "train"), messages=said)),
     ):
         assert screen.text(show).startswith("the log is damaged")
 
