@@ -95,9 +95,9 @@ def _on_board(cluster: Cluster, row: JobRow, now: float, patience: float) -> Job
 
 def _concern(row: JobRow, bunches: Sequence[Bunch], now: float) -> Concern:
     if row.state in (JobState.FAILED, JobState.UNSCHEDULABLE):
-        return Concern.FAILING if now - (row.ended_at or now) < FRESH else Concern.OVER
-    if row.state.terminal:
-        return Concern.OVER
+        return Concern.FAILING if row.stopping or now - (row.ended_at or now) < FRESH else Concern.OVER
+    if row.state.terminal:  # what is still being stopped holds its workers
+        return Concern.RUNNING if row.stopping else Concern.OVER
     if any(bunch.state != TaskState.ASSIGNED for bunch in bunches):
         return Concern.FAILING
     return Concern.RUNNING if row.state is JobState.RUNNING else Concern.WAITING

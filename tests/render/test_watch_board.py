@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -111,20 +110,19 @@ def test_a_gang_that_has_waited_long_stands_before_those_that_wait(tmp_path: Pat
     assert "has waited 11m, longer than 10m: " in row
 
 
+def test_what_waits_stands_before_what_runs(tmp_path: Path) -> None:
+    assert [job.row.id for job in seen(busy(), tmp_path).jobs] == ["eval", "big", "train", "prep"]
+
+
 @pytest.mark.parametrize(
-    ("scene", "order"),
-    [
-        (busy, ["big", "eval", "train", "prep"]),
-        (failed_gang, ["train"]),
-    ],
-    ids=["busy", "failed"],
+    ("lab", "concern"),
+    [(failed_gang(), Concern.FAILING), (busy().cancel("train").advance("1h"), Concern.RUNNING)],
+    ids=["failed", "cancelled"],
 )
-def test_what_waits_stands_before_what_runs(
-    scene: Callable[[], Lab], order: list[str], tmp_path: Path
-) -> None:
-    found = [str(job.row.id) for job in seen(scene(), tmp_path).jobs]
-    assert sorted(found) == sorted(order)
-    assert found.index(order[0]) < len(found) / 2 or len(found) == 1
+def test_what_is_still_being_stopped_is_not_over(lab: Lab, concern: Concern, tmp_path: Path) -> None:
+    (train,) = [job for job in seen(lab, tmp_path).jobs if job.row.id == "train"]
+    assert train.row.state.terminal
+    assert train.concern is concern
 
 
 def test_a_rank_that_runs_again_says_why(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ class LiveScreen:
         if self._live is None:
             self._enter()
         assert self._live is not None
-        size = self._size()
+        size = self.size()
         lines = self._frame(*size)
         if self._painted == (size, lines):
             return
@@ -126,7 +126,8 @@ class LiveScreen:
         self._console.size = size
         self._live.update(Group(*lines), refresh=True)
 
-    def _size(self) -> tuple[int, int]:
+    def size(self) -> tuple[int, int]:
+        """Columns and lines of the terminal, as far as it knows them."""
         with suppress(OSError):
             size = os.get_terminal_size(self._descriptor)
             if size.columns and size.lines:
@@ -141,7 +142,7 @@ class LiveScreen:
             quiet = termios.tcgetattr(self._descriptor)
             quiet[3] &= ~termios.ECHO
             termios.tcsetattr(self._descriptor, termios.TCSADRAIN, quiet)
-        self._console.size = self._size()
+        self._console.size = self.size()
         self._live = Live(
             console=self._console,
             screen=True,

@@ -65,7 +65,7 @@ class Screen:
     ) -> None:
         self._stack.close()
         if self._live is not None:
-            self._leave_behind()
+            self._leave_behind(*self._live.size())
 
     def look(self) -> None:
         """Show how things are, if there is a screen for that: before the first step, too, which may take long."""
@@ -106,13 +106,12 @@ class Screen:
         picture = self._picture
         return picture(moment, width, height) if picture is not None else beginning()
 
-    def _leave_behind(self) -> None:
+    def _leave_behind(self, width: int, height: int) -> None:
         """What was last seen stays on the terminal, without the blank lines in it."""
         if self._picture is None:
             return
-        size = os.get_terminal_size(sys.stdout.fileno())
         was_blank = True
-        for line in self._paint(size.columns or 80, max(5, (size.lines or 24) - 2)):
+        for line in self._paint(width, max(5, height - 2)):
             is_blank = not line.plain
             if not (is_blank and was_blank):
                 self._output.console.print(line, soft_wrap=True)
