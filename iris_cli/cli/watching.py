@@ -29,10 +29,12 @@ def follow(
 
     Ctrl-C ends the watch and nothing else.
     """
+    from iris_cli.ops.watch import listen
     from iris_cli.render.watch.screen import Screen, still_there
 
     try:
         with Screen(iris.output, session, look or (lambda: _cluster(session))) as screen:
+            listen(session)
             screen.look()
             for step in steps:
                 screen.show(step)

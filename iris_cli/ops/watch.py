@@ -28,6 +28,13 @@ class Step:
     trouble: str = ""  # what kept the cycle from running: who holds the state directory, a full disk
 
 
+def listen(session: Session) -> None:
+    """From now on, what comes into the log is news. Whoever shows the cluster before the first step calls it first."""
+    if session.news is None:
+        session.view()
+        session.news = []
+
+
 def watch(session: Session, *, interval: float, schedule: bool, once: bool = False) -> Iterator[Step]:
     """Run cycles for ever, `interval` seconds apart, and yield what the log says after each.
 
@@ -38,8 +45,7 @@ def watch(session: Session, *, interval: float, schedule: bool, once: bool = Fal
     """
     clock, patience = session.clock, min(cycle.PATIENCE, interval)
     trouble, result = "", cycle.CycleResult()
-    session.view()
-    session.news = []
+    listen(session)
 
     def run() -> None:
         nonlocal result
@@ -54,7 +60,7 @@ def watch(session: Session, *, interval: float, schedule: bool, once: bool = Fal
             due = clock.monotonic() + interval
             trouble = _trouble_of(run) or trouble
             trouble = _trouble_of(session.view) or trouble
-            news, session.news = session.news, []
+            news, session.news = session.news or [], []
             yield Step(entries_of(news), _is_idle(session.cluster), trouble)
             if once:
                 return
@@ -70,11 +76,10 @@ def look_on(
 
     `about`: names of jobs, tasks or workers; what is about none of them is left out.
     """
-    session.view()
-    session.news = []
+    listen(session)
     trouble = ""
     while True:
-        news, session.news = session.news, []
+        news, session.news = session.news or [], []
         entries = entries_of(news) if about is None else entries_about(session, news, about())
         yield Step(entries, _is_idle(session.cluster), trouble)
         session.clock.sleep(every)

@@ -21,7 +21,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from iris_cli.cli.context import Context
+from iris_cli.cli.watching import follow
 from iris_cli.journal.file_store import FileStore
+from iris_cli.ops.watch import Step, look_on
+from iris_cli.render.watch import screen as watched
 from iris_cli.render.watch.live import LiveScreen
 from tests.render.scenes import busy, many_tasks, session_of
 from tests.support.lab import Lab
@@ -97,6 +101,27 @@ def test_what_others_write_appears_with_its_time(tmp_path: Path) -> None:
         terminal.until(shows("newest"))
         terminal.type("\x03")
         terminal.end()
+
+
+def test_what_is_first_seen_by_the_first_look_is_news_of_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab, shown = busy(), list[Step]()
+    session, before = session_of(lab, tmp_path / "state"), len(lab.log)
+
+    def look(_: object) -> None:
+        lab.job("newest", cpu=1.0)
+        append(tmp_path, lab, before)
+        session.view()
+
+    def show(_: object, step: Step) -> None:
+        shown.append(step)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watched.Screen, "look", look)
+    monkeypatch.setattr(watched.Screen, "show", show)
+    follow(Context(), session, look_on(session, every=2.0))
+    assert [entry.text for entry in shown[0].news] == ["job newest submitted: 1 task"]
 
 
 def test_what_is_typed_is_neither_shown_nor_left_to_the_shell(tmp_path: Path) -> None:
