@@ -8,7 +8,7 @@ from typing import Any
 from iris_cli.ops.execute import Executed
 from iris_cli.ops.log_stream import LineCutter
 from iris_cli.render.console import Output
-from iris_cli.render.fold import fold
+from iris_cli.render.fold import by_words, fold
 from iris_cli.render.log_lines import rank_prefix, readable
 
 
@@ -28,11 +28,8 @@ def show_executed(output: Output, results: Sequence[Executed]) -> None:
         if text := cutter.feed(said) + cutter.rest():
             output.lines(readable(text), prefix)
     output.flush()
-    words: dict[str, list[str]] = {}
-    for each in results:
-        if text := _words(each):
-            words.setdefault(text, []).append(str(each.task or each.worker))
-    for text, names in words.items():
+    told = ((str(each.task or each.worker), _words(each)) for each in results)
+    for names, text in by_words(each for each in told if each[1]):
         output.message(f"{fold(names)}: {text}")
 
 

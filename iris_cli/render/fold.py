@@ -28,6 +28,14 @@ def fold(names: Iterable[str], most: int = MOST_PARTS) -> str:
     return ", ".join(words[:most]) + (", …" if len(words) > most else "")
 
 
+def by_words(said: Iterable[tuple[str, str]]) -> list[tuple[list[str], str]]:
+    """Of names and what is to be said of them: what is the same of several is there once, in order."""
+    names: dict[str, list[str]] = {}
+    for name, words in said:
+        names.setdefault(words, []).append(name)
+    return [(those, words) for words, those in names.items()]
+
+
 def _word(stem: str, numbers: set[int], most: int) -> str:
     runs = _runs(sorted(numbers))
     if len(numbers) < 2:

@@ -7,14 +7,17 @@ from typing import Any
 from iris_cli.core.units import count, format_memory
 from iris_cli.ops.gc import Garbage, WorkerFiles
 from iris_cli.render.console import Output
+from iris_cli.render.fold import by_words, fold
 
 
 def show(output: Output, found: Garbage) -> None:
     """Each worker and each file with its bytes, and their sum."""
     for message in found.messages:
         output.message(message)
-    for row in found.workers:
-        output.line(f"{row.worker}: {row.problem or _size(row)}")
+    for names, words in by_words((row.worker, row.problem) for row in found.workers if row.problem):
+        output.line(f"{fold(names)}: {words}")
+    for names, words in by_words((row.worker, _size(row)) for row in found.workers if not row.problem):
+        output.line(f"{fold(names)}: {'each ' if len(names) > 1 else ''}{words}")
     for file in found.files:
         output.line(f"{file.path}: {file.what}, {format_memory(file.bytes)}")
     if found.workers or found.files:
@@ -25,13 +28,9 @@ def show(output: Output, found: Garbage) -> None:
 
 def show_removed(output: Output, found: Garbage) -> None:
     """What is gone, what takes longer, and what could not be removed."""
-    for row in found.workers:
-        if row.problem:
-            output.line(f"{row.worker}: {row.problem}")
-        elif row.left:
-            output.line(
-                f"{row.worker}: {count(len(row.left), 'attempt')} still being removed: see again later"
-            )
+    told = ((row.worker, row.problem or _still_there(row)) for row in found.workers)
+    for names, words in by_words(each for each in told if each[1]):
+        output.line(f"{fold(names)}: {words}")
     for file in found.files:
         if file.problem:
             output.line(f"{file.path}: {file.problem}")
@@ -66,6 +65,11 @@ def document(found: Garbage) -> dict[str, Any]:
         "bytes_removed": _removed(found),
         "messages": list(found.messages),
     }
+
+
+def _still_there(row: WorkerFiles) -> str:
+    left = count(len(row.left), "attempt")
+    return f"{left} still being removed: see again later" if row.left else ""
 
 
 def _size(row: WorkerFiles) -> str:

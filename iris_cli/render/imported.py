@@ -12,7 +12,7 @@ from iris_cli.ops.cluster_import.recreated import OldMachine, jobs_over
 from iris_cli.ops.cluster_import.run import Proposal
 from iris_cli.render.clean import clean_line
 from iris_cli.render.console import Output
-from iris_cli.render.fold import fold
+from iris_cli.render.fold import by_words, fold
 
 _MOST_LEFT_OUT = 30
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -123,8 +123,5 @@ def _remarks(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iter
 
 def _grouped(notes: Iterable[tuple[str, str]]) -> Iterator[str]:
     """What is to be said of several is said once."""
-    names: dict[str, list[str]] = {}
-    for name, note in notes:
-        names.setdefault(note, []).append(name)
-    for note, of in names.items():
-        yield f"{fold(of)}: {note}" if any(of) else note
+    for names, note in by_words(notes):
+        yield f"{fold(names)}: {note}" if any(names) else note

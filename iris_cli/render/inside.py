@@ -44,7 +44,7 @@ def show_cancelled(output: Output, said: Mapping[str, bool]) -> None:
     cancelled = [job for job, done in said.items() if done]
     over = [job for job in said if job not in cancelled]
     if output.as_json:
-        output.document({"cancelled": cancelled, "over": over})
+        output.document({"cancelled": cancelled, "over": dict.fromkeys(over)})  # how, a task is not told
         return
     for job in cancelled:
         output.line(f"cancelled {job}")

@@ -23,7 +23,8 @@ def show(output: Output, found: Sequence[StreamDiff], logs: Sequence[TaskLog]) -
 
 
 def _show(output: Output, each: StreamDiff) -> None:
-    alike = f"{rank_prefix(each.majority)} the same: {count(each.lines, 'line')} of {each.stream}"
+    said = f"the same: {count(each.lines, 'line')} of" if each.lines else "nothing in"
+    alike = f"{rank_prefix(each.majority)} {said} {each.stream}"
     output.line(alike + (", but for numbers" if each.coarse else "") + _last(each.idle))
     for deviation in each.deviations:
         if deviation.compared:

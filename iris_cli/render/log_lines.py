@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _COLORS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 _SGR = re.compile(r"\x1b\[[0-9;:]*m")  # colours of the program: left out rather than made visible
+_WORKER = re.compile(r"(?:(?<=^worker )|(?<=from worker )|(?<=on worker ))[^\s;]+")
 
 
 def show(output: Output, logs: Sequence[TaskLog], *, folded: bool = True) -> None:
@@ -75,13 +76,15 @@ class LogPrinter:
         self.output.flush()
 
     def tell(self, notes: Iterable[tuple[TaskId, str]]) -> None:
-        """What is to be said of tasks, beside the result; once where it is the same."""
-        tasks: dict[str, list[str]] = {}
+        """What is to be said of tasks, beside the result; once where it is the same but for the worker's name."""
+        alike: dict[str, list[tuple[str, str]]] = {}
         for task, text in notes:
-            tasks.setdefault(text, []).append(str(task))
+            alike.setdefault(_WORKER.sub("", text, count=1), []).append((str(task), text))
         self.output.flush()
-        for text, names in tasks.items():
-            self.output.message(f"{fold(names)}: {text}")
+        for same in alike.values():
+            workers = fold(name for _, text in same for name in _WORKER.findall(text)[:1])
+            text = workers.join(_WORKER.split(same[0][1], maxsplit=1))
+            self.output.message(f"{fold(task for task, _ in same)}: {text}")
 
     def _print(self, blocks: Iterable[Block]) -> None:
         for ranks, text in blocks:

@@ -10,7 +10,7 @@ from iris_cli.core.stacks import Frame
 from iris_cli.ops.stacks import CHILD, MAIN, Place, RankStacks, places
 from iris_cli.remote.stack_calls import Program
 from iris_cli.render.console import Output
-from iris_cli.render.fold import fold
+from iris_cli.render.fold import by_words, fold
 from iris_cli.render.log_lines import rank_prefix
 
 _LIBRARY = re.compile(r".*/(?:(?:site|dist)-packages|lib/python3\.[0-9]+)/")
@@ -37,11 +37,8 @@ def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> Non
         if not place.frames:
             output.line("    (no Python frame)")
     output.flush()
-    notes: dict[str, list[str]] = {}
-    for each in results:
-        for text in dict.fromkeys(_notes(each, what)):
-            notes.setdefault(text, []).append(str(each.task))
-    for text, tasks in notes.items():
+    notes = ((str(each.task), text) for each in results for text in dict.fromkeys(_notes(each, what)))
+    for tasks, text in by_words(notes):
         output.message(f"{fold(tasks)}: {text}")
 
 
