@@ -6,16 +6,19 @@ import json
 import shutil
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
 from iris_cli.core.autoscaling.routing import RoutingDecision
 from iris_cli.core.autoscaling.scaling import ScalingPlan
 from iris_cli.core.events import SlicesAdopted
 from iris_cli.core.lifecycle.keeping import Objection
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.autoscale import Autoscaled
-from iris_cli.ops.findings import failure, fine, warning
+from iris_cli.ops.findings import warning
 from iris_cli.ops.scaling_view import NO_SCALING
 from iris_cli.ops.view import CycleAge
-from iris_cli.render import checks, crontab, scaling
+from iris_cli.render import crontab, scaling
 from iris_cli.render.console import Output
 from tests.render.pictures.picture import Picture, Show
 from tests.render.stage import Stage
@@ -125,24 +128,21 @@ def _adopts(objection: Objection) -> Show:
     return show
 
 
-def _doctor_is_content(output: Output) -> None:
-    checks.show(
-        output,
-        [fine("cluster.yaml", "ok: 2 slices, 11 workers"), *(fine(f"v5a-{n}", "well") for n in range(4))],
-    )
+def _key(stage: Stage, mode: int = 0o600) -> None:
+    """The engineer's own key."""
+    private = Ed25519PrivateKey.generate()
+    file = stage.directory / ".ssh" / "id_ed25519"
+    file.parent.mkdir(mode=0o700)
+    file.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    file.chmod(mode)
 
 
-def _doctor_finds(output: Output) -> None:
-    silent = "no answer: connect: unreachable"
-    found = [
-        fine("cluster.yaml", "ok: 2 slices, 11 workers"),
-        failure("~/.ssh/id_ed25519", "others can read it, so ssh refuses it", "chmod 600 ~/.ssh/id_ed25519"),
-        *(fine(f"v5a-{number}", "well") for number in range(4)),
-        *(failure(f"v5b-{number}", silent, f"ssh v5b-{number}") for number in (1, 2)),
-        warning("cpu-0", "its clock is 1m35s behind ours", "sudo timedatectl set-ntp true"),
-        warning("cron", "the last cycle ran 2h ago", "iris cron install --every 1m"),
-    ]
-    checks.show(output, found)
+def _neglected(stage: Stage) -> None:
+    """A key that all can read, a clock that is wrong, and no cycle for two hours."""
+    _key(stage, 0o644)
+    stage.hosts.hosts["cpu-0"].now = lambda: stage.lab.now - 95.0
+    state = StateDir(stage.directory / "state", now=lambda: stage.lab.now, actor="me@laptop")
+    state.write_heartbeat({"at": stage.lab.now - 7200.0})
 
 
 _LINE = "* * * * * cd /home/me/my-cluster && iris --lock-timeout 0 schedule --once >> state/cron.log 2>&1  # iris lab"
@@ -181,9 +181,9 @@ PICTURES = {
     "import-gone": Picture(line="iris cluster import --from tpus.json --yes", prepare=_gone),
     "import-prune": Picture(line="iris cluster import --from tpus.json --yes --prune", prepare=_gone),
     "import-nothing": Picture(line="iris cluster import --from tpus.json"),
-    "doctor-content": Picture(line="iris doctor", show=_doctor_is_content),
-    "doctor-offline": Picture(line="iris doctor --offline", show=_doctor_is_content),
-    "doctor-finds": Picture(line="iris doctor", show=_doctor_finds),
+    "doctor-content": Picture(line="iris doctor", scene="retried_gang", prepare=_key),
+    "doctor-offline": Picture(line="iris doctor --offline"),
+    "doctor-finds": Picture(line="iris doctor", prepare=_neglected),
     "cron-runs": Picture(line="iris cron show", show=_cron_runs),
     "cron-is-late": Picture(line="iris cron show", show=_cron_is_late),
     "cron-install": Picture(
