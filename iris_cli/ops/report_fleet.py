@@ -21,6 +21,7 @@ from iris_cli.core.events import (
     WorkerUpdated,
 )
 from iris_cli.core.ids import AttemptId, WorkerId
+from iris_cli.core.patterns import pattern
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,14 @@ class _Known:
         return None if value is None else str(value)
 
 
+_DIGITS = pattern(r"([0-9]{1,18})")
+
+
+def _counted(name: str) -> list[str | int]:
+    """What names are sorted by that end in numbers: text and numbers by turns."""
+    return [int(part) if place % 2 else part for place, part in enumerate(_DIGITS.split(name))]
+
+
 class Fleet:
     """Looks on while a log is replayed. `begin` is the time of its first transaction."""
 
@@ -85,10 +94,18 @@ class Fleet:
         return self._chips[attempt]
 
     def lines(self, begin: float, end: float) -> tuple[WorkerLine, ...]:
-        """All workers, with the times in this span: slice by slice, then the others by id."""
+        """All workers, with the times in this span: slice by slice, then the others by id, `w-2` before `w-10`."""
         lines = [_line(worker, known, begin, end) for worker, known in self._known.items()]
         return tuple(
-            sorted(lines, key=lambda each: (each.slice is None, each.slice or "", each.index, each.id))
+            sorted(
+                lines,
+                key=lambda each: (
+                    each.slice is None,
+                    _counted(each.slice or ""),
+                    each.index,
+                    _counted(each.id),
+                ),
+            )
         )
 
     def _registered(self, event: WorkerRegistered, at: float) -> None:

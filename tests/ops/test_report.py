@@ -101,6 +101,12 @@ def test_a_worker_is_busy_while_it_has_at_least_one_task(tmp_path: Path) -> None
     assert (use.busy_seconds, use.worker.seconds, use.attempts, use.lost) == (1200.0, 1200.0, 2, 0)
 
 
+def test_workers_are_told_in_the_order_in_which_people_count(tmp_path: Path) -> None:
+    lab = Lab().worker("w-10").worker("w-9").slice("s-10", "v5litepod-16").slice("s-9", "v5litepod-16")
+    in_order = [*(f"s-9-{n}" for n in range(4)), *(f"s-10-{n}" for n in range(4)), "w-9", "w-10"]
+    assert [each.id for each in told(lab, tmp_path).workers] == in_order
+
+
 def test_a_worker_that_was_forgotten_is_told_with_the_time_when_it_was_there(tmp_path: Path) -> None:
     lab = Lab().slice("v5a", "v5litepod-16").job("train", tpu="v5litepod-16").schedule()
     lab.reports("train/* running").advance("1h").cancel("train").reports("train/* stopped")

@@ -226,13 +226,15 @@
     if (start > x) pen.fillRect(x, top, start - x, tall);
     pen.globalAlpha = pale;
     pen.fillRect(start, top, Math.max(0, end - start - (long > 3 ? 1 : 0)), tall);
-    if (long > 36 && tall > 10 && !row.inside) drawName(data.jobs[bar.job][0], x + 4, top + tall - 4, long - 8);
+    if (long > 36 && tall > 10 && !row.inside) {
+      pen.fillStyle = 2 * (start - x) > long ? colours.text : colours.ground; // the first reads on pale, too
+      drawName(data.jobs[bar.job][0], x + 4, top + tall - 4, long - 8);
+    }
     pen.globalAlpha = 1;
   }
 
   function drawName(name, x, y, room) { // jobs of a kind differ at the end of their names
     const most = Math.floor(room / 6.8);
-    pen.fillStyle = colours.ground;
     pen.fillText(name.length > most ? `…${name.slice(1 - most)}` : name, x, y);
   }
 
