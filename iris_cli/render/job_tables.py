@@ -60,6 +60,8 @@ def _facts(status: JobStatus) -> Table:
     times = f"submitted {duration(job.age)} ago ({clock_time(job.submitted_at)} UTC)"
     if job.duration is not None:
         times += f", {'ran' if job.ended_at is not None else 'runs for'} {duration(job.duration)}"
+    if job.ended_at is not None:
+        times += f", ended {duration(max(0.0, status.at - job.ended_at))} ago"
     return facts(
         [
             ("where", where(job)),

@@ -117,7 +117,7 @@ def test_streams_are_compared_each_for_itself_and_the_silent_are_named(
     said = capsys.readouterr()
     assert said.out == (
         "[0-2] the same: 1 line of out\n[3] other in out (+) than [0-2] (-):\n  -ready\n"
-        "[0-2] the same: 0 lines of err\n[3] other in err (+) than [0-2] (-):\n  +ready\n"
+        "[0-2] nothing in err\n[3] other in err (+) than [0-2] (-):\n  +ready\n"
     )
     assert "train/task-4: its worker is silent" in said.err
     log_diff.show(Output(as_json=True), diff(found, None), found)
