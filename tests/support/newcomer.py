@@ -24,6 +24,8 @@ from tests.support.typed_lines import typed
 HOME = "/home/ann"
 """What a reader sees instead of the directory of a test."""
 COLUMNS = 100
+_PATIENT = "import iris_cli.ops.launch; iris_cli.ops.launch._SETTING_UP = 100.0"
+"""On a machine that is busy with other tests it may take longer to unpack a directory than a launch waits for."""
 _EXAMPLES = ROOT / "examples" / "first_gang"
 
 
@@ -48,7 +50,7 @@ class Newcomer:
             key = self.directory / ".ssh" / f"google_compute_engine{suffix}"
             shutil.copyfile(f"{self.lab.client_key}{suffix}", key)
             key.chmod(mode)
-        put_iris(self.directory / "bin")
+        put_iris(self.directory / "bin", before=_PATIENT)
         lists = " ".join(f"'{path}'" for path in listed)
         (self.directory / "bin" / "gcloud").write_text(f"#!/bin/sh\ncat {lists}\n")
         (self.directory / "bin" / "gcloud").chmod(0o755)

@@ -11,11 +11,12 @@ from tests.support.typed_lines import typed
 ROOT = Path(__file__).parents[2]
 
 
-def put_iris(directory: Path) -> None:
-    """`iris` as a command of this directory: this very one."""
+def put_iris(directory: Path, before: str = "pass") -> None:
+    """`iris` as a command of this directory: this very one, when a line of Python `before` it has run."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "iris"
-    path.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m iris_cli "$@"\n')
+    program = f"{before}; from iris_cli.__main__ import main; main()"
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -c "{program}" "$@"\n')
     path.chmod(0o755)
 
 
