@@ -217,3 +217,23 @@ def test_times_as_they_are_written() -> None:
     assert iso_time(AT) == "2026-11-20T14:03:09.120Z"
     assert iso_time(AT + 0.0004) == "2026-11-20T14:03:09.120Z"
     assert file_stamp(AT) == "20261120T140309.120Z"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-20 14:03:09.120Z",
+        "2026-11-20x14:03:09.120Z",
+        "2026-W47-5T14:03:09.120Z",
+        "2026-11-20T14:03:09,120Z",
+        "2026-11-20T14:03:09.12Z",
+        "2026-11-20T14:03:09.120z",
+        "2026-11-20T14:03:09.120+",
+        "2026-11-31T14:03:09.120Z",
+    ],
+)
+def test_another_way_to_write_a_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not a time|out of range|month"):
+        parse_time(text)
+    with pytest.raises(BadLineError):
+        decode_line(line_of(at=text))
