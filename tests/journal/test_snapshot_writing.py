@@ -99,6 +99,20 @@ def test_what_stands_in_the_way_of_its_draft_is_nobodys_trouble(tmp_path: Path, 
     assert not log.snapshot.exists()
 
 
+def test_who_looks_at_the_state_of_another_user_leaves_nothing_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    log.grow(len(log))
+    log.look(every=1)
+    of_the_owner = log.snapshot.stat()
+    with monkeypatch.context() as other:
+        other.setattr(os, "geteuid", lambda: of_the_owner.st_uid + 1)
+        same(log.look(every=1), log.replayed())
+    assert os.path.samestat(log.snapshot.stat(), of_the_owner)
+    assert not log.snapshot.with_name("snapshot.json.tmp").exists()
+
+
 def test_two_at_a_time_do_not_spoil_each_others(tmp_path: Path) -> None:
     log = Log(tmp_path / "state", busy_days())
     log.grow(len(log))

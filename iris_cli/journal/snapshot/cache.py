@@ -60,6 +60,8 @@ class SnapshotCache:
             self._is_due(position) or (always and position.seq > self._last.seq)
         ):
             return
+        if not self._is_ours():
+            return
         from iris_cli.journal.snapshot.form import DamagedSnapshotError
         from iris_cli.journal.snapshot.writing import write_snapshot
 
@@ -71,6 +73,13 @@ class SnapshotCache:
                 self._path.unlink()
         except OSError:
             pass
+
+    def _is_ours(self) -> bool:
+        """Whether the state is that of this user: a file of root's would be in its owner's way."""
+        try:
+            return self._path.parent.stat().st_uid == os.geteuid()
+        except OSError:
+            return False
 
     def _is_due(self, position: Position) -> bool:
         lines, size = self._every
