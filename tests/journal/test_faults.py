@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -113,6 +114,28 @@ def beyond_head_and_torn(path: Path) -> None:
 
 def nothing(path: Path) -> None:
     path.mkdir(mode=0o700)
+
+
+def test_a_commit_is_refused_where_there_is_no_room_though_its_line_would_still_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = filled(tmp_path / "state", COUNT)
+    before = {path.name: path.read_bytes() for path in state.path.iterdir()}
+    whole = os.statvfs(tmp_path)
+
+    def say(**sizes: int) -> None:
+        said = SimpleNamespace(f_blocks=whole.f_blocks, f_frsize=whole.f_frsize, f_bfree=0, f_bavail=0)
+        monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(**{**vars(said), **sizes}))
+
+    say()
+    with pytest.raises(NotWritableError, match="No space left") as caught:
+        commit(state)
+    assert caught.value.exit_code == ExitCode.NOT_WRITABLE
+    assert {path.name: path.read_bytes() for path in state.path.iterdir()} == before
+    say(f_bfree=1, f_bavail=1)
+    assert commit(state) == COUNT + 1
+    say(f_blocks=0)  # one that doesn't say how large it is
+    assert commit(state) == COUNT + 2
 
 
 STEPS = range(40)
