@@ -62,7 +62,7 @@ def advance_head(disk: Disk, directory: Path, position: Position) -> None:
             if os.fstat(fd).st_size == len(text) == _SIZE:
                 write_all(disk, fd, text)
                 return
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         pass
     replace_file(disk, directory / HEAD, text)
 

@@ -13,6 +13,7 @@ import pytest
 from iris_cli.core.events import WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode, NotWritableError
+from iris_cli.journal.file_store import FileStore
 from iris_cli.journal.salvage import salvage
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.samples import NOON, filled, state_in
@@ -157,6 +158,19 @@ def test_a_read_only_directory_can_be_read_and_is_refused_to_writers(state: Stat
     state.path.chmod(0o500)
     assert in_a_child(state, attempt)
     state.path.chmod(0o700)
+
+
+def test_a_head_that_nobody_may_write_to_is_replaced(state: StateDir) -> None:
+    def attempt(state: StateDir) -> None:
+        store = FileStore(state.path)
+        store.load()
+        assert store.append(5, DRAINED, at=NOON, actor="me@laptop") == 6
+        assert state.read().committed
+
+    state.path.parent.chmod(0o755)
+    (state.path / "HEAD").chmod(0o400)
+    assert in_a_child(state, attempt)
+    assert (state.path / "HEAD").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_directory_that_is_closed_to_us_is_told_to_readers_too(state: StateDir) -> None:
