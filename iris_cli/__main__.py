@@ -1,6 +1,6 @@
 """`python -m iris_cli` is `iris`, and so is the command of that name."""
 
-import sys
+import os
 
 
 def main() -> None:
@@ -12,7 +12,7 @@ def main() -> None:
     except KeyboardInterrupt:
         from iris_cli.cli.failures import interrupted
 
-        sys.exit(interrupted())
+        os._exit(interrupted())
 
 
 if __name__ == "__main__":

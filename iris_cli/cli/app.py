@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from iris_cli.cli import failures, quick, streams
 from iris_cli.errors import ExitCode, IrisError, OutputError
@@ -30,7 +31,25 @@ def main() -> None:
     gc.set_threshold(10_000)
     code = run(sys.argv[1:])
     gc.freeze()
+    if code == ExitCode.INTERRUPTED or _leaves_threads():
+        leave(code)
     sys.exit(code)
+
+
+def leave(code: int) -> NoReturn:
+    """End at once, without the interpreter's own end.
+
+    That aborts the process where a thread is inside the library for cryptography, and makes a death by SIGINT of a
+    Ctrl-C that was pressed while a module was being made.
+    """
+    sys.stderr.flush()  # what was printed is out
+    os._exit(code)
+
+
+def _leaves_threads() -> bool:
+    """Whether threads still run: of hosts that nobody waits for any more."""
+    threading = sys.modules.get("threading")
+    return threading is not None and threading.active_count() > 1
 
 
 def run(arguments: Sequence[str]) -> int:

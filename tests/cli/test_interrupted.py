@@ -119,3 +119,33 @@ def test_who_does_not_stay_to_see_a_job_start_learns_what_it_is_called(
     said = capsys.readouterr()
     assert json.loads(said.out)["job"] == "job"
     assert said.err == "interrupted\n"
+
+
+@pytest.mark.parametrize("ends", ["raise KeyboardInterrupt", "return 0"])
+def test_threads_of_hosts_that_nobody_waits_for_do_not_spoil_the_exit_code(ends: str) -> None:
+    program = (
+        "import threading, time\n"
+        "from cryptography.hazmat.primitives.hashes import SHA256, Hash\n"
+        "from iris_cli.cli import app\n"
+        "begun = threading.Event()\n"
+        "class Slow(SHA256):\n"
+        "    @property\n"
+        "    def name(self):\n"
+        "        begun.set()\n"
+        "        while True: time.sleep(0.001)\n"
+        "def act(words):\n"
+        "    threading.Thread(target=Hash, args=(Slow(),), daemon=True).start()\n"
+        "    begun.wait(60)\n"
+        f"    {ends}\n"
+        "app._act = act\n"
+        "from iris_cli.__main__ import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    expected = (ExitCode.OK, "") if ends == "return 0" else (ExitCode.INTERRUPTED, "interrupted\n")
+    assert (done.returncode, done.stderr) == expected
