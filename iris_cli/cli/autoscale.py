@@ -53,8 +53,8 @@ def autoscale(
 ) -> int:
     """Make slices for what waits, delete those that are idle.
 
-    Of scale groups, for what no worker has room for; failed and preempted ones are deleted, too. It places nothing:
-    `iris schedule --autoscale` does both.
+    Slices of `scale_groups`, for jobs that no worker has room for; failed and preempted ones are deleted, too. It
+    places nothing: `iris schedule --autoscale` does both.
     """
     from iris_cli.ops import autoscale as operation
     from iris_cli.ops.scale_status import scaling_rows

@@ -22,7 +22,7 @@ iris cron install --every 1m
 iris cron show
 """
 _INSTALL = """
-iris cron install  # a line in your crontab: a cycle a minute
+iris cron install  # a crontab line: a cycle a minute
 iris cron install --every 30s --systemd  # a timer of yours instead
 iris cron install --autoscale  # slices are made and deleted, too
 """

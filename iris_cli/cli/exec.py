@@ -43,7 +43,7 @@ def execute(
     """Run a command beside each running task, or on a worker.
 
     In the work directory of the task; it gets none of the chips. It has the environment of the task, less its
-    secrets, nothing to read, and a time-out. Equal output is shown once.
+    secrets, an empty standard input, and a time limit. Equal output is shown once.
     Whatever it leaves running is ended with it, and so is all of it on Ctrl-C.
     """
     from iris_cli.core.units import parse_duration

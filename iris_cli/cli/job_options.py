@@ -34,12 +34,18 @@ Memory = Annotated[str | None, _option("--memory", value="SIZE", text="Memory fo
 Replicas = Annotated[int | None, _option("--replicas", value="N", text="Number of tasks.")]
 Slices = Annotated[int | None, _option("--slices", value="N", text="Number of slices, or groups, of a gang.")]
 Constraints = Annotated[
-    Texts, _option("--constraint", "-c", value="TEXT", text="region=us-west4, pool, !pool, tpu-worker-id>=1")
+    Texts,
+    _option(
+        "--constraint",
+        "-c",
+        value="TEXT",
+        text="Only workers with region=us-west4, pool, !pool, tpu-worker-id>=1.",
+    ),
 ]
 Prefer = Annotated[
     Texts, _option("--prefer", value="TEXT", text="A constraint that ranks and never excludes.")
 ]
-Tolerate = Annotated[Texts, _option("--tolerate", value="TAINT", text="A taint that doesn't matter.")]
+Tolerate = Annotated[Texts, _option("--tolerate", value="TAINT", text="Also workers with this taint.")]
 GroupBy = Annotated[
     str | None,
     _option(
@@ -90,10 +96,11 @@ PriorityName = Annotated[
     ),
 ]
 RetriesFailure = Annotated[
-    int | None, _option("--max-retries-failure", value="N", text="Tries after a failure.")
+    int | None, _option("--max-retries-failure", value="N", text="More tries after a failure; usually none.")
 ]
 RetriesPreemption = Annotated[
-    int | None, _option("--max-retries-preemption", value="N", text="Tries after a lost host.")
+    int | None,
+    _option("--max-retries-preemption", value="N", text="More tries after a lost host; usually 100."),
 ]
 TaskFailures = Annotated[
     int | None, _option("--max-task-failures", value="N", text="Failed tasks that the job survives.")
@@ -105,9 +112,14 @@ Timeout = Annotated[
     str | None, _option("--timeout", value="TIME", text="Time limit of each task: 90s, 10m, 2h.")
 ]
 SetupTimeout = Annotated[str | None, _option("--setup-timeout", value="TIME", text="Time limit of --setup.")]
-Grace = Annotated[str | None, _option("--grace", value="TIME", text="Time between SIGTERM and SIGKILL.")]
+Grace = Annotated[
+    str | None, _option("--grace", value="TIME", text="Time between SIGTERM and SIGKILL; usually 30s.")
+]
 Lease = Annotated[
-    str | None, _option("--lease", value="TIME", text="Stop a task that nobody could ask about for so long.")
+    str | None,
+    _option(
+        "--lease", value="TIME", text="Let a task stop itself when nothing has asked about it for so long."
+    ),
 ]
 ReplaceLost = Annotated[
     str | None,
@@ -115,7 +127,7 @@ ReplaceLost = Annotated[
         "--replace-lost",
         value="WHEN",
         offer=complete.REPLACE_LOST,
-        text="Whose long silence is death: never, preemptible or always.",
+        text="Start anew what long silent workers had: never, preemptible or always.",
     ),
 ]
 Label = Annotated[Texts, _option("--label", value="NAME=VALUE", text="To find the job by.")]
@@ -153,5 +165,7 @@ NoInherit = Annotated[
 ]
 RequestId = Annotated[
     str | None,
-    _option("--request-id", value="ID", text="Inside a task: the same id is answered the same, ever again."),
+    _option(
+        "--request-id", value="ID", text="Inside a task: to say the same id again submits no second job."
+    ),
 ]

@@ -13,9 +13,9 @@ from iris_cli.cli.commands import Commands
 
 _EXAMPLES = """
 iris launch --tpu v5litepod-16 -- python3 train.py  # a gang on one slice
-iris launch --cpu 4 --replicas 10 -- ./shard.sh  # ten tasks, wherever there is room
+iris launch --cpu 4 --replicas 10 -- ./shard.sh  # ten single tasks
 iris launch job.yaml --name second-try  # a job file; options win
-iris launch --array 0-99%8 --timeout 2h -- ./simulate  # a hundred, eight at a time
+iris launch --array 0-99%8 -- ./simulate  # 100 tasks, 8 at a time
 """
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from iris_cli.ops.session import Session
 
 _EXAMPLES = """
-iris logs train  # the last lines of each rank, equal ones once
-iris logs train --follow  # and what comes, until it is over
+iris logs train  # last lines, equal ones once
+iris logs train --follow  # and what comes, to its end
 iris logs train/task-3 --attempt 0 --tail all  # all of an earlier try
 iris logs train --diff  # the odd rank out
 """

@@ -11,7 +11,7 @@ from iris_cli.cli.commands import Commands
 
 _EXAMPLES = """
 iris status  # the cluster and its jobs
-iris status train  # one job: where it runs, why it waits, how it failed
+iris status train  # one job: where it runs, or why it doesn't
 iris status train --at 2h  # as it was two hours ago
 iris status --state running --label team=vision
 """
@@ -44,7 +44,7 @@ def status(
     label: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KEY[=VALUE]",
+            metavar="NAME[=VALUE]",
             autocompletion=complete.LABEL,
             help="Only jobs with this label; may be repeated.",
             show_default=False,

@@ -85,10 +85,18 @@ def _version(wanted: bool) -> None:
 def _global_options(
     context: typer.Context,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="cluster.yaml to use.", show_default=False)
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="cluster.yaml to use; else IRIS_CONFIG, or the one here.", show_default=False
+        ),
     ] = None,
     state_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="State directory to use.", show_default=False)
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="State directory; else IRIS_STATE_DIR, or state/ beside it.",
+            show_default=False,
+        ),
     ] = None,
     lock_timeout: Annotated[
         float | None,
@@ -100,7 +108,7 @@ def _global_options(
             callback=seconds,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, whatever the command.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results only.")] = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show tracebacks.")] = False,

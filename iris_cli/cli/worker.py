@@ -26,7 +26,7 @@ _EXAMPLES_OF = {
     "probe": """
 iris worker probe  # all of them
 iris worker probe v5a-0 v5a-1
-iris worker probe --accept-key v5a-0  # it was re-created: shows who answers, and asks
+iris worker probe --accept-key v5a-0  # re-created: shows its key, asks
 """,
     "drain": """
 iris worker drain v5a-0 v5a-1
@@ -41,7 +41,7 @@ iris worker taint v5a-0 slow-disk  # for jobs with --tolerate slow-disk alone
 iris worker taint v5a-0 slow-disk --remove
 """,
     "forget": """
-iris worker forget v5a-0  # refused while anything may run there
+iris worker forget v5a-0  # refused if work is there
 iris worker forget v5a-0 --dead --reason "deleted"  # its work goes elsewhere
 """,
     "unwedge": """

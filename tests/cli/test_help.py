@@ -36,7 +36,7 @@ def test_every_command_has_two_to_four_examples(path: str) -> None:
 
 @pytest.mark.parametrize(("path", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
 def test_an_example_is_one_of_its_command_and_can_be_typed(path: str, line: str) -> None:
-    assert len(line) <= 100
+    assert len(line) <= 78 or "  # " not in line  # in 80 columns; a command alone is as long as it must be
     if shlex.split(line, comments=True) == ["iris"] or "iris" not in line.split():
         return  # the tool alone; or what reads the file that the example before it wrote
     context = parsed(line)
