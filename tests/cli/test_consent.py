@@ -31,7 +31,7 @@ def lab(tmp_path: Path) -> Path:
 
 def terminal(lab: Path) -> Terminal:
     paths = {"PYTHONPATH": str(ROOT), "HOME": str(lab.parent), "IRIS_CONFIG": "", "IRIS_STATE_DIR": ""}
-    return Terminal(IMPORT, env=paths, cwd=lab, lines=60)
+    return Terminal(IMPORT, env=paths, cwd=lab, columns=200, lines=60)
 
 
 @pytest.mark.parametrize(
