@@ -38,8 +38,8 @@ def to_accept(
     keyless = [
         worker for worker in named or cluster.workers.values() if not _has_key(session, transport, worker)
     ]
-    new = [worker for worker in keyless if not worker.incarnation]
-    return new, [worker for worker in named or keyless if worker not in new]
+    new = {worker.id: worker for worker in keyless if not worker.incarnation}
+    return list(new.values()), [worker for worker in named or keyless if worker.id not in new]
 
 
 def look(session: Session, transport: SshTransport, workers: list[Worker]) -> list[Shown]:
@@ -53,8 +53,8 @@ def look(session: Session, transport: SshTransport, workers: list[Worker]) -> li
         except NoAnswer as silence:
             return Shown(worker, silence.silence(worker.id))
 
-    shown = [each for batch in session.fan_out(workers, one) for each in batch]
-    return sorted(shown, key=lambda each: workers.index(each.worker))
+    shown = {each.worker.id: each for batch in session.fan_out(workers, one) for each in batch}
+    return [shown[worker.id] for worker in workers]
 
 
 def take(session: Session, transport: SshTransport, shown: list[Shown]) -> list[Probed]:
