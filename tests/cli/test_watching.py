@@ -179,13 +179,22 @@ def test_in_the_background_it_leaves_the_terminal_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_gives_the_terminal_back(tmp_path: Path, number: signal.Signals) -> None:
     with watching(cluster(tmp_path, busy())) as terminal:
-        assert terminal.echoes()
         terminal.until(shows("train"))
         assert not terminal.echoes()
         terminal.process.send_signal(number)
         assert terminal.end() == 130
         assert terminal.screen.second is None
         assert terminal.screen.cursor_shown
+        assert terminal.echoes()
+
+
+def test_a_terminal_that_ctrl_s_holds_is_given_back_too(tmp_path: Path) -> None:
+    with watching(cluster(tmp_path, busy())) as terminal:
+        terminal.until(shows("train"))
+        terminal.hold()
+        terminal.process.send_signal(signal.SIGTERM)
+        assert terminal.end() == 130
+        assert terminal.screen.second is None
         assert terminal.echoes()
 
 

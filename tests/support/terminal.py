@@ -194,6 +194,12 @@ class Terminal:
         """Whether it shows what is typed."""
         return bool(termios.tcgetattr(self._ours)[3] & termios.ECHO)
 
+    def hold(self) -> None:
+        """As Ctrl-S does: nothing is written any more."""
+        theirs = os.open(f"/proc/{self.process.pid}/fd/0", os.O_RDWR | os.O_NOCTTY)
+        termios.tcflow(theirs, termios.TCOOFF)
+        os.close(theirs)
+
     def type(self, keys: str) -> None:
         """Type: `\\x03` is Ctrl-C, `\\x1a` Ctrl-Z."""
         os.write(self._ours, keys.encode())

@@ -70,6 +70,9 @@ class LiveScreen:
     ) -> None:
         for ending in _ENDING:  # who is impatient gets the terminal as it was, too
             self._handlers.setdefault(ending, signal.signal(ending, signal.SIG_IGN))
+        if self._is_ours():  # Ctrl-S may hold it: what is written now gives it back
+            with suppress(termios.error):
+                termios.tcflow(self._descriptor, termios.TCOON)
         try:
             self._wake.put(False)
             self._painter.join(_PATIENCE)
