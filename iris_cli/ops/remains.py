@@ -91,6 +91,8 @@ def _pulled(logs: PulledLogs, reading: Reading, name: str) -> Iterator[LogText]:
         text = stream.take(LogChunk(data=data, offset=start, size=size, inode=stream.inode or 1))
         if text:
             yield LogText(reading.id, name, text)
+    if rest := stream.cutter.rest():
+        yield LogText(reading.id, name, rest)
 
 
 def _kept(reading: Reading, log_tail: str) -> LogText:

@@ -41,8 +41,8 @@ def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Site:
 @pytest.mark.parametrize(
     ("words", "code", "said", "hint"),
     [
-        (["launch", "--tpus", "v4-8", "--", "true"], 2, "--tpus", "--help"),
-        (["launhc"], 2, "launhc", "--help"),
+        (["launch", "--tpus", "v4-8", "--", "true"], 2, "--tpus", "did you mean '--tpu'?"),
+        (["launhc"], 2, "launhc", "did you mean 'launch'?"),
         (["launch"], 2, "no command", "iris launch"),
         (["launch", "python", "train.py"], 2, "'python' is not a job file", "put -- before the command"),
         (["launch", "--name", "a b", "--", "true"], 2, "'a b' is not a job name", "letters"),

@@ -307,7 +307,7 @@ def test_a_child_named_without_its_parent_is_named_in_the_hint(tmp_path: Path) -
     task.ask("1", "submit", job=EVAL)
     task.ask("2", "status", job="eval")
     site.cycle()
-    assert b"did you mean train/eval?" in task.inbox["2"]
+    assert b"did you mean 'train/eval'?" in task.inbox["2"]
 
 
 def test_a_flood_is_worked_off_bit_by_bit_and_delays_nobody(tmp_path: Path) -> None:
