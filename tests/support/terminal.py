@@ -30,7 +30,8 @@ _OF_ANOTHER_TERMINAL = frozenset(
     {"NO_COLOR", "COLUMNS", "LINES", "FORCE_COLOR", "TTY_COMPATIBLE", "SSH_AUTH_SOCK"}
 )
 _BECOME_ITS_OWN = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a new terminal has no nohup around it
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execvp(sys.argv[1], sys.argv[1:])
 """
