@@ -12,12 +12,8 @@ from iris_cli.errors import ExitCode
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-_COLUMN = 60
-"""Where the words about an example stand at most, in characters; behind a longer one they follow it."""
-
-
-_LONGEST = 1e9
-"""Seconds, some thirty years: the clock of a system waits for that."""
+_COLUMN = 60  # characters: where the words about an example stand at most; behind a longer one they follow it
+_LONGEST = 1e9  # seconds, some thirty years: the clock of a system waits for that
 
 
 def seconds(value: float | None) -> float | None:
@@ -42,9 +38,7 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
-            if (
-                getattr(error, "ctx", None) is None
-            ):  # of an option without its value it isn't said whose it is
+            if getattr(error, "ctx", None) is None:  # an option without its value: it isn't said whose it is
                 error.ctx = ctx  # type: ignore[attr-defined]  # only errors of usage have one
             raise
 

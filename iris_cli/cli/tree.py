@@ -26,6 +26,14 @@ iris logs train-1 --follow
 class Root(Group):
     """The commands, by what they are for."""
 
+    sections: ClassVar[Mapping[str, Sequence[str]]] = {
+        "Jobs": ("launch", "status", "logs", "why", "wait", "cancel", "pull", "history", "report"),
+        "Running jobs": ("exec", "ssh", "stacks", "register-endpoint"),
+        "Cycles": ("schedule", "watch", "cron", "autoscale"),
+        "Cluster": ("workers", "worker", "doctor", "gc", "log"),
+        "Set-up": ("init", "cluster", "config", "demo"),
+    }
+
     def invoke(self, ctx: Any) -> Any:
         """The library would make an exit code of Ctrl-C, and say nothing."""
         try:
@@ -37,14 +45,6 @@ class Root(Group):
         """The commands first: whoever looks here seldom looks for a global option."""
         self.format_commands(ctx, formatter)
         TyperCommand.format_options(cast(TyperCommand, self), ctx, formatter)
-
-    sections: ClassVar[Mapping[str, Sequence[str]]] = {
-        "Jobs": ("launch", "status", "logs", "why", "wait", "cancel", "pull", "history", "report"),
-        "Running jobs": ("exec", "ssh", "stacks", "register-endpoint"),
-        "Cycles": ("schedule", "watch", "cron", "autoscale"),
-        "Cluster": ("workers", "worker", "doctor", "gc", "log"),
-        "Set-up": ("init", "cluster", "config", "demo"),
-    }
 
 
 def run(words: Sequence[str], commands: Sequence[str]) -> int:
