@@ -24,8 +24,9 @@ from iris_cli.ops.cluster_import.found import Found, FoundSlice, LeftOut
 HOW = "gcloud compute tpus tpu-vm list --zone ZONE --format json > tpus.json"
 
 _PATH = pattern(r"projects/([^/]+)/locations/([^/]+)/(nodes|queuedResources)/([^/]+)")
-_ZONE = pattern(r"[a-z][a-z0-9-]{0,61}[a-z0-9]")
-_PROJECT = pattern(r"[a-z0-9][a-z0-9.:-]{0,61}[a-z0-9]")
+# Wider than Google's own rules: what matters is that each is a word in a command that is pasted.
+_ZONE = pattern(r"[a-z0-9][a-z0-9-]{0,62}")
+_PROJECT = pattern(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}")
 _WORD = pattern(r"[A-Za-z0-9_.:+-]{1,64}")
 _LISTS = ("nodes", "queuedResources")
 _SPOT = (PREEMPTIBLE_ATTRIBUTE_KEY, "spot")
@@ -135,7 +136,7 @@ def _who(item: Json, fallback: str) -> tuple[str, str, str, bool]:
         return clip(name) or fallback, "", zone if _ZONE.fullmatch(zone) else "", "tpu" in item
     project, zone, kind, name = match.groups()
     if not (_PROJECT.fullmatch(project) and _ZONE.fullmatch(zone)):
-        raise _Odd("its project or its zone can't be meant")
+        raise _Odd(f"no project or no zone is called as in {clip(path)!r}")
     return clip(name), project, zone, kind == "queuedResources"
 
 

@@ -78,6 +78,24 @@ def test_what_is_left_out_is_said_with_what_to_do(sample: str, name: str, why: s
     assert fix in left.fix
 
 
+@pytest.mark.parametrize(
+    ("project", "taken"), [("p", True), ("MY_lab", True), ("old.org:lab", True), ("a;b", False)]
+)
+def test_a_project_may_be_called_as_anybody_likes_but_not_by_what_a_shell_reads(
+    project: str, taken: bool
+) -> None:
+    name = f"projects/{project}/locations/us-central2-b/nodes/v4a"
+    node = {
+        "name": name,
+        "acceleratorType": "v4-8",
+        "state": "READY",
+        "networkEndpoints": [{"ipAddress": "10.0.0.2"}],
+    }
+    found = read_nodes(json.dumps([node]))
+    assert [each.name for each in found.slices] == (["v4a"] if taken else [])
+    assert taken or repr(name) in found.left_out[0].why
+
+
 def test_everything_of_a_list_is_either_taken_or_left_out() -> None:
     for path in SAMPLES.glob("*.json"):
         said = json.loads(path.read_text())
