@@ -138,7 +138,7 @@ def _hosts(status: ClusterStatus, width: int) -> list[Text | Table]:
     if not status.workers:
         if status.past or status.scaling.groups:
             return []
-        return [text("no workers: add hosts to cluster.yaml, then iris schedule --once", "dim")]
+        return [text("no workers yet: iris schedule --once takes in the hosts of cluster.yaml", "dim")]
     rows = folded(
         [worker for worker in status.workers if worker.slice is None], lambda each: each.id, _host_cells
     )

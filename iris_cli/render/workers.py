@@ -45,7 +45,7 @@ def _show_table(output: Output, inventory: Inventory) -> None:
     for message in inventory.messages:
         output.show(text(message, "bold red"))
     if not inventory.workers:
-        output.show(text("no workers: add hosts to cluster.yaml, then iris schedule --once", "dim"))
+        output.show(text("no workers yet: iris schedule --once takes in the hosts of cluster.yaml", "dim"))
         return
     headers = ("WORKER", "HOST", "DEVICE", "CORES FREE", "MEMORY FREE", "STATUS", "JOBS", "WHY")
     only = ("WORKER", "CORES FREE", "STATUS", "WHY") if output.width < NARROW else ()
