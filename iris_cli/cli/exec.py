@@ -8,6 +8,7 @@ import typer
 
 from iris_cli.cli import complete
 from iris_cli.cli.after_dashes import CommandAfterDashes, command_of
+from iris_cli.cli.arguments import Ranks
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
@@ -34,10 +35,7 @@ def execute(
             show_default=False,
         ),
     ],
-    rank: Annotated[
-        list[int] | None,
-        typer.Option(metavar="N", help="Only this rank; may be repeated.", min=0, show_default=False),
-    ] = None,
+    rank: Ranks = None,
     timeout: Annotated[str, typer.Option(metavar="TIME", help="End it after so long: 30s, 10m.")] = "60s",
 ) -> int:
     """Run a command beside each running task, or on a worker.

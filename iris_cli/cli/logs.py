@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iris_cli.cli import complete
+from iris_cli.cli.arguments import Ranks
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
@@ -24,10 +25,6 @@ iris logs train --diff  # the odd rank out
 """
 
 
-Ranks = Annotated[
-    list[int] | None,
-    typer.Option(metavar="N", help="Only this rank; may be repeated.", min=0, show_default=False),
-]
 Tail = Annotated[
     str | None,
     typer.Option(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
+from iris_cli.cli.arguments import Ranks
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
@@ -37,10 +38,7 @@ def pull(
     directory: Annotated[
         Path, typer.Option("--dir", metavar="DIR", help="Where to put them: in DIR/JOB/task-N/attempt-M.")
     ] = Path(),
-    rank: Annotated[
-        list[int] | None,
-        typer.Option(metavar="N", help="Only this rank; may be repeated.", min=0, show_default=False),
-    ] = None,
+    rank: Ranks = None,
     attempt: Annotated[
         int | None,
         typer.Option(metavar="N", help="Only this attempt of each task.", min=0, show_default=False),

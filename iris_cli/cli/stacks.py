@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
+from iris_cli.cli.arguments import Ranks
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
@@ -33,10 +34,7 @@ def stacks(
             show_default=False,
         ),
     ],
-    rank: Annotated[
-        list[int] | None,
-        typer.Option(metavar="N", help="Only this rank; may be repeated.", min=0, show_default=False),
-    ] = None,
+    rank: Ranks = None,
     signal: Annotated[
         str,
         typer.Option(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iris_cli.cli import complete, consent, worker_show
+from iris_cli.cli.arguments import WorkerName
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
@@ -190,15 +191,7 @@ def uncordon(context: typer.Context, workers: Workers) -> int:
 
 def taint(
     context: typer.Context,
-    worker: Annotated[
-        str,
-        typer.Argument(
-            metavar="WORKER",
-            autocompletion=complete.WORKER,
-            help="Its id.",
-            show_default=False,
-        ),
-    ],
+    worker: WorkerName,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the taint.", show_default=False)],
     remove: Annotated[bool, typer.Option("--remove", help="Take the taint away.")] = False,
 ) -> int:
@@ -212,15 +205,7 @@ def taint(
 
 def forget(
     context: typer.Context,
-    worker: Annotated[
-        str,
-        typer.Argument(
-            metavar="WORKER",
-            autocompletion=complete.WORKER,
-            help="Its id.",
-            show_default=False,
-        ),
-    ],
+    worker: WorkerName,
     dead: Annotated[bool, typer.Option("--dead", help="My word: nothing runs there any more.")] = False,
     reason: Reason = "",
 ) -> int:
@@ -234,15 +219,7 @@ def forget(
 
 def unwedge(
     context: typer.Context,
-    worker: Annotated[
-        str,
-        typer.Argument(
-            metavar="WORKER",
-            autocompletion=complete.WORKER,
-            help="Its id.",
-            show_default=False,
-        ),
-    ],
+    worker: WorkerName,
     yes: Annotated[bool, typer.Option("--yes", help="Stop what is found, without asking.")] = False,
 ) -> int:
     """Name what holds a worker's chips; stop it if you say so.

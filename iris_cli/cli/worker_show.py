@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from iris_cli.cli import complete
+from iris_cli.cli.arguments import WorkerName
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
@@ -23,15 +21,7 @@ def register(app: Commands) -> None:
 
 def show(
     context: typer.Context,
-    worker: Annotated[
-        str,
-        typer.Argument(
-            metavar="WORKER",
-            autocompletion=complete.WORKER,
-            help="Its id.",
-            show_default=False,
-        ),
-    ],
+    worker: WorkerName,
 ) -> int:
     """Show what a worker is, how it is, and what it holds."""
     from iris_cli.ops import inventory

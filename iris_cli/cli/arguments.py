@@ -1,0 +1,18 @@
+"""Arguments and options that several commands have, with the same words."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from iris_cli.cli import complete
+
+WorkerName = Annotated[
+    str,
+    typer.Argument(metavar="WORKER", autocompletion=complete.WORKER, help="Its id.", show_default=False),
+]
+Ranks = Annotated[
+    list[int] | None,
+    typer.Option(metavar="N", help="Only this rank; may be repeated.", min=0, show_default=False),
+]
