@@ -5,7 +5,7 @@ Matching is plain search in a bounded text, so that no output, however hostile, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Set
 from functools import cache
 
 from iris_cli.core.dataclass import dataclass
@@ -41,8 +41,9 @@ def known_cause(end: End, text: str) -> KnownCause | None:
     What a task said tells nothing of the end of its host.
     """
     said = end.error if end.reason in INFRASTRUCTURE else f"{end.error}\n{text[-MOST_SEARCHED:]}"
+    words = {"", *said.split()}
     for rule in rules():
-        line = _fits(rule, end, said)
+        line = _fits(rule, end, said, words)
         if line is not None:
             return KnownCause(
                 name=rule.name,
@@ -72,26 +73,36 @@ def rules() -> tuple[Rule, ...]:
     return (OUT_OF_MEMORY, *HOSTS, *TPU, *JAX, *TORCH, *ACCESS, *HOST, *ECHOES, TIME_LIMIT, *EXITS)
 
 
-def _fits(rule: Rule, end: End, said: str) -> str | None:
+def _fits(rule: Rule, end: End, said: str, words: Set[str]) -> str | None:
     """The line that gives it away, '' if the end itself does, None if it doesn't fit."""
-    found = next((line for saying in rule.says for line in _lines_with(saying, said)), None)
-    if found is not None:
-        return found
+    for saying in rule.says:
+        if _whole_word(saying) not in words:
+            continue  # the text can't have it, which is known far sooner than by a search
+        if (line := _line_with(saying, said)) is not None:
+            return line
     if end.reason in rule.reasons or (end.exit_code in rule.exits and end.reason in PROGRAM_FAILURES):
         return ""
     return None
 
 
-def _lines_with(saying: str, text: str) -> Iterator[str]:
-    """The lines that have all pieces of a saying in their order, cut to what can be shown. Each is looked at once."""
+@cache
+def _whole_word(saying: str) -> str:
+    """The longest word that stands alone in what has that saying, with blanks on both sides; '' if none does."""
+    words = (word for piece in saying.split("*") for word in piece.split(" ")[1:-1])
+    return max(words, key=len, default="")
+
+
+def _line_with(saying: str, text: str) -> str | None:
+    """The first line that has all pieces of a saying in their order, cut to what can be shown."""
     first, *others = saying.split("*")
     at = text.find(first)
     while at >= 0:
         start, end = text.rfind("\n", 0, at + 1) + 1, text.find("\n", at + 1)
         end = len(text) if end < 0 else end
         if _has_all(others, text, at + len(first), end):
-            yield _cut(text[start:end], max(0, at - start))
+            return _cut(text[start:end], max(0, at - start))
         at = text.find(first, end)
+    return None
 
 
 def _has_all(pieces: list[str], text: str, at: int, end: int) -> bool:
