@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # to define these takes longer than to look anything up
         """What can be asked of everything that was kept, without looking at each entry."""
 
         def last_ended(self, most: int) -> Sequence[JobId]:
-            """The jobs that ended last, in any order, of those that were over; so many at most, or all."""
+            """The jobs that ended last, in any order, of those that were over: so many, or all that there are."""
             ...
 
         def foreign(self, tokens: Iterable[Token]) -> tuple[Token, ...]:

@@ -96,7 +96,7 @@ class Snapshot:
 
     def last_ended(self, most: int) -> Sequence[JobId]:
         if most <= len(self._last) or len(self._last) == self.header.jobs:
-            return self._last
+            return self._last[:most]
         return self.ask(lambda source: source.all_over())
 
     def foreign(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
