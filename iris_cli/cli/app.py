@@ -27,10 +27,8 @@ def main() -> None:
     """The entry point of the `iris` command. SIGTERM ends it as Ctrl-C does, with the terminal in order."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     streams.open_streams()
-    # What a command makes it needs until its end: look for garbage in it seldom, and not once more at the end.
-    gc.set_threshold(10_000)
     code = run(sys.argv[1:])
-    gc.freeze()
+    gc.freeze()  # no look for garbage at the end
     if code == ExitCode.INTERRUPTED or _leaves_threads():
         leave(code)
     sys.exit(code)
