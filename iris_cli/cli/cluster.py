@@ -110,6 +110,8 @@ def import_(
     forgotten = _forget(iris, proposal, machines, accepted=accept_recreated) if written else []
     if iris.output.as_json:
         iris.output.document(render.document(proposal, machines, written=written, forgotten=forgotten))
+    elif written:
+        render.show_next(iris.output, proposal)
     return ExitCode.OK
 
 

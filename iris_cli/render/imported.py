@@ -38,11 +38,14 @@ def show_written(output: Output, proposal: Proposal) -> None:
         if names
     ]
     output.line(f"wrote {proposal.path}: {', '.join(done)}")
-    output.line("next: iris doctor" if plan.added else "next: iris schedule --once")
 
 
 def show_forgotten(output: Output, machines: Sequence[OldMachine]) -> None:
     output.line(f"forgot {count(len(machines), 'old machine')}: {fold(each.worker for each in machines)}")
+
+
+def show_next(output: Output, proposal: Proposal) -> None:
+    output.line("next: iris doctor" if proposal.plan.added else "next: iris schedule --once")
 
 
 def document(

@@ -67,6 +67,13 @@ def test_with_consent_nothing_of_the_old_machines_is_left_on_the_books(
     assert (lab / "state" / "known_hosts").read_text() == KEYS.splitlines(keepends=True)[1]
 
 
+@pytest.mark.usefixtures("world")
+def test_what_comes_next_is_said_when_all_questions_are_answered(lab: Path, cluster_import: Import) -> None:
+    said = cluster_import("--from", recreated(lab, START + 7200), "--accept-recreated", "--yes")
+    lines = [line.partition(":")[0].split()[0] for line in said.out.splitlines()[-3:]]
+    assert lines == ["wrote", "forgot", "next"]
+
+
 def test_without_consent_nothing_is_taken_for_dead(lab: Path, world: World, cluster_import: Import) -> None:
     before = now(world)
     said = cluster_import("--from", recreated(lab, START + 7200), "--yes")
