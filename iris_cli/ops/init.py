@@ -39,7 +39,8 @@ def read_host(text: str) -> NewHost:
     """`[USER@]HOST[:PORT]`; the worker is named like the host. Raises UsageError."""
     user, at, place = text.rpartition("@")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", place).strip("-._")[:63]
-    if not is_name(name) or (at and not _USER.fullmatch(user)):
+    no_place = place.endswith(":") and not place.endswith("::")
+    if not is_name(name) or no_place or (at and not _USER.fullmatch(user)):
         raise UsageError(f"{clip(text)!r} is not a host", hint="say --host HOST or --host USER@HOST:PORT")
     host, _, port = place.partition(":")
     if not _PORT.fullmatch(port):

@@ -135,7 +135,7 @@ def test_a_slice_that_can_not_be_read_is_refused(text: str) -> None:
         read_slice(text)
 
 
-@pytest.mark.parametrize("text", ["", "@", "me@", "@host", "a b@host", "-"])
+@pytest.mark.parametrize("text", ["", "@", "me@", "@host", "a b@host", "-", "bash:", "me@host:"])
 def test_a_host_that_can_not_be_read_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         read_host(text)

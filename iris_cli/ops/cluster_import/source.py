@@ -15,7 +15,7 @@ from iris_cli.errors import UsageError
 from iris_cli.ops.cluster_import.found import Found
 from iris_cli.ops.cluster_import.gcp import list_nodes
 from iris_cli.ops.cluster_import.host_list import read_host_list, read_host_words
-from iris_cli.ops.cluster_import.nodes import read_nodes
+from iris_cli.ops.cluster_import.nodes import HOW, read_nodes
 from iris_cli.ops.cluster_import.ssh_hosts import read_ssh_config
 
 GCP = "gcp"
@@ -23,6 +23,8 @@ SSH_CONFIG = "ssh-config"
 STDIN = "-"
 LARGEST = 64 << 20
 
+_MESSAGE = re.compile(r"(ERROR|WARNING): |Listed 0 items\b|Your active configuration is: |.*\bcommand not found\b")
+_TABLE = re.compile(r"NAME[ \t]+ZONE\b")  # as gcloud lists for people
 _SSH_HOST = re.compile(r"^\s*(Host|Match|Include)[ \t=]", re.IGNORECASE | re.MULTILINE)
 
 
@@ -47,6 +49,7 @@ def read_source(source: str, names: Sequence[str], *, home: Path, project: str =
 def _read_text(source: str) -> Found:
     """A file of any of the kinds that there are: each shows in its first words."""
     text = _text(source)
+    _refuse_words(source, text.lstrip().partition("\n")[0])
     if text.lstrip("\ufeff \t\r\n")[:1] in ("[", "{"):
         return read_nodes(text)
     if not _SSH_HOST.search(text):
@@ -56,8 +59,23 @@ def _read_text(source: str) -> Found:
     return read_ssh_config(Path(source).absolute())
 
 
+def _refuse_words(source: str, first_line: str) -> None:
+    """What gcloud or a shell says, where its list should be: each word of it could be the name of a host."""
+    if _MESSAGE.match(first_line):
+        raise UsageError(
+            f"{_where(source)}: this is a message, and no list: {clip(first_line)}",
+            hint="see what that command does alone; behind 2>&1 its messages come with the list",
+        )
+    if _TABLE.match(first_line):
+        raise UsageError(f"{_where(source)}: this is a table for people to read", hint=HOW)
+
+
+def _where(source: str) -> str:
+    return "what came in" if source == STDIN else clip(source)
+
+
 def _text(source: str) -> str:
-    where = "what came in" if source == STDIN else clip(source)
+    where = _where(source)
     try:
         if source == STDIN:
             data = sys.stdin.buffer.read(LARGEST + 1)

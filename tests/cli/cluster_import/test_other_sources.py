@@ -108,6 +108,7 @@ def test_a_list_of_hosts_with_ranges(
         ("# nothing\n", "there are no hosts in it"),
         ("\x00\x01\n", "is not a host"),
         (" \n", "there is nothing in it"),
+        ("cpu0\nsh: gcloud: Permission denied\n", "line 2: 'sh:' is not a host"),
     ],
 )
 def test_lists_that_can_not_be_read_are_refused_with_their_line(
@@ -117,6 +118,40 @@ def test_lists_that_can_not_be_read_are_refused_with_their_line(
     said = cluster_import("--from", "hosts", "--yes")
     assert said.code == 2
     assert why in said.err
+    assert not (lab / "cluster.yaml").exists()
+
+
+NOT_LOGGED_IN = """\
+ERROR: (gcloud.compute.tpus.tpu-vm.list) You do not currently have an active account selected.
+Please run:
+
+  $ gcloud auth login
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (NOT_LOGGED_IN, "this is a message, and no list: ERROR: (gcloud.compute.tpus.tpu-vm.list) You do not"),
+        ("\nERROR: Host key\nHost key verification failed.\n", "this is a message, and no list"),
+        ("WARNING: a newer version is there\n[]\n", "this is a message, and no list: WARNING: a newer"),
+        ("Your active configuration is: [default]\n[]\n", "this is a message, and no list"),
+        ("Listed 0 items.\n", "this is a message, and no list: Listed 0 items."),
+        ("-bash: gcloud: command not found\n", "this is a message, and no list: -bash: gcloud"),
+        ("zsh: command not found: gcloud\n", "this is a message, and no list: zsh: command"),
+        ("NAME  ZONE           ACCELERATOR_TYPE\nv4a   us-central2-b  v4-32\n", "this is a table"),
+    ],
+)
+@pytest.mark.parametrize("piped", [True, False], ids=["a pipe", "a file"])
+def test_what_a_program_says_where_its_list_should_be_is_no_list_of_hosts(
+    lab: Path, cluster_import: Import, monkeypatch: pytest.MonkeyPatch, text: str, why: str, piped: bool
+) -> None:
+    (lab / "tpus").write_text(text)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    said = cluster_import("--from", "-" if piped else "tpus", "--yes")
+    assert (said.code, said.out) == (2, "")
+    assert f"error: {'what came in' if piped else 'tpus'}: {why}" in said.err
+    assert "hint: " in said.err
     assert not (lab / "cluster.yaml").exists()
 
 
