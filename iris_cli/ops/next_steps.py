@@ -79,12 +79,23 @@ def next_steps(where: Workplace, environ: Mapping[str, str], home: Path) -> Next
         return _broken(error.message, Step(command="iris doctor", words=error.hint, urgent=True))
     if not status.jobs and (status.cycle is None or status.cycle.at is None):
         return _fresh(path, hosts, home, environ)
-    return of_cluster(status)
+    has_room = status.workers or status.scaling.groups
+    return of_cluster(status, () if has_room else tuple(to_workers(path, hosts, home, environ)))
 
 
-def of_cluster(status: ClusterStatus) -> NextSteps:
-    """What comes next where a cluster has been worked with."""
-    return NextSteps(place=Place.CLUSTER, words="", status=status, steps=tuple(_steps(status)))
+def of_cluster(status: ClusterStatus, first: Sequence[Step] = ()) -> NextSteps:
+    """What comes next where a cluster has been worked with; `first`, what must come before any job can run."""
+    return NextSteps(place=Place.CLUSTER, words="", status=status, steps=tuple(_steps(status, first)))
+
+
+def to_workers(path: Path, hosts: int, home: Path, environ: Mapping[str, str]) -> Iterator[Step]:
+    """The way to the first worker, from a cluster.yaml that names so many hosts."""
+    if hosts:
+        yield Step(command="iris doctor", words="check keys, hosts and clocks")
+        yield Step(command="iris worker probe", words="find out what the hosts have")
+    else:
+        yield from _imports(home, environ)
+        yield Step(command="iris config validate", words=f"when {path.name} names hosts")
 
 
 def _in_a_task(environ: Mapping[str, str]) -> NextSteps:
@@ -127,24 +138,17 @@ def _broken(words: str, step: Step) -> NextSteps:
 
 
 def _fresh(path: Path, hosts: int, home: Path, environ: Mapping[str, str]) -> NextSteps:
-    steps: tuple[Step, ...] = (
-        Step(command="iris doctor", words="check keys, hosts and clocks"),
-        Step(command="iris worker probe", words="find out what the hosts have"),
-        Step(command="iris launch -- hostname", words="a first job"),
-    )
-    if not hosts:
-        edit = Step(command="iris config validate", words=f"when {path.name} names hosts")
-        steps = (*_imports(home, environ), edit)
+    launch = Step(command="iris launch -- hostname", words="a first job")
     return NextSteps(
         place=Place.FRESH,
         words=f"{path} names {count(hosts, 'host')}; nothing ran yet",
         status=None,
-        steps=steps,
+        steps=(*to_workers(path, hosts, home, environ), *((launch,) if hosts else ())),
     )
 
 
-def _steps(status: ClusterStatus) -> Iterator[Step]:
-    """First what is wrong, then what goes on."""
+def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
+    """First what is wrong, then what must come before anything can run, then what goes on."""
     for message in status.messages:
         yield Step(command="iris doctor", words=message, urgent=True)
     running = [job for job in status.jobs if job.workers]
@@ -155,12 +159,13 @@ def _steps(status: ClusterStatus) -> Iterator[Step]:
         yield Step(command="iris cron show", words=f"no cycle {age}: what waits is not placed", urgent=True)
     yield from _failed(status)
     yield from _out_of_service(status)
+    yield from first
     for job in sorted(waiting, key=lambda job: job.submitted_at)[:MOST_OF_A_KIND]:
         yield Step(command=f"iris why {job.id}", words=f"waits for {format_duration(job.age)}: {job.why}")
     if running:
         yield Step(command=f"iris logs {running[-1].id} --follow", words="what it writes")
         yield Step(command="iris watch", words="all of it, live")
-    elif not waiting:
+    elif not waiting and not first:
         yield Step(command="iris launch -- COMMAND", words="nothing is running")
 
 

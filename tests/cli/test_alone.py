@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from iris_cli.cli import app
+from iris_cli.core.events import WorkerForgotten
+from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode
 from iris_cli.journal.layout import LOG
 from iris_cli.ops.next_steps import MOST_OF_A_KIND, next_steps
@@ -17,6 +19,7 @@ from iris_cli.ops.workplace import Workplace
 from tests.cli.test_init import NODE
 from tests.render.scenes import busy, failed_gang, session_of
 from tests.support.command_lines import parsed
+from tests.support.lab import Lab
 
 Said = Callable[..., str]
 LAB = "cluster: {name: lab}\nworkers: [{id: cpu-0, host: nowhere.invalid}]\n"
@@ -117,6 +120,30 @@ def test_what_is_wrong_comes_before_what_goes_on(here: Path, said: Said) -> None
     urgent = [step["urgent"] for step in found["steps"]]
     assert urgent == sorted(urgent, reverse=True)
     assert {path.name: path.read_bytes() for path in (here / "state").iterdir()} == before
+
+
+GROUP = """scale_groups:
+  - {name: g, max_slices: 1, slice_template: {provider: manual, type: v4-8, zone: us-central2-b}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (LAB, ["iris doctor", "iris worker probe"]),
+        ("cluster: {name: lab}\n", ["iris config validate"]),
+        (f"cluster: {{name: lab}}\n{GROUP}", ["iris launch -- COMMAND"]),
+    ],
+    ids=["hosts that are not known yet", "no hosts", "slices on demand"],
+)
+def test_a_cluster_without_workers_is_led_to_them_before_a_launch(
+    here: Path, said: Said, text: str, expected: list[str]
+) -> None:
+    lab = Lab().worker("cpu-0").job("j").schedule().reports("j/* running").reports("j/* exited 0")
+    session_of(lab.records(WorkerForgotten(worker=WorkerId("cpu-0"))), here / "state")
+    (here / "cluster.yaml").write_text(text)
+    assert "0 workers" in said()
+    assert steps(said) == expected
 
 
 @pytest.mark.parametrize("scene", [busy, failed_gang])

@@ -10,7 +10,7 @@ import pytest
 
 from iris_cli.core.ids import JobId
 from iris_cli.ops import history, inventory, status, why
-from iris_cli.ops.next_steps import of_cluster
+from iris_cli.ops.next_steps import of_cluster, to_workers
 from iris_cli.ops.report import report
 from iris_cli.ops.session import Session
 from iris_cli.ops.view import look
@@ -33,7 +33,8 @@ def cluster(session: Session, output: Output) -> None:
 
 
 def alone(session: Session, output: Output) -> None:
-    next_steps.show(output, of_cluster(status.cluster_status(session)))
+    found, file = status.cluster_status(session), Path("cluster.yaml")
+    next_steps.show(output, of_cluster(found, () if found.workers else tuple(to_workers(file, 4, file, {}))))
 
 
 def job(name: str, session: Session, output: Output) -> None:
