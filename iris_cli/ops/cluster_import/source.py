@@ -23,7 +23,9 @@ SSH_CONFIG = "ssh-config"
 STDIN = "-"
 LARGEST = 64 << 20
 
-_MESSAGE = re.compile(r"(ERROR|WARNING): |Listed 0 items\b|Your active configuration is: |.*\bcommand not found\b")
+_MESSAGE = re.compile(
+    r"(ERROR|WARNING): |Listed 0 items\b|Your active configuration is: |.*\bcommand not found\b"
+)
 _TABLE = re.compile(r"NAME[ \t]+ZONE\b")  # as gcloud lists for people
 _SSH_HOST = re.compile(r"^\s*(Host|Match|Include)[ \t=]", re.IGNORECASE | re.MULTILINE)
 

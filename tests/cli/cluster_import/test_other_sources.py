@@ -132,7 +132,10 @@ Please run:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (NOT_LOGGED_IN, "this is a message, and no list: ERROR: (gcloud.compute.tpus.tpu-vm.list) You do not"),
+        (
+            NOT_LOGGED_IN,
+            "this is a message, and no list: ERROR: (gcloud.compute.tpus.tpu-vm.list) You do not",
+        ),
         ("\nERROR: Host key\nHost key verification failed.\n", "this is a message, and no list"),
         ("WARNING: a newer version is there\n[]\n", "this is a message, and no list: WARNING: a newer"),
         ("Your active configuration is: [default]\n[]\n", "this is a message, and no list"),
