@@ -17,7 +17,7 @@ from iris_cli.ops.logs import Query, is_there, not_started, nothing_left, select
 from iris_cli.ops.remains import remains
 from iris_cli.ops.session import Session
 from iris_cli.ops.view import look
-from iris_cli.ops.wait import CYCLE_EVERY, Caretaker
+from iris_cli.ops.wait import Caretaker
 
 if TYPE_CHECKING:
     from iris_cli.remote.fan_out import FanOut
@@ -172,7 +172,7 @@ class Follower:
             calls = CALLS_IN_A_FLOOD if is_flood else CALLS_A_SECOND
             turn = max(POLL_EVERY, len(workers) / calls)
             self._last_tick, self._next_tick = now, now + turn
-            self._caretaker.every = max(CYCLE_EVERY, turn)  # its questions are calls, too
+            self._caretaker.least = turn  # its questions are calls, too
             self._came = 0
         due = by_worker([each.reading for each in open_ones if is_tick or each.is_behind or each.failures])
         self._session.runner  # noqa: B018 - made here once, not in each of the threads

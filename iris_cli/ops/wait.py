@@ -15,7 +15,7 @@ from iris_cli.ops.dispatch import Dispatcher
 from iris_cli.ops.session import Session
 from iris_cli.ops.watch import PASSING
 
-CYCLE_EVERY = 3.0  # seconds
+_SOONEST, _CYCLE_EVERY = 0.5, 3.0  # seconds from a cycle to the next one
 _NAMED = 3  # jobs that are named while they are waited for
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0  # seconds between two looks at the log
 
@@ -31,14 +31,17 @@ _WORST_FIRST = (
 class Caretaker:
     """Keeps things going for a command that waits: now and then a cycle, otherwise only a look at the log.
 
+    The first cycles come soon, for many a job is over at once; later ones less often. `least` is for whoever
+    wants fewer: so many seconds are between any two.
     That the state is locked or can't be written keeps nobody from waiting: `trouble` says so.
     """
 
     session: Session
     schedule: bool = True
-    every: float = CYCLE_EVERY
+    least: float = _SOONEST
     trouble: IrisError | None = None
     _due: float = field(default=0.0, init=False)  # by the monotonic clock
+    _between: float = field(default=0.0, init=False)
     _result: CycleResult = field(default_factory=CycleResult, init=False)
     _dispatcher: Dispatcher = field(init=False)
 
@@ -63,7 +66,8 @@ class Caretaker:
         if self.session.clock.monotonic() >= self._due:
             self.trouble = None
             self._do(self._run_cycle)
-            self._due = self.session.clock.monotonic() + self.every
+            self._between = max(self.least, min(2 * self._between, _CYCLE_EVERY))
+            self._due = self.session.clock.monotonic() + self._between
         return self.session.view()
 
     def pause(self, seconds: float) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,9 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
 from iris_cli.core.observations import AttemptReport, RemoteState, WorkerReport
 from iris_cli.errors import ExitCode
+from iris_cli.ops import wait
+from iris_cli.ops.cycle import CycleResult, run
+from iris_cli.ops.session import Session
 from iris_cli.ops.wait import Waited, wait_for
 from tests.ops.world import World
 from tests.support.lab import Lab
@@ -83,6 +88,25 @@ def test_it_looks_at_the_log_less_and_less_often(tmp_path: Path) -> None:
     with world.scheduler():
         wait_for(world.session(), [JobId("train")], timeout=600)
     assert world.clock.naps < 320
+
+
+def test_the_first_cycles_come_soon_and_later_ones_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(Lab().worker("w").job("train").schedule().reports("train/* running"), tmp_path / "state")
+    world.answers("w")
+    cycles: list[float] = []
+
+    def cycle(session: Session, *given: Any, **named: Any) -> CycleResult:
+        cycles.append(session.clock.monotonic())
+        return run(session, *given, **named)
+
+    monkeypatch.setattr(wait, "run", cycle)
+    wait_for(world.session(), [JobId("train")], timeout=60)
+    pauses = [after - before for before, after in pairwise(cycles)]
+    assert pauses[0] < 1.0
+    assert pauses[1] < 2.0
+    assert 3.0 <= min(pauses[3:]) <= max(pauses) < 6.0
 
 
 def test_whoever_waits_runs_the_cycles_if_nobody_else_does(tmp_path: Path) -> None:
