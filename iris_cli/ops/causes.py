@@ -91,6 +91,16 @@ def known_words(end: End, state: StateDir | None = None, attempt: AttemptId | No
     return f": {known.cause}" if known is not None and known.line else ""
 
 
+def task_end_words(task: Task, state: StateDir | None = None) -> str:
+    """Why a task ended, and what is behind it if its last try said so; '' if it hasn't, or went well."""
+    if task.end is None:
+        return ""
+    last = task.current.end if task.current is not None else None
+    if last is None or last.reason is not task.end.reason:
+        return end_words(task.end)
+    return f"{end_words(task.end)}{known_words(last, state, task.current_id)}"
+
+
 def who_failed(job: Job, task: Task, failed: int = 1) -> str:
     """`rank 2 failed first` for a gang, `task-2 failed` for a job of several tasks, else `failed`.
 

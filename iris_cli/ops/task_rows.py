@@ -8,7 +8,7 @@ from iris_cli.core.ids import AttemptId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
-from iris_cli.ops.causes import end_words, exit_words, known_words
+from iris_cli.ops.causes import end_words, exit_words, known_words, task_end_words
 from iris_cli.ops.inventory import doubt_about
 from iris_cli.ops.view import View
 
@@ -62,7 +62,7 @@ def task_row(view: View, task: Task, waiting: str) -> TaskRow:
         state=task.state,
         worker=last.worker if last else None,
         why="; ".join(
-            filter(None, (_why(task, last, waiting), _doubt(view, last), _ghosts(view.cluster, task)))
+            filter(None, (_why(view, task, last, waiting), _doubt(view, last), _ghosts(view.cluster, task)))
         ),
         exit=last.exit if last else "",
         started_at=last.started_at if last else None,
@@ -87,11 +87,11 @@ def waiting_words(view: View, job: Job) -> dict[TaskId, str]:
     return {task: view.prospect(job, task) for task in pending}
 
 
-def _why(task: Task, last: AttemptRow | None, waiting: str) -> str:
+def _why(view: View, task: Task, last: AttemptRow | None, waiting: str) -> str:
     if task.state is TaskState.PENDING:
         return waiting
     if task.end is not None:
-        return end_words(task.end)
+        return task_end_words(task, view.state)
     if last is not None and last.state is AttemptState.STOPPING:
         return last.why
     if task.state is TaskState.ASSIGNED:

@@ -13,7 +13,7 @@ from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.waiting import overdue
 from iris_cli.core.worker import Worker
 from iris_cli.errors import UsageError
-from iris_cli.ops.causes import end_words, known_words
+from iris_cli.ops.causes import task_end_words
 from iris_cli.ops.company import has_failed
 from iris_cli.ops.failure import FailureCard, cause_words, failure_card
 from iris_cli.ops.inventory import WorkerDetails, doubt_about, occupations, worker_details
@@ -176,7 +176,7 @@ def _why_job(view: View, job: Job) -> Why:
         cause=cause_words(view.cluster, job, view.state),
         waits=_waits(view, job, tasks),
         places=tuple(_places(view, tasks)),
-        ends=_ends(tasks),
+        ends=_ends(view, tasks),
         failure=failure,
         inherited=inherited_from(view.cluster, job),
         retry=retry_words(view.cluster, job, view.state),
@@ -195,20 +195,14 @@ def _why_task(view: View, task: Task) -> Why:
         str(task.id),
         "task",
         task.state,
-        cause=_cause(view, task),
+        cause=task_end_words(task, view.state),
         waits=_waits(view, job, [task]),
         places=tuple(_places(view, [task])),
-        ends=_ends([task]),
+        ends=_ends(view, [task]),
         failure=failure,
         inherited=inherited_from(view.cluster, job),
         next=failure.next if failure is not None else f"iris logs {task.id}" if has_said else "",
     )
-
-
-def _cause(view: View, task: Task) -> str:
-    last = task.current.end if task.current is not None else None
-    known = known_words(last, view.state, task.current_id) if last is not None else ""
-    return f"{end_words(task.end)}{known}" if task.end is not None else ""
 
 
 def _waits(view: View, job: Job, tasks: Iterable[Task]) -> tuple[Wait, ...]:
@@ -261,9 +255,11 @@ def _chosen(cluster: Cluster, task: Task, attempt: Attempt) -> str:
     return next((each.chosen for each in first.attempts if each.round == attempt.round and each.chosen), "")
 
 
-def _ends(tasks: Iterable[Task]) -> tuple[TaskEnd, ...]:
+def _ends(view: View, tasks: Iterable[Task]) -> tuple[TaskEnd, ...]:
     return tuple(
-        TaskEnd(task=task.id, state=task.state, cause=end_words(task.end), ended_at=task.end.at)
+        TaskEnd(
+            task=task.id, state=task.state, cause=task_end_words(task, view.state), ended_at=task.end.at
+        )
         for task in tasks
         if task.end is not None
     )
