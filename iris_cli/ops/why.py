@@ -257,9 +257,7 @@ def _chosen(cluster: Cluster, task: Task, attempt: Attempt) -> str:
 
 def _ends(view: View, tasks: Iterable[Task]) -> tuple[TaskEnd, ...]:
     return tuple(
-        TaskEnd(
-            task=task.id, state=task.state, cause=task_end_words(task, view.state), ended_at=task.end.at
-        )
+        TaskEnd(task=task.id, state=task.state, cause=task_end_words(task, view.state), ended_at=task.end.at)
         for task in tasks
         if task.end is not None
     )
