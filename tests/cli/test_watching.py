@@ -23,8 +23,10 @@ from rich.text import Text
 
 from iris_cli.cli.context import Context
 from iris_cli.cli.watching import follow
+from iris_cli.core.cluster import Cluster
 from iris_cli.journal.file_store import FileStore
 from iris_cli.ops.watch import Step, look_on
+from iris_cli.render.console import Output
 from iris_cli.render.watch import screen as watched
 from iris_cli.render.watch.live import LiveScreen
 from tests.render.scenes import busy, many_tasks, session_of
@@ -281,3 +283,24 @@ def test_in_a_pipe_there_is_a_line_for_each_change(tmp_path: Path) -> None:
     assert json.loads(documents.splitlines()[0])["text"].startswith("job new-")
     assert [process.returncode for process in processes] == [130, 130]
     assert err.startswith("stopped watching; ")
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["lines", "json"])
+def test_in_a_pipe_a_log_that_is_damaged_meanwhile_is_told_of_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    session = session_of(busy(), tmp_path / "state")
+    log = tmp_path / "state" / "events.jsonl"
+    whole = log.read_bytes()
+    broken = whole[:-200]
+    said = []
+    with watched.Screen(
+        Output(as_json=as_json), session, lambda: pytest.fail("there is no screen")
+    ) as screen:
+        for text in (whole, broken, broken, whole, broken):
+            log.write_bytes(text)
+            session.view()
+            screen.show(Step((), idle=False))
+            said.append(capsys.readouterr())
+    assert [each.out for each in said] == [""] * 5
+    assert ["iris log salvage" in each.err for each in said] == [False, True, False, False, True]

@@ -53,22 +53,6 @@ def pull(session: Session, out: str, err: str, *, late: float = 0.0, whole: bool
         session.state.task_logs.finish(attempt, session.clock.now() + late)
 
 
-def test_each_table_has_the_words_in_which_the_task_itself_is_explained(tmp_path: Path) -> None:
-    session = session_of(ended(gang(), "train/task-2", 1, DISK), tmp_path / "state")
-    words = "exit 1: a disk of the host is full, or has no inodes left"
-    assert why(session, "train/task-2").cause == words
-    assert [each.cause for each in why(session, "train").ends if each.task.index == 2] == [words]
-    row = job_status(session, "train").tasks[2]
-    assert (row.why, row.attempts[-1].why) == (words, words)
-
-
-def test_a_task_that_was_cancelled_is_not_explained_by_how_it_failed_before(tmp_path: Path) -> None:
-    lab = Lab().worker("w").job("j", max_retries_failure=1).schedule().reports("j/* running")
-    session = session_of(ended(lab, "j/task-0", 1, DISK).cancel("j"), tmp_path / "state")
-    assert why(session, "j/task-0").cause == job_status(session, "j").tasks[0].why
-    assert "disk" not in why(session, "j/task-0").cause
-
-
 # The last words
 
 

@@ -1,4 +1,4 @@
-"""`iris why` after the fact: why something was placed where it is, and what a worker takes."""
+"""`iris why` after the fact: why something was placed where it is, how it ended, and what a worker takes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from iris_cli.ops.status import job_status
 from iris_cli.ops.why import why
+from tests.ops.test_failure import DISK, ended, gang
 from tests.render.scenes import session_of
 from tests.support.lab import Lab
 
@@ -71,3 +73,19 @@ def test_a_worker_that_is_kept_for_a_gang_takes_nothing_else(tmp_path: Path) -> 
     assert found.occupied == (
         "work of those behind the gang train, which has waited long: it is kept free for that",
     )
+
+
+def test_each_table_has_the_words_in_which_the_task_itself_is_explained(tmp_path: Path) -> None:
+    session = session_of(ended(gang(), "train/task-2", 1, DISK), tmp_path / "state")
+    words = "exit 1: a disk of the host is full, or has no inodes left"
+    assert why(session, "train/task-2").cause == words
+    assert [each.cause for each in why(session, "train").ends if each.task.index == 2] == [words]
+    row = job_status(session, "train").tasks[2]
+    assert (row.why, row.attempts[-1].why) == (words, words)
+
+
+def test_a_task_that_was_cancelled_is_not_explained_by_how_it_failed_before(tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("j", max_retries_failure=1).schedule().reports("j/* running")
+    session = session_of(ended(lab, "j/task-0", 1, DISK).cancel("j"), tmp_path / "state")
+    assert why(session, "j/task-0").cause == job_status(session, "j").tasks[0].why
+    assert "disk" not in why(session, "j/task-0").cause

@@ -45,6 +45,7 @@ class Screen:
         self._picture: Picture | None = None
         self._news: deque[News] = deque(maxlen=_KEPT)
         self._trouble = ""
+        self._banner: list[str] = []  # of the log, as it was last told
         self._live: LiveScreen | None = None
         self._stack = ExitStack()
 
@@ -87,10 +88,18 @@ class Screen:
         else:
             for each in new:
                 self._output.line(_words(each))
+        self._tell_health()
         if step.trouble and step.trouble != self._trouble:
             self._output.message(f"no cycle: {step.trouble}")
         self._trouble = step.trouble
         self._output.flush()
+
+    def _tell_health(self) -> None:
+        """What is wrong with the log, as every reader says: here when it comes to be, and again when it comes back."""
+        for message in self._session.messages:
+            if message not in self._banner:
+                self._output.message(message)
+        self._banner = self._session.messages
 
     def _hear(self, message: str) -> None:
         """What is told meanwhile is news, too: it must not be written across the screen."""
