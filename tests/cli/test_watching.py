@@ -23,7 +23,6 @@ from rich.text import Text
 
 from iris_cli.cli.context import Context
 from iris_cli.cli.watching import follow
-from iris_cli.core.cluster import Cluster
 from iris_cli.journal.file_store import FileStore
 from iris_cli.ops.watch import Step, look_on
 from iris_cli.render.console import Output
