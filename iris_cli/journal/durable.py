@@ -94,13 +94,18 @@ def sync_directory(disk: Disk, path: Path) -> None:
 
 
 def copy_range(disk: Disk, source: Path, start: int, end: int, target: Path) -> None:
-    """Copy the bytes from `start` up to `end` into the file `target`, synced."""
+    """Copy the bytes from `start` up to `end` into the file `target`, synced; it is gone if that fails."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    with opened(source, os.O_RDONLY) as read_from, opened(target, flags) as write_to:
-        while start < end and (chunk := os.pread(read_from, min(_CHUNK, end - start), start)):
-            write_all(disk, write_to, chunk)
-            start += len(chunk)
-        disk.fsync(write_to)
+    try:
+        with opened(source, os.O_RDONLY) as read_from, opened(target, flags) as write_to:
+            while start < end and (chunk := os.pread(read_from, min(_CHUNK, end - start), start)):
+                write_all(disk, write_to, chunk)
+                start += len(chunk)
+            disk.fsync(write_to)
+    except (OSError, KeyboardInterrupt):
+        with suppress(OSError):
+            target.unlink()  # else each command that tries leaves one of its own, on a disk that is full
+        raise
 
 
 def replace_by_copy(disk: Disk, path: Path, size: int) -> None:

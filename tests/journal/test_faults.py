@@ -281,6 +281,30 @@ def test_a_repair_that_fails_at_any_step_can_be_repeated(
     assert step > 5
 
 
+@pytest.mark.parametrize("fault", [errno.ENOSPC, "short"])
+def test_what_there_is_no_room_to_copy_leaves_no_beginning_behind(tmp_path: Path, fault: int | str) -> None:
+    """Cron tries once a minute: what each run left would fill a disk that has room again."""
+
+    def repair(disk: Disk) -> None:
+        with on(disk, path).locked("iris drain"):
+            pass
+
+    def save(disk: Disk) -> None:
+        salvage(path, now=NOON, actor="me@laptop", disk=disk)
+
+    for act in (repair, save):
+        for step, call in enumerate(("write", "fsync")):
+            path = fresh(tmp_path, beyond_head_and_torn)
+            if act is save:
+                (path / "events.jsonl").write_bytes((path / "events.jsonl").read_bytes().replace(b"w3", b"w4"))
+            before = {each.name for each in path.iterdir()}
+            disk = BadDisk(step, fault)
+            with pytest.raises(NotWritableError):
+                act(disk)
+            assert disk.calls[step] == call
+            assert {each.name for each in path.iterdir()} - before <= {"lock", "lock.json"}
+
+
 @pytest.mark.parametrize("fault", [PowerCut, errno.ENOSPC, "short"])
 def test_a_salvage_that_fails_at_any_step_can_be_repeated(
     tmp_path: Path, fault: int | str | type[PowerCut]
