@@ -86,14 +86,15 @@ def _submit(iris: Context, session: Session, wanted: JobRequest, *, schedule: bo
     return job_id
 
 
-def _cycle(session: Session, job_id: JobId, show: Callable[[CycleResult], None]) -> None:
+def _cycle(session: Session, job_id: JobId, show: Callable[[CycleResult | None], None]) -> None:
     from iris_cli.ops.cycle import run
     from iris_cli.ops.launch import see_it_start
 
-    result = run(session)
+    result = None
     try:
+        result = run(session)
         see_it_start(session, job_id)
-    finally:  # whoever doesn't stay to see it learns what it is called, and how far it is
+    finally:  # whoever doesn't come to see it start learns what it is called, and how far it is
         show(result)
 
 

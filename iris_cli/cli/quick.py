@@ -178,12 +178,15 @@ def _only_one(*, once: bool, interval: float | None) -> float | None:
 def _again_and_again(
     iris: Context, session: Session, act: Callable[[], object], interval: float | None
 ) -> int:
-    """Act once, or every `interval` seconds. With --lock-timeout 0 it is no failure that others hold the lock."""
+    """Act once, or every `interval` seconds. With --lock-timeout 0 it is no failure that others hold the lock.
+
+    But it is one if what was asked of workers can't be written down: who has had the lock once waits for it again.
+    """
     while True:
         try:
             act()
         except LockedError as error:
-            if iris.lock_timeout != 0:
+            if iris.lock_timeout != 0 or (interval is None and session.begun):
                 raise
             iris.output.message(f"busy: {error.message}")  # cron: the other one does the work
         if interval is None:

@@ -186,6 +186,8 @@ def _ask(session: Session, listings: Sequence[slices.Listing], result: Autoscale
     """Ask for what is to be made and for what is to go. AFTER the intent is on the disk, and without the lock."""
     listed = {each.scope: [one.name for one in each.slices] for each in listings}
     create, delete = slices.calls_due(session.cluster, listed, session.clock.now(), session.limits)
+    if create:
+        session.take_turn()  # BEFORE: an earlier pass may have decided it, and this one written nothing
     groups = {group.name: group for group in session.config.scale_groups}
 
     def make(each: Slice) -> CallOutcome:

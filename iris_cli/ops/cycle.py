@@ -134,8 +134,7 @@ def _run(session: Session, dispatcher: Dispatcher, *, schedule: bool, patience: 
 def _begin(session: Session, dispatcher: Dispatcher) -> None:
     """What time and the configuration have changed.
 
-    An invocation that has not written yet takes the lock before it asks anybody: whether it may write shows
-    before the first call, and how long it may wait for others is said for this time only.
+    An invocation that has not written yet takes the lock before it asks anybody.
     """
 
     def rule(draft: Draft) -> None:
@@ -146,8 +145,7 @@ def _begin(session: Session, dispatcher: Dispatcher) -> None:
 
     dispatcher.decide(rule)
     if not session.begun and observe.questions(session, session.cluster, session.clock.now()):
-        with session.transaction():
-            pass
+        session.take_turn()
 
 
 def _conclude(session: Session, dispatcher: Dispatcher, result: CycleResult, *, schedule: bool) -> None:

@@ -148,6 +148,7 @@ def remove(session: Session, found: Garbage, older_than: float = 0.0) -> Garbage
     rows = {each.worker: each for each in found.workers}
     asked: dict[WorkerId, set[AttemptId]] = {worker: set() for worker in rows}
     while calls := _next_calls(session, rows, asked):
+        session.take_turn()  # BEFORE: what could not be written down is not removed
         for batch in session.fan_out(calls, lambda call: _reap(session, call), what="removing"):
             with session.transaction() as draft:
                 observe.weigh(session, draft, batch)

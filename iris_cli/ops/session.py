@@ -196,6 +196,15 @@ class Session:
         with self.transaction() as draft:
             return rule(draft)
 
+    def take_turn(self) -> None:
+        """Hold the lock, unless this invocation has. Whether it may write shows before anything is done elsewhere.
+
+        How long it may wait for others is said for this time only. Raises as `transaction`.
+        """
+        if not self._begun:
+            with self.transaction():
+                pass
+
     def begin(self) -> None:
         """Read the log, or make the state directory of a new cluster. Raises as `transaction`."""
         if self._header is None:
@@ -212,6 +221,7 @@ class Session:
         """
         self.begin()  # most of the log is read before the lock is asked for
         with self._locked() as writer:
+            self._begun = True
             self._tell(writer.messages)
             self.read_at = (self.clock.now(), self.clock.monotonic())  # nobody writes while we hold the lock
             self._take_header(writer.header)
@@ -223,7 +233,6 @@ class Session:
                 draft.cluster.seq, draft.cluster.at = committed.seq, committed.at
                 self.cluster = draft.cluster
                 self._tell_news([committed])
-        self._begun = True
         self.state.keep(self.cluster)
         if draft.events:
             self.wrote()

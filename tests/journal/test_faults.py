@@ -296,7 +296,9 @@ def test_what_there_is_no_room_to_copy_leaves_no_beginning_behind(tmp_path: Path
         for step, call in enumerate(("write", "fsync")):
             path = fresh(tmp_path, beyond_head_and_torn)
             if act is save:
-                (path / "events.jsonl").write_bytes((path / "events.jsonl").read_bytes().replace(b"w3", b"w4"))
+                (path / "events.jsonl").write_bytes(
+                    (path / "events.jsonl").read_bytes().replace(b"w3", b"w4")
+                )
             before = {each.name for each in path.iterdir()}
             disk = BadDisk(step, fault)
             with pytest.raises(NotWritableError):

@@ -20,6 +20,7 @@ from iris_cli.core.job import JobRequest
 from iris_cli.core.observations import ProbeReport
 from iris_cli.core.scale_group import Provider, SliceTemplate, slice_attributes
 from iris_cli.core.task import TaskState
+from iris_cli.errors import LockedError
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops import autoscale, cycle, launch
 from iris_cli.ops.autoscale import Autoscaled
@@ -191,6 +192,16 @@ def test_a_quota_error_is_told_and_backs_off(site: Site) -> None:
     done = site.autoscale()
     assert (done.problems, site.states) == ([f"{done.created[0]}: no {done.created[0]}"], {})
     assert "backs off" in str(site.autoscale().plan.routing.unmet[0].reason)
+
+
+def test_what_an_earlier_pass_decided_is_asked_for_only_if_the_answer_can_be_written_down(site: Site) -> None:
+    site.launch("train")
+    site.books.refusals = [None, Refusal.UNANSWERED]
+    site.autoscale()
+    site.clock.sleep(121)
+    with site.session().state.locked("iris log salvage", 0), pytest.raises(LockedError):
+        autoscale.run(site.session())
+    assert [call.split()[0] for call in site.books.calls] == ["list", "create", "list"]
 
 
 def test_a_provider_that_can_not_be_opened_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

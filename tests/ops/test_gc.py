@@ -10,7 +10,7 @@ import pytest
 
 from iris_cli.core.job import Workspace
 from iris_cli.core.observations import SilenceKind
-from iris_cli.errors import WorkspaceGoneError
+from iris_cli.errors import LockedError, WorkspaceGoneError
 from iris_cli.journal.leftovers import leftovers
 from iris_cli.journal.workspaces import Workspaces
 from iris_cli.ops import gc
@@ -59,6 +59,15 @@ def test_what_was_found_is_removed_and_what_runs_stays(site: Site) -> None:
     assert host_of(site, "d").running == ["d/task-0"]
     again = gc.find(site.session())
     assert (again.workers, again.anything) == ((), False)
+
+
+def test_while_others_hold_the_lock_nothing_is_removed_that_would_have_to_be_written_down(site: Site) -> None:
+    session = site.session()
+    session.lock_timeout = 0.0
+    found = gc.find(session)
+    with site.session().state.locked("iris log salvage", 0), pytest.raises(LockedError):
+        gc.remove(session, found)
+    assert not any(host.reaped for host in site.hosts.values())
 
 
 def test_more_than_one_call_can_take_are_all_removed(tmp_path: Path) -> None:

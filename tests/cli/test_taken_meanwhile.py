@@ -1,0 +1,68 @@
+"""Somebody else takes the lock in the middle of a command, and keeps it: what was done by then is not kept secret."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.ids import JobId
+from iris_cli.core.job import JobState
+from iris_cli.errors import ExitCode
+from tests.cli.test_disk_faults import CLOCK, CONFIG, JOB, Site
+from tests.support.fake_runner import Host
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """Two workers, and a job that runs. Who waits for the lock again does so for a moment only."""
+    monkeypatch.delenv("IRIS_STATE_DIR", raising=False)
+    monkeypatch.setattr("iris_cli.ops.session.LOCK_TIMEOUT", 0.01)
+    (tmp_path / "cluster.yaml").write_text(CONFIG)
+    site = Site(tmp_path, {name: Host(name, CLOCK.now) for name in ("w0", "w1")})
+    assert site.iris("launch", "--name", "runs", *JOB) == ExitCode.OK
+    return site
+
+
+@contextmanager
+def taken_during(site: Site, call: str) -> Iterator[None]:
+    """Somebody holds the lock from the first such call on."""
+    held = os.open(site.path / "state" / "lock", os.O_RDWR)
+    for host in site.hosts.values():
+        host.meanwhile[call] = lambda: fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        yield
+    finally:
+        os.close(held)
+        for host in site.hosts.values():
+            host.meanwhile.clear()
+
+
+def test_that_an_answer_can_not_be_written_down_is_a_failure_also_of_who_waits_for_nobody(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.hosts["w0"].exits("runs")
+    CLOCK.ahead += 60
+    with taken_during(site, "poll"):
+        assert site.iris("--lock-timeout", "0", "schedule", "--once") == ExitCode.LOCKED
+        assert "is locked by" in capsys.readouterr().err
+        assert site.iris("--lock-timeout", "0", "schedule", "--once") == ExitCode.OK
+        assert "busy: " in capsys.readouterr().err
+    assert site.iris("--lock-timeout", "0", "schedule", "--once") == ExitCode.OK
+    assert site.cluster.job_state(JobId("runs")) is JobState.SUCCEEDED
+
+
+def test_a_launch_whose_cycle_fails_says_what_the_job_is_called_that_it_has_submitted(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with taken_during(site, "poll"):
+        CLOCK.ahead += 60
+        assert site.iris("--json", "--lock-timeout", "0", "launch", "--name", "job", *JOB) == ExitCode.LOCKED
+    said = capsys.readouterr()
+    assert json.loads(said.out)["job"] == "job"
+    assert site.cluster.job_state(JobId("job")) is JobState.PENDING
