@@ -18,7 +18,7 @@ from bench.stopwatch import cpu, in_turns, seconds, wall
 from iris_cli.core.events import Event
 from iris_cli.core.evolve import replay
 from iris_cli.journal.holder import Holder
-from iris_cli.journal.lock import hold_lock
+from iris_cli.journal.lock import StateLock
 from iris_cli.journal.state_dir import StateDir
 
 EVENTS_OF_A_JOB = 7
@@ -118,7 +118,7 @@ def _hand_over(path: Path, scale: Scale) -> Row:
         held, let_go = threading.Event(), []
 
         def hold() -> None:
-            with hold_lock(path, holder, LONG_ENOUGH):
+            with StateLock(path).hold(holder, LONG_ENOUGH):
                 held.set()
                 time.sleep(0.02)
                 let_go.append(wall())
@@ -126,7 +126,7 @@ def _hand_over(path: Path, scale: Scale) -> Row:
         first = threading.Thread(target=hold)
         first.start()
         held.wait()
-        with hold_lock(path, holder, LONG_ENOUGH):
+        with StateLock(path).hold(holder, LONG_ENOUGH):
             had = wall()
         first.join()
         return had - let_go[0]

@@ -37,11 +37,12 @@ def check_writable(directory: Path) -> None:
     if not statuses:
         raise NotFoundError(f"there is no state directory {directory}", hint="begin with: iris init")
     _refuse_links(statuses)
+    user = os.geteuid()
     for path, status in statuses.items():
-        if status.st_uid != os.geteuid():
+        if status.st_uid != user:
             raise NotWritableError(
                 f"{path} belongs to another user (uid {status.st_uid})",
-                hint=f"run iris as that user, or: sudo chown {os.geteuid()} {_quote(path)}",
+                hint=f"run iris as that user, or: sudo chown {user} {_quote(path)}",
             )
     if fix := _closing(statuses):
         raise NotWritableError(f"{directory} is open to other users", hint=fix)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
 
@@ -40,14 +39,19 @@ def open_safely(path: str | Path, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
 
 
-@contextmanager
-def opened(path: Path, flags: int) -> Iterator[int]:
+class opened:  # noqa: N801  # reads like those that the library has for `with`
     """`open_safely`, and closed in the end."""
-    fd = open_safely(path, flags)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: str | Path, flags: int) -> None:
+        self._fd = open_safely(path, flags)
+
+    def __enter__(self) -> int:
+        return self._fd
+
+    def __exit__(self, *_raised: object) -> None:
+        os.close(self._fd)
 
 
 def write_all(disk: Disk, fd: int, data: bytes) -> None:
@@ -122,13 +126,20 @@ def unused(path: Path) -> Path:
     return next(name for name in names if not os.path.lexists(name))
 
 
-@contextmanager
-def refusing(path: Path) -> Iterator[None]:
+class refusing:  # noqa: N801  # as `opened`
     """Turn the system's errors into NotWritableError: nobody may act on a decision that isn't durable."""
-    try:
-        yield
-    except OSError as error:
-        raise not_writable(path, error) from error
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, OSError):
+            raise not_writable(self._path, error) from error
 
 
 def not_writable(path: Path, error: OSError) -> NotWritableError:

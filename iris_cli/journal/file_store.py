@@ -99,7 +99,7 @@ class FileStore:
         with suppress(OSError), open(self._path, "rb", opener=open_safely) as stream:
             origin = origin_of(stream)
             begins_there = position.seq > 0 and (origin.seq, origin.crc) == (position.seq, position.crc)
-            if begins_there or _stands_at(stream, position):
+            if begins_there or _stands_at(stream.fileno(), position):
                 self._end, self._file = position, None
                 return True
         return False
@@ -113,8 +113,11 @@ class FileStore:
         """
         head = read_head(self._directory)  # before the log, which only grows
         try:
-            with open(self._path, "rb", opener=open_safely) as stream:
-                return self._load(stream, head, after_seq, keep)
+            with opened(self._path, os.O_RDONLY) as fd:
+                if 0 < after_seq == self._end.seq and self._is_at_end_of(fd) and _stands_at(fd, self._end):
+                    return self._nothing_new(head, keep)
+                with open(fd, "rb", closefd=False) as stream:
+                    return self._load(stream, head, after_seq, keep)
         except FileNotFoundError:
             if after_seq:
                 raise self._replaced() from None
@@ -129,9 +132,14 @@ class FileStore:
         chain = segments(self._directory)
         return fault_at(replace(START, seq=chain[-1].last), LOG, LOG_IS_MISSING) if chain else None
 
+    def _nothing_new(self, head: Head | None, keep: Keep) -> Loaded:
+        end = self._end
+        fits = head is None or head.seq != end.seq or head.crc == end.crc
+        return Loaded(records=keep(()), end=end, size=end.offset, fault=None, head=head, head_fits=fits)
+
     def _load(self, stream: BinaryIO, head: Head | None, after_seq: int, keep: Keep) -> Loaded:
         status = os.fstat(stream.fileno())
-        goes_on = 0 < self._end.seq <= after_seq and _stands_at(stream, self._end)
+        goes_on = 0 < self._end.seq <= after_seq and _stands_at(stream.fileno(), self._end)
         start = self._end if goes_on else origin_of(stream)
         crcs = dict.fromkeys((self._end.seq, head.seq if head else 0), "")
         crcs |= {START.seq: START.crc, start.seq: start.crc}
@@ -244,8 +252,7 @@ class FileStore:
                 self._disk.fsync(fd)
             # AFTER: it is gone; or else the log reaches past HEAD, and the next writer recovers it.
             raise not_writable(self._path, error) from error
-        status = os.fstat(fd)
-        self._end, self._file = end, (status.st_dev, status.st_ino)
+        self._end = end
 
 
 def _behind(after_seq: int, scan: Iterable[Record], crcs: dict[int, str]) -> Iterator[Record]:
@@ -257,8 +264,7 @@ def _behind(after_seq: int, scan: Iterable[Record], crcs: dict[int, str]) -> Ite
             yield record
 
 
-def _stands_at(stream: BinaryIO, position: Position) -> bool:
+def _stands_at(fd: int, position: Position) -> bool:
     """Whether the record that ends at `position` is still the same."""
     mark = f'"crc":"{position.crc}"}}\n'.encode("ascii")
-    stream.seek(max(0, position.offset - len(mark)))
-    return position.seq == 0 or stream.read(len(mark)) == mark
+    return position.seq == 0 or os.pread(fd, len(mark), max(0, position.offset - len(mark))) == mark

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from iris_cli.core.dataclass import dataclass
@@ -38,22 +37,26 @@ class Holder:
         return f"{clip(self.command)!r} (pid {self.pid}, {clip(self.actor)}) since {clip(self.since)}"
 
 
-@contextmanager
-def signed_by(directory: Path, holder: Holder) -> Iterator[None]:
+class signed_by:  # noqa: N801  # as `opened`
     """Tell who holds the lock, for as long as it is held. That it can't be told keeps nobody from working."""
-    try:
-        fd = open_safely(directory / HOLDER, os.O_WRONLY | os.O_CREAT)
-    except OSError:
-        yield
-        return
-    try:
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, directory: Path, holder: Holder) -> None:
+        self._fd = -1
         with suppress(OSError):
-            _write(fd, json.dumps(holder.entry).encode("ascii") + b"\n")
-        yield
-    finally:
+            self._fd = open_safely(f"{directory}/{HOLDER}", os.O_WRONLY | os.O_CREAT)
+            _write(self._fd, json.dumps(holder.entry).encode("ascii") + b"\n")
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_raised: object) -> None:
+        if self._fd < 0:
+            return
         with suppress(OSError):
-            _write(fd, b"")
-        os.close(fd)
+            _write(self._fd, b"")
+        os.close(self._fd)
 
 
 def read_holder(directory: Path, host: str) -> Holder | None:

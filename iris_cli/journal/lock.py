@@ -34,7 +34,7 @@ class HeldLock:
         """Raise LockedError if the file isn't the locked one any more: then there may be two holders."""
         ours = os.fstat(self._fd)
         try:
-            named = self._path.lstat()
+            named = os.lstat(self._path)
         except OSError:
             named = None
         if named is None or (named.st_dev, named.st_ino) != (ours.st_dev, ours.st_ino):
@@ -53,33 +53,53 @@ class HeldLock:
         raise _without_locks(self._path.parent)
 
 
-@contextmanager
-def hold_lock(directory: Path, holder: Holder, timeout: float) -> Iterator[HeldLock]:
-    """Hold the lock of the directory, after waiting up to `timeout` seconds for it.
+class StateLock:
+    """The lock of a directory; threads keep each other out as processes do.
 
-    Raises LockedError, and NotWritableError where there are no locks.
+    The library's object takes half as long to make as to hold the lock by, so one that was let go serves again: one
+    hold at a time, and only in the process that made it.
     """
-    path = directory / LOCK
-    descriptors: list[int] = []
-    lock = FileLock(
-        path,
-        mode=PRIVATE_FILE,
-        fallback_to_soft=False,
-        preserve_lock_file=True,
-        poll_interval=_POLL_INTERVAL,
-        on_acquired=descriptors.append,
-    )
-    try:
-        lock.acquire(timeout=timeout)
-    except Timeout:
-        raise _locked(directory, holder) from None
-    except OSError as error:
-        raise _unlockable(path, error) from error
-    try:
-        with signed_by(directory, holder):
-            yield HeldLock(path, descriptors[-1])
-    finally:
-        lock.release()
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._path = directory / LOCK
+        self._idle: dict[int, tuple[FileLock, list[int]]] = {}  # by process
+
+    @contextmanager
+    def hold(self, holder: Holder, timeout: float) -> Iterator[HeldLock]:
+        """Hold it, after waiting up to `timeout` seconds for it.
+
+        Raises LockedError, and NotWritableError where there are no locks.
+        """
+        process = os.getpid()
+        idle = self._idle.pop(process, None)
+        lock, descriptors = idle or self._made()
+        try:
+            lock.acquire(timeout=timeout)
+        except Timeout:
+            raise _locked(self._directory, holder) from None
+        except OSError as error:
+            raise _unlockable(self._path, error) from error
+        try:
+            with signed_by(self._directory, holder):
+                yield HeldLock(self._path, descriptors.pop())
+        finally:
+            lock.release()
+        self._idle[process] = lock, descriptors
+
+    def _made(self) -> tuple[FileLock, list[int]]:
+        """What takes the lock, and the list into which it puts the descriptor."""
+        descriptors: list[int] = []
+        lock = FileLock(
+            self._path,
+            mode=PRIVATE_FILE,
+            thread_local=False,  # nobody else has this object
+            fallback_to_soft=False,
+            preserve_lock_file=True,
+            poll_interval=_POLL_INTERVAL,
+            on_acquired=descriptors.append,
+        )
+        return lock, descriptors
 
 
 def _locked(directory: Path, waiter: Holder) -> LockedError:

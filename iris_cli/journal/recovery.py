@@ -77,6 +77,8 @@ def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]
 
     The caller holds the lock, and what is lost by it was accepted before. Nothing is thrown away.
     """
+    if loaded.head == head_at(loaded.end) and loaded.size == loaded.end.offset:
+        return []
     log, end = directory / LOG, loaded.end
     committed = loaded.head.seq if loaded.head else 0
     messages = []

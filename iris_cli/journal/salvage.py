@@ -55,13 +55,13 @@ def salvage(
     Raises LockedError, NotWritableError, NotFoundError, and LogDamagedError for a log that is not damaged, but
     too new or another cluster's.
     """
-    from iris_cli.journal.lock import hold_lock  # filelock is slow to import
+    from iris_cli.journal.lock import StateLock  # filelock is slow to import
 
     with refusing(directory):
         check_writable(directory)
     log = directory / LOG
     holder = Holder(pid=os.getpid(), actor=actor, command="iris log salvage", since=iso_time(now))
-    with hold_lock(directory, holder, timeout), refusing(log):
+    with StateLock(directory).hold(holder, timeout), refusing(log):
         verdict = verify(directory)
         _refuse_others(log, verdict)
         kept = verdict.sound_until.seq

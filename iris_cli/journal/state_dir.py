@@ -6,7 +6,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ from iris_cli.journal.timestamps import iso_time
 if TYPE_CHECKING:
     from iris_cli.core.slice import Keeper
     from iris_cli.journal.compact import Compacted
+    from iris_cli.journal.lock import StateLock
     from iris_cli.journal.notices import NoticeFile
     from iris_cli.journal.pulled_logs import PulledLogs
     from iris_cli.journal.reading import Reading
@@ -247,25 +248,21 @@ class StateDir:
             if (header := self._store.header()) is not None:
                 self._check_cluster(header, cluster_name)
                 return ()
-        with self._open(command, timeout, accept_loss=accept_loss) as writer:
+        with self._open(command, timeout, accept_loss=accept_loss, begun=False) as writer:
             self._check_cluster(writer.header, cluster_name)
             if writer.header is None:
                 writer.append([ClusterCreated(name=cluster_name)], at=self._now())
             return writer.messages
 
-    @contextmanager
     def locked(
         self, command: str, timeout: float = LOCK_TIMEOUT, *, after_seq: int = 0, accept_loss: bool = False
-    ) -> Iterator[Writer]:
+    ) -> AbstractContextManager[Writer]:
         """Hold the lock and write. `accept_loss`: go on although committed lines are missing at the end.
 
         Raises LockedError after `timeout` seconds, NotWritableError, LogDamagedError, LogReplacedError if what the
         caller has read is gone, ConfigError for another cluster's log, NotFoundError if there is no log.
         """
-        with self._open(command, timeout, after_seq=after_seq, accept_loss=accept_loss) as writer:
-            if writer.header is None:
-                raise NotFoundError(f"there is no event log in {self.path}", hint="begin with: iris init")
-            yield writer
+        return self._open(command, timeout, after_seq=after_seq, accept_loss=accept_loss, begun=True)
 
     def compact(
         self, command: str, timeout: float = LOCK_TIMEOUT, *, after_seq: int = 0
@@ -274,20 +271,27 @@ class StateDir:
         with self.locked(command, timeout, after_seq=after_seq) as writer:
             return writer.compact(at=self._now()), writer.messages
 
+    @cached_property
+    def _lock(self) -> StateLock:
+        from iris_cli.journal.lock import StateLock  # filelock is slow to import, and readers don't need it
+
+        return StateLock(self.path)
+
     @contextmanager
     def _open(
-        self, command: str, timeout: float, *, after_seq: int = 0, accept_loss: bool = False
+        self, command: str, timeout: float, *, after_seq: int = 0, accept_loss: bool = False, begun: bool
     ) -> Iterator[Writer]:
-        from iris_cli.journal.lock import hold_lock  # filelock is slow to import, and readers don't need it
         from iris_cli.journal.writer import Writer
 
         with refusing(self.path):
             check_writable(self.path)
         holder = Holder(pid=os.getpid(), actor=self._actor, command=command, since=iso_time(self._now()))
-        with hold_lock(self.path, holder, timeout) as lock:
+        with self._lock.hold(holder, timeout) as lock:
             if self._on_network:
                 lock.prove()
             loaded, messages = self._recover(after_seq, accept_loss=accept_loss)
+            if begun and loaded.end.header is None:
+                raise NotFoundError(f"there is no event log in {self.path}", hint="begin with: iris init")
             actor = f"{self._actor} {command}"
             writer = Writer(self._store, lock, loaded, (*messages, *self._warnings(loaded.end.at)), actor)
             try:

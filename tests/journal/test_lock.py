@@ -8,8 +8,9 @@ import json
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -171,3 +172,44 @@ def test_two_processes_that_write_at_once_lose_nothing(state: StateDir) -> None:
     seqs = sorted(int(line.split()[0]) for line in told)
     assert len(set(seqs)) == 30
     assert seqs[-1] <= view.seq
+
+
+def test_threads_that_share_a_state_directory_lose_nothing(state: StateDir) -> None:
+    seqs: list[int] = []
+
+    def write() -> None:
+        seqs.extend(commit(state) for _ in range(5))
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seqs) == list(range(2, 22))
+
+
+def test_a_thread_that_holds_the_lock_keeps_itself_out(state: StateDir) -> None:
+    commit(state)
+    with (
+        state.locked("iris drain") as writer,
+        pytest.raises(LockedError, match="'iris drain'"),
+        state.locked("iris drain", 0.0),
+    ):
+        pass
+    with pytest.raises(ValueError, match="let go"):
+        writer.append(DRAINED, at=NOON)
+    assert commit(state) == 3
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_forked_process_takes_the_lock_like_any_other(state: StateDir, held: bool) -> None:
+    commit(state)
+    with state.locked("iris drain") if held else nullcontext():
+        child = os.fork()
+        if child == 0:
+            seq = 0
+            with suppress(BaseException):
+                seq = commit(state, 0.0)
+            os._exit(seq)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (0 if held else 3)
+    assert commit(state) == (3 if held else 4)

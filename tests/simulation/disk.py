@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
@@ -146,27 +146,28 @@ class SimDisk(Disk):
         return strand
 
 
-def sim_lock(scheduler: Scheduler) -> Callable[[Path, Holder, float], AbstractContextManager[HeldLock]]:
+class SimLock:
     """The kernel's lock on the same file as ever, waited for in simulated time."""
 
+    def __init__(self, scheduler: Scheduler, directory: Path) -> None:
+        self._scheduler = scheduler
+        self._path = directory / layout.LOCK
+
     @contextmanager
-    def hold(directory: Path, holder: Holder, timeout: float) -> Iterator[HeldLock]:
-        strand = scheduler.current
+    def hold(self, holder: Holder, timeout: float) -> Iterator[HeldLock]:
+        strand = self._scheduler.current
         assert strand is not None
-        deadline = scheduler.now + timeout
-        path = directory / layout.LOCK
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = self._scheduler.now + timeout
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             while not _locked(fd):
-                if scheduler.now >= deadline:
+                if self._scheduler.now >= deadline:
                     raise LockedError("the state directory is locked by another command")
                 strand.pause(_LOCK_POLL)
             strand.pause(0.0005)
-            yield HeldLock(path, fd)
+            yield HeldLock(self._path, fd)
         finally:
             os.close(fd)
-
-    return hold
 
 
 def _locked(fd: int) -> bool:

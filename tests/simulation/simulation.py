@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -18,7 +18,7 @@ from iris_cli.journal.record import decode_line
 from iris_cli.ops.secret_values import MissingSecretError
 from tests.simulation.boxes import Boxes
 from tests.simulation.cloud_weather import CloudWeather
-from tests.simulation.disk import sim_lock
+from tests.simulation.disk import SimLock
 from tests.simulation.fleet import Place, config_of, draw_fleet
 from tests.simulation.ledger import Ledger
 from tests.simulation.machines import Machine
@@ -76,7 +76,7 @@ def run(seed: int, faults: Sequence[str] = (), *, asking: bool = False, scaling:
     directory = Path(tempfile.mkdtemp(prefix=f"iris-sim-{seed}-", dir=_memory()))
     try:
         with (
-            patch("iris_cli.journal.lock.hold_lock", sim_lock(scheduler)),
+            patch("iris_cli.journal.lock.StateLock", partial(SimLock, scheduler)),
             patch("iris_cli.journal.scan.decode_line", lru_cache(_LINES)(decode_line)),
             patch("iris_cli.ops.secret_values._value", _secret_value(scheduler)),
             patch("secrets.token_hex", lambda size: f"{rng.getrandbits(8 * size):0{2 * size}x}"),
