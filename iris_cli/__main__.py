@@ -13,6 +13,9 @@ def main() -> None:
 
         run()
     except KeyboardInterrupt:
+        import signal
+
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it was heard: once more, it would only spoil the line
         from iris_cli.cli.failures import interrupted
 
         os._exit(interrupted())

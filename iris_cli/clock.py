@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+_DEAFEST = 0.5  # seconds
+
 
 class Clock(Protocol):
     """Where time comes from."""
@@ -32,4 +34,8 @@ class SystemClock:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        """In pieces: a Ctrl-C between Python's last look for signals and the system call is only seen behind that."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > _DEAFEST:
+            time.sleep(_DEAFEST)
+        time.sleep(max(0.0, left))

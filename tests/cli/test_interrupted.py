@@ -15,6 +15,7 @@ import pytest
 from paramiko import ECDSAKey
 
 from iris_cli.cli.app import run
+from iris_cli.clock import SystemClock
 from iris_cli.errors import ExitCode
 from tests.house.rules import ROOT
 
@@ -83,6 +84,37 @@ def test_ctrl_c_ends_it_in_one_line(line: str, lab: Path, silent: socket.socket)
     verdict = iris(lab, "log", "verify")
     verdict.communicate(timeout=PATIENCE)
     assert verdict.returncode == ExitCode.OK
+
+
+def test_ctrl_c_ends_a_sleep_though_it_comes_just_before_it() -> None:
+    """As a signal that is taken by another thread: the handler has run, and the system call goes on."""
+    program = (
+        "import signal, threading, time\n"
+        "from iris_cli.clock import SystemClock\n"
+        "def press():\n"
+        "    time.sleep(0.2)\n"
+        "    signal.pthread_kill(threading.get_ident(), signal.SIGINT)\n"
+        "threading.Thread(target=press).start()\n"
+        "try: SystemClock().sleep(3600.0)\n"
+        "except KeyboardInterrupt: print('heard')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "heard\n", "")
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 0.0, 0.2, 0.7])
+def test_a_sleep_is_as_long_as_it_was_asked_to_be(seconds: float) -> None:
+    clock = SystemClock()
+    begun = clock.monotonic()
+    clock.sleep(seconds)
+    assert clock.monotonic() - begun >= seconds - 0.01
 
 
 def test_ctrl_c_while_modules_are_loaded_is_told_in_one_line_too() -> None:
