@@ -68,22 +68,51 @@ def test_an_output_that_has_become_a_link_is_told_and_not_followed(
     assert (found.link, sorted(name for name, _ in found.files)) == (True, [b"err", b"out"])
 
 
-def test_a_pipe_that_takes_the_place_of_a_file_holds_up_nobody(dash_host: WorkerHost, tmp_path: Path) -> None:
-    """Between looking at it and reading it, which a task that wants to can bring about."""
-    host, path = dash_host, dash_host.transport.env["PATH"]
-    dd, stat = (shutil.which(each, path=path) for each in ("dd", "stat"))
-    if dd is None or subprocess.run([dd, "iflag=nonblock", "if=/dev/null"], capture_output=True).returncode:
-        pytest.skip("this dd can't be told not to wait")
+def swapped_for_a_pipe(host: WorkerHost, tools: Path) -> Token:
+    """`output/swapped` of a new attempt becomes a pipe between looking at it and reading it, as a task may want it."""
+    path = host.transport.env["PATH"]
     token = host.launch("true")
     host.wait(token)
     swapped = output(host, token) / "swapped"
     swapped.write_bytes(b"0123456789")
-    swap = f'case "$*" in *swapped) rm {swapped}; mkfifo {swapped} ;; esac'
-    (tmp_path / "stat").write_text(f'#!/bin/sh\n{stat} "$@" || exit\n{swap}\n')
-    (tmp_path / "stat").chmod(0o755)
-    host.transport.env["PATH"] = f"{tmp_path}:{path}"
+    swap = f'case "$*" in *swapped*) rm -f {swapped}; mkfifo {swapped} ;; esac'
+    (tools / "stat").write_text(f'#!/bin/sh\n{shutil.which("stat", path=path)} "$@" || exit\n{swap}\n')
+    (tools / "stat").chmod(0o755)
+    host.transport.env["PATH"] = f"{tools}:{path}"
+    return token
+
+
+def impatient(host: WorkerHost, tools: Path) -> None:
+    """Whatever is given much time there has a second."""
+    real = shutil.which("timeout", path=host.transport.env["PATH"])
+    if real is None:
+        pytest.skip("there is no `timeout` here")
+    (tools / "timeout").write_text(f'#!/bin/sh\nshift\nexec {real} 1 "$@"\n')
+    (tools / "timeout").chmod(0o755)
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_holds_up_nobody(dash_host: WorkerHost, tmp_path: Path) -> None:
+    dd = shutil.which("dd", path=dash_host.transport.env["PATH"])
+    if dd is None or subprocess.run([dd, "iflag=nonblock", "if=/dev/null"], capture_output=True).returncode:
+        pytest.skip("this dd can't be told not to wait")
+    token = swapped_for_a_pipe(dash_host, tmp_path)
+    assert piece(dash_host, token, b"output/swapped").data == b""
+    assert (output(dash_host, token) / "swapped").is_fifo()
+
+
+def test_where_nobody_can_be_told_not_to_wait_the_time_to_wait_for_a_pipe_is_limited(
+    host: WorkerHost, tmp_path: Path
+) -> None:
+    token = swapped_for_a_pipe(host, tmp_path)
+    (output(host, token) / "other").write_text("other")
+    impatient(host, tmp_path)
+    assert batch(host, token, b"output/other", b"output/swapped") is None
+    (tmp_path / "dd").write_text(
+        "#!/bin/sh\nfor each; do\ncase $each in iflag=*) exit 1 ;; if=*) cat ${each#if=} ;; esac\ndone\n"
+    )
+    (tmp_path / "dd").chmod(0o755)
     assert piece(host, token, b"output/swapped").data == b""
-    assert swapped.is_fifo()
+    assert (output(host, token) / "swapped").is_fifo()
 
 
 def test_all_files_are_listed_and_nothing_else(host: WorkerHost, token: Token) -> None:

@@ -22,6 +22,15 @@ pour() { encode | LC_ALL=C awk '{ print "T " $0 | "cat >&3" } END { close("cat >
 # poured COUNT: what `pour` has printed counts.
 poured() { is_number "$1" && count=$((count + $1)); }
 
+# for_a_while COMMAND: ends it where it takes longer than anybody waits for the answer: whoever opens a pipe that has
+# taken the place of a file waits for ever. Where there is no `timeout`, nobody ends it.
+for_a_while() {
+    if timeout 1 true 2>/dev/null; then
+        set -- timeout 40 "$@"
+    fi
+    "$@"
+}
+
 # go_in TOKEN: go to its directory, if its files are there.
 go_in() { [ -z "$missing" ] && [ ! -L "$1" ] && [ -d "$1/output" ] && cd "$1" 2>/dev/null; }
 
@@ -86,7 +95,7 @@ batch() {
 send_all() {
     before=$(stat "$stat_option" "$stat_format" "$@" 2>/dev/null)
     line "B $#"
-    poured "$(cat "$@" 2>/dev/null | head -c "$longest" | pour)"
+    poured "$(for_a_while cat "$@" 2>/dev/null | head -c "$longest" | pour)"
     [ "$before" = "$(stat "$stat_option" "$stat_format" "$@" 2>/dev/null)" ] && how=same
 }
 
@@ -100,7 +109,7 @@ piece() {
         # shellcheck disable=SC2046
         set -- "$@" $(stat "$stat_option" "$stat_format" "$name" 2>/dev/null)
         line "F $(($2 * 65536)) ${5:-0} ${6:-0} ${7:-0}"
-        poured "$(dd "$no_wait" if="$name" bs=65536 skip="$2" count="$3" 2>/dev/null | pour)"
+        poured "$(for_a_while dd "$no_wait" if="$name" bs=65536 skip="$2" count="$3" 2>/dev/null | pour)"
     else
         line "F 0 0 0 0"
     fi
