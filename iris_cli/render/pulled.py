@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from iris_cli.core.ids import AttemptId
 from iris_cli.core.units import count, format_memory
 from iris_cli.ops.pull import Pulled, PulledAttempt
 from iris_cli.render.console import Output
+from iris_cli.render.fold import fold
 
 
 def show(output: Output, found: Pulled) -> None:
@@ -28,14 +31,30 @@ def show(output: Output, found: Pulled) -> None:
     only = ("ATTEMPT", "FETCHED", "MISSING") if output.width < NARROW else ()
     headers = ("ATTEMPT", "WORKER", "FETCHED", "UNCHANGED", "LOGS", "MISSING")
     output.show(table(headers, map(_cells, found.attempts), only=only))
-    for row in found.attempts:
-        for problem in row.problems:
-            output.message(f"{row.attempt}: {problem}")
-        for note in row.notes:
-            output.message(f"{row.attempt}: {note}")
+    for line in _told(found.attempts):
+        output.message(line)
     files = sum(row.files for row in found.attempts)
     size = sum(row.bytes + row.log_bytes for row in found.attempts)
     output.line(f"{count(files, 'file')}, {format_memory(size)} with the logs, in {found.directory}")
+
+
+def _told(rows: Sequence[PulledAttempt]) -> Iterator[str]:
+    """What is missing and what else there is to know; once, where it is the same of many."""
+    alike: dict[tuple[str, bool], list[PulledAttempt]] = {}
+    for row in rows:
+        for words in (*row.problems, *row.notes):
+            alike.setdefault((words, row.silent), []).append(row)
+    for (words, silent), those in alike.items():
+        who = f"no answer from {fold(row.worker for row in those)}: " if silent else ""
+        yield f"{_names([row.attempt for row in those])}: {who}{words}"
+
+
+def _names(attempts: Sequence[AttemptId]) -> str:
+    """`train/task-[0-3]/attempt-0`."""
+    tasks: dict[int, list[str]] = {}
+    for attempt in attempts:
+        tasks.setdefault(attempt.number, []).append(str(attempt.task))
+    return ", ".join(f"{fold(those)}/attempt-{number}" for number, those in tasks.items())
 
 
 def _cells(row: PulledAttempt) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def _of(rank: int) -> AttemptId:
 
 
 def _pulled(output: Output) -> None:
-    """Two came whole, of one a file was too large, one did not answer."""
+    """Two came whole, of one a file was too large, four did not answer."""
     home = Path("/home/me/my-cluster/out/train")
     rows = [
         PulledAttempt(
@@ -78,15 +78,16 @@ def _pulled(output: Output) -> None:
             problems=("ckpt/big.bin: larger than what may be fetched at once",),
         )
     )
-    rows.append(
+    rows += [
         PulledAttempt(
-            attempt=_of(3),
-            worker=WorkerId("v5a-3"),
-            directory=home / "task-3",
-            problems=("no answer: connect: unreachable",),
+            attempt=_of(rank),
+            worker=WorkerId(f"v5a-{rank}"),
+            directory=home / f"task-{rank}",
+            problems=("connect: unreachable",),
             silent=True,
         )
-    )
+        for rank in (3, 4, 5, 7)
+    ]
     pulled.show(output, Pulled(job=JobId("train"), directory=home, attempts=tuple(rows)))
 
 
