@@ -27,6 +27,8 @@ AT_ONCE = 4
 _GZIP = 31  # zlib: the header and trailer of gzip
 _CHUNK = 1 << 20
 _LEAST = 64 << 10  # bytes that come at a time
+_SLOWEST = 256 << 10  # bytes a second, all in all
+_START = 120.0  # seconds that it may take besides: a busy worker, a call that had to wait
 
 
 class _SilentError(Exception):
@@ -56,7 +58,7 @@ def fetch(session: Session, worker: Worker, token: Token, wanted: Workspace) -> 
 
 def _packed(session: Session, worker: Worker, token: Token, wanted: Workspace) -> Iterator[bytes]:
     """The file on the worker in pieces: at most as many bytes as there were at first."""
-    target, offset = session.target(worker), 0
+    target, offset, begun = session.target(worker), 0, session.clock.monotonic()
     size: int | None = None
     name = f"fetching {wanted.name or 'a workspace'}"
     with session.progress(lambda: (name, offset, size or 0, "bytes")):
@@ -72,6 +74,8 @@ def _packed(session: Session, worker: Worker, token: Token, wanted: Workspace) -
             if len(piece.data) < max(1, min(_LEAST, size - offset)):  # crumbs would keep us for days
                 raise _UnfitError("it ends too early")
             offset += len(piece.data)
+            if session.clock.monotonic() - begun > _START + offset / _SLOWEST:
+                raise _UnfitError("it comes too slowly: others wait for their turn")
             yield piece.data
 
 

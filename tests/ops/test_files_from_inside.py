@@ -284,6 +284,25 @@ def test_a_worker_that_gives_crumbs_keeps_nobody(tmp_path: Path) -> None:
     assert host.calls.count("packed") == 1
 
 
+@pytest.mark.parametrize(("seconds", "comes"), [(0.2, True), (50.0, False)])
+def test_a_worker_that_sends_little_at_a_time_has_its_turn_for_a_while_only(
+    tmp_path: Path, seconds: float, comes: bool
+) -> None:
+    """Each piece is as large as it has to be, and in time for its call."""
+    site, host, task = running(tmp_path)
+
+    def slowly() -> None:
+        site.clock.sleep(seconds)
+        host.meanwhile["packed"] = slowly
+
+    host.meanwhile["packed"] = slowly
+    task.ask("1", "submit", job={**EVAL, "workspace": pack(task, tar(random.Random(1).randbytes(8 << 20)))})
+    site.cycle()
+    said = task.told("1")
+    assert said == {"job": "train/eval", "created": True} if comes else "too slowly" in said
+    assert (host.calls.count("packed") > 128) is comes
+
+
 def test_what_is_more_than_allowed_is_refused_before_it_is_fetched(tmp_path: Path) -> None:
     limits = replace(Limits(), workspace_size=len(CONTENT))
     site, _, task = running(tmp_path, limits=limits)
