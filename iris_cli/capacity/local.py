@@ -70,7 +70,7 @@ class LocalProvider:
         for pid in still_hosts(_pids(path)):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        end_inhabitants(host / "home" for host in (path / "hosts").glob("*"))
+        end_inhabitants(path)
         # Only what we made, below a directory that we marked as ours.
         if (self._root / _MARKER).is_file() and (path / "owner.json").is_file():
             with suppress(OSError):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from iris_cli.inhabitants import remove_tree
+from iris_cli.inhabitants import end_inhabitants, remove_tree
 
 _PREFIX = "iris-demo-"
 _LOCK = ".iris-demo-runs"
@@ -45,7 +45,10 @@ def _remove(root: Path) -> None:
 
 
 def _remove_dead() -> None:
-    """What surely was made here, by us, by a process that has ended. Its hosts ended with it."""
+    """What surely was made here, by us, by a process that has ended.
+
+    Its hosts ended with it, and their tasks with them; but where the hosts were killed as well, these run still.
+    """
     for root in sorted(Path(tempfile.gettempdir()).glob(f"{_PREFIX}*")):
         with suppress(OSError):
             status = root.lstat()
@@ -55,6 +58,7 @@ def _remove_dead() -> None:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if stat.S_ISREG(os.fstat(fd).st_mode):
+                    end_inhabitants(root / _LAB)
                     _remove(root)
             finally:
                 os.close(fd)

@@ -148,7 +148,7 @@ class LocalCluster:
     def _remove(self) -> None:
         # Only a directory that we marked as ours when it was empty.
         if self._is_claimed():
-            end_inhabitants(host / "home" for host in (self.root / "hosts").glob("*"))
+            end_inhabitants(self.root)
             remove_tree(self.root)
 
 

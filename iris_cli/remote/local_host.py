@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -32,7 +31,6 @@ from iris_cli.inhabitants import end_inhabitants
 from iris_cli.remote.local_keys import make_key
 
 _LOOPBACK = "127.0.0.1"
-_ROUNDS = 500
 _METADATA_ROOT = "/computeMetadata/v1/"
 
 
@@ -49,10 +47,7 @@ def main() -> None:
         threading.Event().wait()
     while sys.stdin.read(1):
         pass
-    for _ in range(_ROUNDS):  # one that was begun meanwhile goes, too
-        if not end_inhabitants([Path(settings["home"])]):
-            break
-        time.sleep(0.01)
+    end_inhabitants(Path(settings["home"]))
 
 
 class _Host:

@@ -102,7 +102,7 @@ class LocalMachines:
     def _remove_home(self, node: Node) -> None:
         home = self._home(node)
         if (self._root / _MARKER).is_file() and home.is_dir():  # only what we made
-            end_inhabitants(host / "home" for host in home.iterdir())
+            end_inhabitants(home)
             with suppress(OSError):
                 remove_tree(home)
 

@@ -55,12 +55,13 @@ def test_a_slice_one_of_whose_hosts_has_ended_has_stopped(here: Place, tmp_path:
 
 def test_what_lives_on_its_hosts_ends_with_them(here: Place, tmp_path: Path) -> None:
     here.provider().create("west-1", here.group)
-    home = tmp_path / "slices" / "west-1" / "hosts" / "west-1-0" / "home"
+    own = tmp_path / "slices" / "west-1"
+    home = own / "hosts" / "west-1-0" / "home"
     if not Path("/proc/self/environ").exists():
         pytest.skip("the system does not show environments")
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
     there = subprocess.Popen(command, env={**os.environ, "HOME": str(home)})
-    elsewhere = subprocess.Popen(command, env={**os.environ, "HOME": f"{home}-of-somebody"})
+    elsewhere = subprocess.Popen(command, env={**os.environ, "HOME": f"{own}-of-somebody"})
     try:
         here.provider().delete("west-1")
         assert there.wait(60) == -signal.SIGKILL

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,43 @@ def test_what_a_killed_one_left_is_removed_by_the_next(
     with demo_home() as root:
         assert list(temporary.iterdir()) == [root.parent]
         assert root.is_dir()
+
+
+def test_what_runs_where_all_were_killed_is_ended_by_the_next_and_nothing_else(
+    temporary: Path, other: tuple[subprocess.Popen[str], Path]
+) -> None:
+    """Hosts that are killed with their demo leave their tasks, some of which have another environment by then."""
+    process, left = other
+    process.kill()
+    process.wait()
+    with (
+        _resident(left / "hosts" / "west-0" / "home") as task,
+        _resident(Path(f"{left}-of-mine")) as stranger,
+        _resident(temporary) as neighbour,
+        demo_home(),
+    ):
+        task.wait(60)
+        assert task.stdout is not None
+        assert task.stdout.read() == "", "what it had begun holds this, too, as long as it runs"
+        assert (stranger.poll(), neighbour.poll()) == (None, None)
+        assert not left.parent.exists()
+
+
+@contextmanager
+def _resident(home: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that is at home there, and has begun one that isn't. Both hold its output."""
+    begins = "env -i sleep 600 & echo $!; wait"
+    with subprocess.Popen(
+        ["sh", "-c", begins], env={**os.environ, "HOME": str(home)}, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.kill(child, signal.SIGKILL)
+            process.kill()
 
 
 def test_what_could_not_be_removed_whole_is_tried_again_by_the_next(
