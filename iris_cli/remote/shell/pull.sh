@@ -22,8 +22,8 @@ pour() { encode | LC_ALL=C awk '{ print "T " $0 | "cat >&3" } END { close("cat >
 # poured COUNT: what `pour` has printed counts.
 poured() { is_number "$1" && count=$((count + $1)); }
 
-# for_a_while COMMAND: ends it where it takes longer than anybody waits for the answer: whoever opens a pipe that has
-# taken the place of a file waits for ever. Where there is no `timeout`, nobody ends it.
+# for_a_while COMMAND: ends it where it takes longer than anybody waits for the answer: whoever opens a pipe
+# that has taken the place of a file waits for ever. Where there is no `timeout`, nobody ends it.
 for_a_while() {
     if timeout 1 true 2>/dev/null; then
         set -- timeout 40 "$@"
