@@ -20,12 +20,13 @@ from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.journal.durable import open_safely
 from iris_cli.journal.layout import ARCHIVE
 from iris_cli.journal.record import START, Position, Record
-from iris_cli.journal.scan import Fault, FaultKind, Scan, continued, fault_at
+from iris_cli.journal.scan import Fault, FaultKind, Scan, continued, fault_at, origin_of
 
 _NAME = re.compile(r"events-([0-9]{12})-([0-9]{12})\.jsonl\.gz")
 _BUFFER = 1 << 16  # bytes
 GZIP = 16 + zlib.MAX_WBITS
 """What the library for compression calls this format."""
+_AS_IT_SAYS = ""  # the crc of a line that was read earlier; only the next one tells it by now
 LOG_IS_MISSING = "the log is missing, and what went to its archive is there"
 UNREADABLE = (EOFError, OSError, zlib.error)
 """What reading a segment raises that is cut off, or no segment at all."""
@@ -111,12 +112,18 @@ def unpacked(segment: Segment) -> Iterator[BinaryIO]:
 
 
 class ArchiveScan:
-    """The records of segments, one after the other, once. Afterwards `position` is the end of the last good one."""
+    """The records of segments, one after the other, once. Afterwards `position` is the end of the last good one.
 
-    def __init__(self, chain: tuple[Segment, ...]) -> None:
+    Begins with the segment that has the line of `known`, if one has it: what went before it was read earlier.
+    """
+
+    def __init__(self, chain: tuple[Segment, ...], known: Position = START) -> None:
         self.position = START
         self.fault: Fault | None = None
-        self._chain = chain
+        begin = next((at for at, each in enumerate(chain) if each.first <= known.seq <= each.last), 0)
+        self._chain = chain[begin:]
+        if begin > 0:
+            self.position = continued(replace(known, seq=chain[begin].first - 1, crc=_AS_IT_SAYS))
 
     def __iter__(self) -> Iterator[Record]:
         for segment in self._chain:
@@ -130,6 +137,9 @@ class ArchiveScan:
         scan, broken = None, ""
         try:
             with unpacked(segment) as stream:
+                if self.position.crc == _AS_IT_SAYS:
+                    self.position = replace(self.position, crc=origin_of(stream).crc)
+                    stream.seek(0)
                 scan = Scan(stream, sys.maxsize, continued(self.position))
                 yield from scan
         except UNREADABLE as error:

@@ -154,7 +154,8 @@ class FileStore:
                     segments,
                 )  # slow to import, and rare
 
-                past = ArchiveScan(segments(self._directory, before=start.seq + 1))
+                chain = segments(self._directory, before=start.seq + 1)
+                past = ArchiveScan(chain, self._end if self._end.seq <= after_seq else START)
                 yield from past
                 fault, end = (
                     past.fault or missing(past.position, start.seq + 1, LOG),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import gzip
 import random
+import re
 from pathlib import Path
 
 import pytest
 
-from iris_cli.errors import LogDamagedError, NotWritableError
+from iris_cli.errors import LogDamagedError, LogReplacedError, NotWritableError
 from iris_cli.journal.salvage import salvage
+from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import Verdict, verify
 from tests.journal.samples import NOON, filled, state_in
 from tests.journal.test_compact import (
@@ -30,19 +32,24 @@ def found(verdict: Verdict) -> list[tuple[str, int, int, str]]:
     return [(fault.file, fault.line, fault.seq, fault.what) for fault in verdict.findings]
 
 
+def grown(path: Path) -> dict[int, StateDir]:
+    """A log with three segments behind it, of 12, 4 and 2 lines; and who read it on the way, by how far it went."""
+    state, readers = filled(path, COUNT), {}
+    for commits in (3, 1, 1):
+        compact(state)
+        for step in range(commits + 1):
+            if step > 0:
+                commit(state)
+            reader = state_in(path)
+            readers[reader.read().seq] = reader
+    assert archived(path) == [name(1, 12), name(13, 16), name(17, 18)]
+    return readers
+
+
 @pytest.fixture
 def three(tmp_path: Path) -> Path:
-    """A log with three segments behind it, of 12, 4 and 2 lines."""
-    state = filled(tmp_path / "state", COUNT)
-    compact(state)
-    for _ in range(3):
-        commit(state)
-    compact(state)
-    commit(state)
-    compact(state)
-    commit(state)
-    assert archived(state.path) == [name(1, 12), name(13, 16), name(17, 18)]
-    return state.path
+    grown(tmp_path / "state")
+    return tmp_path / "state"
 
 
 def test_a_segment_that_is_missing_is_named_with_what_is_lost(three: Path) -> None:
@@ -77,6 +84,43 @@ def test_who_has_what_is_in_the_archive_needs_none(three: Path) -> None:
     assert view.damage is None
     assert [each.seq for each in view.transactions] == [19, 20]
     assert commit(state_in(three), 18) == 21
+
+
+def test_who_has_read_some_of_a_segment_reads_on_in_it_and_nothing_before_it(tmp_path: Path) -> None:
+    """However long the archive is: who stays while others compact the log reads what came, and no more."""
+    path = tmp_path / "state"
+    readers, whole = grown(path), transactions(path)
+    (path / "archive" / name(1, 12)).write_bytes(b"spoilt")
+    assert state_in(path).read().seq == 0
+    for known in (13, 15, 16, 17, 18):
+        view = readers[known].read(known)
+        assert view.damage is None
+        assert view.header is not None
+        assert view.transactions == whole[known:]
+    assert commit(readers[14], 14) == len(whole) + 1
+
+
+def test_who_has_read_another_line_than_is_in_the_segment_is_told(tmp_path: Path) -> None:
+    readers = grown(tmp_path / "state")
+    (tmp_path / "state").rename(tmp_path / "gone")
+    grown(tmp_path / "state")
+    with pytest.raises(LogReplacedError):
+        readers[15].read(15)
+
+
+def test_damage_in_the_segment_that_one_has_read_into_is_found(tmp_path: Path) -> None:
+    reader = grown(tmp_path / "state")[14]
+    segment = tmp_path / "state/archive" / name(13, 16)
+    lines = gzip.decompress(segment.read_bytes())
+    for spoilt, what in (
+        (gzip.compress(lines.replace(b'"seq":15', b'"seq":16')), r"line 3 .*seq 15\): the checksum is wrong"),
+        (gzip.compress(lines[1:]), r"line 1 \(byte 0, seq 13\): the checksum is wrong"),
+        (b"spoilt", r"line 1 \(byte 0, seq 13\): the segment can't be read"),
+    ):
+        segment.write_bytes(spoilt)
+        damage = reader.read(14).damage
+        assert damage is not None
+        assert re.search(rf"{name(13, 16)} is damaged, {what}", damage.what)
 
 
 def test_a_segment_cut_off_at_any_byte_is_found_and_read_up_to_there(three: Path) -> None:
