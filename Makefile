@@ -39,7 +39,7 @@ test-jax: $(VENV)/.tested
 
 soak: $(VENV)/.tested
 	@sh scripts/install-test-tools.sh
-	$(BIN)/python -m pytest -n $(WORKERS) -m soak --timeout 0 $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m soak $(ARGS)
 
 bench: $(VENV)/.tested
 	@sh scripts/install-test-tools.sh

@@ -44,12 +44,18 @@ _REAL = frozenset({"e2e", "faults", "remote"})
 runs once more; the closing summary names it (RERUN), so that it is seen and looked into."""
 
 
+_LONG = 3_600
+"""Seconds for one long version of a test, on a machine that is busy. One that hangs fails, and says where."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     odd = [item.nodeid for item in items if " at 0x" in item.nodeid or len(item.nodeid) > 1_000]
     if odd:
         raise pytest.UsageError(f"no name for a test, and another one in each process: {odd[0]:.300}")
     here = Path(__file__).parent
     for item in items:
+        if item.get_closest_marker("soak") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_LONG))
         if item.path.relative_to(here).parts[0] in _REAL:
             item.add_marker(pytest.mark.flaky(reruns=1))
 
