@@ -23,7 +23,7 @@ from iris_cli.journal.durable import (
     sync_directory,
     write_all,
 )
-from iris_cli.journal.head import Head, advance_head, head_at, read_head, write_head
+from iris_cli.journal.head import Head, advance_head, head_at, is_head, read_head, write_head
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.record import (
     START,
@@ -111,13 +111,13 @@ class FileStore:
         Reads only what is new if the caller has all that this store has read. Raises OSError, and
         LogReplacedError if the log isn't the one that the caller has read up to `after_seq`.
         """
+        if 0 < after_seq == self._end.seq and self._is_as_left():
+            end, head = self._end, head_at(self._end)
+            return Loaded(records=keep(()), end=end, size=end.offset, fault=None, head=head, head_fits=True)
         head = read_head(self._directory)  # before the log, which only grows
         try:
-            with opened(self._path, os.O_RDONLY) as fd:
-                if 0 < after_seq == self._end.seq and self._is_at_end_of(fd) and _stands_at(fd, self._end):
-                    return self._nothing_new(head, keep)
-                with open(fd, "rb", closefd=False) as stream:
-                    return self._load(stream, head, after_seq, keep)
+            with open(self._path, "rb", opener=open_safely) as stream:
+                return self._load(stream, head, after_seq, keep)
         except FileNotFoundError:
             if after_seq:
                 raise self._replaced() from None
@@ -132,10 +132,14 @@ class FileStore:
         chain = segments(self._directory)
         return fault_at(replace(START, seq=chain[-1].last), LOG, LOG_IS_MISSING) if chain else None
 
-    def _nothing_new(self, head: Head | None, keep: Keep) -> Loaded:
-        end = self._end
-        fits = head is None or head.seq != end.seq or head.crc == end.crc
-        return Loaded(records=keep(()), end=end, size=end.offset, fault=None, head=head, head_fits=fits)
+    def _is_as_left(self) -> bool:
+        """Whether the log is the one that was read or written to its end, and HEAD says that end. Raises OSError."""
+        try:
+            with opened(self._path, os.O_RDONLY) as fd:
+                as_read = self._is_at_end_of(fd) and _stands_at(fd, self._end)
+            return as_read and is_head(self._directory, self._end)
+        except FileNotFoundError:
+            return False
 
     def _load(self, stream: BinaryIO, head: Head | None, after_seq: int, keep: Keep) -> Loaded:
         status = os.fstat(stream.fileno())

@@ -54,6 +54,12 @@ def head_at(position: Position) -> Head | None:
     return Head(seq=position.seq, crc=position.crc, cluster_id=position.header.cluster_id)
 
 
+def is_head(directory: Path, position: Position) -> bool:
+    """Whether HEAD stands there as a commit up to `position` leaves it. Raises OSError."""
+    with opened(f"{directory}/{HEAD}", os.O_RDONLY) as fd:
+        return os.read(fd, _LIMIT) == _text(position)
+
+
 def advance_head(disk: Disk, directory: Path, position: Position) -> None:
     """Say that the log is committed up to `position`, further than HEAD says now. Raises OSError."""
     text = _text(position)
