@@ -201,6 +201,17 @@ def test_a_job_whose_name_is_damaged_is_found_all_the_same_and_no_other_is_inven
             assert seen.jobs.get(job) == whole.jobs.get(job)
 
 
+def test_a_job_whose_name_is_no_text_any_more_is_listed_all_the_same(tmp_path: Path) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    log.grow(len(log))
+    whole = log.replayed()
+    log.look(every=1)
+    sound = log.snapshot.read_bytes()
+    place = sound.index(b'\n{"id":"', sound.index(b'"over":[')) + len(b'\n{"id":"')
+    write(log.snapshot, sound[:place] + bytes([sound[place] ^ 0x80]) + sound[place + 1 :])
+    assert list(log.look(every=NEVER).jobs) == list(whole.jobs)
+
+
 def test_a_token_is_not_foreign_because_its_line_is_damaged(tmp_path: Path) -> None:
     log = Log(tmp_path / "state", busy_days())
     log.grow(len(log))

@@ -146,9 +146,10 @@ class FromFile:
         found = [
             (each.job.order, job, each.job.replicas, bool(each.children)) for job, each in self._open.items()
         ]
-        for block in self.file.blocks():
-            for job, order, replicas, children in LISTED.findall(block):
-                found.append((int(order), JobId(job.decode()), int(replicas), bool(children)))
+        with as_written():  # what is wrong in a name may show before the checksum does
+            for block in self.file.blocks():
+                for job, order, replicas, children in LISTED.findall(block):
+                    found.append((int(order), JobId(job.decode()), int(replicas), bool(children)))
         return [entry[1:] for entry in sorted(found)]
 
     def all_over(self) -> list[JobId]:
