@@ -71,16 +71,18 @@ def salvage(
 ) -> int:
     """Make a damaged log usable again. The old one is kept; says what would be lost before --yes."""
     from iris_cli.journal.scan import FaultKind
-    from iris_cli.journal.verify import verify as read
+    from iris_cli.ops.log_checks import verified
     from iris_cli.ops.salvaged import probe_anew
 
     iris: Context = context.obj
-    verdict = read(iris.state_path_in_use)  # says so if there is no log at all
+    verdict = verified(iris.state_path_in_use, iris.progress)  # says so if there is no log at all
     state = iris.state_of(None)
     damage = state.read().damage
-    if damage is None:
+    if damage is None and verdict.ok:
         iris.output.message("the log is sound; there is nothing to do")
         return ExitCode.OK
+    if damage is None:
+        return _cut(iris, verdict, yes=yes)  # each line is good, but one can't have happened
     if any(fault.kind is FaultKind.NEWER for fault in verdict.findings):
         raise damage.error()
     if damage.forgivable:
@@ -89,6 +91,8 @@ def salvage(
                 damage.what,
                 hint="put the newer copy back, or go on without it: iris log salvage --accept-loss",
             )
+        if not verdict.sound_until.seq:
+            return _cut(iris, verdict, yes=True)
         with state.locked("iris log salvage", accept_loss=True) as writer:
             probe_anew(writer, iris.clock.now())
             _tell_accepted(iris, writer.messages, writer.seq)
@@ -143,7 +147,7 @@ def _cut(iris: Context, verdict: Verdict, *, yes: bool) -> int:
     directory = iris.state_path_in_use
     if not yes:
         show_verdict(iris.output, directory / LOG, verdict)
-        from iris_cli.ops.log_checks import only_history_is_lost
+        from iris_cli.ops.log_checks import ONLY_HISTORY, only_history_is_lost
 
         kept = verdict.sound_until.seq
         spared = only_history_is_lost(iris.state_of(None), verdict)
@@ -151,14 +155,15 @@ def _cut(iris: Context, verdict: Verdict, *, yes: bool) -> int:
         raise LogDamagedError(
             f"nothing was changed: salvage would keep {kept} transactions and give up "
             f"{lost} behind the damage",
-            hint="better leave it: the snapshot has the state, commands go on, and only history is lost"
+            hint=f"better leave it: {ONLY_HISTORY}"
             if spared
             else "make a copy of the state directory if in doubt, then: iris log salvage --yes",
         )
-    report = cut(directory, now=iris.clock.now(), actor=iris.actor)
-    with iris.state_of(None).locked("iris log salvage") as writer:
-        probe_anew(writer, iris.clock.now())
+    report = cut(directory, now=iris.clock.now(), actor=iris.actor, replayed=True)
     show_salvage(iris.output, report)
+    if report.kept:  # else there is no log any more
+        with iris.state_of(None).locked("iris log salvage") as writer:
+            probe_anew(writer, iris.clock.now())
     return ExitCode.OK
 
 

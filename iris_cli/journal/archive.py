@@ -70,6 +70,7 @@ class _Unpacked(io.RawIOBase):
         super().__init__()
         self._packed = packed
         self._offset = 0
+        self._waiting = b""
         self._unpacker = zlib.decompressobj(wbits=GZIP)
 
     def readable(self) -> bool:
@@ -84,13 +85,28 @@ class _Unpacked(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int:  # a bytearray, or a memoryview
         data = b""
         while not (data or self._unpacker.eof):
-            more = self._unpacker.unconsumed_tail or self._packed.read(_BUFFER)
-            if not more:
+            self._waiting = self._waiting or self._packed.read(_BUFFER)
+            if not self._waiting:
                 raise EOFError("it is cut off")
-            data = self._unpacker.decompress(more, len(buffer))
+            data = self._unpack(len(buffer))
         buffer[: len(data)] = data
         self._offset += len(data)
         return len(data)
+
+    def _unpack(self, most: int) -> bytes:
+        """At most so many of the next bytes. The call that meets damage gives none, so that it gets less and less."""
+        some = self._waiting
+        while True:
+            before = self._unpacker.copy()
+            try:
+                data = self._unpacker.decompress(some, most)
+            except zlib.error:
+                if len(some) == 1:
+                    raise
+                self._unpacker, some = before, some[: len(some) // 2]
+            else:
+                self._waiting = self._unpacker.unconsumed_tail + self._waiting[len(some) :]
+                return data
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         """Only from the beginning: what comes before is read once more."""
@@ -98,7 +114,7 @@ class _Unpacked(io.RawIOBase):
             raise io.UnsupportedOperation("only from the beginning")
         if offset < self._offset:
             self._packed.seek(0)
-            self._offset, self._unpacker = 0, zlib.decompressobj(wbits=GZIP)
+            self._offset, self._waiting, self._unpacker = 0, b"", zlib.decompressobj(wbits=GZIP)
         while self._offset < offset and self.read(min(_BUFFER, offset - self._offset)):
             pass
         return self._offset
@@ -142,6 +158,8 @@ class ArchiveScan:
                     stream.seek(0)
                 scan = Scan(stream, sys.maxsize, continued(self.position))
                 yield from scan
+        except PermissionError:
+            raise  # nothing is known to be wrong with it
         except UNREADABLE as error:
             broken = f"the segment can't be read: {error}"
         if scan is not None:

@@ -152,7 +152,8 @@ def not_writable(path: Path, error: OSError) -> NotWritableError:
 def not_readable(path: Path, error: OSError) -> NotWritableError:
     """What to tell if even reading failed."""
     return NotWritableError(
-        f"{path} can't be read: {error.strerror or error}", hint=_HINTS.get(error.errno or 0, "")
+        f"{error.filename or path} can't be read: {error.strerror or error}",
+        hint=_HINTS.get(error.errno or 0, ""),
     )
 
 

@@ -83,18 +83,17 @@ class Reading:
 
     def _without_log(self, head: Head | None) -> Iterator[Transaction]:
         """What is left where the log itself was lost."""
-        chain = segments(self._directory)
-        if not chain:
-            return
-        self.begun, self.archived = True, chain[-1].last
-        past = ArchiveScan(chain if self._archive else ())
-        yield from past
-        end = continued(past.position)
-        self._judge(end, 0, past.fault or fault_at(end, LOG, LOG_IS_MISSING), head)
+        chain, end, fault = segments(self._directory), START, None
+        if chain:
+            self.begun, self.archived = True, chain[-1].last
+            past = ArchiveScan(chain if self._archive else ())
+            yield from past
+            end = continued(past.position)
+            fault = past.fault or fault_at(end, LOG, LOG_IS_MISSING)
+        self._judge(end, 0, fault, head)
 
     def _judge(self, end: Position, size: int, fault: Fault | None, head: Head | None) -> None:
-        known = head if end != START else None
-        loaded = Loaded(records=(), end=end, size=size, fault=fault, head=known, head_fits=True)
+        loaded = Loaded(records=(), end=end, size=size, fault=fault, head=head, head_fits=True)
         self.damage = damage_of(self._log, loaded)
         if self.damage is not None and not self.damage.readable:
             raise self.damage.error()

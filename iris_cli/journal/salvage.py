@@ -25,7 +25,6 @@ from iris_cli.journal.durable import (
 from iris_cli.journal.head import write_head
 from iris_cli.journal.holder import Holder
 from iris_cli.journal.layout import DAMAGED_PREFIX, LOG
-from iris_cli.journal.record import Position
 from iris_cli.journal.scan import Fault, FaultKind
 from iris_cli.journal.timestamps import file_stamp, iso_time
 from iris_cli.journal.verify import Verdict, verify
@@ -47,10 +46,17 @@ class SalvageReport:
 
 
 def salvage(
-    directory: Path, *, now: float, actor: str, timeout: float = 10.0, disk: Disk = DISK
+    directory: Path,
+    *,
+    now: float,
+    actor: str,
+    timeout: float = 10.0,
+    disk: Disk = DISK,
+    replayed: bool = False,
 ) -> SalvageReport:
     """Let the log end before its first damage, and keep all of the old one as `events.jsonl.damaged-<time>`.
 
+    `replayed`: what can't have happened counts as damage, too.
     Where the archive is damaged, what is sound of that segment becomes the log.
     Raises LockedError, NotWritableError, NotFoundError, and LogDamagedError for a log that is not damaged, but
     too new or another cluster's.
@@ -62,7 +68,7 @@ def salvage(
     log = directory / LOG
     holder = Holder(pid=os.getpid(), actor=actor, command="iris log salvage", since=iso_time(now))
     with StateLock(directory).hold(holder, timeout), refusing(log):
-        verdict = verify(directory)
+        verdict = verify(directory, replayed=replayed)
         _refuse_others(log, verdict)
         kept = verdict.sound_until.seq
         if verdict.ok:
@@ -73,9 +79,9 @@ def salvage(
             sync_directory(disk, directory)  # BEFORE the log is replaced: the old one has a name that stays
         if verdict.sound_in == LOG and verdict.sound_until.line:
             replace_by_copy(disk, log, verdict.sound_until.offset)
-            gone = []
+            gone: tuple[Segment, ...] = ()
         else:
-            gone = _bring_back(directory, disk, verdict.sound_until)
+            gone = _bring_back(directory, disk, verdict)
         write_head(disk, directory, verdict.sound_until)
         # AFTER: the log begins before these, so that nobody reads them.
         old_segments = tuple([set_aside(disk, segment, now) for segment in gone])
@@ -96,17 +102,26 @@ def _refuse_others(log: Path, verdict: Verdict) -> None:
             raise LogDamagedError(f"{log}: {fault.what}", hint="put the log back that belongs here")
 
 
-def _bring_back(directory: Path, disk: Disk, end: Position) -> list[Segment]:
-    """Make the log of the lines up to `end` in the last segment that has any; which segments it makes void."""
-    chain = segments(directory)
-    source = next((each for each in reversed(chain) if each.first <= end.seq), None)
+def _bring_back(directory: Path, disk: Disk, verdict: Verdict) -> tuple[Segment, ...]:
+    """Make the log of what is sound in the last segment that has any of it; which segments that makes void."""
+    chain, end = segments(directory), verdict.sound_until
+    number, lines = _last_sound(chain, verdict)
     draft = directory / f"{LOG}.tmp"
     with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
-        if source is not None:
-            with unpacked(source) as stream:
-                for line in islice(stream, end.seq - source.first + 1):
+        if end.seq:
+            with unpacked(chain[number]) as stream:
+                for line in islice(stream, lines):
                     write_all(disk, fd, line)
         disk.fsync(fd)
     disk.rename(draft, directory / LOG)
     sync_directory(disk, directory)
-    return [each for each in chain if source is None or each.first >= source.first]
+    return chain[number:]
+
+
+def _last_sound(chain: tuple[Segment, ...], verdict: Verdict) -> tuple[int, int | None]:
+    """The number of that segment, and how many of its lines are sound (None: all). Names alone may deceive."""
+    end = verdict.sound_until
+    number = next(
+        (each for each, segment in enumerate(chain) if segment.file == verdict.sound_in), len(chain)
+    )
+    return (number, end.line) if end.line or not end.seq else (number - 1, None)

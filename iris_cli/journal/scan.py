@@ -71,7 +71,7 @@ class Scan:
             try:
                 record = self._next(raw)
             except BadLineError as error:
-                self._stop(self._severity(error), str(error))
+                self._stop(self._severity(error), _edited(raw) or str(error))
                 return
             except NewerLogError as error:
                 writer = error.program or self._program or "an unknown program"
@@ -126,6 +126,16 @@ class Scan:
         self.fault = Fault(kind=kind, line=self._line + 1, offset=self._offset, seq=self._seq + 1, what=what)
 
 
+def _edited(raw: bytes) -> str:
+    """What became of a line that was good before its file went through another program; or ''."""
+    if raw.endswith(b"\r\n") and is_intact(raw[:-2]):
+        return "it ends in CR LF: something rewrote the file as a text of Windows"
+    if raw.startswith(_BOM) and is_intact(raw[len(_BOM) : -1]):
+        return "a byte order mark stands before it: something rewrote the file as a text of Windows"
+    return ""
+
+
+_BOM = b"\xef\xbb\xbf"
 _NEWLINE = ord("\n")
 _FIRST_LINE_LIMIT = 1 << 16  # bytes
 

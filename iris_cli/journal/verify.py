@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, replace
+from iris_cli.core.evolve import ImpossibleHistoryError, replay
 from iris_cli.errors import NotFoundError
 from iris_cli.journal.archive import LOG_IS_MISSING, UNREADABLE, Segment, missing, segments, unpacked
 from iris_cli.journal.durable import not_readable, open_safely
 from iris_cli.journal.head import Head, head_at, read_head
 from iris_cli.journal.layout import LOG
-from iris_cli.journal.record import FORMAT, START, BadLineError, Header, NewerLogError, Position, decode_line
+from iris_cli.journal.record import (
+    FORMAT,
+    START,
+    BadLineError,
+    Header,
+    NewerLogError,
+    Position,
+    Record,
+    decode_line,
+)
 from iris_cli.journal.scan import Fault, FaultKind, Scan, bounded_lines, continued, fault_at, origin_of
 
 
@@ -46,19 +57,21 @@ OnScan = Callable[[str, Scan], None]
 """Is told of each file that is read, and by what, which knows how far it is."""
 
 
-def verify(directory: Path, on_scan: OnScan = lambda *_: None) -> Verdict:
+def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool = False) -> Verdict:
     """Read archive and log from beginning to end, past what is damaged. Takes no lock and changes nothing.
 
+    `replayed`: also whether what they say can have happened, up to the first finding.
     Raises NotFoundError, and NotWritableError if the log can't be read.
     """
     log = directory / LOG
     try:
         head = read_head(directory)  # before the log, which only grows
         with open(log, "rb", opener=open_safely) as stream:
-            return _verify(directory, stream, _Check(head, on_scan))
+            return _verify(directory, stream, _Check(head, on_scan, replayed=replayed))
     except FileNotFoundError:
-        if chain := segments(directory):
-            return _verify_archive(chain, _Check(head, on_scan))
+        chain = segments(directory)
+        if chain or head is not None:
+            return _verify_archive(chain, _Check(head, on_scan, replayed=replayed))
         raise NotFoundError(
             f"there is no event log in {directory}", hint="name one with --state-dir"
         ) from None
@@ -73,7 +86,7 @@ def _verify(directory: Path, stream: BinaryIO, check: _Check) -> Verdict:
     for segment in chain:
         check.segment(segment)
     if not unknown:
-        check.begin(LOG, origin)
+        check.begin(LOG, origin.seq + 1, origin)
     check.file(LOG, stream, size)
     if chain and unknown:
         check.nothing_in_log()
@@ -81,10 +94,11 @@ def _verify(directory: Path, stream: BinaryIO, check: _Check) -> Verdict:
 
 
 def _verify_archive(chain: tuple[Segment, ...], check: _Check) -> Verdict:
-    """Of a log that is missing, while its archive is there."""
+    """Of a log that is missing, while its archive or its HEAD is there."""
     for segment in chain:
         check.segment(segment)
-    check.log_is_missing()
+    if chain:
+        check.log_is_missing()
     return check.verdict(len(chain))
 
 
@@ -105,19 +119,20 @@ _UNKNOWN = ""  # the crc of a line that can't be read, and that the next one nam
 class _Check:
     """One reading of all files, in their order."""
 
-    def __init__(self, head: Head | None, on_scan: OnScan) -> None:
+    def __init__(self, head: Head | None, on_scan: OnScan, *, replayed: bool) -> None:
         self._head = head
         self._on_scan = on_scan
         self._crc_at_head = ""
-        self._end = START
+        self._cluster = Cluster() if replayed else None
+        self._end = self._before = START  # of the records that were counted
         self._records = 0
         self._findings: list[Fault] = []
         self._unfinished: Fault | None = None
         self._sound: tuple[str, Position] = ("", START)
 
-    def begin(self, file: str, origin: Position) -> None:
-        """Go on with a file that says that it begins behind `origin`."""
-        if (gap := missing(self._end, origin.seq + 1, file)) is not None:
+    def begin(self, file: str, first: int, origin: Position) -> None:
+        """Go on with a file whose name or first line says that it begins with `first`; its line, behind `origin`."""
+        if (gap := missing(self._end, first, file)) is not None:
             self._findings.append(gap)
             self._end = replace(self._end, crc=_UNKNOWN)
         if self._end.crc == _UNKNOWN:
@@ -130,8 +145,10 @@ class _Check:
         self._end = continued(self._end)
         try:
             with unpacked(segment) as stream:
-                self.begin(segment.file, origin_of(stream) if segment.first > 1 else START)
+                self.begin(segment.file, segment.first, origin_of(stream) if segment.first > 1 else START)
                 self.file(segment.file, stream, sys.maxsize)
+        except PermissionError:
+            raise  # nothing is known to be wrong with it
         except UNREADABLE as error:
             what = f"the segment can't be read: {error}"
         if not what and len(self._findings) == known and self._end.seq != segment.last:
@@ -159,7 +176,7 @@ class _Check:
             scan = Scan(stream, size, position)
             self._on_scan(file, scan)
             try:
-                self._take(scan)
+                self._take(file, scan)
             finally:
                 self._end, position = scan.position, None
                 if not self._findings:
@@ -172,11 +189,26 @@ class _Check:
                 self._findings.append(replace(fault, file=file, kind=kind))
                 position = _next_good(file, stream, size, self._end, self._findings)
 
-    def _take(self, scan: Scan) -> None:
+    def _take(self, file: str, scan: Scan) -> None:
+        records = self._counted(scan)
+        if self._cluster is not None and not self._findings:
+            try:
+                self._cluster = replay(records, self._cluster)
+            except ImpossibleHistoryError as error:
+                before = self._before
+                self._sound = (file, before)
+                self._findings.append(fault_at(before, file, error.message))
+        for _ in records:
+            pass
+
+    def _counted(self, scan: Scan) -> Iterator[Record]:
+        self._before = scan.position
         for record in scan:
             self._records += 1
             if self._head is not None and record.seq == self._head.seq:
                 self._crc_at_head = record.crc
+            yield record
+            self._before = scan.position
 
     def verdict(self, segments: int) -> Verdict:
         if self._head is not None:
@@ -216,7 +248,7 @@ def _next_good(
 def _findings_of_head(head: Head, end: Position, crc_at_head: str) -> list[Fault]:
     """What contradicts HEAD. `crc_at_head` is that of the line that HEAD names, '' if it can't be read."""
     kind = FaultKind.LOST
-    if head.crc == end.crc and head != head_at(end):
+    if head.crc == end.crc and end.header is not None and head != head_at(end):
         kind = FaultKind.HEAD
         what = f"HEAD is damaged: it names this line, but not as seq {end.seq} of this log; move HEAD away"
     elif end.header is not None and end.header.cluster_id != head.cluster_id:

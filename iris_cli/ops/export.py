@@ -56,10 +56,10 @@ def rows(state: StateDir, after_seq: int = 0) -> Iterator[Row]:
             worker = places.of(event)
             if transaction.seq > after_seq:
                 yield _row(transaction, index, event, worker)
-    if not reading.begun:
-        raise NotFoundError(f"there is no event log in {state.path}", hint="name one with --state-dir")
     if reading.damage is not None:
         raise reading.damage.error()
+    if not reading.begun:
+        raise NotFoundError(f"there is no event log in {state.path}", hint="name one with --state-dir")
 
 
 class _Places:

@@ -28,7 +28,7 @@ def verified(directory: Path, progress: Progress) -> Verdict:
         return f"reading {file}", *scan.how_far, "bytes"
 
     with progress(how_far):
-        return verify(directory, lambda *scan: begun.append(scan))
+        return verify(directory, lambda *scan: begun.append(scan), replayed=True)
 
 
 def check_log(
@@ -51,7 +51,7 @@ def check_log(
     if verdict.ok:
         archived = f", with {count(verdict.segments, 'segment')} of its archive" if verdict.segments else ""
         yield fine("log", f"{count(verdict.records, 'transaction')}{archived}, all sound")
-    if verdict.unfinished is not None:
+    if verdict.unfinished is not None and verdict.ok:
         yield warning(
             "log", f"{verdict.unfinished}", "nothing to do: the next command that writes sets it aside"
         )
@@ -69,7 +69,8 @@ def only_history_is_lost(state: StateDir, verdict: Verdict) -> bool:
         return False
 
 
-_SPARED = "put it back into {} from a copy, or leave it: the snapshot has the state, and only history is lost"
+ONLY_HISTORY = "only history is lost, for the snapshot has the state, until another version of iris comes"
+_SPARED = f"put it back into {{}} from a copy, or leave it: {ONLY_HISTORY}"
 
 
 def fix_of(fault: Fault, directory: Path) -> str:

@@ -41,7 +41,8 @@ def show_verdict(output: Output, log: Path, verdict: Verdict) -> None:
     for fault in verdict.findings:
         output.line(f"{log.parent / fault.file}: {fault}")
     if verdict.unfinished is not None:
-        output.message(f"{log}: {verdict.unfinished}: the next command that writes sets it aside")
+        aside = ": the next command that writes sets it aside" if verdict.ok else ""
+        output.message(f"{log}: {verdict.unfinished}{aside}")
     records = count(verdict.records, "transaction")
     if verdict.ok:
         archive = f", with {count(verdict.segments, 'segment')} of its archive" if verdict.segments else ""

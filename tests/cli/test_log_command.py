@@ -9,6 +9,9 @@ from zlib import crc32
 import pytest
 
 from iris_cli.cli.app import run
+from iris_cli.core.events import WorkerDrained
+from iris_cli.core.ids import WorkerId
+from tests.journal.samples import NOON, state_in
 from tests.ops.world import World
 from tests.support.lab import Lab
 
@@ -124,3 +127,48 @@ def test_a_log_of_a_newer_program_is_no_case_for_salvage(
     assert run(["log", "salvage", "--yes"]) == 6
     assert "too new" in capsys.readouterr().err
     assert log.read_bytes() == newer
+
+
+def test_salvage_of_a_log_without_its_first_line_says_what_became_of_it(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = count(log)
+    flip(log, 0)
+    assert run(["log", "salvage", "--yes"]) == 0
+    said = capsys.readouterr().out
+    assert f"kept 0 transactions, gave up {lines - 1}" in said
+    assert str(next(log.parent.glob("events.jsonl.damaged-*"))) in said
+
+
+@pytest.mark.parametrize("left", [None, b"", b"\n"])
+def test_a_log_of_which_nothing_is_left_is_told_and_can_begin_anew(
+    log: Path, left: bytes | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if left is None:
+        log.unlink()
+    else:
+        log.write_bytes(left)
+    assert run(["log", "verify"]) == 6
+    assert run(["log", "export"]) == 6
+    assert run(["log", "salvage"]) == 6
+    assert "iris log salvage --accept-loss" in capsys.readouterr().err
+    assert run(["log", "salvage", "--accept-loss"]) == 0
+    assert "kept 0 transactions" in capsys.readouterr().out
+    assert run(["log", "verify"]) == 0
+
+
+def test_what_cannot_have_happened_is_named_and_cut_off(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = count(log)
+    with state_in(log.parent).locked("iris test") as writer:
+        writer.append([WorkerDrained(worker=WorkerId("nobody"))], at=NOON)
+    assert run(["log", "verify"]) == 6
+    assert f"line {lines + 1} " in capsys.readouterr().out
+    assert run(["log", "compact"]) == 6
+    assert "iris log salvage" in capsys.readouterr().err
+    assert run(["log", "salvage"]) == 6
+    assert f"keep {lines} transactions and give up 1 behind" in capsys.readouterr().err
+    assert run(["log", "salvage", "--yes"]) == 0
+    assert run(["log", "verify"]) == 0
+    assert run(["log", "compact"]) == 0

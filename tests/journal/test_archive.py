@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.errors import LogDamagedError, LogReplacedError, NotWritableError
+from iris_cli.journal import archive
 from iris_cli.journal.salvage import salvage
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import Verdict, verify
@@ -153,6 +154,50 @@ def test_a_flipped_bit_anywhere_in_a_segment_is_found_or_harmless(three: Path) -
         else:
             assert view.damage is not None or view.transactions == before
         assert view.transactions == before[: view.seq]
+
+
+def test_what_stands_before_damage_in_the_packed_bytes_is_read(three: Path) -> None:
+    path = three / "archive" / name(1, 12)
+    whole, before = path.read_bytes(), transactions(three)
+    path.write_bytes(whole[:-8] + bytes([whole[-8] ^ 1]) + whole[-7:])  # the checksum of all
+    assert state_in(three).read().transactions == before[:12]
+    half = len(whole) // 2
+    path.write_bytes(whole[:half] + b"\xff" * 20 + whole[half + 20 :])
+    assert 0 < state_in(three).read().seq < 12
+
+
+def test_a_segment_that_may_not_be_read_is_not_said_to_be_damaged(
+    three: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, flags: int) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(archive, "open_safely", refuse)
+    for look in (
+        lambda: verify(three),
+        lambda: state_in(three).read(),
+        lambda: list(state_in(three).past(archive=True)),
+        lambda: salvage(three, now=NOON, actor="me@laptop"),
+    ):
+        with pytest.raises(NotWritableError, match=f"{name(1, 12)}.*: Permission denied"):
+            look()
+
+
+def test_salvage_is_not_deceived_by_the_names_of_segments(three: Path) -> None:
+    before = transactions(three)
+    copy = three / "archive" / name(18, 19)
+    copy.write_bytes((three / "archive" / name(17, 18)).read_bytes())
+    copy.chmod(0o600)
+    assert not verify(three).ok
+    assert salvage(three, now=NOON, actor="me@laptop").kept == 18
+    assert transactions(three) == before[:18]
+    assert commit(state_in(three)) == 19
+
+
+def test_a_segment_under_a_wrong_name_is_found_by_whoever_reads_it(three: Path) -> None:
+    (three / "archive" / name(13, 16)).rename(three / "archive" / name(11, 16))
+    assert state_in(three).read().damage is not None
+    assert not verify(three).ok
 
 
 def test_a_segment_of_another_log_is_found(three: Path, tmp_path: Path) -> None:

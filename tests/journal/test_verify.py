@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.events import WorkerDrained
+from iris_cli.core.events import Event, WorkerDrained, WorkerRegistered
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import LogDamagedError, NotFoundError
 from iris_cli.journal.salvage import salvage
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import Verdict, verify
-from tests.journal.samples import NOON, filled, state_in
+from tests.journal.samples import HOST, NOON, filled, state_in
 from tests.journal.test_record import sealed
 
 COUNT = 20
@@ -168,3 +168,61 @@ def test_a_log_that_is_too_new_is_not_cut_by_salvage(state: StateDir) -> None:
         salvage(state.path, now=NOON, actor="me@laptop")
     assert lines(state) == before
     assert found(verify(state.path))[0][:2] == (COUNT + 1, COUNT + 1)
+
+
+@pytest.mark.parametrize("compacted", [0, 1, 2, 3])
+def test_what_cannot_have_happened_is_found_where_it_stands_and_salvage_ends_the_log_before_it(
+    tmp_path: Path, compacted: int
+) -> None:
+    state = state_in(tmp_path / "state")
+    state.create("lab")
+    worker, nobody = WorkerId("v4a-0"), WorkerId("nobody")
+    written: list[int] = []
+    steps: list[list[Event]] = [
+        [WorkerRegistered(worker=worker, connection=HOST)],
+        [WorkerDrained(worker=worker), WorkerDrained(worker=nobody)],
+        [WorkerDrained(worker=nobody)],
+    ]
+    for number, events in enumerate(steps):
+        if number == compacted:
+            state_in(state.path).compact("iris log compact")
+        with state_in(state.path).locked("iris drain") as writer:
+            written.append(writer.append(events, at=NOON).seq)
+    if compacted == 3:
+        state_in(state.path).compact("iris log compact")
+    bad = written[1]
+    assert verify(state.path).ok  # line by line
+    (finding,) = verify(state.path, replayed=True).findings
+    assert finding.seq == bad
+    assert "WorkerDrained(worker='nobody'" in finding.what
+    with pytest.raises(LogDamagedError, match=f"seq {bad} of the event log can't have happened"):
+        state_in(state.path).load()
+    assert salvage(state.path, now=NOON, actor="me@laptop", replayed=True).kept == bad - 1
+    assert verify(state.path, replayed=True).ok
+    cluster = state_in(state.path).load().cluster
+    assert cluster is not None
+    assert not cluster.workers[worker].draining
+
+
+def test_head_is_not_said_to_be_damaged_because_the_first_line_is(state: StateDir) -> None:
+    spoil(state, [b"oops\n", *lines(state)[1:]])
+    assert found(verify(state.path)) == [(1, 1, "the checksum is wrong")]
+
+
+def test_a_log_that_is_gone_is_found_by_its_head(state: StateDir) -> None:
+    (state.path / "events.jsonl").unlink()
+    (finding,) = verify(state.path).findings
+    assert finding.what == "it was committed, says HEAD, but the log ends at seq 0"
+    assert salvage(state.path, now=NOON, actor="me@laptop").kept == 0
+    state_in(state.path).create("lab")
+    assert state_in(state.path).read().seq == 1
+
+
+def test_a_file_that_an_editor_saved_is_told_as_such(state: StateDir) -> None:
+    sound = lines(state)
+    spoil(state, [line.replace(b"\n", b"\r\n") for line in sound])
+    unfinished = verify(state.path).unfinished
+    assert unfinished is not None
+    assert unfinished.what.startswith("it ends in CR LF")
+    spoil(state, [b"\xef\xbb\xbf", *sound])
+    assert verify(state.path).findings[0].what.startswith("a byte order mark")

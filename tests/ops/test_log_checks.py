@@ -10,21 +10,40 @@ import pytest
 
 from iris_cli.cli import app
 from iris_cli.core.events import WorkerDrained, WorkerRegistered
+from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode
 from iris_cli.journal.scan import Fault, FaultKind
+from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import verify
 from iris_cli.ops import compaction
 from iris_cli.ops.findings import Level
 from iris_cli.ops.log_checks import check_log, fix_of
-from tests.journal.samples import A0, HOST, NOON, filled, state_in
+from tests.journal.samples import HOST, NOON, state_in
 from tests.journal.test_record import sealed
 
 COUNT = 12
 
 
+def filled(path: Path, transactions: int) -> StateDir:
+    """A state directory with a log of so many transactions, which can be replayed."""
+    state = state_in(path)
+    state.create("lab")
+    workers = [WorkerId(f"w{number}") for number in range(2, transactions)]
+    with state.locked("iris test") as writer:
+        writer.append([WorkerRegistered(worker=worker, connection=HOST) for worker in workers], at=NOON)
+        for worker in workers:
+            writer.append([WorkerDrained(worker=worker)], at=NOON)
+    return state
+
+
 def damaged(path: Path) -> None:
     log = path / "events.jsonl"
-    log.write_bytes(log.read_bytes().replace(b'"w3"', b'"w4"'))
+    log.write_bytes(log.read_bytes().replace(b'Drained","worker":"w3"', b'Drained","worker":"w4"'))
+
+
+def impossible(path: Path) -> None:
+    with state_in(path).locked("iris test") as writer:
+        writer.append([WorkerDrained(worker=WorkerId("nobody"))], at=NOON)
 
 
 def torn(path: Path) -> None:
@@ -75,6 +94,7 @@ def log_missing(path: Path) -> None:
     ("spoil", "kind", "fix"),
     [
         (damaged, FaultKind.DAMAGED, "iris log salvage"),
+        (impossible, FaultKind.DAMAGED, "iris log salvage"),
         (shorter_than_head, FaultKind.LOST, "iris log salvage --accept-loss"),
         (too_new, FaultKind.NEWER, "pip install --upgrade"),
         (foreign, FaultKind.FOREIGN, "iris --state-dir"),
@@ -90,7 +110,7 @@ def test_each_verdict_on_the_log_has_its_fix(
 ) -> None:
     path = filled(tmp_path / "state", COUNT).path
     spoil(path)
-    assert verify(path).findings[0].kind is kind
+    assert verify(path, replayed=True).findings[0].kind is kind
     first = next(check_log(state_in(path)))
     assert (first.level, first.code) == (Level.FAIL, ExitCode.LOG_DAMAGED)
     assert fix.format(path=path) in first.fix
@@ -102,6 +122,17 @@ def test_an_unfinished_line_needs_nothing(tmp_path: Path) -> None:
     levels = [(each.level, each.fix) for each in check_log(state_in(path))]
     assert levels == [(Level.OK, ""), (Level.WARN, levels[1][1])]
     assert levels[1][1].startswith("nothing to do")
+
+
+def test_what_is_unfinished_in_a_damaged_log_is_not_said_to_be_set_aside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = filled(tmp_path / "state", COUNT).path
+    log = path / "events.jsonl"
+    log.write_bytes(log.read_bytes()[:-1])
+    assert [each.level for each in check_log(state_in(path))] == [Level.FAIL]
+    assert app.run(["--state-dir", str(path), "log", "verify"]) == ExitCode.LOG_DAMAGED
+    assert "sets it aside" not in capsys.readouterr().err
 
 
 def test_a_path_in_a_command_is_quoted(tmp_path: Path) -> None:
@@ -128,7 +159,7 @@ def test_every_kind_of_fault_has_a_fix(tmp_path: Path) -> None:
 def test_where_the_snapshot_has_the_state_only_history_is_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = filled_with_workers(tmp_path / "state")
+    path = filled(tmp_path / "state", COUNT).path
     compaction.compact(state_in(path), "iris log compact", 0.0)
     next((path / "archive").iterdir()).unlink()
     (finding,) = check_log(state_in(path))
@@ -139,13 +170,3 @@ def test_where_the_snapshot_has_the_state_only_history_is_lost(
     (path / "snapshot.json").unlink()
     (finding,) = check_log(state_in(path))
     assert "iris log salvage" in finding.fix
-
-
-def filled_with_workers(path: Path) -> Path:
-    """A log that can be replayed."""
-    state = state_in(path)
-    state.create("lab")
-    with state.locked("iris test") as writer:
-        writer.append([WorkerRegistered(worker=A0, connection=HOST)], at=NOON)
-        writer.append([WorkerDrained(worker=A0)], at=NOON)
-    return path

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from iris_cli.core.events import Event
 from iris_cli.core.task import Task
+from iris_cli.errors import LogDamagedError
 
 
 class IllegalTransitionError(Exception):
     """An event does not fit the state it met. The message tells the whole story of its task."""
+
+
+class ImpossibleHistoryError(IllegalTransitionError, LogDamagedError):
+    """A transaction that stands in the log, and can't have happened by the rules of this program."""
+
+    def __init__(self, seq: int, error: IllegalTransitionError) -> None:
+        what = (
+            f"seq {seq} of the event log can't have happened after what stands before it: {error!s:.{_SHOWN}}"
+        )
+        super().__init__(what, hint="`iris log verify` says where; `iris log salvage` ends the log before it")
+
+
+_SHOWN = 400  # characters: the story of a task may be long
 
 
 def illegal(event: Event, task: Task) -> IllegalTransitionError:

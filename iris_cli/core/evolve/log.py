@@ -9,7 +9,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.collector import at_rest
 from iris_cli.core.events import Event, Transaction
 from iris_cli.core.evolve import attempts, fleet, jobs, slices
-from iris_cli.core.evolve.illegal import IllegalTransitionError
+from iris_cli.core.evolve.illegal import IllegalTransitionError, ImpossibleHistoryError
 from iris_cli.core.evolve.records import Records
 from iris_cli.core.ids import TaskId
 
@@ -52,16 +52,18 @@ def evolve(cluster: Cluster, events: Iterable[Event], at: float) -> Cluster:
 
 @at_rest
 def replay(transactions: Iterable[Transaction], start: Cluster | None = None) -> Cluster:
-    """The cluster after the given transactions, from nothing or from `start`. Raises IllegalTransitionError."""
+    """The cluster after the given transactions, from nothing or from `start`. Raises ImpossibleHistoryError."""
     draft = start.copy() if start is not None else Cluster()
     records = Records()
     for transaction in transactions:
         at = transaction.at
-        for event in transaction.events:
-            try:
+        try:
+            for event in transaction.events:
                 _APPLY[type(event)](draft, event, at, records)
-            except KeyError as error:
-                raise _unknown(event, error) from error
+        except KeyError as error:
+            raise ImpossibleHistoryError(transaction.seq, _unknown(event, error)) from error
+        except IllegalTransitionError as error:
+            raise ImpossibleHistoryError(transaction.seq, error) from error
         draft.seq, draft.at = transaction.seq, at
     records.close()
     return draft
