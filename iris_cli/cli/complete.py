@@ -15,6 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.ids import JobId
+from iris_cli.core.patterns import pattern
 
 if TYPE_CHECKING:
     from iris_cli.core.cluster import Cluster
@@ -28,6 +29,9 @@ Kind = Callable[["Cluster", str], Iterable[str]]
 Callback = Callable[[Any, str], list[str]]
 
 _CUTS = frozenset("=:@")
+_OPTION = pattern(r".* (--[a-z-]+=)[^ ]*")
+_WHOLE_WORDS = {"complete_zsh": '"', "complete_fish": ""}
+"""Shells that replace a word whole, and what stands before each value in an answer to them."""
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/=+@%,")
 
 
@@ -35,19 +39,38 @@ _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 def asked(environ: MutableMapping[str, str]) -> Iterator[list[str]]:
     """Around an answer to the shell: the whole words before the one at the cursor, without that of the tool."""
     if "COMP_WORDS" not in environ:
-        yield environ.get("_TYPER_COMPLETE_ARGS", "").split(" ")[1:-1]
+        line = environ.get("_TYPER_COMPLETE_ARGS", "")
+        with _each_line(_with_option(environ["_IRIS_COMPLETE"], line)):
+            yield line.split(" ")[1:-1]
         return
     typed = environ["COMP_WORDS"].split("\n")
     words, cut = _joined(typed[: int(environ.get("COMP_CWORD") or len(typed)) + 1])
     environ.update(COMP_WORDS="\n".join(words), COMP_CWORD=str(len(words) - 1))
+    with _each_line(lambda line: line.removeprefix(cut)):
+        yield words[1:-1]
+
+
+@contextmanager
+def _each_line(change: Callable[[str], str]) -> Iterator[None]:
+    """Change the lines of an answer."""
     said = StringIO()
     try:
         with redirect_stdout(said):
-            yield words[1:-1]
+            yield
     finally:
-        sys.stdout.write(
-            "".join(line.removeprefix(cut) for line in said.getvalue().splitlines(keepends=True))
-        )
+        sys.stdout.write("".join(map(change, said.getvalue().splitlines(keepends=True))))
+
+
+def _with_option(shell: str, typed: str) -> Callable[[str], str]:
+    """What makes of a value that is offered for `--label=te` the whole word, which zsh and fish replace.
+
+    A line of zsh has the value in quotation marks.
+    """
+    option = _OPTION.fullmatch(typed)
+    if option is None or shell not in _WHOLE_WORDS:
+        return lambda line: line
+    before, behind = _WHOLE_WORDS[shell], _WHOLE_WORDS[shell] + option[1]
+    return lambda line: line.replace(before, behind, 1) if line.strip() else line
 
 
 def _joined(words: list[str]) -> tuple[list[str], str]:

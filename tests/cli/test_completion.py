@@ -111,6 +111,42 @@ def test_a_line_gets_these(line: str, offers: str, completed: Completed) -> None
     assert completed(line) == offers.split()
 
 
+@pytest.mark.parametrize(
+    ("line", "zsh", "fish"),
+    [
+        ("iris status --label te", "_arguments '*: :((\"team=vision\"))'", "team=vision"),
+        ("iris status --label=te", "_arguments '*: :((\"--label=team=vision\"))'", "--label=team=vision"),
+        ("iris launch --priority=", None, "--priority=high --priority=normal --priority=low"),
+        (
+            "iris launch -e A=b --env-preset=",
+            "_arguments '*: :((\"--env-preset=jax\"\n\"--env-preset=slurm\"\n\"--env-preset=torchrun\"))'",
+            "--env-preset=jax --env-preset=slurm --env-preset=torchrun",
+        ),
+        ("iris status --state=f tr", "_arguments '*: :((\"train\"))'", "train"),
+        ("iris status --label=nothing", "_files", ""),
+        ("iris --lock-timeout=3 sta", None, "status stacks"),
+    ],
+)
+def test_shells_that_replace_whole_words_get_them_with_their_option(
+    line: str,
+    zsh: str | None,
+    fish: str,
+    lab: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("IRIS_CONFIG", str(lab / "cluster.yaml"))
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", line)
+    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+    for shell, expected in (("zsh", zsh), ("fish", fish)):
+        monkeypatch.setenv("_IRIS_COMPLETE", f"complete_{shell}")
+        with pytest.raises(SystemExit):
+            app.run([])
+        said = capsys.readouterr().out.strip()
+        names = " ".join(each.partition("\t")[0] for each in said.splitlines())
+        assert expected in (None, said, names)
+
+
 def test_nothing_is_changed_and_nothing_is_said_where_there_is_nothing(
     lab: Path, tmp_path: Path, completed: Completed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +258,8 @@ def test_tab_completes_the_name_of_a_job_in_a_real_shell(shell: str, lab: Path) 
         wait_for("> ")
         send("iris logs tr\t")
         wait_for("iris logs train ")
+        send("\x15iris status --label=te\t")
+        wait_for("iris status --label=team=vision")
 
 
 def test_fish_offers_the_same(lab: Path) -> None:
@@ -232,7 +270,8 @@ def test_fish_offers_the_same(lab: Path) -> None:
             "fish",
             "--no-config",
             "-c",
-            f"{FISH}complete -C 'iris logs tr'; complete -C 'iris worker show v5a-'",
+            f"{FISH}complete -C 'iris logs tr'; complete -C 'iris worker show v5a-'; "
+            "complete -C 'iris status --label=te'",
         ],
         env=environment(lab),
         capture_output=True,
@@ -240,7 +279,8 @@ def test_fish_offers_the_same(lab: Path) -> None:
         check=False,
         timeout=DEADLINE,
     )
-    assert (done.stdout.split(), done.stderr) == (["train", "v5a-0", "v5a-1", "v5a-2", "v5a-3"], "")
+    offered = ["train", "v5a-0", "v5a-1", "v5a-2", "v5a-3", "--label=team=vision"]
+    assert (done.stdout.split(), done.stderr) == (offered, "")
 
 
 def test_bash_runs_and_expands_nothing_of_what_a_label_says(lab: Path, tmp_path: Path) -> None:
