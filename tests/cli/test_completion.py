@@ -119,7 +119,7 @@ def test_a_line_gets_these(line: str, offers: str, completed: Completed) -> None
         ("iris launch --priority=", None, "--priority=high --priority=normal --priority=low"),
         (
             "iris launch -e A=b --env-preset=",
-            "_arguments '*: :((\"--env-preset=jax\"\n\"--env-preset=slurm\"\n\"--env-preset=torchrun\"))'",
+            '_arguments \'*: :(("--env-preset=jax"\n"--env-preset=slurm"\n"--env-preset=torchrun"))\'',
             "--env-preset=jax --env-preset=slurm --env-preset=torchrun",
         ),
         ("iris status --state=f tr", "_arguments '*: :((\"train\"))'", "train"),
