@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from iris_cli.core.ids import clip
+from iris_cli.core.patterns import pattern
 from iris_cli.errors import UsageError
 
 MOST_INDEXES = 10_000
 LARGEST_INDEX = 999_999_999
 
-_PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
+_PART = pattern(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 _HINT = "write it like 0-9, 0-30:10, 1,5,7 or 0-99%4"
 
 

@@ -19,11 +19,12 @@ from iris_cli.core.topology import describe
 from iris_cli.core.units import format_memory
 from iris_cli.core.waiting import overdue
 from iris_cli.errors import UsageError
+from iris_cli.ops.causes import job_cause
 from iris_cli.ops.inventory import SliceRow, WorkerRow, slice_rows, worker_rows
 from iris_cli.ops.names import find_job
 from iris_cli.ops.scaling_view import NO_SCALING, Scaling
 from iris_cli.ops.session import Session
-from iris_cli.ops.task_rows import TaskRow, elapsed, task_row, waiting_words
+from iris_cli.ops.task_rows import TaskRow, culprit_of, elapsed, task_row, waiting_words
 from iris_cli.ops.view import CycleAge, View, look
 
 if TYPE_CHECKING:
@@ -324,6 +325,8 @@ def _retry(view: View, job: Job) -> str:
 
 
 def _why(view: View, job: Job) -> str:
+    if job.end is not None and culprit_of(view.cluster, job) is None:
+        return job_cause(job, None)
     if job.end is not None:
         from iris_cli.ops.failure import cause_words
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -27,6 +26,15 @@ def is_task(environ: Mapping[str, str]) -> bool:
     """Whether this is the environment of a task that has no state directory: whoever names one means that."""
     named = environ.get("IRIS_STATE_DIR")
     return bool(environ.get("IRIS_TASK_DIR") and environ.get("IRIS_JOB_ID") and not named)
+
+
+def _user() -> str:
+    """As `getpass.getuser`, which brings with it all that it takes to ask for a password."""
+    if name := os.environ.get("LOGNAME") or os.environ.get("USER"):
+        return name
+    import getpass
+
+    return getpass.getuser()
 
 
 @dataclass
@@ -86,7 +94,7 @@ class Workplace:
     @property
     def actor(self) -> str:
         """Who we are, for the log and the lock."""
-        return f"{getpass.getuser()}@{os.uname().nodename}"
+        return f"{_user()}@{os.uname().nodename}"
 
     @cached_property
     def clock(self) -> Clock:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,16 +31,21 @@ _LAST_OF_LINE = b",\n"
 class SnapshotFile:
     """An open snapshot; it may be replaced meanwhile. Raises OSError and DamagedSnapshotError, as do all methods."""
 
+    _fd = -1
+
     def __init__(self, path: Path) -> None:
         # Not waiting: something else than a file may stand there.
         self._fd = open_safely(path, os.O_RDONLY | os.O_NONBLOCK)
-        weakref.finalize(self, os.close, self._fd)
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
             raise DamagedSnapshotError("not ours alone")
         self.header = decode_header(self._read(0, HEADER_SIZE))
         if status.st_size != self.header.size:
             raise DamagedSnapshotError("size")
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
 
     def now(self) -> dict[str, Any]:
         """What is needed at once."""
