@@ -70,7 +70,7 @@ def salvage(
     ] = False,
 ) -> int:
     """Make a damaged log usable again. The old one is kept; says what would be lost before --yes."""
-    from iris_cli.journal.scan import FaultKind
+    from iris_cli.journal.fault import FaultKind
     from iris_cli.ops.log_checks import verified
     from iris_cli.ops.salvaged import probe_anew
 

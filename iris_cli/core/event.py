@@ -31,3 +31,7 @@ class AttemptEvent(Event):
     @property
     def attempt_id(self) -> AttemptId:
         return AttemptId(self.task, self.attempt)
+
+
+class IllegalTransitionError(Exception):
+    """An event does not fit the state it met. The message tells the whole story of its task."""

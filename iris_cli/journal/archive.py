@@ -18,9 +18,11 @@ from typing import Any, BinaryIO, cast
 
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.journal.durable import open_safely
+from iris_cli.journal.fault import Fault, FaultKind, fault_at
 from iris_cli.journal.layout import ARCHIVE
-from iris_cli.journal.record import START, Position, Record
-from iris_cli.journal.scan import Fault, FaultKind, Scan, continued, fault_at, origin_of
+from iris_cli.journal.position import START, Position
+from iris_cli.journal.record import Record
+from iris_cli.journal.scan import Scan, continued, origin_of
 
 _NAME = re.compile(r"events-([0-9]{12})-([0-9]{12})\.jsonl\.gz")
 _BUFFER = 1 << 16  # bytes

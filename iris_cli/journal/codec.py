@@ -20,7 +20,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.dataclass import dataclass, fields, is_dataclass
-from iris_cli.core.events import AttemptEvent, Event
+from iris_cli.core.event import AttemptEvent, Event
 from iris_cli.core.ids import (
     AttemptId,
     JobId,
@@ -111,8 +111,8 @@ def _new_kind_of_event(entry: Any) -> Event | None:
     ignorable = "ignorable" in entry
     if ignorable and entry["ignorable"] is not True:
         raise BadEventError(f"{name}: ignorable is true or absent")
-    if name in _TYPES:
-        decode = _decoder(_TYPES[name], _kinds_of(_TYPES[name]), _MAKERS.setdefault(name, {}), _NO_FIELDS)
+    if (cls := Event.TYPES.get(name, AttemptEvent)) is not AttemptEvent:
+        decode = _decoder(cls, _kinds_of(cls), _MAKERS.setdefault(name, {}), _NO_FIELDS)
         try:
             event: Event = decode(entry)
         finally:
@@ -139,9 +139,6 @@ def decode_record(cls: type[R], entry: Any) -> R:
     its_class: Any = cls
     record: R = _kind_of_class(its_class).decode(entry)
     return record
-
-
-_TYPES: dict[str, Any] = {name: cls for name, cls in Event.TYPES.items() if cls is not AttemptEvent}
 
 
 @dataclass(frozen=True, slots=True)

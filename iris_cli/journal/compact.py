@@ -26,7 +26,8 @@ from iris_cli.journal.durable import (
 )
 from iris_cli.journal.head import advance_head
 from iris_cli.journal.layout import ARCHIVE, LOG, OLD_SUFFIX
-from iris_cli.journal.record import Position, encode_line, end_of_line, is_intact
+from iris_cli.journal.position import Position, is_intact
+from iris_cli.journal.record import encode_line, end_of_line
 from iris_cli.journal.scan import bounded_lines, continued, origin_of
 from iris_cli.journal.timestamps import file_stamp
 

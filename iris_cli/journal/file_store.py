@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from iris_cli.core.collector import at_rest
 from iris_cli.core.dataclass import dataclass, replace
-from iris_cli.core.events import Event, Transaction
 from iris_cli.errors import LogDamagedError, LogReplacedError
 from iris_cli.journal.durable import (
     DISK,
@@ -23,26 +22,19 @@ from iris_cli.journal.durable import (
     sync_directory,
     write_all,
 )
+from iris_cli.journal.fault import Fault, FaultKind, fault_at
 from iris_cli.journal.head import Head, advance_head, head_at, is_head, read_head, write_head
 from iris_cli.journal.layout import LOG
-from iris_cli.journal.record import (
-    START,
-    BadLineError,
-    Header,
-    NewerLogError,
-    Position,
-    Record,
-    decode_line,
-    encode_line,
-    end_of_line,
-)
-from iris_cli.journal.scan import Fault, FaultKind, Scan, continued, fault_at, origin_of
-from iris_cli.journal.store import Conflict, check_events
+from iris_cli.journal.position import START, Header, Position
 
 if TYPE_CHECKING:
+    from iris_cli.core.events import Event, Transaction
     from iris_cli.journal.compact import Compacted
+    from iris_cli.journal.record import Record
+    from iris_cli.journal.scan import Scan
+    from iris_cli.journal.store import Conflict
 
-Keep = Callable[[Iterable[Record]], tuple[Record, ...]]
+Keep = Callable[["Iterable[Record]"], "tuple[Record, ...]"]
 """What is done with records as they are read; it takes all of them, and says which of them are kept."""
 
 _FIRST_LINE_LIMIT = 1 << 16  # bytes
@@ -83,6 +75,8 @@ class FileStore:
 
     def header(self) -> Header | None:
         """What the first line says; None if there is none, or if only `load` can tell what it is. Raises OSError."""
+        from iris_cli.journal.record import BadLineError, NewerLogError, decode_line
+
         try:
             with open(self._path, "rb", opener=open_safely) as stream:
                 return decode_line(stream.readline(_FIRST_LINE_LIMIT)[:-1]).header
@@ -97,9 +91,11 @@ class FileStore:
     def resume(self, position: Position) -> bool:
         """Take the log for read up to there, if it has that very line there, or begins behind it."""
         with suppress(OSError), open(self._path, "rb", opener=open_safely) as stream:
-            origin = origin_of(stream)
-            begins_there = position.seq > 0 and (origin.seq, origin.crc) == (position.seq, position.crc)
-            if begins_there or _stands_at(stream.fileno(), position):
+            if _stands_at(stream.fileno(), position):
+                status = os.fstat(stream.fileno())
+                self._end, self._file = position, (status.st_dev, status.st_ino)
+                return True
+            if _begins_at(stream, position):
                 self._end, self._file = position, None
                 return True
         return False
@@ -143,6 +139,8 @@ class FileStore:
 
     def _load(self, stream: BinaryIO, head: Head | None, after_seq: int, keep: Keep) -> Loaded:
         status = os.fstat(stream.fileno())
+        from iris_cli.journal.scan import Scan, continued, origin_of
+
         goes_on = 0 < self._end.seq <= after_seq and _stands_at(stream.fileno(), self._end)
         start = self._end if goes_on else origin_of(stream)
         crcs = dict.fromkeys((self._end.seq, head.seq if head else 0), "")
@@ -197,6 +195,9 @@ class FileStore:
 
     def append(self, expected_seq: int, events: Sequence[Event], *, at: float, actor: str) -> int | Conflict:
         """Raises NotWritableError: then nothing may be done on the strength of these events."""
+        from iris_cli.journal.record import encode_line, end_of_line
+        from iris_cli.journal.store import Conflict, check_events
+
         flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if expected_seq == 0 else 0)
         with refusing(self._path), opened(self._path, flags) as fd:
             if not self._is_at_end_of(fd):
@@ -267,6 +268,14 @@ def _behind(after_seq: int, scan: Iterable[Record], crcs: dict[int, str]) -> Ite
             crcs[record.seq] = record.crc
         if record.seq > after_seq:
             yield record
+
+
+def _begins_at(stream: BinaryIO, position: Position) -> bool:
+    """Whether the file begins behind the record that ends at `position`: the others are in the archive."""
+    from iris_cli.journal.scan import origin_of
+
+    origin = origin_of(stream)
+    return position.seq > 0 and (origin.seq, origin.crc) == (position.seq, position.crc)
 
 
 def _stands_at(fd: int, position: Position) -> bool:

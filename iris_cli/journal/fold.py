@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import takewhile
+from itertools import chain, takewhile
+from typing import TYPE_CHECKING
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.evolve import replay
-from iris_cli.journal.record import Record
+
+if TYPE_CHECKING:
+    from iris_cli.journal.record import Record
 
 
 class Fold:
@@ -29,11 +31,19 @@ class Fold:
             records = takewhile(self._is_wanted, records)
         if self._told is not None:
             records = _passing(records, kept, self._told)
-        self.cluster = replay(records, self._start)
+        self.cluster = _replayed(iter(records), self._start)
         return tuple(kept)
 
     def _is_wanted(self, record: Record) -> bool:
         return self._until is None or record.seq <= self._until
+
+
+def _replayed(records: Iterator[Record], start: Cluster) -> Cluster:
+    if (first := next(records, None)) is None:
+        return start
+    from iris_cli.core.evolve import replay  # and with it every kind of event: only where there are any
+
+    return replay(chain((first,), records), start)
 
 
 def _passing(records: Iterable[Record], kept: list[Record], told: int) -> Iterator[Record]:

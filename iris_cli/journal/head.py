@@ -15,7 +15,7 @@ from zlib import crc32
 from iris_cli.core.dataclass import dataclass
 from iris_cli.journal.durable import Disk, opened, replace_file, sync_directory, write_all
 from iris_cli.journal.layout import HEAD
-from iris_cli.journal.record import Position
+from iris_cli.journal.position import Position
 
 _LIMIT = 4096  # bytes
 _SIZE = 128  # bytes, whatever it says: no write changes that, or reaches into a second sector

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from iris_cli.core.events import Event, Transaction
-from iris_cli.journal.record import START, decode_line, encode_line, end_of_line
+from iris_cli.journal.position import START
+from iris_cli.journal.record import decode_line, encode_line, end_of_line
 from iris_cli.journal.store import Conflict, check_events
 
 

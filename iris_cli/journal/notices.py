@@ -13,7 +13,7 @@ from iris_cli.core.notices import Books
 from iris_cli.journal import layout
 from iris_cli.journal.codec import decode_record, encode_record
 from iris_cli.journal.durable import Disk, open_safely, opened, replace_file
-from iris_cli.journal.record import is_intact, sealed
+from iris_cli.journal.position import is_intact, sealed
 
 _MOST_BYTES = 1 << 26
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from iris_cli.core.events import Transaction
 from iris_cli.journal.archive import LOG_IS_MISSING, ArchiveScan, missing, segments
 from iris_cli.journal.durable import not_readable, open_safely
+from iris_cli.journal.fault import Fault, FaultKind, fault_at
 from iris_cli.journal.file_store import Loaded
 from iris_cli.journal.head import Head, read_head
 from iris_cli.journal.layout import LOG
-from iris_cli.journal.record import START, Position
+from iris_cli.journal.position import START, Position
 from iris_cli.journal.recovery import Damage, damage_of
-from iris_cli.journal.scan import Fault, FaultKind, Scan, continued, fault_at, origin_of
+from iris_cli.journal.scan import Scan, continued, origin_of
 
 
 class Reading:

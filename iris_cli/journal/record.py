@@ -13,28 +13,22 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any
-from zlib import crc32
 
-from iris_cli import __version__
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.events import ClusterCreated, Event, LogCompacted, Transaction
 from iris_cli.core.making import maker
 from iris_cli.core.patterns import pattern
 from iris_cli.core.unique_keys import unique_keys
 from iris_cli.journal.codec import UnknownTypeError, decode_event, events_text
-from iris_cli.journal.timestamps import iso_time, parse_time
+from iris_cli.journal.position import PROGRAM, TAIL, Header, Position, is_intact, sealed
+from iris_cli.journal.timestamps import iso_time
 from iris_cli.journal.upgrades import upgraded
 
 FORMAT = 1
-PROGRAM = f"iris {__version__}"
-NO_PREVIOUS = "00000000"
-"""`prev` of the first line."""
-
-_MARK = b',"crc":"'
-_TAIL = len(_MARK) + len('9a27e113"}')
 _CRC = pattern(r"[0-9a-f]{8}")
 _CLUSTER_ID = pattern(r"[0-9a-f]{32}")
 
@@ -57,16 +51,6 @@ class NewerLogError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
-    """What the first line of a file says of the log. `cluster_id` is random and tells one log from all others."""
-
-    format: int
-    cluster_id: str
-    program: str
-    cluster_name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Record(Transaction):
     """A transaction as it stands in the log. `program` is empty where the one before goes on writing."""
 
@@ -74,25 +58,6 @@ class Record(Transaction):
     crc: str
     program: str = ""
     header: Header | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
-    """The end of a good record: how far a log was read, and all that is needed to go on from there.
-
-    `line` and `offset` count lines and bytes up to here; `seq`, `crc` and `at` are those of the record.
-    """
-
-    line: int = 0
-    offset: int = 0
-    seq: int = 0
-    crc: str = NO_PREVIOUS
-    at: float = 0.0
-    program: str = ""
-    header: Header | None = None
-
-
-START = Position()
 
 
 def encode_line(after: Position, events: Sequence[Event], *, at: float, actor: str) -> bytes:
@@ -112,11 +77,6 @@ def encode_line(after: Position, events: Sequence[Event], *, at: float, actor: s
     return sealed(body)
 
 
-def sealed(body: bytes) -> bytes:
-    """The line of a JSON object, whose last brace is cut off, with its checksum."""
-    return b'%s%s%08x"}\n' % (body, _MARK, crc32(body))
-
-
 def end_of_line(after: Position, line: bytes, at: float) -> Position:
     """The position behind a line that `encode_line` made."""
     return Position(
@@ -130,11 +90,6 @@ def end_of_line(after: Position, line: bytes, at: float) -> Position:
     )
 
 
-def is_intact(line: bytes) -> bool:
-    """Whether the line, without its newline, ends in its own checksum."""
-    return line[-_TAIL:-10] == _MARK and line[-2:] == b'"}' and b"%08x" % crc32(line[:-_TAIL]) == line[-10:-2]
-
-
 def decode_line(line: bytes, number: int = FORMAT) -> Record:
     """The record in a line without its newline, of a file with format `number`; a first line has its own.
 
@@ -146,7 +101,7 @@ def decode_line(line: bytes, number: int = FORMAT) -> Record:
         text = line.decode("ascii")
         if number == FORMAT and (usual := _USUAL_HEAD.match(text)):
             events, end = _SCAN(text, usual.end())
-            if end == len(text) - _TAIL:
+            if end == len(text) - TAIL:
                 seq, prev, at, actor = usual.groups()
                 return _made(int(seq), prev, at, actor, events, text[-10:-2])
         entry, end = _SCAN(text, 0)
@@ -214,6 +169,18 @@ def _made(seq: int, prev: str, at: Any, actor: str, events: list[Any], crc: str,
         raise NewerLogError(f"the event type {error.name!r:.80} is unknown", program) from error
     made: Record = _maker()(seq, prev, parse_time(at), actor, known, crc, program)
     return made
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LENGTH = len("2026-11-20T14:03:09.120Z")
+
+
+def parse_time(text: str) -> float:
+    """What `iso_time` wrote. Raises ValueError for anything else."""
+    # Between the signs there are but digits, or fromisoformat refuses it.
+    if len(text) != _LENGTH or text[4:20:3] != "--T::." or text[-1] != "Z":
+        raise ValueError(f"{text!r:.80} is not a time")
+    return (datetime.fromisoformat(text) - _EPOCH).total_seconds()
 
 
 @cache

@@ -8,10 +8,10 @@ from pathlib import Path
 from iris_cli.core.dataclass import dataclass
 from iris_cli.errors import LogDamagedError
 from iris_cli.journal.durable import Disk, copy_range, opened, replace_by_copy, sync_directory, unused
+from iris_cli.journal.fault import FaultKind
 from iris_cli.journal.file_store import Loaded
 from iris_cli.journal.head import Head, head_at, write_head
 from iris_cli.journal.layout import HEAD, LOG, TORN_PREFIX
-from iris_cli.journal.scan import FaultKind
 from iris_cli.journal.timestamps import file_stamp
 
 

@@ -22,10 +22,10 @@ from iris_cli.journal.durable import (
     unused,
     write_all,
 )
+from iris_cli.journal.fault import Fault, FaultKind
 from iris_cli.journal.head import write_head
 from iris_cli.journal.holder import Holder
 from iris_cli.journal.layout import DAMAGED_PREFIX, LOG
-from iris_cli.journal.scan import Fault, FaultKind
 from iris_cli.journal.timestamps import file_stamp, iso_time
 from iris_cli.journal.verify import Verdict, verify
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, replace
-from iris_cli.core.events import ClusterCreated, Transaction
-from iris_cli.core.evolve import IllegalTransitionError
+from iris_cli.core.event import IllegalTransitionError
 from iris_cli.core.ids import clip
 from iris_cli.core.units import format_duration
 from iris_cli.errors import ConfigError, LogDamagedError, LogReplacedError, NotFoundError
@@ -33,12 +32,13 @@ from iris_cli.journal.durable import (
 from iris_cli.journal.file_store import FileStore, Keep, Loaded
 from iris_cli.journal.fold import Fold
 from iris_cli.journal.holder import Holder, read_holder
-from iris_cli.journal.record import START, Header, Position, is_intact, sealed
+from iris_cli.journal.position import START, Header, Position, is_intact, sealed
 from iris_cli.journal.recovery import Damage, damage_of, repair
 from iris_cli.journal.snapshot import EVERY_LINES, SnapshotCache
 from iris_cli.journal.timestamps import iso_time
 
 if TYPE_CHECKING:
+    from iris_cli.core.events import Transaction
     from iris_cli.core.slice import Keeper
     from iris_cli.journal.compact import Compacted
     from iris_cli.journal.lock import StateLock
@@ -251,6 +251,8 @@ class StateDir:
         with self._open(command, timeout, accept_loss=accept_loss, begun=False) as writer:
             self._check_cluster(writer.header, cluster_name)
             if writer.header is None:
+                from iris_cli.core.events import ClusterCreated
+
                 writer.append([ClusterCreated(name=cluster_name)], at=self._now())
             return writer.messages
 

@@ -14,19 +14,12 @@ from iris_cli.core.evolve import ImpossibleHistoryError, replay
 from iris_cli.errors import NotFoundError
 from iris_cli.journal.archive import LOG_IS_MISSING, UNREADABLE, Segment, missing, segments, unpacked
 from iris_cli.journal.durable import not_readable, open_safely
+from iris_cli.journal.fault import Fault, FaultKind, fault_at
 from iris_cli.journal.head import Head, head_at, read_head
 from iris_cli.journal.layout import LOG
-from iris_cli.journal.record import (
-    FORMAT,
-    START,
-    BadLineError,
-    Header,
-    NewerLogError,
-    Position,
-    Record,
-    decode_line,
-)
-from iris_cli.journal.scan import Fault, FaultKind, Scan, bounded_lines, continued, fault_at, origin_of
+from iris_cli.journal.position import START, Header, Position
+from iris_cli.journal.record import FORMAT, BadLineError, NewerLogError, Record, decode_line
+from iris_cli.journal.scan import Scan, bounded_lines, continued, origin_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

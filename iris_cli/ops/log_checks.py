@@ -10,8 +10,9 @@ from pathlib import Path
 from iris_cli.core.evolve import IllegalTransitionError
 from iris_cli.core.units import count, format_memory
 from iris_cli.errors import ExitCode, IrisError, NotFoundError
+from iris_cli.journal.fault import Fault, FaultKind
 from iris_cli.journal.layout import ARCHIVE, HEAD, LOG
-from iris_cli.journal.scan import Fault, FaultKind, Scan
+from iris_cli.journal.scan import Scan
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import Verdict, verify
 from iris_cli.ops.compaction import LARGE, size_of_log

@@ -11,8 +11,6 @@ from iris_cli.clock import Clock, SystemClock
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, field
-from iris_cli.core.events import Transaction
-from iris_cli.core.evolve import Draft, replay
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.limits import Limits
 from iris_cli.core.worker import Worker
@@ -22,8 +20,10 @@ from iris_cli.journal.state_dir import LOCK_TIMEOUT, StateDir
 if TYPE_CHECKING:
     from iris_cli.capacity.provider import SliceProvider
     from iris_cli.core.cloud import Scope
+    from iris_cli.core.events import Transaction
+    from iris_cli.core.evolve import Draft
     from iris_cli.core.slice import Keeper, Slice
-    from iris_cli.journal.record import Header
+    from iris_cli.journal.position import Header
     from iris_cli.journal.state_dir import LogView
     from iris_cli.journal.writer import Writer
     from iris_cli.ops.progress import Far, HowFar, Progress
@@ -165,7 +165,10 @@ class Session:
         self.cluster = Cluster()
 
     def _take_in(self, transactions: Sequence[Transaction]) -> None:
-        self.cluster = replay(transactions, self.cluster)
+        if transactions:
+            from iris_cli.core.evolve import replay
+
+            self.cluster = replay(transactions, self.cluster)
         self._tell_news(transactions)
 
     def _tell_news(self, transactions: Sequence[Transaction]) -> None:
@@ -189,7 +192,7 @@ class Session:
         Only then is the lock taken, and the rule decides once more, under it. Raises as `transaction`.
         """
         if self._look().committed:
-            draft = Draft(self.cluster, self.clock.now())
+            draft = self._draft()
             decided = rule(draft)
             if not draft.events:
                 return decided
@@ -204,6 +207,12 @@ class Session:
         if not self._begun:
             with self.transaction():
                 pass
+
+    def _draft(self) -> Draft:
+        # It brings every kind of event with it, and whoever only looks needs none.
+        from iris_cli.core.evolve import Draft
+
+        return Draft(self.cluster, self.clock.now())
 
     def begin(self) -> None:
         """Read the log, or make the state directory of a new cluster. Raises as `transaction`."""
@@ -226,7 +235,7 @@ class Session:
             self.read_at = (self.clock.now(), self.clock.monotonic())  # nobody writes while we hold the lock
             self._take_header(writer.header)
             self._take_in(writer.transactions)
-            draft = Draft(self.cluster, self.clock.now())
+            draft = self._draft()
             yield draft
             if draft.events:
                 committed = writer.append(draft.events, at=draft.at)

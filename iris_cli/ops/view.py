@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from functools import cached_property
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
-from iris_cli.core.events import Transaction
-from iris_cli.core.evolve import replay
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
@@ -20,6 +17,7 @@ from iris_cli.core.units import parse_duration
 from iris_cli.errors import UsageError
 
 if TYPE_CHECKING:
+    from iris_cli.core.events import Transaction
     from iris_cli.core.scheduling import Plan, Reason
     from iris_cli.journal.reading import Reading
     from iris_cli.journal.state_dir import StateDir
@@ -97,6 +95,8 @@ def look(session: Session, at: str | None = None) -> View:
     """
     now = session.clock.now()
     if at is not None:
+        from iris_cli.core.evolve import replay
+
         moment = parse_moment(at, now)
         known, reading = session.state.before(moment)
         with session.progress(lambda: ("reading the log", *reading.how_far, "bytes")):
@@ -155,6 +155,8 @@ def cycle_age(heartbeat: Mapping[str, Any] | None, now: float) -> CycleAge:
 
 def parse_moment(text: str, now: float) -> float:
     """Seconds since the epoch, from an ISO time (UTC unless it says more) or an age. Raises UsageError."""
+    from datetime import UTC, datetime  # slow to import, and for the few that look at the past
+
     stripped = text.strip()
     try:
         moment = datetime.fromisoformat(stripped)

@@ -8,8 +8,8 @@ from typing import Any
 from iris_cli.core.dataclass import fields
 from iris_cli.core.units import count, format_memory
 from iris_cli.journal.compact import Compacted
+from iris_cli.journal.fault import Fault
 from iris_cli.journal.salvage import SalvageReport
-from iris_cli.journal.scan import Fault
 from iris_cli.journal.verify import Verdict
 from iris_cli.render.console import Output
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from iris_cli.core.events import Event, Transaction
-from iris_cli.journal.record import START, Position, Record, decode_line, encode_line, end_of_line
+from iris_cli.journal.position import START, Position
+from iris_cli.journal.record import Record, decode_line, encode_line, end_of_line
 from iris_cli.journal.store import Conflict, check_events
 
 

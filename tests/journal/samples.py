@@ -51,7 +51,8 @@ from iris_cli.core.task import TaskState
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.journal.durable import DISK
 from iris_cli.journal.head import write_head
-from iris_cli.journal.record import START, encode_line, end_of_line
+from iris_cli.journal.position import START
+from iris_cli.journal.record import encode_line, end_of_line
 from iris_cli.journal.state_dir import StateDir
 
 NOON = 1_795_262_400.0  # 2026-11-21T12:00:00Z

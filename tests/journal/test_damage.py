@@ -15,7 +15,8 @@ import pytest
 from iris_cli.core.events import Transaction, WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode, LogDamagedError
-from iris_cli.journal.scan import FaultKind, Scan
+from iris_cli.journal.fault import FaultKind
+from iris_cli.journal.scan import Scan
 from iris_cli.journal.state_dir import StateDir
 from tests.journal.samples import NOON, filled, state_in
 

@@ -20,11 +20,11 @@ from iris_cli.core.events import Transaction, WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import IrisError, LogDamagedError
 from iris_cli.journal.durable import Disk
+from iris_cli.journal.fault import FaultKind
 from iris_cli.journal.file_store import FileStore, Loaded
 from iris_cli.journal.head import Head, read_head
 from iris_cli.journal.recovery import Damage, damage_of
 from iris_cli.journal.salvage import salvage
-from iris_cli.journal.scan import FaultKind
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.store import Conflict
 from iris_cli.journal.verify import verify

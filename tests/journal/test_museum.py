@@ -28,7 +28,7 @@ from iris_cli.core.signals import EarlySignal
 from iris_cli.core.slice import SliceHost
 from iris_cli.errors import LogDamagedError
 from iris_cli.journal.codec import encode_event
-from iris_cli.journal.record import PROGRAM
+from iris_cli.journal.position import PROGRAM
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import verify
 from tests.journal.samples import (

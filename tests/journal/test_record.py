@@ -14,18 +14,16 @@ from hypothesis import strategies as st
 from iris_cli.core.events import ClusterCreated, WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.journal import record
+from iris_cli.journal.position import PROGRAM, START, Position, is_intact
 from iris_cli.journal.record import (
-    PROGRAM,
-    START,
     BadLineError,
     NewerLogError,
-    Position,
     decode_line,
     encode_line,
     end_of_line,
-    is_intact,
+    parse_time,
 )
-from iris_cli.journal.timestamps import file_stamp, iso_time, parse_time
+from iris_cli.journal.timestamps import file_stamp, iso_time
 
 AT = 1_795_183_389.12
 ACTOR = "me@laptop iris drain"

@@ -12,7 +12,7 @@ from iris_cli.cli import app
 from iris_cli.core.events import WorkerDrained, WorkerRegistered
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode
-from iris_cli.journal.scan import Fault, FaultKind
+from iris_cli.journal.fault import Fault, FaultKind
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import verify
 from iris_cli.ops import compaction

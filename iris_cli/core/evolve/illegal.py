@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from iris_cli.core.events import Event
+from iris_cli.core.event import Event
+from iris_cli.core.event import IllegalTransitionError as IllegalTransitionError
 from iris_cli.core.task import Task
 from iris_cli.errors import LogDamagedError
-
-
-class IllegalTransitionError(Exception):
-    """An event does not fit the state it met. The message tells the whole story of its task."""
 
 
 class ImpossibleHistoryError(IllegalTransitionError, LogDamagedError):

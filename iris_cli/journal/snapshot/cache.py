@@ -12,7 +12,7 @@ from zlib import crc32
 from iris_cli.core.cluster import Cluster
 from iris_cli.journal.durable import Disk
 from iris_cli.journal.layout import SNAPSHOT
-from iris_cli.journal.record import PROGRAM, START, Position
+from iris_cli.journal.position import PROGRAM, START, Position
 
 EVERY_LINES = 10_000
 EVERY_BYTES = 2_000_000

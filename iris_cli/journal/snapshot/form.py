@@ -19,7 +19,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from iris_cli.core.dataclass import dataclass, fields
-from iris_cli.journal.record import is_intact
+from iris_cli.journal.position import is_intact
 
 FORM: Final = 1
 HEADER_SIZE: Final = 1024

@@ -14,7 +14,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId, Token, WorkerId
 from iris_cli.core.outputs import Outputs
 from iris_cli.journal.durable import open_safely
-from iris_cli.journal.record import is_intact
+from iris_cli.journal.position import is_intact
 from iris_cli.journal.snapshot.entries import LISTED, Whole, decode_job, decode_outputs, id_of
 from iris_cli.journal.snapshot.form import (
     HEADER_SIZE,

@@ -12,8 +12,8 @@ from iris_cli.core.job import Job
 from iris_cli.core.outputs import Outputs
 from iris_cli.core.past import Table
 from iris_cli.core.task import Task
-from iris_cli.journal.record import Header as LogHeader
-from iris_cli.journal.record import Position
+from iris_cli.journal.position import Header as LogHeader
+from iris_cli.journal.position import Position
 from iris_cli.journal.snapshot.entries import Whole, decode_fleet, decode_job
 from iris_cli.journal.snapshot.form import DamagedSnapshotError, Header, as_written
 from iris_cli.journal.snapshot.reading import FromFile, FromLog, SnapshotFile

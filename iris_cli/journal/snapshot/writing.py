@@ -15,7 +15,7 @@ from iris_cli.core.dataclass import fields, replace
 from iris_cli.core.job import Job
 from iris_cli.core.past import in_memory
 from iris_cli.journal.durable import Disk, opened, sync_directory, write_all
-from iris_cli.journal.record import Position
+from iris_cli.journal.position import Position
 from iris_cli.journal.snapshot.entries import encode_fleet, encode_job, encode_outputs, id_of, job_line
 from iris_cli.journal.snapshot.form import END, HEADER_SIZE, PARTS, Header, as_json, encode_header
 from iris_cli.journal.snapshot.reading import FromFile

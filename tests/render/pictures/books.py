@@ -7,7 +7,7 @@ from pathlib import Path
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.journal.archive import Segment
 from iris_cli.journal.compact import Compacted
-from iris_cli.journal.record import Position
+from iris_cli.journal.position import Position
 from iris_cli.ops.pull import Pulled, PulledAttempt
 from iris_cli.render import inside, log_health, pulled
 from iris_cli.render.console import Output

@@ -1,0 +1,44 @@
+"""Why a log can't be read further, and where that is."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from iris_cli.core.dataclass import dataclass
+from iris_cli.journal.layout import LOG
+from iris_cli.journal.position import Position
+
+
+class FaultKind(StrEnum):
+    TORN = "torn"  # unfinished or damaged, and nothing valid behind it: it may never have happened
+    DAMAGED = "damaged"
+    NEWER = "newer"  # good, but written by a newer program
+    FOREIGN = "foreign"  # good, but HEAD is that of another log
+    LOST = "lost"  # HEAD names a line that isn't there, or is another one
+    HEAD = "head"  # good, but HEAD contradicts itself
+    MISSING = "missing"  # the archive lacks what went before this line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Why a log could not be read further. `seq` is the one that was due at this line; lines count from 1.
+
+    `file` is that of the line, within the state directory.
+    """
+
+    kind: FaultKind
+    line: int
+    offset: int
+    seq: int
+    what: str
+    file: str = LOG
+
+    def __str__(self) -> str:
+        return f"line {self.line} (byte {self.offset}, seq {self.seq}): {self.what}"
+
+
+def fault_at(end: Position, file: str, what: str) -> Fault:
+    """Damage right behind `end`."""
+    return Fault(
+        kind=FaultKind.DAMAGED, line=end.line + 1, offset=end.offset, seq=end.seq + 1, what=what, file=file
+    )
