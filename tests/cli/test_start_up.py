@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import typer
 
-from bench.cluster_files import ClusterFiles
+from bench.cluster_files import ClusterFiles, finished
 from iris_cli.cli import app, launching, quick, tree
 from iris_cli.cli.job_request import request
+from iris_cli.core.events import WorkerDrained
 from iris_cli.core.job import JobRequest
 
 SCRIPT = """
@@ -67,17 +68,35 @@ def idle(tmp_path: Path) -> ClusterFiles:
     ],
 )
 def test_what_is_run_again_and_again_loads_nothing_slow(line: str, idle: ClusterFiles) -> None:
-    words = line.split()
-    script = "import sys; from iris_cli.cli import app; app.run(sys.argv[1:]); print('\\n', *sys.modules)"
-    command = [sys.executable, "-S", "-c", script, *idle.iris(*words)[3:]]
-    paths = os.pathsep.join(path for path in sys.path if path)
-    env = {**idle.environment, "PYTHONPATH": paths}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    loaded = set(done.stdout.splitlines()[-1].split())
+    loaded = loaded_by(idle, line)
     assert "iris_cli.ops.session" in loaded
     assert loaded & SLOW == set()
     assert "iris_cli.core.scheduling" not in loaded, "nothing waits"
+
+
+def test_where_the_snapshot_has_it_all_no_kind_of_event_is_loaded(idle: ClusterFiles) -> None:
+    reading = {
+        "iris_cli.core.events",
+        "iris_cli.core.evolve",
+        "iris_cli.journal.record",
+        "iris_cli.journal.scan",
+    }
+    idle.write(list(finished(idle.workers, 500)))
+    assert reading <= loaded_by(idle, "status"), "the log is read, and a snapshot left"
+    assert loaded_by(idle, "status").isdisjoint(reading)
+    idle.write([WorkerDrained(worker=idle.workers[0])])
+    assert reading <= loaded_by(idle, "status")
+
+
+def loaded_by(cluster: ClusterFiles, line: str) -> set[str]:
+    """The modules of a process that runs that line, and says nothing on stderr."""
+    script = "import sys; from iris_cli.cli import app; app.run(sys.argv[1:]); print('\\n', *sys.modules)"
+    command = [sys.executable, "-S", "-c", script, *cluster.iris(*line.split())[3:]]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    env = {**cluster.environment, "PYTHONPATH": paths}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return set(done.stdout.splitlines()[-1].split())
 
 
 def test_a_plain_launch_loads_no_library_for_command_lines(idle: ClusterFiles) -> None:
