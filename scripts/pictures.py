@@ -19,8 +19,8 @@ from rich.text import Text
 
 from iris_cli.cli import app
 from iris_cli.clock import SystemClock
+from iris_cli.journal.record import parse_time
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.journal.timestamps import parse_time
 
 DIRECTORY = Path(__file__).parent.parent / "docs" / "pictures"
 COLUMNS = 100
