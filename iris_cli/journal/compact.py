@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -49,11 +49,14 @@ class Compacted:
     file: tuple[int, int]
 
 
-def compact(directory: Path, disk: Disk, end: Position, *, at: float, actor: str) -> Compacted:
+def compact(
+    directory: Path, disk: Disk, end: Position, check: Callable[[], None], *, at: float, actor: str
+) -> Compacted:
     """Move the lines of the log, which ends at `end`, to a segment, and begin the log anew behind them.
 
-    The caller holds the lock and has read the log as a sound one. Raises OSError, and LogDamagedError if the log
-    isn't what was read. A crash anywhere leaves a log that reads as before, or the new one.
+    The caller holds the lock and has read the log as a sound one; `check` raises if it lost that meanwhile. Raises
+    OSError, and LogDamagedError if the log isn't what was read. A crash anywhere leaves a log that reads as before, or
+    the new one.
     """
     assert end.header is not None, "an empty log has nothing to compact"
     log = directory / LOG
@@ -71,6 +74,7 @@ def compact(directory: Path, disk: Disk, end: Position, *, at: float, actor: str
             write_all(disk, fd, line)
             disk.fsync(fd)
             status = os.fstat(fd)
+        check()  # BEFORE: this took a while, and what somebody else committed would go with the old log
         disk.rename(draft, log)
         sync_directory(disk, directory)
     # AFTER: it begins behind the segment, and reaches past HEAD until that is written.

@@ -216,15 +216,16 @@ class FileStore:
         """How many lines of the log were read."""
         return self._end.line
 
-    def compact(self, *, at: float, actor: str) -> Compacted:
+    def compact(self, check: Callable[[], None], *, at: float, actor: str) -> Compacted:
         """Move all that was read to the archive. Only the holder of the lock may, and recovery comes before.
 
-        Raises NotWritableError: then nothing is lost, and what was left half done is no harm.
+        Raises NotWritableError, and what `check` raises for one who isn't that any more: then nothing is lost, and what
+        was left half done is no harm.
         """
         from iris_cli.journal.compact import compact
 
         with refusing(self._path):
-            done = compact(self._directory, self._disk, self._end, at=at, actor=actor)
+            done = compact(self._directory, self._disk, self._end, check, at=at, actor=actor)
             self._end, self._file = done.end, done.file
             return done
 

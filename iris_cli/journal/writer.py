@@ -45,7 +45,7 @@ class Writer:
         self._lock.check()
         at = round(at, 3)
         if self.header is not None and self.header.format < FORMAT:
-            self._begin_file(at)
+            self._begin_file(self._lock, at)
         result = self._store.append(self.seq, events, at=at, actor=self._actor)
         if isinstance(result, Conflict):
             raise NotWritableError(
@@ -64,10 +64,10 @@ class Writer:
         self._lock.check()
         if self._store.lines <= 1:
             return None
-        return self._begin_file(round(at, 3))
+        return self._begin_file(self._lock, round(at, 3))
 
-    def _begin_file(self, at: float) -> Compacted:
-        done = self._store.compact(at=at, actor=self._actor)
+    def _begin_file(self, lock: HeldLock, at: float) -> Compacted:
+        done = self._store.compact(lock.check, at=at, actor=self._actor)
         self.seq, self.header = done.end.seq, done.end.header
         return done
 

@@ -12,7 +12,8 @@ import pytest
 
 from iris_cli.core.events import LogCompacted, Transaction, WorkerDrained
 from iris_cli.core.ids import WorkerId
-from iris_cli.errors import LogDamagedError, NotWritableError
+from iris_cli.errors import LockedError, LogDamagedError, NotWritableError
+from iris_cli.journal.durable import Disk
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import verify
 from tests.journal.samples import NOON, filled, state_in
@@ -54,6 +55,31 @@ def log(path: Path) -> list[bytes]:
 
 def name(first: int, last: int) -> str:
     return f"events-{first:012}-{last:012}.jsonl.gz"
+
+
+class Slow(Disk):
+    """While the segment is put in its place, somebody deletes the lock file, and another command commits."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self._meanwhile = meanwhile
+
+    def rename(self, source: Path, target: Path) -> None:
+        super().rename(source, target)
+        if target.parent.name == "archive":
+            self._meanwhile()
+
+
+def test_what_somebody_else_commits_when_the_lock_was_lost_meanwhile_stays(state: StateDir) -> None:
+    def meanwhile() -> None:
+        (state.path / "lock").unlink()
+        assert commit(state_in(state.path)) == COUNT + 1
+
+    with pytest.raises(LockedError, match="deleted or replaced"):
+        on(Slow(meanwhile), state.path).compact("iris log compact")
+    assert transactions(state.path)[-1].events == (EVENT,)
+    compact(state)
+    assert commit(state) == COUNT + 3
+    assert verify(state.path).ok
 
 
 # What it does
