@@ -16,8 +16,8 @@ from iris_cli.core.events import LogCompacted
 from iris_cli.errors import LogDamagedError
 from iris_cli.journal.archive import GZIP, Segment, segment_of, segments
 from iris_cli.journal.durable import (
-    PRIVATE_DIRECTORY,
     Disk,
+    make_directory,
     open_safely,
     opened,
     sync_directory,
@@ -92,10 +92,7 @@ def compact(
 
 def _make_archive(directory: Path, disk: Disk, segment: Segment, now: float) -> None:
     """Make room for a segment: what an interrupted compaction left, or a salvage gave up, gets another name."""
-    archive = directory / ARCHIVE
-    if not archive.is_dir():
-        archive.mkdir(mode=PRIVATE_DIRECTORY)
-        sync_directory(disk, directory)
+    make_directory(disk, directory / ARCHIVE)
     for other in segments(directory):
         if other.last >= segment.first:
             set_aside(disk, other, now)

@@ -97,6 +97,15 @@ def sync_directory(disk: Disk, path: Path) -> None:
         disk.fsync(fd)
 
 
+def make_directory(disk: Disk, path: Path) -> None:
+    """Make a private directory unless it is there, and what is missing above it, all durably. Raises OSError."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+    for each in missing:
+        with suppress(PermissionError):  # one may be allowed to write there, and not to look
+            sync_directory(disk, each.parent.resolve())
+
+
 def copy_range(disk: Disk, source: Path, start: int, end: int, target: Path) -> None:
     """Copy the bytes from `start` up to `end` into the file `target`, synced; it is gone if that fails."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC

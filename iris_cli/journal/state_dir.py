@@ -23,6 +23,7 @@ from iris_cli.journal.durable import (
     DISK,
     PRIVATE_DIRECTORY,
     Disk,
+    make_directory,
     not_readable,
     open_safely,
     opened,
@@ -242,7 +243,7 @@ class StateDir:
     ) -> tuple[str, ...]:
         """Make the directory and begin its log, if there is none; messages come back. Raises as `locked`."""
         with refusing(self.path):
-            self.path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+            make_directory(self._disk, self.path)
             if _NOT_YET_STATE.issuperset(os.listdir(self.path)):
                 self.path.chmod(PRIVATE_DIRECTORY)  # in a clone of the repository it is open to all
             if (header := self._store.header()) is not None:

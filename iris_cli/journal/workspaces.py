@@ -20,8 +20,8 @@ from typing import BinaryIO
 from iris_cli.errors import NotWritableError, WorkspaceGoneError
 from iris_cli.journal.durable import (
     DISK,
-    PRIVATE_DIRECTORY,
     Disk,
+    make_directory,
     open_safely,
     refusing,
     sync_directory,
@@ -108,7 +108,7 @@ class Workspaces:
     def _draft(self) -> Iterator[tuple[int, Path]]:
         """A file to write to, which is gone in the end unless it was renamed."""
         with refusing(self.path):
-            self.path.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+            make_directory(self._disk, self.path)
             if not stat.S_ISDIR(self.path.lstat().st_mode):
                 raise NotWritableError(f"{self.path} is no directory of its own", hint="move it away")
             draft = self.path / f"{secrets.token_hex(8)}{PART_SUFFIX}"
