@@ -40,7 +40,7 @@ def open_safely(path: str | Path, flags: int) -> int:
 
 
 class opened:  # noqa: N801  # reads like those that the library has for `with`
-    """`open_safely`, and closed in the end."""
+    """`open_safely`, and closed in the end. Should that fail, it says nothing of what was synced before."""
 
     __slots__ = ("_fd",)
 
@@ -51,7 +51,8 @@ class opened:  # noqa: N801  # reads like those that the library has for `with`
         return self._fd
 
     def __exit__(self, *_raised: object) -> None:
-        os.close(self._fd)
+        with suppress(OSError):
+            os.close(self._fd)
 
 
 def write_all(disk: Disk, fd: int, data: bytes) -> None:

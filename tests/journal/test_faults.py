@@ -191,6 +191,22 @@ def test_a_commit_asks_the_kernel_for_durability_of_the_line_and_of_a_new_name(
         assert path.stat().st_ino in [inode for inode, _ in synced[1:]]
 
 
+def test_what_is_on_the_disk_is_committed_even_if_closing_the_file_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system or FUSE may say so then. The line can't be taken back any more, and need not be."""
+    close, log = os.close, fresh(tmp_path, sound) / "events.jsonl"
+
+    def failing(fd: int) -> None:
+        is_log = os.fstat(fd).st_ino == log.stat().st_ino
+        close(fd)
+        if is_log:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "close", failing)
+    assert commit(state_in(log.parent)) == COUNT + 1
+
+
 def test_directories_that_are_made_have_names_that_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
