@@ -26,7 +26,7 @@ def check_readable(directory: Path) -> str:
     Raises NotWritableError if a file of the state is a symbolic link, or no file at all.
     """
     statuses = _statuses(directory)
-    _refuse_links(statuses)
+    _refuse_others(directory, statuses)
     fix = _closing(statuses)
     return f"{directory} is open to other users: {fix}" if fix else ""
 
@@ -36,7 +36,7 @@ def check_writable(directory: Path) -> None:
     statuses = _statuses(directory)
     if not statuses:
         raise NotFoundError(f"there is no state directory {directory}", hint="begin with: iris init")
-    _refuse_links(statuses)
+    _refuse_others(directory, statuses)
     user = os.geteuid()
     for path, status in statuses.items():
         if status.st_uid != user:
@@ -64,11 +64,14 @@ def _statuses(directory: Path) -> dict[str, os.stat_result]:
     return statuses
 
 
-def _refuse_links(statuses: dict[str, os.stat_result]) -> None:
+def _refuse_others(directory: Path, statuses: dict[str, os.stat_result]) -> None:
+    directories = (str(directory), f"{directory}/{ARCHIVE}")
     for path, status in statuses.items():
         if stat.S_ISLNK(status.st_mode):
             raise NotWritableError(f"{path} is a symbolic link", hint="put a regular file in its place")
-        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        if path in directories and not stat.S_ISDIR(status.st_mode):
+            raise NotWritableError(f"{path} is not a directory", hint="move it away")
+        if path not in directories and not stat.S_ISREG(status.st_mode):
             raise NotWritableError(f"{path} is not a regular file", hint="move it away")
 
 

@@ -160,7 +160,7 @@ def not_writable(path: Path, error: OSError) -> NotWritableError:
 
 
 def not_readable(path: Path, error: OSError) -> NotWritableError:
-    """What to tell if even reading failed."""
+    """What to tell if even reading failed, of `path` or of what the error names."""
     return NotWritableError(
         f"{error.filename or path} can't be read: {error.strerror or error}",
         hint=_HINTS.get(error.errno or 0, ""),

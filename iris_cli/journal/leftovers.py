@@ -15,6 +15,7 @@ from iris_cli.journal.layout import (
     CONFIG,
     DAMAGED_PREFIX,
     DRAFT_SUFFIX,
+    HEARTBEAT,
     LINES,
     OLD_SUFFIX,
     PACKED_SUFFIX,
@@ -68,10 +69,10 @@ def remove_leftover(leftover: Leftover) -> Leftover:
 
 
 def _drafts(directory: Path, before: float) -> Iterator[Leftover]:
-    """Of the one small file that is written without the lock: each of those who were killed left its own."""
+    """Of small files that are written without the lock: each of those who were killed left its own."""
     for path in _entries(directory):
-        if path.name.startswith(CONFIG) and path.name.endswith(DRAFT_SUFFIX):
-            draft = _leftover(path, "the beginning of what is kept of cluster.yaml")
+        if path.name.startswith((CONFIG, HEARTBEAT)) and path.name.endswith(DRAFT_SUFFIX):
+            draft = _leftover(path, "the beginning of a small file")
             if draft.written <= before - _DRAFT:
                 yield draft
 

@@ -350,7 +350,7 @@ class StateDir:
     def read_heartbeat(self) -> dict[str, Any] | None:
         """What the last cycle wrote; None if there was none, or if it can't be read."""
         try:
-            with opened(self.path / layout.HEARTBEAT, os.O_RDONLY) as fd:
+            with opened(self.path / layout.HEARTBEAT, os.O_RDONLY | os.O_NONBLOCK) as fd:
                 heartbeat = json.loads(os.read(fd, _HEARTBEAT_LIMIT))
         except (OSError, ValueError, RecursionError):
             return None

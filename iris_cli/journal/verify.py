@@ -12,6 +12,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.evolve import ImpossibleHistoryError, replay
 from iris_cli.errors import NotFoundError
+from iris_cli.journal.access import check_readable
 from iris_cli.journal.archive import LOG_IS_MISSING, UNREADABLE, Segment, missing, segments, unpacked
 from iris_cli.journal.durable import not_readable, open_safely
 from iris_cli.journal.fault import Fault, FaultKind, fault_at
@@ -58,6 +59,7 @@ def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool
     """
     log = directory / LOG
     try:
+        check_readable(directory)  # a pipe would keep us waiting
         head = read_head(directory)  # before the log, which only grows
         with open(log, "rb", opener=open_safely) as stream:
             return _verify(directory, stream, _Check(head, on_scan, replayed=replayed))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import traceback
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from iris_cli.errors import ExitCode, NotWritableError
 from iris_cli.journal.file_store import FileStore
 from iris_cli.journal.salvage import salvage
 from iris_cli.journal.state_dir import StateDir
+from iris_cli.journal.verify import verify
 from tests.journal.samples import NOON, filled, state_in
 
 DRAINED = [WorkerDrained(worker=WorkerId("v4a-0"))]
@@ -94,10 +97,51 @@ def test_a_symbolic_link_in_the_place_of_a_draft_is_not_followed(
     assert victim.read_text() == "precious"
 
 
-def test_something_else_than_a_file_is_refused(state: StateDir) -> None:
-    (state.path / "HEAD").unlink()
-    os.mkfifo(state.path / "HEAD", 0o600)
-    assert "HEAD is not a regular file" in refusal(state).message
+def at_once(act: Callable[[], object], pipe: Path) -> list[object]:
+    """What it gave, of what must not wait for a pipe, or what it raised."""
+    done: list[object] = []
+
+    def run() -> None:
+        try:
+            done.append(act())
+        except NotWritableError as error:
+            done.append(error.message)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(60)
+    if thread.is_alive():
+        os.close(os.open(pipe, os.O_RDWR))  # which lets it go on
+    return done
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [*product(FILES, ("pipe", "directory")), ("archive", "pipe"), ("archive", "file")]
+)
+def test_something_else_than_a_file_is_refused_by_its_name_and_nobody_waits_for_it(
+    state: StateDir, name: str, kind: str
+) -> None:
+    path = state.path / name
+    path.unlink(missing_ok=True)
+    makers: dict[str, Callable[[Path, int], None]] = {
+        "pipe": os.mkfifo,
+        "directory": os.mkdir,
+        "file": Path.touch,
+    }
+    makers[kind](path, 0o600)
+    said = f"{path} is not a {'directory' if name == 'archive' else 'regular file'}"
+
+    def write() -> None:
+        with state.locked("iris drain"):
+            pass
+
+    for act in (state.read, write, lambda: verify(state.path)):
+        assert at_once(act, path) == [said]
+
+
+def test_nobody_waits_for_a_pipe_in_the_place_of_the_heartbeat(state: StateDir) -> None:
+    os.mkfifo(state.path / "heartbeat.json", 0o600)
+    assert at_once(state.read_heartbeat, state.path / "heartbeat.json") == [None]
 
 
 def test_a_state_directory_may_be_reached_by_a_link(state: StateDir, tmp_path: Path) -> None:

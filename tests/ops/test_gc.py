@@ -345,9 +345,10 @@ def test_what_has_outlived_its_last_attempt_goes_with_that(shipped: Site) -> Non
     assert lives.cache_ages == []
 
 
-def test_drafts_of_what_is_kept_of_the_configuration_go_after_a_day(tmp_path: Path) -> None:
-    for name in ("config.json", "config.json77.tmp", "other.tmp"):
+def test_drafts_that_each_writer_has_of_its_own_go_after_a_day(tmp_path: Path) -> None:
+    drafts = ["config.json77.tmp", "heartbeat.json77.tmp"]
+    for name in ("config.json", "other.tmp", *drafts):
         (tmp_path / name).write_text("{")
         os.utime(tmp_path / name, (100_000.0, 100_000.0))
     assert leftovers(tmp_path, 186_399.0) == ()
-    assert [each.path.name for each in leftovers(tmp_path, 186_400.0)] == ["config.json77.tmp"]
+    assert [each.path.name for each in leftovers(tmp_path, 186_400.0)] == drafts
