@@ -4,8 +4,8 @@ PYTHON ?= $(shell for each in python3.13 python3.12 python3.11 python3; do \
 	&& { echo $$each; exit; }; done; echo python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
-# Tests run in parallel, one more than there are processors: many only wait. WORKERS=0 runs them one by one.
-WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# Tests run in parallel, two more than there are processors: many only wait. WORKERS=0 runs them one by one.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 ARGS ?=
 ONLY ?=
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -105,18 +106,14 @@ class SshHost:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def wait(self) -> None:
-        """Until it says its banner."""
+        """Until it is this server, and no other, that has the port: whoever connects now is served."""
         deadline = time.monotonic() + PATIENCE
-        while not (self._listens() and _has_banner(self.address, self.port)):
+        while f"Server listening on {self.address} port {self.port}." not in self.log()[self._log_start :]:
             if self._process is None or self._process.poll() is not None:
                 raise RuntimeError(f"sshd did not start: {self.log()}")
             if time.monotonic() > deadline:
-                raise TimeoutError(f"sshd does not answer: {self.log()}")
+                raise TimeoutError(f"sshd does not listen: {self.log()}")
             time.sleep(0.01)
-
-    def _listens(self) -> bool:
-        """Whether it is this server, and no other, that has the port now."""
-        return f"Server listening on {self.address} port {self.port}." in self.log()[self._log_start :]
 
     def start(self) -> None:
         self.launch()
@@ -124,15 +121,7 @@ class SshHost:
 
     def stop(self) -> None:
         """End the server and the connections it serves, as a power cut would."""
-        if self._process is None:
-            return
-        family = _descendants(self._process.pid)
-        self._process.kill()
-        self._process.wait(PATIENCE)
-        self._process = None
-        for pid in family:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        switch_off([self])
 
     def _config(self) -> list[str]:
         env = {"HOME": str(self.home), **self.env}
@@ -165,6 +154,7 @@ def sshd_path() -> str:
     return found
 
 
+@cache
 def sshd_version() -> tuple[int, int]:
     """`(9, 2)` for OpenSSH 9.2. A version without `-V` says it among its complaints."""
     result = subprocess.run([sshd_path(), "-V"], capture_output=True, text=True, check=False)
@@ -202,25 +192,31 @@ def _free_port() -> int:
             return port
 
 
-def _has_banner(address: str, port: int) -> bool:
-    try:
-        with socket.create_connection((address, port), timeout=PATIENCE) as sock:
-            return sock.recv(4) == b"SSH-"
-    except ConnectionError:
-        return False
+def switch_off(hosts: Sequence[SshHost]) -> None:
+    """End these servers and the connections they serve."""
+    processes = [host._process for host in hosts if host._process is not None]
+    family = _descendants([process.pid for process in processes]) if processes else []
+    for process in processes:
+        process.kill()
+        process.wait(PATIENCE)
+    for host in hosts:
+        host._process = None
+    for pid in family:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
-def _descendants(pid: int) -> list[int]:
+def _descendants(pids: Sequence[int]) -> list[int]:
     """Sessions, shells and what they started."""
     listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
     children: dict[int, list[int]] = {}
     for line in listing.stdout.splitlines():
         child, parent = map(int, line.split())
         children.setdefault(parent, []).append(child)
-    found = [pid]
+    found = list(pids)
     for one in found:
         found.extend(children.get(one, []))
-    return found[1:]
+    return found[len(pids) :]
 
 
 class SshLab:
@@ -251,6 +247,7 @@ class SshLab:
 
     def stop(self) -> None:
         """End the servers, and what was started through them."""
+        switch_off(self.hosts)
         for host in self.hosts:
             host.stop()
         if self.hosts:
