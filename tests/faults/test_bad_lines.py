@@ -19,7 +19,7 @@ from tests.support.sshd import SshHost
 
 pytestmark = pytest.mark.ssh
 
-ONE_WAY = 0.1
+ONE_WAY = 0.05
 """Seconds that each piece takes in one direction."""
 
 UP, DOWN = 40_000, 8_000

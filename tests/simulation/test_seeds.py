@@ -22,7 +22,7 @@ from tests.simulation.simulation import run
 from tests.simulation.wires import SimRunner
 
 _FROM = int(os.environ.get("IRIS_SIM_FROM", "0"))
-_SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "500"))
+_SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "300"))
 _BLOCKS = 20
 _SOAK = 20_000
 _SOAK_BLOCKS = 100

@@ -115,13 +115,14 @@ class WorkerHost:
         self, token: Token, states: Iterable[RemoteState] = FINAL, *, renew: bool = True
     ) -> AttemptReport:
         """Poll until the attempt is in one of the states."""
-        wanted, last = set(states), None
+        wanted, last, pause = set(states), None, 0.02
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             last = self.poll(token, renew=renew)[0]
             if last.state in wanted:
                 return last
-            time.sleep(0.02)
+            time.sleep(pause)  # what takes long is asked for less often: each question is a process
+            pause = min(1.3 * pause, 0.15)
         raise AssertionError(f"waited for {wanted}, but it is {last}")
 
     def ended(self, *argv: str, **settings: object) -> AttemptReport:

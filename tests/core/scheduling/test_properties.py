@@ -38,7 +38,7 @@ fleets_and_jobs = dice.map(lambda thrown: (a_fleet(thrown), a_job(thrown, 0)))
 
 FEW, MANY, VERY_MANY = (
     settings(max_examples=200),
-    settings(max_examples=2_000),
+    settings(max_examples=1_000),
     settings(max_examples=100_000),
 )
 
