@@ -11,7 +11,7 @@ from iris_cli.core.ids import TaskId, WorkerId
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.outcome import PROGRAM_FAILURES, End, EndReason
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
-from iris_cli.core.waiting import waits_since
+from iris_cli.core.waiting import overdue_since
 from iris_cli.ops.causes import end_words
 from iris_cli.ops.session import Session
 from iris_cli.ops.status import ClusterStatus, JobRow, cluster_status
@@ -49,7 +49,7 @@ class Bunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOnBoard:
-    """One job. `waits_since` is for gangs of which no task is placed; `changed_at`: when it last did."""
+    """One job. `waits_since` is for gangs that are overdue; `changed_at`: when it last did."""
 
     row: JobRow
     concern: Concern
@@ -81,14 +81,13 @@ def board(session: Session, *, labels: Sequence[str] = (), states: Sequence[str]
 
 def _on_board(cluster: Cluster, row: JobRow, now: float, patience: float) -> JobOnBoard:
     job, tasks = cluster.jobs[row.id], cluster.tasks_of(row.id)
-    waits = waits_since(cluster, job) if job.end is None else None
     bunches = tuple(_bunches(tasks, now)) if not row.state.terminal or row.stopping else ()
-    overdue = waits is not None and 0 < patience <= now - waits
+    waits = overdue_since(cluster, job, patience, now)
     return JobOnBoard(
         row=row,
-        concern=Concern.OVERDUE if overdue and not bunches else _concern(row, bunches, now),
+        concern=Concern.OVERDUE if waits is not None and not bunches else _concern(row, bunches, now),
         changed_at=_changed_at(row, tasks),
-        waits_since=waits if overdue else None,
+        waits_since=waits,
         bunches=bunches,
     )
 

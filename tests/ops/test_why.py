@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from iris_cli.ops.board import Concern, board
 from iris_cli.ops.status import job_status
 from iris_cli.ops.why import why
 from tests.ops.test_failure import DISK, ended, gang
@@ -89,3 +91,24 @@ def test_a_task_that_was_cancelled_is_not_explained_by_how_it_failed_before(tmp_
     session = session_of(ended(lab, "j/task-0", 1, DISK).cancel("j"), tmp_path / "state")
     assert why(session, "j/task-0").cause == job_status(session, "j").tasks[0].why
     assert "disk" not in why(session, "j/task-0").cause
+
+
+@pytest.mark.parametrize(
+    ("waits", "patience", "words"),
+    [
+        ("9m59s", 600.0, ""),
+        ("10m", 600.0, "has waited 10m, longer than 10m"),
+        ("14m10s", 600.0, "has waited 14m, longer than 10m"),
+        ("1h", 0.0, ""),
+        ("30.7s", 30.0, "has waited 30s, longer than 30s"),
+    ],
+)
+def test_a_gang_is_overdue_for_all_who_look_at_the_same_moment(
+    waits: str, patience: float, words: str, tmp_path: Path
+) -> None:
+    lab = gang().job("next", tpu="v5litepod-16").advance(waits)
+    session = session_of(lab, tmp_path / "state")
+    session.config = replace(session.config, limits=replace(session.limits, gang_reserve_after=patience))
+    (on_board,) = (job for job in board(session).jobs if job.row.id == "next")
+    assert why(session, "next").overdue == on_board.row.overdue == words
+    assert (on_board.waits_since is not None, on_board.concern is Concern.OVERDUE) == (bool(words),) * 2

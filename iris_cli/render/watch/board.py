@@ -11,6 +11,7 @@ from rich.text import Text
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.job import JobState
 from iris_cli.core.units import count
+from iris_cli.core.waiting import overdue_words
 from iris_cli.ops.board import Board, Bunch, Concern, JobOnBoard
 from iris_cli.ops.inventory import SliceRow, WorkerRow
 from iris_cli.ops.status import ClusterStatus
@@ -227,8 +228,7 @@ def _seconds(since: float | None, now: float) -> str:
 def _where_and_why(board: Board, job: JobOnBoard, now: float) -> str:
     row, why = job.row, job.row.why
     if job.waits_since is not None:
-        waited, patience = _seconds(job.waits_since, now), duration(board.gang_reserve_after)
-        why = f"has waited {waited}, longer than {patience}: {why}"
+        why = f"{overdue_words(max(0.0, now - job.waits_since), board.gang_reserve_after)}: {why}"
     elif row.workers and why and not row.state.terminal:
         why = f"waiting: {why}"
     return "; ".join(filter(None, (where(row), why, row.retry)))
