@@ -182,6 +182,9 @@ def _again_and_again(
 
     But it is one if what was asked of workers can't be written down: who has had the lock once waits for it again.
     """
+    from iris_cli.ops.kept_config import change_teller
+
+    tell_of_change = change_teller(session)
     while True:
         try:
             act()
@@ -193,6 +196,7 @@ def _again_and_again(
             return ExitCode.OK
         iris.output.flush()
         session.clock.sleep(interval)
+        tell_of_change()
 
 
 def autoscale(iris: Context, *, once: bool = False, interval: float | None = None) -> int:

@@ -7,6 +7,7 @@ then; else the file is read as if nothing had been kept. Commands that write to 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from iris_cli.journal.codec import decode_record, encode_record
 
 if TYPE_CHECKING:
     from iris_cli.journal.state_dir import StateDir
+    from iris_cli.ops.session import Session
 
 _MOST_BYTES = 1 << 20  # what is longer is refused by who reads YAML
 _RULES = ("config", "core")
@@ -54,6 +56,23 @@ def text_of(path: Path) -> str | None:
         return text.decode("utf-8") if len(text) <= _MOST_BYTES else None
     except (OSError, ValueError):
         return None
+
+
+def change_teller(session: Session) -> Callable[[], None]:
+    """For what runs for days: tells once that the file is not any more what it was at the start."""
+    path = session.config.path
+    before, told = text_of(path), False
+
+    def look() -> None:
+        nonlocal told
+        now = None if told or before is None else text_of(path)
+        if now not in (None, before):  # none: somebody is just replacing it
+            told = True
+            session.tell(
+                f"{path.name} has changed since this began: end it and start it again to take that in"
+            )
+
+    return look
 
 
 def _asked(path: Path) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from iris_cli.errors import IrisError, LockedError, LogReplacedError, NotWritabl
 from iris_cli.ops import cycle
 from iris_cli.ops.dispatch import Dispatcher
 from iris_cli.ops.history import Entry, entries_about, entries_of
+from iris_cli.ops.kept_config import change_teller
 from iris_cli.ops.session import Session
 
 PASSING = (LockedError, NotWritableError, LogReplacedError)
@@ -45,6 +46,7 @@ def watch(session: Session, *, interval: float, schedule: bool, once: bool = Fal
     """
     clock, patience = session.clock, min(cycle.PATIENCE, interval)
     trouble, result = "", cycle.CycleResult()
+    tell_of_change = change_teller(session)
     listen(session)
 
     def run() -> None:
@@ -67,6 +69,7 @@ def watch(session: Session, *, interval: float, schedule: bool, once: bool = Fal
             due = max(due, clock.monotonic() + _LEAST_PAUSE * interval)
             trouble = _trouble_of(linger)
             clock.sleep(max(0.0, due - clock.monotonic()))
+            tell_of_change()
 
 
 def look_on(
@@ -76,6 +79,7 @@ def look_on(
 
     `about`: names of jobs, tasks or workers; what is about none of them is left out.
     """
+    tell_of_change = change_teller(session)
     listen(session)
     trouble = ""
     while True:
@@ -83,6 +87,7 @@ def look_on(
         entries = entries_of(news) if about is None else entries_about(session, news, about())
         yield Step(entries, _is_idle(session.cluster), trouble)
         session.clock.sleep(every)
+        tell_of_change()
         trouble = _trouble_of(session.view)
 
 

@@ -9,13 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from iris_cli.cli.app import run
 from iris_cli.cli.context import Context
 from iris_cli.config import load
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.events import WorkerRegistered
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops import kept_config
+from iris_cli.ops import kept_config, workplace
+from iris_cli.ops.session import Session
+from iris_cli.ops.watch import look_on, watch
+from tests.ops.world import Clock
 
 VALID = sorted((Path(__file__).parents[1] / "config" / "valid" / "cluster").glob("*.yaml"))
 TEXT = "cluster: {name: lab}\nworkers: [{id: w, host: nowhere.invalid}]\n"
@@ -172,3 +176,58 @@ def test_what_is_no_file_or_too_long_is_left_to_who_reads_it(place: Path) -> Non
     path.unlink()
     os.mkfifo(path)
     assert kept_config.text_of(path) is None
+
+
+EMPTY = "cluster: {name: lab}\n"
+
+
+def watched(session: Session) -> None:
+    steps = watch(session, interval=1.0, schedule=True)
+    for _ in range(8):
+        next(steps)
+
+
+def looked_on(session: Session) -> None:
+    steps = look_on(session, every=1.0)
+    for _ in range(8):
+        next(steps)
+
+
+@pytest.mark.parametrize("act", [watched, looked_on])
+def test_what_runs_for_days_tells_once_that_the_file_has_changed(
+    act: Callable[[Session], None], tmp_path: Path
+) -> None:
+    told: list[str] = []
+    file = tmp_path / "cluster.yaml"
+    said_after = []  # each text
+    texts = iter([EMPTY, None, EMPTY, f"{EMPTY}# more\n", f"{EMPTY}# and more\n", EMPTY, TEXT])
+
+    def somebody_edits() -> None:
+        said_after.append(len(told))
+        file.unlink(missing_ok=True)  # as many editors replace a file
+        if (text := next(texts, None)) is not None:
+            file.write_text(text)
+
+    file.write_text(EMPTY)
+    context(tmp_path).state.create("lab")
+    session = context(tmp_path).session("iris watch")
+    session.clock, session.tell = Clock(then=somebody_edits), told.append
+    act(session)
+    assert said_after == [0, 0, 0, 0, 1, 1, 1]
+    assert told == ["cluster.yaml has changed since this began: end it and start it again to take that in"]
+
+
+def test_a_schedule_that_goes_on_tells_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def somebody_edits() -> None:
+        if clock.naps == 4:
+            raise KeyboardInterrupt
+        (tmp_path / "cluster.yaml").write_text(f"{EMPTY}# {clock.naps}\n")
+
+    clock = Clock(then=somebody_edits)
+    (tmp_path / "cluster.yaml").write_text(EMPTY)
+    monkeypatch.setattr(workplace, "SystemClock", lambda: clock)
+    monkeypatch.delenv("IRIS_STATE_DIR", raising=False)
+    assert run(["--config", str(tmp_path / "cluster.yaml"), "schedule", "--interval", "60"]) == 130
+    assert capsys.readouterr().err.count("cluster.yaml has changed since this began") == 1
