@@ -75,16 +75,16 @@ class StateLock:
         idle = self._idle.pop(process, None)
         lock, descriptors = idle or self._made()
         try:
-            lock.acquire(timeout=timeout)
-        except Timeout:
-            raise _locked(self._directory, holder) from None
-        except OSError as error:
-            raise _unlockable(self._path, error) from error
-        try:
+            try:
+                lock.acquire(timeout=timeout)
+            except Timeout:
+                raise _locked(self._directory, holder) from None
+            except OSError as error:
+                raise _unlockable(self._path, error) from error
             with signed_by(self._directory, holder):
                 yield HeldLock(self._path, descriptors.pop())
         finally:
-            lock.release()
+            lock.release()  # also if Ctrl-C came just when it was got: a notebook lives on, with all its locks
         self._idle[process] = lock, descriptors
 
     def _made(self) -> tuple[FileLock, list[int]]:

@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from iris_cli.core.events import WorkerDrained
 from iris_cli.core.ids import WorkerId
@@ -114,6 +115,24 @@ def test_when_the_lock_is_let_go_nobody_is_named(state: StateDir) -> None:
         assert holder is not None
         assert (holder.pid, holder.command, holder.actor) == (os.getpid(), "iris drain", "me@laptop")
     assert state.lock_holder() is None
+
+
+def test_ctrl_c_just_when_the_lock_is_got_lets_it_go(
+    state: StateDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notebook keeps the traceback, with all that is in it, and lives on."""
+    acquire = FileLock.acquire
+
+    def interrupted(lock: FileLock, timeout: float) -> None:
+        acquire(lock, timeout=timeout)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileLock, "acquire", interrupted)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            commit(state)
+    assert commit(state_in(state.path), 0.0) == 2
+    assert caught.traceback
 
 
 def test_the_lock_file_stays(state: StateDir) -> None:
