@@ -20,7 +20,7 @@ from tests.support.fake_runner import Host, S
 
 YEAR = 365 * 86400.0
 STEPS = (0.5, 20.0, 400.0, -0.5, -20.0, -200.0, -400.0, -7200.0, YEAR, -YEAR)
-READING = (("status",), ("status", "--all"), ("history", "--limit", "1000"), ("workers",))
+READING = (("status",), ("status", "--all"), ("history", "--limit", "1000"), ("workers",), ("report",))
 
 
 @pytest.fixture
