@@ -4,7 +4,8 @@ PYTHON ?= $(shell for each in python3.13 python3.12 python3.11 python3; do \
 	&& { echo $$each; exit; }; done; echo python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
-# Tests run in parallel, two more than there are processors: many only wait. WORKERS=0 runs them one by one.
+# Tests run in parallel, two more than there are processors: many only wait. They are given out a few at a time,
+# else one process is left with all the long ones. WORKERS=0 runs them one by one.
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 ARGS ?=
 ONLY ?=
@@ -30,7 +31,7 @@ demo-autoscale: $(VENV)/.installed
 
 test: $(VENV)/.tested
 	@sh scripts/install-test-tools.sh
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --maxschedchunk 16 $(ARGS)
 
 test-jax: $(VENV)/.tested
 	@sh scripts/install-test-tools.sh

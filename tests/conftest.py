@@ -48,16 +48,23 @@ _LONG = 3_600
 """Seconds for one long version of a test, on a machine that is busy. One that hangs fails, and says where."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     odd = [item.nodeid for item in items if " at 0x" in item.nodeid or len(item.nodeid) > 1_000]
     if odd:
         raise pytest.UsageError(f"no name for a test, and another one in each process: {odd[0]:.300}")
-    here = Path(__file__).parent
     for item in items:
         if item.get_closest_marker("soak") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_LONG))
-        if item.path.relative_to(here).parts[0] in _REAL:
+        if _is_real(item):
             item.add_marker(pytest.mark.flaky(reruns=1))
+    if hasattr(
+        config, "workerinput"
+    ):  # in parallel what takes long comes first: at the end nobody waits for it
+        items.sort(key=lambda item: not _is_real(item))
+
+
+def _is_real(item: pytest.Item) -> bool:
+    return item.path.relative_to(Path(__file__).parent).parts[0] in _REAL
 
 
 @pytest.fixture(scope="session", autouse=True)
