@@ -2,19 +2,23 @@
 
 It is taken only for the very text that is in `cluster.yaml` now, at the same place, and by the rules that read it
 then; else the file is read as if nothing had been kept. Commands that write to the log keep it, beside the log.
+
+Most of it are the hosts, and whoever only looks at the cluster asks for none of them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from zlib import crc32
 
 import iris_cli
-from iris_cli.config.schema import ClusterConfig
+from iris_cli.config.schema import ClusterConfig, HostConfig
+from iris_cli.core.dataclass import replace
 from iris_cli.journal.codec import decode_record, encode_record
 
 if TYPE_CHECKING:
@@ -34,8 +38,39 @@ def kept_config(path: Path, state: StateDir) -> ClusterConfig | None:
     if kept != _asked(path):
         return None
     with suppress(ValueError, TypeError):
-        return decode_record(ClusterConfig, config)
+        return _decoded(config)
     return None
+
+
+def _decoded(entry: dict[str, Any]) -> ClusterConfig:
+    """Raises ValueError and TypeError."""
+    config = decode_record(ClusterConfig, {name: entry[name] for name in entry if name != "hosts"})
+    return replace(config, hosts=cast("tuple[HostConfig, ...]", _Hosts(entry.get("hosts", ()))))
+
+
+class _Hosts(Sequence[HostConfig]):
+    """The hosts of a configuration, as good as a tuple. They are decoded when somebody asks for one."""
+
+    def __init__(self, entries: Sequence[Any]) -> None:
+        self._entries = entries
+
+    @cached_property
+    def _hosts(self) -> tuple[HostConfig, ...]:
+        return tuple(decode_record(HostConfig, each) for each in self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._hosts[index]
+
+    def __iter__(self) -> Iterator[HostConfig]:
+        return iter(self._hosts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._hosts == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]  # hosts hold mappings, so a tuple of them has none either
 
 
 def keep_config(path: Path, text: str, config: ClusterConfig, state: StateDir) -> None:
