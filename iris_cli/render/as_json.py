@@ -13,6 +13,8 @@ from iris_cli.core.ids import AttemptId, TaskId
 from iris_cli.journal.timestamps import iso_time
 
 _NAMES = {"age": "age_seconds", "duration": "duration_seconds"}
+_ALSO: Mapping[tuple[str, Any], str] = {("id", "WorkerId"): "worker"}
+"""By name and type of a field, the name that it has besides: the one that it has in all other documents."""
 
 
 def document(view: Any) -> dict[str, Any]:
@@ -20,9 +22,12 @@ def document(view: Any) -> dict[str, Any]:
 
     Times, in fields named `at` or `..._at`, become ISO 8601 in UTC; the names of others tell their unit.
     """
-    return {
-        _NAMES.get(item.name, item.name): _field(item.name, getattr(view, item.name)) for item in fields(view)
-    }
+    entry = {}
+    for item in fields(view):
+        entry[_NAMES.get(item.name, item.name)] = value = _field(item.name, getattr(view, item.name))
+        if (also := _ALSO.get((item.name, item.type))) is not None:
+            entry[also] = value
+    return entry
 
 
 def flattened(view: Any, row: str) -> dict[str, Any]:

@@ -122,6 +122,27 @@ def test_json_is_alone_on_stdout(
 
 
 @pytest.mark.parametrize(
+    ("words", "rows"),
+    [
+        (("status",), "workers"),
+        (("status", "train"), "tasks"),
+        (("workers",), "workers"),
+        (("worker", "show", "cpu-0"), ""),
+        (("report",), "workers"),
+        (("why", "train"), "places"),
+    ],
+)
+def test_the_id_of_a_worker_is_called_worker_everywhere(
+    words: tuple[str, ...], rows: str, iris: Iris, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert iris("--json", *words) == ExitCode.OK
+    document = json.loads(capsys.readouterr().out)
+    known = {"gpu-0", "cpu-0", "cpu-1", *(f"v5{slice_}-{index}" for slice_ in "ab" for index in range(4))}
+    found = {row["worker"] for row in (document[rows] if rows else [document])}
+    assert set() < found <= known
+
+
+@pytest.mark.parametrize(
     ("words", "lines"),
     [
         (("status",), ["train", "prep", "eval", "big"]),

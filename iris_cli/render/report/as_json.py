@@ -66,6 +66,7 @@ def _worker(each: Use) -> dict[str, Any]:
     worker = each.worker
     return {
         "id": worker.id,
+        "worker": worker.id,  # as in all other documents
         "slice": worker.slice,
         "type": worker.type,
         "chips": worker.chips,
