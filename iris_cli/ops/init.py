@@ -71,7 +71,10 @@ def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) ->
 
     `for_cloud`: the key that gcloud made for its VMs goes before others.
     """
-    user = getpass.getuser()
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number that has no name
+        user = ""
     if not _USER.fullmatch(user):
         user = ""
     names = (_CLOUD_KEY, *_KEYS) if for_cloud else _KEYS

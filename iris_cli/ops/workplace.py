@@ -29,12 +29,18 @@ def is_task(environ: Mapping[str, str]) -> bool:
 
 
 def _user() -> str:
-    """As `getpass.getuser`, which brings with it all that it takes to ask for a password."""
+    """As `getpass.getuser`, which brings with it all that it takes to ask for a password.
+
+    A container may run under a number that has no name: then it is that.
+    """
     if name := os.environ.get("LOGNAME") or os.environ.get("USER"):
         return name
     import getpass
 
-    return getpass.getuser()
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 @dataclass

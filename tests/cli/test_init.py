@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -51,6 +52,22 @@ def test_the_files_are_the_operators_alone(home: Path) -> None:
         if path.name in ("cluster.yaml", "state", "events.jsonl")
     }
     assert modes == {"cluster.yaml": 0o600, "state": 0o700, "events.jsonl": 0o600}
+
+
+def test_who_has_a_number_and_no_name_is_that_to_the_log(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs under any number that it was given."""
+
+    def nobody() -> str:
+        raise KeyError(f"getpwuid(): uid not found: {os.getuid()}")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    for name in ("LOGNAME", "USER"):
+        monkeypatch.delenv(name, raising=False)
+    assert run(["init", "--host", "a"]) == 0
+    assert "# user: me " in (home / "lab" / "cluster.yaml").read_text()
+    assert run(["launch", "--no-schedule", "--", "true"]) == 0
+    log = (home / "lab" / "state" / "events.jsonl").read_text().splitlines()
+    assert {json.loads(line)["actor"].partition("@")[0] for line in log} == {str(os.getuid())}
 
 
 def test_without_any_host_the_file_shows_how_they_are_written(home: Path) -> None:
