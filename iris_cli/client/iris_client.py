@@ -222,6 +222,8 @@ def _backend(
     answer_timeout: float | None,
     lock_timeout: float | None,
 ) -> Backend:
+    if lock_timeout is not None and not lock_timeout >= 0:  # nan, too; and what is less waits for ever
+        raise UsageError(f"lock_timeout={lock_timeout} is not a number of seconds to wait")
     place = Workplace(
         config_path=None if config is None else Path(config),
         state_path=None if state_dir is None else Path(state_dir),

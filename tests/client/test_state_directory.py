@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -246,3 +247,10 @@ def test_threads_share_a_client(world: World) -> None:
         thread.join()
     assert failures == []
     assert sorted(ids) == [f"true-{number}" for number in range(1, 9)]
+
+
+@pytest.mark.parametrize("timeout", [-1.0, math.nan])
+def test_a_time_that_nobody_can_wait_is_refused(timeout: float) -> None:
+    """The library for locks takes what is less than nothing for ever."""
+    with pytest.raises(UsageError, match="not a number of seconds"):
+        IrisClient(lock_timeout=timeout)
