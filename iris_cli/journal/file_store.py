@@ -100,7 +100,6 @@ class FileStore:
                 return True
         return False
 
-    @at_rest
     def load(self, after_seq: int = 0, keep: Keep = tuple) -> Loaded:
         """The records behind `after_seq`, or what `keep` keeps of them, and how reading ended.
 
@@ -137,6 +136,7 @@ class FileStore:
         except FileNotFoundError:
             return False
 
+    @at_rest
     def _load(self, stream: BinaryIO, head: Head | None, after_seq: int, keep: Keep) -> Loaded:
         status = os.fstat(stream.fileno())
         from iris_cli.journal.scan import Scan, continued, origin_of
