@@ -191,41 +191,6 @@ def test_a_commit_asks_the_kernel_for_durability_of_the_line_and_of_a_new_name(
         assert path.stat().st_ino in [inode for inode, _ in synced[1:]]
 
 
-def test_what_is_on_the_disk_is_committed_even_if_closing_the_file_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A network file system or FUSE may say so then. The line can't be taken back any more, and need not be."""
-    close, log = os.close, fresh(tmp_path, sound) / "events.jsonl"
-
-    def failing(fd: int) -> None:
-        is_log = os.fstat(fd).st_ino == log.stat().st_ino
-        close(fd)
-        if is_log:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(os, "close", failing)
-    assert commit(state_in(log.parent)) == COUNT + 1
-
-
-def test_directories_that_are_made_have_names_that_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever is in them, and was acknowledged, is lost with their names."""
-    synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
-    (tmp_path / "link").symlink_to(tmp_path)
-    state = state_in(tmp_path / "link" / "lab" / "of mine" / "state")
-    state.create("lab")
-    for made in (state.path, state.path.parent, state.path.parent.parent):
-        assert made.parent.resolve().stat().st_ino in synced, made
-    synced.clear()
-    state.workspaces.put([b"packed"])
-    assert state.path.stat().st_ino in synced
-    synced.clear()
-    state.workspaces.put([b"another"])
-    assert state.path.stat().st_ino not in synced
-
-
 @pytest.mark.parametrize("fault", FAULTS)
 def test_if_not_even_taking_back_works_the_next_writer_recovers(tmp_path: Path, fault: int | str) -> None:
     for step in range(3):
