@@ -63,7 +63,7 @@ def status(
     everything: bool,
 ) -> int:
     """The cluster or one job again and again. Polls nobody, takes no lock."""
-    from iris_cli.ops.status import cluster_status, job_status
+    from iris_cli.ops.status import cluster_status
     from iris_cli.ops.watch import look_on
 
     if at is not None:
@@ -81,6 +81,8 @@ def status(
         return of_job(iris.output, session, job, everything=everything)
 
     if job is not None:
+        from iris_cli.ops.job_status import job_status
+
         job = job_status(session, job).job.id  # BEFORE the screen: what can't be shown is told plainly
     else:
         names()

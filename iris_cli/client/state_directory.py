@@ -72,7 +72,7 @@ class StateDirectory:
         return job
 
     def status(self, job: str) -> JobStatus:
-        from iris_cli.ops.status import job_status
+        from iris_cli.ops.job_status import job_status
 
         found = job_status(self._session("status"), job)
         return JobStatus(
@@ -123,7 +123,7 @@ class StateDirectory:
         return bool(cancel(self._session("cancel"), [job], reason=reason).cancelled)
 
     def endpoints(self, job: str | None) -> tuple[Endpoint, ...]:
-        from iris_cli.ops.status import job_status
+        from iris_cli.ops.job_status import job_status
 
         if job is None:
             raise UsageError("outside of a task it takes a job to list endpoints of", hint="endpoints(JOB)")

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from iris_cli.core.connection import NOWHERE, Connection
 from iris_cli.core.constraints import AttributeValue, taint_key
 from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.resources import Resources
+
+if TYPE_CHECKING:
+    from iris_cli.core.limits import Limits
+
+MOST_SKEW = 30.0
+"""Seconds of skew that are worth a word."""
 
 
 class WorkerCondition(StrEnum):
@@ -137,3 +144,13 @@ def with_taints(
 ) -> dict[str, AttributeValue]:
     """A worker's own attributes, and these taints, which were set by hand: taints are attributes too."""
     return {**attributes, **{taint_key(taint): AttributeValue("true") for taint in taints}}
+
+
+def has_wrong_clock(worker: Worker) -> bool:
+    """Whether one of the two clocks, its own or ours, needs to be set."""
+    return abs(worker.skew) > MOST_SKEW
+
+
+def cooling(worker: Worker, now: float, limits: Limits) -> bool:
+    """Whether the worker takes nothing new for a while. A wait longer than the longest back-off counts as over."""
+    return 0 < worker.cooldown_until - now <= limits.backoff_max

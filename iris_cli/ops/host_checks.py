@@ -16,10 +16,9 @@ from iris_cli.core.constraints import (
 )
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.lifecycle.clocks import MOST_SKEW
 from iris_cli.core.observations import ProbeReport, Silence, SilenceKind
 from iris_cli.core.units import format_duration, format_memory
-from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.core.worker import MOST_SKEW, Worker, WorkerCondition
 from iris_cli.errors import ExitCode
 from iris_cli.ops.facts import facts_of
 from iris_cli.ops.findings import Finding, Level, failure, fine, warning

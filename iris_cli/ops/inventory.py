@@ -19,11 +19,10 @@ from iris_cli.core.constraints import (
 )
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, WorkerId
-from iris_cli.core.lifecycle.clocks import cooling, is_wrong
 from iris_cli.core.task import AttemptState
 from iris_cli.core.topology import describe
 from iris_cli.core.units import format_duration
-from iris_cli.core.worker import Claim, Worker, WorkerCondition
+from iris_cli.core.worker import Claim, Worker, WorkerCondition, cooling, has_wrong_clock
 from iris_cli.ops.causes import skew_words
 from iris_cli.ops.names import find_worker
 from iris_cli.ops.session import Session
@@ -263,7 +262,7 @@ def _status(view: View, worker: Worker) -> str:
 def _warnings(view: View, worker: Worker) -> Iterable[str]:
     if haunted := _haunted(view.cluster, worker.id):
         yield haunted
-    if is_wrong(worker):
+    if has_wrong_clock(worker):
         yield f"its clock {skew_words(worker.skew)}"
 
 

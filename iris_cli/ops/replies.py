@@ -15,7 +15,7 @@ from iris_cli.core.task import Task
 from iris_cli.errors import NotFoundError
 from iris_cli.ops.causes import end_words
 from iris_cli.ops.failure import cause_words
-from iris_cli.ops.status import endpoint_rows
+from iris_cli.ops.job_status import endpoint_rows
 from iris_cli.ops.task_rows import elapsed
 
 Reading = Status | Tasks | Endpoints

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
-
 # Controls, formats (bidirectional overrides), surrogates, private use, line and paragraph separators.
 _DANGEROUS = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 _PLAIN = bytes(range(0x20, 0x7F)) + b"\n\t"
@@ -30,6 +28,8 @@ class _Shown(dict[int, str]):
     """How each character is shown, found out when it is met first."""
 
     def __missing__(self, code: int) -> str:
+        import unicodedata  # a megabyte of tables, and most text is ASCII
+
         character = chr(code)
         shown = self[code] = _visible(code) if unicodedata.category(character) in _DANGEROUS else character
         return shown

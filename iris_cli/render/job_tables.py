@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.task import TaskState
 from iris_cli.core.units import count
-from iris_cli.ops.status import EndpointRow, JobStatus
+from iris_cli.ops.job_status import EndpointRow, JobStatus
 from iris_cli.ops.task_rows import AttemptRow, TaskRow
 from iris_cli.render.cluster_tables import banner, cycle_words, late_why, where
 from iris_cli.render.failures import failure_card, next_line

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from iris_cli.ops.status import ClusterStatus, JobStatus
-from iris_cli.render.as_json import document, flattened
+from typing import TYPE_CHECKING
+
+from iris_cli.ops.status import ClusterStatus
 from iris_cli.render.console import Output
+
+if TYPE_CHECKING:
+    from iris_cli.ops.job_status import JobStatus
 
 MOST_LISTED = 100
 """How many jobs that have ended a program gets to see unless it asks for all."""
@@ -24,6 +28,8 @@ def show_cluster(
 ) -> None:
     """The cluster; `everything`: also jobs that ended long ago; `chosen`: not all jobs were asked for."""
     if output.as_json:
+        from iris_cli.render.as_json import document
+
         output.document(document(status))
     elif output.quiet:
         for job in status.jobs:
@@ -37,6 +43,8 @@ def show_cluster(
 def show_job(output: Output, status: JobStatus, *, everything: bool = False) -> None:
     """One job; `everything`: a line for every task and attempt."""
     if output.as_json:
+        from iris_cli.render.as_json import flattened
+
         output.document(flattened(status, "job"))
     elif output.quiet:
         for task in status.tasks:

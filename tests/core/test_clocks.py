@@ -9,6 +9,7 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.lifecycle import clocks
 from iris_cli.core.outcome import EndReason
+from iris_cli.core.worker import has_wrong_clock
 from tests.support.lab import Lab
 
 W = WorkerId("w")
@@ -52,7 +53,7 @@ def test_a_skew_is_recorded_when_it_is_certain_and_news(
 )
 def test_more_than_half_a_minute_is_worth_a_word(skew: float, worth_a_word: bool) -> None:
     lab = Lab().worker("w").records(WorkerSkewChanged(worker=W, skew=skew))
-    assert clocks.is_wrong(lab.the_worker("w")) is worth_a_word
+    assert has_wrong_clock(lab.the_worker("w")) is worth_a_word
 
 
 @pytest.mark.parametrize("skew", [-1e6, 1e6])

@@ -9,10 +9,9 @@ import pytest
 from iris_cli.core import AttemptState, AttributeValue, EndReason, TaskState, WorkerId
 from iris_cli.core.events import WorkerConditionChanged
 from iris_cli.core.ids import Token
-from iris_cli.core.lifecycle.clocks import cooling
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import SilenceKind
-from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.core.worker import Worker, WorkerCondition, cooling
 from tests.support.lab import START, Lab
 from tests.support.reports import parse_report
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from iris_cli.ops.board import Concern, board
-from iris_cli.ops.status import job_status
+from iris_cli.ops.job_status import job_status
 from iris_cli.ops.why import why
 from tests.ops.test_failure import DISK, ended, gang
 from tests.render.scenes import session_of

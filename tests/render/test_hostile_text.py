@@ -24,7 +24,7 @@ from iris_cli.core.task import TaskState
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.journal.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops import history, inventory, status, why
+from iris_cli.ops import history, inventory, job_status, status, why
 from iris_cli.ops.report import report
 from iris_cli.ops.session import Session
 from iris_cli.ops.view import look
@@ -97,8 +97,8 @@ def plan_of(session: Session, output: Output) -> None:
 
 SHOWS: dict[str, Callable[[Session, Output], None]] = {
     "status": lambda session, output: show_cluster(output, status.cluster_status(session)),
-    "failed job": lambda session, output: show_job(output, status.job_status(session, JOB)),
-    "waiting job": lambda session, output: show_job(output, status.job_status(session, WAITING)),
+    "failed job": lambda session, output: show_job(output, job_status.job_status(session, JOB)),
+    "waiting job": lambda session, output: show_job(output, job_status.job_status(session, WAITING)),
     "why": lambda session, output: show_why(output, why.why(session, WAITING)),
     "why failed": lambda session, output: show_why(output, why.why(session, JOB)),
     "why worker": lambda session, output: show_why(output, why.why(session, IDLE)),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.ids import JobId
-from iris_cli.ops import history, inventory, status, why
+from iris_cli.ops import history, inventory, job_status, status, why
 from iris_cli.ops.next_steps import of_cluster, to_workers
 from iris_cli.ops.report import report
 from iris_cli.ops.session import Session
@@ -38,7 +38,7 @@ def alone(session: Session, output: Output) -> None:
 
 
 def job(name: str, session: Session, output: Output) -> None:
-    show_job(output, status.job_status(session, name))
+    show_job(output, job_status.job_status(session, name))
 
 
 def reason(name: str, session: Session, output: Output) -> None:

@@ -20,7 +20,8 @@ from iris_cli.ops.causes import exit_words
 from iris_cli.ops.event_words import event_words
 from iris_cli.ops.history import history
 from iris_cli.ops.inventory import inventory
-from iris_cli.ops.status import cluster_status, job_status
+from iris_cli.ops.job_status import job_status
+from iris_cli.ops.status import cluster_status
 from iris_cli.ops.view import cycle_age, look, parse_moment, until
 from iris_cli.ops.why import why
 from tests.render.scenes import SCENES, busy, failed_gang, many_tasks, retried_gang, session_of

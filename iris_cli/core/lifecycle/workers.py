@@ -15,12 +15,11 @@ from iris_cli.core.events import (
 )
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.lifecycle.clocks import cooling
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import SILENT, Silence, SilenceKind
 from iris_cli.core.slice import INCOMPLETE, slice_of
 from iris_cli.core.task import AttemptState
-from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.core.worker import Worker, WorkerCondition, cooling
 
 REMOVED = "removed from cluster.yaml"
 

@@ -13,12 +13,11 @@ from iris_cli.core.constraints import (
     Constraint,
 )
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.lifecycle.clocks import cooling
 from iris_cli.core.limits import Limits
 from iris_cli.core.resources import AUTO, Device, device_compatible
 from iris_cli.core.scheduling.capacity import mask_of
 from iris_cli.core.scheduling.groups import GroupIndex
-from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.core.worker import Worker, WorkerCondition, cooling
 
 
 class Fleet:

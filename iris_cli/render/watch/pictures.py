@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from iris_cli.ops.board import board
+from iris_cli.ops.job_status import JobStatus, job_status
 from iris_cli.ops.session import Session
-from iris_cli.ops.status import JobStatus, job_status
 from iris_cli.render.clean import clean_line
 from iris_cli.render.console import Output
 from iris_cli.render.job_tables import job_tables
