@@ -12,12 +12,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from paramiko.config import SSHConfig, SSHConfigDict
-
 from iris_cli.core.connection import Connection
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.host_keys import name_of
+from iris_cli.remote.light_paramiko import SSHConfig, SSHConfigDict
 from iris_cli.remote.transport import NoAnswer
 
 DEEPEST = 8

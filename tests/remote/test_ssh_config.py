@@ -85,6 +85,15 @@ def test_the_first_value_that_applies_counts(tmp_path: Path, config: str, port: 
     assert hop(tmp_path, config).port == port
 
 
+@pytest.mark.parametrize(("command", "port"), [("true", 7), ('"test %h = w"', 7), ("false", 22)])
+def test_a_command_may_say_whether_a_block_applies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, port: int
+) -> None:
+    with Path("/dev/null").open() as nothing:
+        monkeypatch.setattr("sys.stdin", nothing)  # which the command has, too
+        assert hop(tmp_path, f"Match exec {command}\n Port 7\n").port == port
+
+
 def test_an_alias_names_the_key_and_other_files_may_hold_it(tmp_path: Path) -> None:
     config = "Host w\n HostKeyAlias compute.123\n UserKnownHostsFile ~/a /b\n"
     one = hop(tmp_path, config)
