@@ -129,8 +129,13 @@ def write_text(path: Path, text: str, *, force: bool = False) -> None:
 def _write(path: Path, text: str, *, force: bool) -> None:
     target = path.with_name(f".{path.name}.{os.getpid()}") if force else path
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(target, flags, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
+    fd = os.open(target, flags, 0o600)
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError:
+        target.unlink()  # where there is no room for all of it; else it would be there already the next time
+        raise
     if force:
         _move(target, path)
 

@@ -6,6 +6,7 @@ import json
 import os
 import stat
 from pathlib import Path
+from typing import IO
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from iris_cli.cli.app import run
 from iris_cli.config.entry_text import NewHost, NewSlice
 from iris_cli.config.load import load_cluster_config
-from iris_cli.errors import UsageError
+from iris_cli.errors import ExitCode, UsageError
 from iris_cli.ops.init import NewCluster, compose, guess_login, read_host, read_slice
 
 SLICE = "v5a=v5e-16:10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4"
@@ -105,6 +106,21 @@ def test_what_is_there_is_never_written_over(home: Path, capsys: pytest.CaptureF
     assert run(["init", "--host", "b"]) == 2
     assert "--force" in capsys.readouterr().err
     assert (home / "lab" / "cluster.yaml").read_bytes() == before
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_what_there_is_no_room_for_leaves_no_beginning(
+    home: Path, monkeypatch: pytest.MonkeyPatch, force: list[str]
+) -> None:
+    def full(fd: int, *how: str, **more: str) -> IO[str]:
+        os.close(fd)
+        return open("/dev/full", *how, **more)  # type: ignore[call-overload,no-any-return]  # as it was called
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdopen", full)
+        assert run(["init", "--host", "a", *force]) == ExitCode.NOT_WRITABLE
+    assert list((home / "lab").iterdir()) == []
+    assert run(["init", "--host", "a", *force]) == 0
 
 
 def test_force_writes_a_new_one_and_keeps_the_state(home: Path) -> None:
