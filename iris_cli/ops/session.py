@@ -231,7 +231,6 @@ class Session:
         self.begin()  # most of the log is read before the lock is asked for
         with self._locked() as writer:
             self._begun = True
-            self._tell(writer.messages)
             self.read_at = (self.clock.now(), self.clock.monotonic())  # nobody writes while we hold the lock
             self._take_header(writer.header)
             self._take_in(writer.transactions)
@@ -248,13 +247,17 @@ class Session:
 
     @contextmanager
     def _locked(self) -> Iterator[Writer]:
+        messages: list[str] = []
         with ExitStack() as stack:
+            # AFTER the lock is let go: a terminal that was stopped, or a pipe that is full, would keep it for us.
+            stack.callback(self._tell, messages)
             try:
                 writer = self._lock(stack)
             except LogReplacedError:
                 self._begin_anew()
                 self._look()
                 writer = self._lock(stack)
+            messages += writer.messages
             yield writer
 
     def _lock(self, stack: ExitStack) -> Writer:
