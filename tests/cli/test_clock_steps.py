@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +53,7 @@ def looks_right(site: Site, capsys: pytest.CaptureFixture[str], jobs: list[str])
         seqs = [value for name, value in numbers(shown) if words[0] == "history" and name == "seq"]
         assert seqs == sorted(seqs)
         assert site.iris(*words) == ExitCode.OK
+        assert re.search(r"(?<![\w.])-[\d.]+[smhd]", capsys.readouterr().out) is None, words
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 40))])
@@ -64,7 +66,8 @@ def test_however_the_clock_steps_order_is_by_seq_no_duration_is_negative_and_all
         CLOCK.ahead += chance.choice(STEPS)
         if number % 3 == 0:
             jobs.append(f"job-{number}")
-            assert site.iris("launch", "--name", jobs[-1], *JOB) == ExitCode.OK
+            waits = ("--no-schedule",) if number % 2 else ()  # until the next cycle, by another clock
+            assert site.iris("launch", "--name", jobs[-1], *waits, *JOB) == ExitCode.OK
         CLOCK.ahead += chance.choice(STEPS)
         for host in site.hosts.values():
             for name in host.running[:1]:

@@ -205,6 +205,7 @@ def test_what_is_not_a_duration_is_refused(odd: Any) -> None:
         (7205, "2h"),
         (86400 + 6 * 3600 + 61, "1d6h"),
         (-3, "0s"),
+        (-0.4, "0s"),
     ],
 )
 def test_durations_are_printed_short(seconds: float, text: str) -> None:
