@@ -26,6 +26,7 @@ SETUP_COMMANDS = ("worker", "init", "cluster", "config", "cron", "doctor", "log"
 def main() -> None:
     """The entry point of the `iris` command. SIGTERM ends it as Ctrl-C does, with the terminal in order."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.unraisablehook = failures.unraised
     streams.open_streams()
     code = run(sys.argv[1:])
     gc.freeze()  # no look for garbage at the end

@@ -7,6 +7,8 @@ import sys
 from iris_cli.errors import ConfigError, ExitCode, IrisError
 from iris_cli.render.clean import clean_line
 
+_BEHIND_IT = 0.01  # seconds
+
 
 def report(error: IrisError, *, verbose: bool) -> ExitCode:
     """Say what is wrong and what to type next; the traceback only if asked for."""
@@ -38,3 +40,17 @@ def unexpected(error: Exception) -> IrisError:
     )
     fault.__cause__ = error  # whose traceback is the one that helps
     return fault
+
+
+def unraised(what: sys.UnraisableHookArgs) -> None:
+    """Ctrl-C while Python cleaned up, where nothing can be raised and it would be shown and lost: it is pressed again."""
+    if not issubclass(what.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(what)
+        return
+    import os
+    import signal
+    import threading
+
+    again = threading.Timer(_BEHIND_IT, os.kill, (os.getpid(), signal.SIGINT))
+    again.daemon = True
+    again.start()

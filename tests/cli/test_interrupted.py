@@ -94,8 +94,7 @@ def test_ctrl_c_ends_a_sleep_though_it_comes_just_before_it() -> None:
         "def press():\n"
         "    time.sleep(0.2)\n"
         "    signal.pthread_kill(threading.get_ident(), signal.SIGINT)\n"
-        "threading.Thread(target=press).start()\n"
-        "try: SystemClock().sleep(3600.0)\n"
+        "try: threading.Thread(target=press).start(); SystemClock().sleep(3600.0)\n"
         "except KeyboardInterrupt: print('heard')\n"
     )
     done = subprocess.run(
@@ -107,6 +106,31 @@ def test_ctrl_c_ends_a_sleep_though_it_comes_just_before_it() -> None:
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "heard\n", "")
+
+
+def test_ctrl_c_while_python_cleans_up_is_neither_shown_nor_lost() -> None:
+    program = (
+        "import signal\n"
+        "from iris_cli.cli import app\n"
+        "from iris_cli.clock import SystemClock\n"
+        "class Old:\n"
+        "    def __del__(self): signal.raise_signal(signal.SIGINT)\n"
+        "def act(words):\n"
+        "    old = Old()\n"
+        "    del old\n"
+        "    SystemClock().sleep(3600.0)\n"
+        "app._act = act\n"
+        "from iris_cli.__main__ import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "schedule"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (ExitCode.INTERRUPTED, "", "interrupted\n")
 
 
 @pytest.mark.parametrize("seconds", [-1.0, 0.0, 0.2, 0.7])
