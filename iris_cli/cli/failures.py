@@ -43,7 +43,7 @@ def unexpected(error: Exception) -> IrisError:
 
 
 def unraised(what: sys.UnraisableHookArgs) -> None:
-    """Ctrl-C while Python cleaned up, where nothing can be raised and it would be shown and lost: it is pressed again."""
+    """Ctrl-C while Python cleaned up, where it would be shown as a traceback and be lost: it is pressed again."""
     if not issubclass(what.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(what)
         return
