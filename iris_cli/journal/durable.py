@@ -73,13 +73,13 @@ def check_room(fd: int, size: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def replace_file(disk: Disk, path: Path, data: bytes, *, by: str = "", synced: bool = False) -> None:
+def replace_file(disk: Disk, path: Path, data: bytes, *, alone: bool = True, synced: bool = False) -> None:
     """Put a small file in the place of `path` at once. After a power cut it may be the old one.
 
-    `synced`: never anything else, such as an empty one. Without a lock around it, `by` must tell one writer from the
-    others.
+    `synced`: never anything else, such as an empty one. `alone`: there is a lock around it. Else the draft has a name
+    that nobody else uses: two containers, or hosts, often have processes of the same number.
     """
-    draft = path.with_name(f"{path.name}{by}.tmp")
+    draft = path.with_name(f"{path.name}{'' if alone else os.urandom(8).hex()}.tmp")
     try:
         with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
             write_all(disk, fd, data)

@@ -345,7 +345,7 @@ class StateDir:
         """Keep a JSON object that says when the last cycle ran and how it ended. Raises NotWritableError."""
         path = self.path / layout.HEARTBEAT
         with refusing(path):
-            replace_file(self._disk, path, json.dumps(heartbeat).encode("ascii") + b"\n", by=str(os.getpid()))
+            replace_file(self._disk, path, json.dumps(heartbeat).encode("ascii") + b"\n", alone=False)
 
     def read_heartbeat(self) -> dict[str, Any] | None:
         """What the last cycle wrote; None if there was none, or if it can't be read."""
@@ -361,7 +361,7 @@ class StateDir:
         path = self.path / layout.CONFIG
         body = json.dumps(entry, separators=(",", ":"))[:-1].encode("ascii")
         with suppress(OSError):
-            replace_file(self._disk, path, sealed(body), by=str(os.getpid()))
+            replace_file(self._disk, path, sealed(body), alone=False)
 
     def read_config(self) -> dict[str, Any] | None:
         """What was kept of the configuration; None if nothing was, or if it can't be trusted."""

@@ -23,6 +23,21 @@ class NoRoomForHeartbeats(Disk):
         super().rename(source, target)
 
 
+class Busy(Disk):
+    """Another process of the same number, in another container, writes one in the middle of it."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        StateDir(target.parent, now=lambda: 1.0, actor="me@other").write_heartbeat({"at": 1.0})
+        super().rename(source, target)
+
+
+def test_two_cycles_that_end_at_once_write_one_each(tmp_path: Path) -> None:
+    state = StateDir(tmp_path, now=lambda: 2.0, actor="me@laptop", disk=Busy())
+    state.write_heartbeat({"at": 2.0})
+    assert state.read_heartbeat() == {"at": 2.0}
+    assert [path.name for path in tmp_path.iterdir()] == ["heartbeat.json"]
+
+
 def test_where_it_can_t_be_written_every_launch_has_its_answer_all_the_same(tmp_path: Path) -> None:
     site = Site(tmp_path, "w0")
     site.cycle()
