@@ -22,7 +22,7 @@ from iris_cli.journal.fault import Fault, FaultKind, fault_at
 from iris_cli.journal.layout import ARCHIVE
 from iris_cli.journal.position import START, Position
 from iris_cli.journal.record import Record
-from iris_cli.journal.scan import Scan, continued, origin_of
+from iris_cli.journal.scan import HowMuch, Scan, continued, origin_of
 
 _NAME = re.compile(r"events-([0-9]{12})-([0-9]{12})\.jsonl\.gz")
 _BUFFER = 1 << 16  # bytes
@@ -138,6 +138,7 @@ class ArchiveScan:
     def __init__(self, chain: tuple[Segment, ...], known: Position = START) -> None:
         self.position = START
         self.fault: Fault | None = None
+        self._scan: Scan | None = None  # of the segment that is being read, or was read last
         begin = next((at for at, each in enumerate(chain) if each.first <= known.seq <= each.last), 0)
         self._chain = chain[begin:]
         if begin > 0:
@@ -151,6 +152,12 @@ class ArchiveScan:
             if self.fault is not None:
                 return
 
+    @property
+    def how_far(self) -> HowMuch:
+        """May be asked from any thread."""
+        read = self.position if self._scan is None else self._scan.position
+        return read.seq, self._chain[-1].last if self._chain else 0, "transaction"
+
     def _records(self, segment: Segment) -> Iterator[Record]:
         scan, broken = None, ""
         try:
@@ -158,7 +165,7 @@ class ArchiveScan:
                 if self.position.crc == _AS_IT_SAYS:
                     self.position = replace(self.position, crc=origin_of(stream).crc)
                     stream.seek(0)
-                scan = Scan(stream, sys.maxsize, continued(self.position))
+                scan = self._scan = Scan(stream, sys.maxsize, continued(self.position))
                 yield from scan
         except PermissionError:
             raise  # nothing is known to be wrong with it

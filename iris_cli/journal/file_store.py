@@ -29,6 +29,7 @@ from iris_cli.journal.position import START, Header, Position
 
 if TYPE_CHECKING:
     from iris_cli.core.events import Event, Transaction
+    from iris_cli.journal.archive import ArchiveScan
     from iris_cli.journal.compact import Compacted
     from iris_cli.journal.record import Record
     from iris_cli.journal.scan import Scan
@@ -64,7 +65,7 @@ class FileStore:
         self._disk = disk
         self._end = START
         self._file: tuple[int, int] | None = None  # device and inode of the log that was read
-        self.scan: Scan | None = None  # what is being read of the log, or was read last
+        self.scan: Scan | ArchiveScan | None = None  # what is being read of the log, or was read last
 
     def read(self, after_seq: int = 0) -> Iterator[Transaction]:
         """Raises LogDamagedError; an unfinished last line never happened."""
@@ -157,7 +158,7 @@ class FileStore:
                 )  # slow to import, and rare
 
                 chain = segments(self._directory, before=start.seq + 1)
-                past = ArchiveScan(chain, self._end if self._end.seq <= after_seq else START)
+                self.scan = past = ArchiveScan(chain, self._end if self._end.seq <= after_seq else START)
                 yield from past
                 fault, end = (
                     past.fault or missing(past.position, start.seq + 1, LOG),

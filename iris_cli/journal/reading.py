@@ -16,7 +16,7 @@ from iris_cli.journal.head import Head, read_head
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.position import START, Position
 from iris_cli.journal.recovery import Damage, damage_of
-from iris_cli.journal.scan import Scan, continued, origin_of
+from iris_cli.journal.scan import HowMuch, Scan, continued, origin_of
 
 
 class Reading:
@@ -36,16 +36,16 @@ class Reading:
         self.damage: Damage | None = None
         self.archived = 0
         self.begun = False  # whether there is a log at all
-        self.scan: Scan | None = None  # what is being read of the log, or was read last
+        self.scan: Scan | ArchiveScan | None = None  # what is being read, or was read last
         self._directory = directory
         self._log = directory / LOG
         self._archive = archive
         self._start = start
 
     @property
-    def how_far(self) -> tuple[int, int]:
-        """How much of the log has been read, of how much, in bytes. May be asked from any thread."""
-        return self.scan.how_far if self.scan is not None else (0, 0)
+    def how_far(self) -> HowMuch:
+        """How much of archive or log has been read. May be asked from any thread."""
+        return self.scan.how_far if self.scan is not None else (0, 0, "bytes")
 
     def __iter__(self) -> Iterator[Transaction]:
         try:
@@ -67,7 +67,7 @@ class Reading:
             if end.seq < self._start.seq:
                 end = self._start
             elif self._archive and end.seq > self._start.seq:
-                past = ArchiveScan(segments(self._directory, before=end.seq + 1))
+                self.scan = past = ArchiveScan(segments(self._directory, before=end.seq + 1))
                 yield from (each for each in past if each.seq > self._start.seq)
                 fault = past.fault or missing(past.position, end.seq + 1, LOG)
                 end = continued(past.position)
@@ -87,7 +87,7 @@ class Reading:
         chain, end, fault = segments(self._directory), START, None
         if chain:
             self.begun, self.archived = True, chain[-1].last
-            past = ArchiveScan(chain if self._archive else ())
+            self.scan = past = ArchiveScan(chain if self._archive else ())
             yield from past
             end = continued(past.position)
             fault = past.fault or fault_at(end, LOG, LOG_IS_MISSING)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from iris_cli.core.dataclass import replace
 from iris_cli.journal.fault import Fault, FaultKind
 from iris_cli.journal.position import PROGRAM, START, Position, is_intact
 from iris_cli.journal.record import FORMAT, BadLineError, NewerLogError, Record, decode_line
+
+HowMuch: TypeAlias = tuple[int, int, str]
+"""How much was read, of how much (0: nobody knows), and what is counted."""
 
 
 class Scan:
@@ -55,9 +58,9 @@ class Scan:
         )
 
     @property
-    def how_far(self) -> tuple[int, int]:
-        """How much has been read, of how much (0: nobody knows), in bytes. May be asked from any thread."""
-        return self._offset, self.size if self.size < sys.maxsize else 0
+    def how_far(self) -> HowMuch:
+        """May be asked from any thread."""
+        return self._offset, self.size if self.size < sys.maxsize else 0, "bytes"
 
     def _next(self, raw: bytes) -> Record:
         if raw[-1] != _NEWLINE:

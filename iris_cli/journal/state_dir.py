@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from iris_cli.journal.notices import NoticeFile
     from iris_cli.journal.pulled_logs import PulledLogs
     from iris_cli.journal.reading import Reading
+    from iris_cli.journal.scan import HowMuch
     from iris_cli.journal.workspaces import Workspaces
     from iris_cli.journal.writer import Writer
 
@@ -172,9 +173,9 @@ class StateDir:
         return fold.cluster
 
     @property
-    def how_far(self) -> tuple[int, int]:
-        """How much of the log has been read by now, of how much, in bytes. May be asked from any thread."""
-        return self._store.scan.how_far if self._store.scan is not None else (0, 0)
+    def how_far(self) -> HowMuch:
+        """How much of archive or log has been read by now. May be asked from any thread."""
+        return self._store.scan.how_far if self._store.scan is not None else (0, 0, "bytes")
 
     @property
     def has_snapshot(self) -> bool:

@@ -51,7 +51,7 @@ def history(session: Session, subject: str = "", *, limit: int = 0, archive: boo
     names: dict[str, None] = {}
     total = 0
     reading = session.state.past(archive=archive)
-    with session.progress(lambda: ("reading the log", *reading.how_far, "bytes")):
+    with session.progress(lambda: ("reading the log", *reading.how_far)):
         for transaction, event, subjects in _with_subjects(reading, _Places(session)):
             names.update(dict.fromkeys(subjects))
             if not subject or subject in subjects:

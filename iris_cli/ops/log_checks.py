@@ -26,7 +26,7 @@ def verified(directory: Path, progress: Progress) -> Verdict:
 
     def how_far() -> Far:
         file, scan = begun[-1]
-        return f"reading {file}", *scan.how_far, "bytes"
+        return f"reading {file}", *scan.how_far
 
     with progress(how_far):
         return verify(directory, lambda *scan: begun.append(scan), replayed=True)

@@ -103,9 +103,11 @@ def report(session: Session, since: str | None = None) -> Report:
     wanted = None if since is None else parse_moment(since, now)
     reading = session.state.past(archive=True)
     fleet = Fleet()
-    with session.progress(lambda: ("reading the log", *reading.how_far, "bytes")):
+    with session.progress(lambda: ("reading the log", *reading.how_far)):
         cluster = replay(fleet.watched(reading))
     if not reading.begun:
+        if reading.damage is not None:
+            raise reading.damage.error()
         raise NotFoundError(
             f"there is no event log in {session.state.path}", hint="name one with --state-dir"
         )

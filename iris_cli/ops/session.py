@@ -150,15 +150,19 @@ class Session:
             self.cluster = log.cluster
             self._tell_news(log.transactions)
         if log.committed:
-            self.state.keep(self.cluster)
+            self._keep()
         self.read_at = read_at
         return log
 
     def _read(self) -> LogView:
-        with self.progress(lambda: ("reading the log", *self.state.how_far, "bytes")):
+        with self.progress(lambda: ("reading the log", *self.state.how_far)):
             if self.cluster.seq:
                 return self.state.read(self.cluster.seq)
             return self.state.load(None if self.news is None else self._told)
+
+    def _keep(self) -> None:
+        with self.progress(lambda: ("writing the snapshot", 0, 0, "")):
+            self.state.keep(self.cluster)
 
     def _begin_anew(self) -> None:
         """What was replayed is not in the log any more: a line whose fsync failed was taken back, or lost."""
@@ -241,7 +245,7 @@ class Session:
                 draft.cluster.seq, draft.cluster.at = committed.seq, committed.at
                 self.cluster = draft.cluster
                 self._tell_news([committed])
-        self.state.keep(self.cluster)
+        self._keep()
         if draft.events:
             self.wrote()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from functools import cached_property
+from itertools import takewhile
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from iris_cli.core.scheduling import Plan, Reason
     from iris_cli.journal.reading import Reading
     from iris_cli.journal.state_dir import StateDir
+    from iris_cli.ops.progress import Progress
     from iris_cli.ops.session import Session
 
 STALE_AFTER = 300.0
@@ -95,14 +98,10 @@ def look(session: Session, at: str | None = None) -> View:
     """
     now = session.clock.now()
     if at is not None:
-        from iris_cli.core.evolve import replay
-
         moment = parse_moment(at, now)
-        known, reading = session.state.before(moment)
-        with session.progress(lambda: ("reading the log", *reading.how_far, "bytes")):
-            past = replay(until(reading, moment), known)
-        messages = banner(reading)
+        past, reading = as_of(session.state, moment, session.progress)
         offered = session.config.offered
+        messages = banner(reading)
         return View(cluster=past, now=moment, limits=session.limits, offered=offered, messages=messages)
     cluster = session.view()
     return View(
@@ -130,18 +129,35 @@ def banner(reading: Reading) -> tuple[str, ...]:
     return (*reading.warnings, *((f"{damage.what}; {damage.hint}",) if damage is not None else ()))
 
 
-def until(transactions: Iterable[Transaction], moment: float) -> Iterator[Transaction]:
-    """The log up to the last transaction of that time or earlier.
+def as_of(
+    state: StateDir, moment: float, progress: Progress = lambda _: nullcontext()
+) -> tuple[Cluster, Reading]:
+    """The cluster after the last transaction of that time or earlier, and how reading went.
 
     The log is in the order of what happened, clocks are not: what stands between transactions that were in
-    time belongs to them, whatever its own time says.
+    time belongs to them, whatever its own time says. That is read once more, for all of it may be too much to keep.
     """
-    late: list[Transaction] = []
-    for transaction in transactions:
-        late.append(transaction)
-        if transaction.at <= moment:
-            yield from late
-            late.clear()
+    from iris_cli.core.evolve import replay
+
+    known, reading = state.before(moment)
+    last = 0
+
+    def in_time() -> Iterator[Transaction]:
+        nonlocal last
+        late = False
+        for each in reading:
+            late = late or each.at > moment
+            last = each.seq if each.at <= moment else last
+            if not late:
+                yield each
+
+    with progress(lambda: ("reading the log", *reading.how_far)):
+        past = replay(in_time(), known)
+    if last > past.seq:
+        known, again = state.before(moment)
+        with progress(lambda: ("reading the log once more", *again.how_far)):
+            past = replay(takewhile(lambda each: each.seq <= last, again), known)
+    return past, reading
 
 
 def cycle_age(heartbeat: Mapping[str, Any] | None, now: float) -> CycleAge:

@@ -6,12 +6,15 @@ import errno
 import gzip
 import random
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from iris_cli.errors import LogDamagedError, LogReplacedError, NotWritableError
 from iris_cli.journal import archive
+from iris_cli.journal.file_store import FileStore
+from iris_cli.journal.record import Record
 from iris_cli.journal.salvage import salvage
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import Verdict, verify
@@ -64,6 +67,23 @@ def test_a_segment_that_is_missing_is_named_with_what_is_lost(three: Path) -> No
     assert view.seq == 12
     with pytest.raises(LogDamagedError, match="seq 13 to 16"):
         commit(state_in(three))
+
+
+def test_whoever_looks_on_sees_how_far_the_archive_is_read_too(three: Path) -> None:
+    reading = state_in(three).past(archive=True)
+    seen = [(each.seq, reading.how_far) for each in reading]
+    assert seen[:18] == [(seq, (seq, 18, "transaction")) for seq in range(1, 19)]
+    size = (three / "events.jsonl").stat().st_size
+    assert seen[-1] == (20, (size, size, "bytes"))
+    store = FileStore(three)
+    told: list[object] = []
+
+    def keep(records: Iterable[Record]) -> tuple[Record, ...]:
+        told.extend((each.seq, store.scan and store.scan.how_far) for each in records)
+        return ()
+
+    store.load(keep=keep)
+    assert told == seen
 
 
 def test_the_last_segment_missing_is_found_at_the_log(three: Path) -> None:

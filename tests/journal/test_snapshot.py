@@ -19,7 +19,7 @@ from iris_cli.core.evolve import replay
 from iris_cli.core.ids import JobId, TaskId, Token
 from iris_cli.journal.snapshot import cache
 from iris_cli.ops.doctor import check_snapshot
-from iris_cli.ops.view import until
+from iris_cli.ops.view import as_of
 from tests.core.test_random_walk import Step, new_lab, steps
 from tests.journal.histories import NEVER, Log, busy_days, same, state_in, write
 from tests.support.autoscaling_script import autoscale, scale_group
@@ -132,10 +132,11 @@ def test_what_was_at_a_time_is_the_same_from_a_snapshot_of_before(
     if dice.random() < 0.5:
         state_in(log.path).compact("iris log compact")
     for moment in (0.0, transactions[-1].at, *(each.at for each in dice.sample(transactions, 6))):
-        known, behind = state_in(log.path).before(moment)
-        whole = replay(until(state_in(log.path).past(archive=True), moment))
-        assert known.seq <= whole.seq
-        same(replay(until(behind, moment), known), whole)
+        all_of_it = list(state_in(log.path).past(archive=True))
+        last = max((each.seq for each in all_of_it if each.at <= moment), default=0)
+        whole = replay(all_of_it[:last])
+        assert state_in(log.path).before(moment)[0].seq <= whole.seq
+        same(as_of(state_in(log.path), moment)[0], whole)
 
 
 @HISTORIES

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_cli.core.events import AttemptEvent, Event, Transaction
+from iris_cli.core.events import AttemptEvent, Event, WorkerRegistered
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job, JobRequest, JobState
 from iris_cli.core.outcome import EndReason
@@ -16,14 +16,16 @@ from iris_cli.core.resources import Resources
 from iris_cli.core.scheduling import plan
 from iris_cli.core.task import Task
 from iris_cli.errors import NotFoundError, UsageError
+from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.causes import exit_words
 from iris_cli.ops.event_words import event_words
 from iris_cli.ops.history import history
 from iris_cli.ops.inventory import inventory
 from iris_cli.ops.job_status import job_status
 from iris_cli.ops.status import cluster_status
-from iris_cli.ops.view import cycle_age, look, parse_moment, until
+from iris_cli.ops.view import as_of, cycle_age, look, parse_moment
 from iris_cli.ops.why import why
+from tests.journal.samples import HOST
 from tests.render.scenes import SCENES, busy, failed_gang, many_tasks, retried_gang, session_of
 from tests.support.lab import START, Lab
 from tests.support.reports import parse_report
@@ -76,20 +78,24 @@ def test_cron_seems_dead_when_the_last_cycle_is_older_than_five_minutes(
 
 
 @pytest.mark.parametrize(
-    ("times", "moment", "seen"),
+    ("times", "moment", "last"),
     [
-        ([10, 20, 30], 25, [10, 20]),
-        ([10, 20, 30], 30, [10, 20, 30]),
-        ([10, 20, 30], 5, []),
-        ([10, 99, 20, 30], 25, [10, 99, 20]),
-        ([10, 20, 15, 30], 17, [10, 20, 15]),
+        ([10, 20, 30], 25, 2),
+        ([10, 20, 30], 30, 3),
+        ([10, 20, 30], 5, 0),
+        ([10, 99, 20, 30], 25, 3),
+        ([10, 20, 15, 30], 17, 3),
     ],
 )
 def test_the_past_ends_with_the_last_transaction_that_was_in_time(
-    times: list[float], moment: float, seen: list[float]
+    tmp_path: Path, times: list[float], moment: float, last: int
 ) -> None:
-    log = [Transaction(seq=seq, at=at, actor="", events=()) for seq, at in enumerate(times, 1)]
-    assert [each.at for each in until(log, moment)] == seen
+    state = StateDir(tmp_path / "state", now=lambda: times[0], actor="me@laptop")
+    state.create("lab")
+    with state.locked("iris test") as writer:
+        for at in times[1:]:
+            writer.append([WorkerRegistered(worker=WorkerId(f"w{at}"), connection=HOST)], at=at)
+    assert as_of(state, moment)[0].seq == last
 
 
 def test_status_at_a_time_shows_the_cluster_as_it_was_then(tmp_path: Path) -> None:
