@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.cli.context import Context
-from iris_cli.errors import ConfigError, ExitCode, LockedError, UsageError
+from iris_cli.errors import (
+    ConfigError,
+    ExitCode,
+    LockedError,
+    LogReplacedError,
+    NotWritableError,
+    UsageError,
+)
 from iris_cli.render.console import Output
 
 if TYPE_CHECKING:
@@ -180,7 +187,8 @@ def _again_and_again(
 ) -> int:
     """Act once, or every `interval` seconds. With --lock-timeout 0 it is no failure that others hold the lock.
 
-    But it is one if what was asked of workers can't be written down: who has had the lock once waits for it again.
+    But it is one if what was asked of workers can't be written down: who has had the lock once waits for it again. Who
+    goes on and on then tries again later, as `iris watch` does: a disk that is full for a while ends no schedule.
     """
     from iris_cli.ops.kept_config import change_teller
 
@@ -188,10 +196,14 @@ def _again_and_again(
     while True:
         try:
             act()
-        except LockedError as error:
-            if iris.lock_timeout != 0 or (interval is None and session.begun):
+        except (LockedError, NotWritableError, LogReplacedError) as error:
+            busy = isinstance(error, LockedError) and iris.lock_timeout == 0
+            if not (busy if not session.begun else interval is not None):
                 raise
-            iris.output.message(f"busy: {error.message}")  # cron: the other one does the work
+            # Of cron, too: the other one does the work.
+            iris.output.message(
+                f"busy: {error.message}" if busy else "; ".join(filter(None, (error.message, error.hint)))
+            )
         if interval is None:
             return ExitCode.OK
         iris.output.flush()

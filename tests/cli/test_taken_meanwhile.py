@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -54,6 +54,30 @@ def test_that_an_answer_can_not_be_written_down_is_a_failure_also_of_who_waits_f
         assert site.iris("--lock-timeout", "0", "schedule", "--once") == ExitCode.OK
         assert "busy: " in capsys.readouterr().err
     assert site.iris("--lock-timeout", "0", "schedule", "--once") == ExitCode.OK
+    assert site.cluster.job_state(JobId("runs")) is JobState.SUCCEEDED
+
+
+def test_a_schedule_that_goes_on_and_on_tries_again_later(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nothing is scheduled from that moment on, all night."""
+    site.hosts["w0"].exits("runs")
+    CLOCK.ahead += 60
+    states: list[JobState] = []
+
+    def sleep(_: float) -> None:
+        if states:
+            raise KeyboardInterrupt
+        states.append(site.cluster.job_state(JobId("runs")))
+        nobody_else.close()
+
+    monkeypatch.setattr(CLOCK, "sleep", sleep)
+    with ExitStack() as nobody_else:
+        nobody_else.enter_context(taken_during(site, "poll"))
+        words = ("--lock-timeout", "0.01", "schedule", "--interval", "5")
+        assert site.iris(*words) == ExitCode.INTERRUPTED
+    assert "is locked by" in capsys.readouterr().err
+    assert states == [JobState.RUNNING]
     assert site.cluster.job_state(JobId("runs")) is JobState.SUCCEEDED
 
 
