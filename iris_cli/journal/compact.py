@@ -63,7 +63,7 @@ def compact(
     with open(log, "rb", opener=open_safely) as stream:
         segment = segment_of(directory, origin_of(stream).seq + 1, end.seq)
     _make_archive(directory, disk, segment, at)
-    with _draft(segment.path) as draft:
+    with _draft(segment.path.with_name("segment")) as draft:  # what a crash leaves there is written over
         _pack(disk, log, end, draft)
         disk.rename(draft, segment.path)
         sync_directory(disk, segment.path.parent)
@@ -107,7 +107,7 @@ def set_aside(disk: Disk, segment: Segment, now: float) -> Path:
 
 @contextmanager
 def _draft(path: Path) -> Iterator[Path]:
-    """A name to write to before it becomes `path`; gone if that fails, for the disk may be full."""
+    """A name beside `path` to write to at first; gone if that fails, for the disk may be full."""
     draft = path.with_name(path.name + ".tmp")
     try:
         yield draft

@@ -199,6 +199,7 @@ def check_goes_on(path: Path, before: tuple[Transaction, ...]) -> None:
     assert transactions(path)[:COUNT] == before
     assert [each.seq for each in transactions(path)] == list(range(1, seq + 2))
     assert verify(path).ok
+    assert not list(path.glob("archive/*.tmp"))
 
 
 PREPARED = pytest.mark.parametrize(
@@ -241,7 +242,7 @@ def test_a_disk_that_fails_at_any_step_is_a_clear_error_and_nothing_is_lost(
             pass
         else:
             break
-        assert not list(path.glob("**/*.gz.tmp"))
+        assert not list(path.glob("**/*.tmp"))
         check_goes_on(path, before)
     assert step > 6
 
