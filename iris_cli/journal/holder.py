@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
+from json.encoder import encode_basestring_ascii as quote
 from pathlib import Path
 
 from iris_cli.core.dataclass import dataclass
@@ -26,8 +27,9 @@ class Holder:
     since: str
 
     @property
-    def entry(self) -> dict[str, object]:
-        return {"pid": self.pid, "actor": self.actor, "command": self.command, "since": self.since}
+    def text(self) -> str:
+        said = f'"actor": {quote(self.actor)}, "command": {quote(self.command)}, "since": {quote(self.since)}'
+        return f'{{"pid": {self.pid}, {said}}}\n'
 
     @property
     def host(self) -> str:
@@ -46,7 +48,7 @@ class signed_by:  # noqa: N801  # as `opened`
         self._fd = -1
         with suppress(OSError):
             self._fd = open_safely(f"{directory}/{HOLDER}", os.O_WRONLY | os.O_CREAT)
-            _write(self._fd, json.dumps(holder.entry).encode("ascii") + b"\n")
+            _write(self._fd, holder.text.encode("ascii"))
 
     def __enter__(self) -> None:
         pass
