@@ -28,6 +28,7 @@ from iris_cli.ops.why import why
 from tests.journal.samples import HOST
 from tests.render.scenes import SCENES, busy, failed_gang, many_tasks, retried_gang, session_of
 from tests.support.lab import START, Lab
+from tests.support.onlooker import Onlooker
 from tests.support.reports import parse_report
 
 # Times
@@ -96,6 +97,14 @@ def test_the_past_ends_with_the_last_transaction_that_was_in_time(
         for at in times[1:]:
             writer.append([WorkerRegistered(worker=WorkerId(f"w{at}"), connection=HOST)], at=at)
     assert as_of(state, moment)[0].seq == last
+
+
+def test_whoever_waits_for_a_long_log_sees_what_takes_so_long(tmp_path: Path) -> None:
+    session, onlooker = session_of(failed_gang(), tmp_path / "state"), Onlooker()
+    session.progress = onlooker
+    session.view()
+    assert onlooker.sees("reading the log")[3] == "bytes"
+    assert onlooker.sees("writing the snapshot")
 
 
 def test_status_at_a_time_shows_the_cluster_as_it_was_then(tmp_path: Path) -> None:
