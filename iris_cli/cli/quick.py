@@ -200,10 +200,8 @@ def _again_and_again(
             busy = isinstance(error, LockedError) and iris.lock_timeout == 0
             if not (busy if not session.begun else interval is not None):
                 raise
-            # Of cron, too: the other one does the work.
-            iris.output.message(
-                f"busy: {error.message}" if busy else "; ".join(filter(None, (error.message, error.hint)))
-            )
+            words = (error.message, error.hint)  # of cron no hint: the other one does the work
+            iris.output.message(f"busy: {error.message}" if busy else "; ".join(filter(None, words)))
         if interval is None:
             return ExitCode.OK
         iris.output.flush()

@@ -42,9 +42,9 @@ def read_head(directory: Path) -> Head | None:
         if len(text) == _SIZE and check != _check(text.partition(_MARK)[0]):
             return None
         head = Head(**entry)
-    except (FileNotFoundError, ValueError, TypeError, AttributeError):
+    except (FileNotFoundError, ValueError, TypeError, AttributeError, RecursionError):
         return None
-    return head if type(head.seq) is int else None
+    return head if (type(head.seq), type(head.crc), type(head.cluster_id)) == (int, str, str) else None
 
 
 def head_at(position: Position) -> Head | None:

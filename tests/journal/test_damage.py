@@ -166,9 +166,24 @@ def test_a_log_beyond_head_is_copied_before_it_goes_on(state: StateDir, head: in
     assert commit(state)[1] == ()
 
 
-@pytest.mark.parametrize("head", [b"", b"\0\0\0", b"[]", b'{"seq":"1","crc":"","cluster_id":""}'])
-def test_a_head_that_a_power_cut_spoilt_is_made_anew(state: StateDir, head: bytes) -> None:
-    (state.path / "HEAD").write_bytes(head)
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"",
+        b"\0\0\0",
+        b"[]",
+        b"[" * 4000,
+        b'{"seq":"1","crc":"","cluster_id":""}',
+        b'{"seq":1,"crc":7,"cluster_id":"CLUSTER"}',
+        b'{"seq":1,"crc":["x"],"cluster_id":{}}',
+    ],
+)
+def test_a_head_that_says_nothing_as_a_power_cut_may_leave_it_is_made_anew(
+    state: StateDir, head: bytes
+) -> None:
+    header = state.read().header
+    assert header is not None
+    (state.path / "HEAD").write_bytes(head.replace(b"CLUSTER", header.cluster_id.encode()))
     assert commit(state)[0].seq == COUNT + 1
     assert json.loads((state.path / "HEAD").read_text())["seq"] == COUNT + 1
 
