@@ -15,6 +15,7 @@ from iris_cli.journal.file_store import Loaded
 from iris_cli.journal.head import Head, read_head
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.position import START, Position
+from iris_cli.journal.record import Record
 from iris_cli.journal.recovery import Damage, damage_of
 from iris_cli.journal.scan import HowMuch, Scan, continued, origin_of
 
@@ -40,6 +41,7 @@ class Reading:
         self._directory = directory
         self._log = directory / LOG
         self._archive = archive
+        self._head_fits = True
         self._start = start
 
     @property
@@ -50,11 +52,14 @@ class Reading:
     def __iter__(self) -> Iterator[Transaction]:
         try:
             head = read_head(self._directory)  # before the log, which only grows
-            yield from self._records(head)
+            for each in self._records(head):
+                if head is not None and each.seq == head.seq:
+                    self._head_fits = each.crc == head.crc
+                yield each
         except OSError as error:
             raise not_readable(self._log, error) from error
 
-    def _records(self, head: Head | None) -> Iterator[Transaction]:
+    def _records(self, head: Head | None) -> Iterator[Record]:
         with ExitStack() as stack:
             try:
                 stream = stack.enter_context(open(self._log, "rb", opener=open_safely))
@@ -82,7 +87,7 @@ class Reading:
             else:
                 self._judge(end, size, fault, head)
 
-    def _without_log(self, head: Head | None) -> Iterator[Transaction]:
+    def _without_log(self, head: Head | None) -> Iterator[Record]:
         """What is left where the log itself was lost."""
         chain, end, fault = segments(self._directory), START, None
         if chain:
@@ -94,7 +99,7 @@ class Reading:
         self._judge(end, 0, fault, head)
 
     def _judge(self, end: Position, size: int, fault: Fault | None, head: Head | None) -> None:
-        loaded = Loaded(records=(), end=end, size=size, fault=fault, head=head, head_fits=True)
+        loaded = Loaded(records=(), end=end, size=size, fault=fault, head=head, head_fits=self._head_fits)
         self.damage = damage_of(self._log, loaded)
         if self.damage is not None and not self.damage.readable:
             raise self.damage.error()

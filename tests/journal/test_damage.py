@@ -244,6 +244,9 @@ def test_another_line_than_the_one_head_names_is_refused(state: StateDir) -> Non
     head = json.loads((state.path / "HEAD").read_text())
     (state.path / "HEAD").write_text(json.dumps(head | {"crc": "0" * 8}))
     assert "another line at seq 60" in refusal(state).message
+    history = state_in(state.path).past(archive=True)
+    assert list(history)[-1].seq == 60
+    assert history.damage is not None
     assert commit(state, accept_loss=True)[0].seq == COUNT + 1
 
 
