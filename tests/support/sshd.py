@@ -181,6 +181,10 @@ def presented(public_line: str) -> PresentedKey:
     return PresentedKey.of(base64.b64decode(public_line.split()[1]))
 
 
+_GIVEN: set[int] = set()
+"""Ports that servers of this process were given: one that is starting doesn't have its port yet."""
+
+
 def _free_port() -> int:
     """A port that nobody listens on, below those that outgoing connections are given: a server that is stopped
     finds it free when it starts again.
@@ -189,7 +193,9 @@ def _free_port() -> int:
         port = random.randint(10_000, 30_000)
         with socket.socket() as sock, suppress(OSError):
             sock.bind(("127.0.0.1", port))
-            return port
+            if port not in _GIVEN:
+                _GIVEN.add(port)
+                return port
 
 
 def switch_off(hosts: Sequence[SshHost]) -> None:
