@@ -58,7 +58,8 @@ class signed_by:  # noqa: N801  # as `opened`
             return
         with suppress(OSError):
             _write(self._fd, b"")
-        os.close(self._fd)
+        with suppress(OSError):
+            os.close(self._fd)
 
 
 def read_holder(directory: Path, host: str) -> Holder | None:
