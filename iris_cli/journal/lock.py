@@ -11,11 +11,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
 
-from filelock import FileLock, Timeout
+from filelock import lock_descriptor, unlock_descriptor
 
 from iris_cli.errors import IrisError, LockedError, NotWritableError
-from iris_cli.journal.durable import PRIVATE_FILE, not_writable, opened
+from iris_cli.journal.durable import not_writable, opened
 from iris_cli.journal.holder import Holder, read_holder, signed_by
 from iris_cli.journal.layout import LOCK
 
@@ -54,16 +55,11 @@ class HeldLock:
 
 
 class StateLock:
-    """The lock of a directory; threads keep each other out as processes do.
-
-    The library's object takes half as long to make as to hold the lock by, so one that was let go serves again: one
-    hold at a time, and only in the process that made it.
-    """
+    """The lock of a directory; threads keep each other out as processes do."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._path = directory / LOCK
-        self._idle: dict[int, tuple[FileLock, list[int]]] = {}  # by process
 
     @contextmanager
     def hold(self, holder: Holder, timeout: float) -> Iterator[HeldLock]:
@@ -71,35 +67,31 @@ class StateLock:
 
         Raises LockedError, and NotWritableError where there are no locks.
         """
-        process = os.getpid()
-        idle = self._idle.pop(process, None)
-        lock, descriptors = idle or self._made()
-        try:
-            try:
-                lock.acquire(timeout=timeout)
-            except Timeout:
-                raise _locked(self._directory, holder) from None
-            except OSError as error:
-                raise _unlockable(self._path, error) from error
-            with signed_by(self._directory, holder):
-                yield HeldLock(self._path, descriptors.pop())
-        finally:
-            lock.release()  # also if Ctrl-C came just when it was got: a notebook lives on, with all its locks
-        self._idle[process] = lock, descriptors
+        deadline = monotonic() + timeout
+        while True:
+            with self._opened() as fd:  # anew at each try, for it may be another file by now
+                if self._is_got(fd):
+                    try:
+                        with signed_by(self._directory, holder):
+                            yield HeldLock(self._path, fd)
+                        return
+                    finally:
+                        unlock_descriptor(fd)  # closing would leave it to a process that was forked just now
+            if monotonic() >= deadline:
+                raise _locked(self._directory, holder)
+            sleep(_POLL_INTERVAL)
 
-    def _made(self) -> tuple[FileLock, list[int]]:
-        """What takes the lock, and the list into which it puts the descriptor."""
-        descriptors: list[int] = []
-        lock = FileLock(
-            self._path,
-            mode=PRIVATE_FILE,
-            thread_local=False,  # nobody else has this object
-            fallback_to_soft=False,
-            preserve_lock_file=True,
-            poll_interval=_POLL_INTERVAL,
-            on_acquired=descriptors.append,
-        )
-        return lock, descriptors
+    def _opened(self) -> opened:
+        try:
+            return opened(self._path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
+        except OSError as error:
+            raise _unlockable(self._path, error) from error
+
+    def _is_got(self, fd: int) -> bool:
+        try:
+            return lock_descriptor(fd, blocking=False)
+        except OSError as error:
+            raise _unlockable(self._path, error) from error
 
 
 def _locked(directory: Path, waiter: Holder) -> LockedError:

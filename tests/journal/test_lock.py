@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
+from filelock import FileLock, Timeout, lock_descriptor
 
 from iris_cli.core.events import WorkerDrained
 from iris_cli.core.ids import WorkerId
@@ -73,6 +73,16 @@ def test_a_stopped_holder_keeps_the_lock_however_long(state: StateDir) -> None:
         process.send_signal(signal.SIGCONT)
 
 
+def test_the_lock_is_that_which_the_library_takes_by_its_path(state: StateDir) -> None:
+    """Scripts of an operator may hold it that way, and so did the iris of before."""
+    by_path = FileLock(state.path / "lock", mode=0o600, fallback_to_soft=False, preserve_lock_file=True)
+    with by_path, pytest.raises(LockedError):
+        commit(state, 0.05)
+    with state.locked("iris drain"), pytest.raises(Timeout):
+        by_path.acquire(timeout=0)
+    assert commit(state) == 2
+
+
 def test_readers_neither_wait_nor_lock(state: StateDir) -> None:
     with holder_of(state):
         assert state.read().seq == 1
@@ -121,14 +131,13 @@ def test_ctrl_c_just_when_the_lock_is_got_lets_it_go(
     state: StateDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A notebook keeps the traceback, with all that is in it, and lives on."""
-    acquire = FileLock.acquire
 
-    def interrupted(lock: FileLock, timeout: float) -> None:
-        acquire(lock, timeout=timeout)
+    def interrupted(fd: int, *, blocking: bool) -> None:
+        assert lock_descriptor(fd, blocking=blocking)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(FileLock, "acquire", interrupted)
+        patch.setattr("iris_cli.journal.lock.lock_descriptor", interrupted)
         with pytest.raises(KeyboardInterrupt) as caught:
             commit(state)
     assert commit(state_in(state.path), 0.0) == 2
