@@ -14,6 +14,7 @@ from iris_cli.core.job import Job
 from iris_cli.core.resources import Resources
 from iris_cli.core.scale_group import ScaleGroup
 from iris_cli.core.scheduling import SchedulingResult, find_assignments
+from iris_cli.core.scheduling.cycle import WaitingKey
 from iris_cli.core.scheduling.feasibility import Shape, shape_of
 from iris_cli.core.scheduling.gangs import why_malformed
 from iris_cli.core.scheduling.order import TasksByJob, by_job
@@ -107,11 +108,14 @@ def survey(
     tasks: Mapping[JobId, list[Task]],
     get_job: Callable[[JobId], Job | None],
     now: float,
+    held: Iterable[WaitingKey] = (),
 ) -> Survey:
-    """The demand that a dry run over these workers leaves. `tasks` are those that competed in it."""
+    """The demand that a dry run over these workers leaves. `tasks` are those that competed in it; `held` were kept from
+    what was made for others.
+    """
     leftovers = Leftovers(result, workers, now)
     entries = []
-    for key in result.waiting:
+    for key in (*result.waiting, *held):
         job_id = key.job if isinstance(key, TaskId) else key
         job = get_job(job_id)
         if job is None:

@@ -105,7 +105,8 @@ def _survey(
     hopeful = _hopeful(cluster, states)
     made = plan(hopeful, now, limits=limits, gang_reserve_after=0.0, missing=missing)
     tasks = by_job(hopeful.pending_tasks())
-    return survey(made.result, list(hopeful.workers.values()), tasks, cluster.jobs.get, now)
+    workers = list(hopeful.workers.values())
+    return survey(made.result, workers, tasks, cluster.jobs.get, now, made.waiting_for_theirs)
 
 
 def _hopeful(cluster: Cluster, states: Sequence[GroupState]) -> Cluster:

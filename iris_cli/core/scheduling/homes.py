@@ -6,13 +6,16 @@ made, for nothing.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from iris_cli.core.attributes import SCALE_GROUP_ATTRIBUTE_KEY
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraint_types import Constraint, ConstraintMode, ConstraintOp
 from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import JobId, TaskId
 from iris_cli.core.job import Job
-from iris_cli.core.scheduling.cycle import SchedulingResult
+from iris_cli.core.scheduling.cycle import SchedulingResult, WaitingKey
+from iris_cli.core.scheduling.order import TasksByJob, queue_of
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.slice import Slice, slice_of
 
@@ -28,6 +31,10 @@ class Homes:
                 self._groups.setdefault(job_id, {})[each.group] = None
         self._coming = {each.group for each in cluster.slices.values() if each.coming}
         self._made: dict[JobId, Job] = {}
+        # Of the cycle that is being looked at:
+        self._lacking: dict[JobId, None] = {}
+        self._owners: dict[str, list[JobId]] = {}
+        self._turns: dict[JobId, int] = {}
 
     def job(self, job_id: JobId) -> Job | None:
         """The job, which prefers the groups that made slices for it to all others."""
@@ -38,30 +45,79 @@ class Homes:
             self._made[job_id] = _preferring(job, sorted(self._groups[job_id]))
         return self._made[job_id]
 
-    def waiting_for_theirs(self, result: SchedulingResult) -> dict[JobId, Reason]:
-        """The gangs of a cycle that take a slice made for another one, which waits, while one of their own is on its
-        way; and those that would be the next to take it.
+    def waiting_for_theirs(
+        self, result: SchedulingResult, held: Collection[WaitingKey]
+    ) -> dict[WaitingKey, Reason]:
+        """Who in a cycle takes a slice that was made for another one, and is to wait instead; and those that would be
+        the next to take it. Who was `held` back for that before waits, too.
+
+        One waits only as long as slices are on their way: its own, or others of a gang before it that needs several.
         """
-        found: dict[JobId, Reason] = {}
-        for assignment in result.assignments if self._groups else ():
-            gang, known = assignment.task.job, self._cluster.slices.get(slice_of(assignment.worker))
-            if known is None or gang in found or not self._may_wait(gang, known):
-                continue
-            owners = (key.job if isinstance(key, TaskId) else key for key in result.waiting)
-            owner = next((job for job in owners if known.group in self._groups.get(job, {})), None)
-            if owner is None:
-                continue
-            gangs = (key for key in result.waiting if not isinstance(key, TaskId))
-            next_ones = (key for key in gangs if self._may_wait(key, known))
-            text = f"its own slice is being made, and {known.name} was made for {owner}"
-            found |= dict.fromkeys([gang, *next_ones], Reason(kind=ReasonKind.RESERVED, text=text))
+        away = self._away(result) if self._coming else []
+        if not away:
+            return {}
+        self._lacking = dict.fromkeys(_job_of(key) for key in (*result.waiting, *held))
+        jobs = dict.fromkeys((*self._lacking, *(_job_of(key) for key, _ in away)))
+        self._owners = self._by_group(jobs)
+        self._turns = self._turns_of(jobs)
+        found: dict[WaitingKey, Reason] = {}
+        wanted: dict[str, Slice] = {}  # one slice of each group that is not for all who would take it
+        for key, known in away:
+            why = self._objection(_job_of(key), known)
+            if why and key not in found:
+                found[key] = Reason(kind=ReasonKind.RESERVED, text=why)
+                wanted.setdefault(known.group, known)
+        next_ones = {job: self._objection_to_any(job, wanted.values()) for job in self._lacking}
+        for key in result.waiting:
+            if why := next_ones[_job_of(key)]:
+                found[key] = Reason(kind=ReasonKind.RESERVED, text=why)
         return found
 
-    def _may_wait(self, gang: JobId, other: Slice) -> bool:
-        """Whether a gang has a slice coming, in another group than that of this slice."""
-        groups = self._groups.get(gang, {})
-        on_its_way = other.group not in groups and not self._coming.isdisjoint(groups)
-        return on_its_way and self._cluster.jobs[gang].is_gang
+    def _objection_to_any(self, job: JobId, slices: Iterable[Slice]) -> str:
+        return next((why for known in slices if (why := self._objection(job, known))), "")
+
+    def _objection(self, job: JobId, known: Slice) -> str:
+        """Why a job must not take a slice, "" if it may."""
+        mine, owners = self._groups.get(job, {}), self._owners.get(known.group, ())
+        if known.group in mine:
+            return ""
+        if not self._coming.isdisjoint(mine):
+            return f"its own slice is being made, and {known.name} was made for {owners[0]}" if owners else ""
+        if known.group not in self._coming or self._cluster.jobs[job].resources.device is None:
+            return ""
+        first = next((each for each in owners if self._is_incomplete(each, job)), None)
+        return f"{known.name} was made for {first}, and more are being made for it" if first else ""
+
+    def _is_incomplete(self, gang: JobId, job: JobId) -> bool:
+        """Whether a gang that needs several slices lacks some, and comes before a job."""
+        several = gang in self._lacking and self._cluster.jobs[gang].slices > 1
+        return several and self._turns[gang] < self._turns[job]
+
+    def _by_group(self, jobs: Iterable[JobId]) -> dict[str, list[JobId]]:
+        """The jobs for which each group made slices."""
+        found: dict[str, list[JobId]] = {}
+        for job in jobs:
+            for group in self._groups.get(job, ()):
+                found.setdefault(group, []).append(job)
+        return found
+
+    def _turns_of(self, jobs: Iterable[JobId]) -> dict[JobId, int]:
+        alone: TasksByJob = {job: [] for job in jobs}
+        queue = queue_of(alone, self.job, 0.0)
+        return {job: turn for turn, (_, _, job, *_) in enumerate(queue.entries)}
+
+    def _away(self, result: SchedulingResult) -> list[tuple[WaitingKey, Slice]]:
+        """Who goes to slices of groups that made none for it, and to which."""
+        found: list[tuple[WaitingKey, Slice]] = []
+        for each in result.assignments:
+            job_id, known = each.task.job, self._cluster.slices.get(slice_of(each.worker))
+            if known is not None and known.group not in self._groups.get(job_id, {}):
+                found.append((job_id if self._cluster.jobs[job_id].is_gang else each.task, known))
+        return found
+
+
+def _job_of(key: WaitingKey) -> JobId:
+    return key.job if isinstance(key, TaskId) else key
 
 
 def _preferring(job: Job, groups: list[str]) -> Job:

@@ -31,7 +31,8 @@ class Plan:
     """What one cycle wants to happen. `held` are the entries that were kept out of the cycle.
 
     The tasks in `dependency_failed` can never run: a job that they wait for did not succeed. `too_late` is what those
-    lacked whose time to be placed is over, where they lack it still.
+    lacked whose time to be placed is over, where they lack it still. Of those held, `waiting_for_theirs` could have run
+    on slices that were made for others.
     """
 
     result: SchedulingResult
@@ -39,6 +40,7 @@ class Plan:
     dependency_failed: tuple[TaskId, ...]
     held: dict[WaitingKey, tuple[Reason, ...]]
     too_late: Mapping[WaitingKey, Reason] = field(default_factory=dict)
+    waiting_for_theirs: Collection[WaitingKey] = ()
 
     @property
     def assignments(self) -> tuple[Assignment, ...]:
@@ -102,10 +104,10 @@ def plan(
             offered=offered,
         )
 
-    result = cycle(gate.ready)
-    while waits := homes.waiting_for_theirs(result):
-        gate.ready = {job: tasks for job, tasks in gate.ready.items() if job not in waits}
-        gate.held |= {job: (reason,) for job, reason in waits.items()}
+    result, waiting = cycle(gate.ready), dict[WaitingKey, Reason]()
+    while more := homes.waiting_for_theirs(result, waiting):
+        waiting |= more
+        gate.hold_back(more)
         result = cycle(gate.ready)
     late = by_job(map(cluster.tasks.__getitem__, result.timed_out_tasks))
     patient = cycle(late, partial(_patient, homes)) if late else None
@@ -115,6 +117,7 @@ def plan(
         dependency_failed=tuple(gate.failed),
         held=gate.held,
         too_late={key: reasons[0] for key, reasons in patient.waiting.items()} if patient is not None else {},
+        waiting_for_theirs=tuple(waiting),
     )
 
 
@@ -159,6 +162,14 @@ class _Gate:
                 self._sort(
                     task.id, job, [task], (*reasons, *_still_stopping(task)) if task.attempts else reasons
                 )
+
+    def hold_back(self, waits: Mapping[WaitingKey, Reason]) -> None:
+        """These gangs and single tasks were ready, and are to wait nevertheless."""
+        self.held |= {key: (reason,) for key, reason in waits.items()}
+        for job in dict.fromkeys(key.job if isinstance(key, TaskId) else key for key in waits):
+            left = [task for task in self.ready.pop(job) if job not in waits and task.id not in waits]
+            if left:
+                self.ready[job] = left
 
     def _within_limit(self, job: Job, tasks: list[Task]) -> list[Task]:
         """As many as may start beside those that run, the first ones; the others are behind them.
