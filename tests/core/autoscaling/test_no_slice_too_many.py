@@ -134,8 +134,8 @@ def _comes(made: Lab, which: str) -> None:
 
 
 def _mixed_story(random: Random, kind: str) -> None:
-    """A gang of several slices that no group could make together gathers them from several groups: who had some of those
-    made has others made then, which may be in vain.
+    """A gang of several slices that no group could make together gathers them from several groups: who had some of
+    those made has others made then, which may be in vain.
     """
     types, asked_for = _KINDS[kind]
     made = _made(
