@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
@@ -89,6 +89,7 @@ class Follower:
         self._last_tick = self._next_tick = -math.inf  # when all are asked, by the monotonic clock
         self._came = 0  # characters since then
         self._until = until
+        self._remains: list[Iterator[LogText]] = []  # of what no worker can give, and nobody has seen yet
         self._session = session
         self._query = query
         self._caretaker = Caretaker(session, schedule=schedule)
@@ -125,6 +126,7 @@ class Follower:
             self._submit(fan_out, cluster, step)
             self._collect(fan_out, step)
             yield step
+            yield from self._steps_of_remains()
             if all(self._is_over(cluster.tasks[task]) for task in self._followed):
                 return
             left = self._until - clock.monotonic()
@@ -244,11 +246,20 @@ class Follower:
         if why:
             attempt = cluster.attempt(reading.id)
             left = remains(self._session, reading, attempt, why, begun=followed.printed)
-            step.texts += left.texts
+            self._remains.append(_then(left.texts, reading))
             if left.anything or why != nothing_left(attempt):
                 step.notes.append((reading.id.task, left.note))
             self.cut_short = self.cut_short or (reading.silence is not None and not left.whole)
-        step.texts += reading.rest()
+        else:
+            step.texts += reading.rest()
+
+    def _steps_of_remains(self) -> Iterator[Step]:
+        """A piece of each at a time: what was pulled may be more than fits into memory."""
+        unread, self._remains = self._remains, []
+        while unread:
+            turn = [(texts, next(texts, None)) for texts in unread]
+            unread = [texts for texts, text in turn if text is not None]
+            yield Step(texts=[text for _, text in turn if text is not None])
 
     def _is_over(self, task: Task) -> bool:
         followed = self._followed[task.id]
@@ -256,6 +267,12 @@ class Follower:
             return task.state.terminal
         last = followed.reading.id.number == len(task.attempts) - 1
         return followed.done and (self._only_one or (last and task.state.terminal))
+
+
+def _then(texts: Iterable[LogText], reading: Reading) -> Iterator[LogText]:
+    """What is left of an output, and its last line if that has no end."""
+    yield from texts
+    yield from reading.rest()
 
 
 def _has_ended(cluster: Cluster, reading: Reading) -> bool:

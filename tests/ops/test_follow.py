@@ -321,6 +321,29 @@ def test_what_was_pulled_goes_on_where_the_worker_fell_silent(world: World) -> N
     assert not follower.cut_short
 
 
+def test_what_was_pulled_comes_a_piece_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be more than fits into memory."""
+    monkeypatch.setattr(log_stream, "PIECE", 1000)
+    said = [f"line {number}" for number in range(1000)]
+
+    def end() -> None:
+        world.says("train/task-0", "".join(f"{text}\n" for text in said))
+        world.hosts.silent.add("a-0")
+        ended = replace(exited(world, 0), log_tail=f"{said[-1]}\n")
+        world.lab.answers(world.lab.answer_of("a-0", ended)).reports("train/task-1 exited 0")
+        world.write()
+        world.pulls("train/task-0", after=60.0)
+
+    world.says("train/task-0", "begun\n")
+    story = iter([end])
+    world.clock.then = lambda: next(story, lambda: None)()
+    follower = Follower(world.session(), "train", Query())
+    steps = list(follower.steps())
+    assert lines(steps) == [f"0.0 {text}" for text in ("begun", *said)]
+    assert max(sum(len(text.text) for text in step.texts) for step in steps) <= 2000
+    assert not follower.cut_short
+
+
 def test_the_end_of_an_output_is_asked_for_again_before_it_is_given_up(world: World) -> None:
     def end() -> None:
         world.says("train/task-0", "last words\n")
