@@ -129,7 +129,7 @@ def _run(
     program, weather = Program(site, length), Weather(site, places, behaviour)
     program.begin()
     weather.begin(length, faults)
-    with patch("iris_cli.ops.session.replay", site.replay):
+    with patch("iris_cli.core.evolve.replay", site.replay):
         scheduler.run(START + length, lambda: _stops(story, scheduler))
         if not story.breaches:
             _calm(site, program, weather)
@@ -158,7 +158,7 @@ def _run_scaling(seed: int, scheduler: Scheduler, directory: Path, faults: Seque
     program, weather = ScalingProgram(site, length), CloudWeather(site, places, behaviour, cloud)
     program.begin()
     weather.begin(length, faults)
-    with patch("iris_cli.ops.session.replay", site.replay):
+    with patch("iris_cli.core.evolve.replay", site.replay):
         scheduler.run(START + length, lambda: _stops(story, scheduler))
         if not story.breaches:
             story.tell("*", "all faults are over")
