@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar, cast
 
@@ -227,9 +227,9 @@ class Site:
                 self._by_crc[record.crc] = self._seen
             self.truth.committed(record, self._seen, record.actor.strip() or who)
 
-    def replay(self, transactions: Sequence[Transaction], start: Cluster | None = None) -> Cluster:
+    def replay(self, transactions: Iterable[Transaction], start: Cluster | None = None) -> Cluster:
         """As `evolve.replay`; but what every invocation replays from the first line on is replayed once for all."""
-        last = transactions[-1] if transactions else None
+        last = transactions[-1] if isinstance(transactions, Sequence) and transactions else None
         if isinstance(last, Record) and last.crc in self._by_crc and (start is None or start.seq == 0):
             return self._by_crc[last.crc]
         return replay(transactions, start)
