@@ -80,7 +80,7 @@ class FileStore:
 
         try:
             with open(self._path, "rb", opener=open_safely) as stream:
-                return decode_line(stream.readline(_FIRST_LINE_LIMIT)[:-1]).header
+                return decode_line(stream.readline(_FIRST_LINE_LIMIT).removesuffix(b"\n")).header
         except (FileNotFoundError, BadLineError, NewerLogError):
             return None
 
@@ -166,7 +166,7 @@ class FileStore:
                 )
             if fault is None:
                 stream.seek(end.offset)
-                self.scan = scan = Scan(stream, status.st_size, end)
+                self.scan = scan = Scan(stream, status.st_size, end, head)
                 yield from scan
                 end, fault = scan.position, scan.fault
 

@@ -78,7 +78,7 @@ class Reading:
                 end = continued(past.position)
             if fault is None:
                 stream.seek(end.offset)
-                self.scan = scan = Scan(stream, size, end)
+                self.scan = scan = Scan(stream, size, end, head)
                 yield from scan
                 end, fault = scan.position, scan.fault
             is_empty = end == START and (fault is None or fault.kind is FaultKind.TORN)

@@ -7,7 +7,15 @@ from pathlib import Path
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.errors import LogDamagedError
-from iris_cli.journal.durable import Disk, copy_range, opened, replace_by_copy, sync_directory, unused
+from iris_cli.journal.durable import (
+    Disk,
+    copy_range,
+    opened,
+    replace_by_copy,
+    sync_directory,
+    unused,
+    write_all,
+)
 from iris_cli.journal.fault import FaultKind
 from iris_cli.journal.file_store import Loaded
 from iris_cli.journal.head import Head, head_at, write_head
@@ -82,7 +90,12 @@ def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]
     log, end = directory / LOG, loaded.end
     committed = loaded.head.seq if loaded.head else 0
     messages = []
-    if tail := loaded.size - end.offset:
+    if loaded.size < end.offset:
+        with opened(log, os.O_WRONLY | os.O_APPEND) as fd:
+            write_all(disk, fd, b"\n")
+            disk.fsync(fd)
+        messages.append("the last line of the event log had lost its newline: it is there again")
+    if is_torn := loaded.size > end.offset:
         kept = unused(directory / (TORN_PREFIX + file_stamp(now)))
         copy_range(disk, log, end.offset, loaded.size, kept)
         sync_directory(disk, directory)  # BEFORE it is cut off: the copy has a name that stays
@@ -95,7 +108,7 @@ def repair(directory: Path, loaded: Loaded, disk: Disk, now: float) -> list[str]
         messages.append(
             f"the event log was ahead of HEAD by {end.seq - committed} lines of an interrupted command"
         )
-    elif tail:
+    elif is_torn:
         with opened(log, os.O_WRONLY) as fd:
             disk.truncate(fd, end.offset)
             disk.fsync(fd)

@@ -8,6 +8,7 @@ from typing import BinaryIO, TypeAlias
 
 from iris_cli.core.dataclass import replace
 from iris_cli.journal.fault import Fault, FaultKind
+from iris_cli.journal.head import Head
 from iris_cli.journal.position import PROGRAM, START, Position, is_intact
 from iris_cli.journal.record import FORMAT, BadLineError, NewerLogError, Record, decode_line
 
@@ -19,12 +20,16 @@ class Scan:
     """The records of one file, once. Afterwards `position` is the end of the last good one.
 
     Reads from `start`, where the stream must stand, to the byte `size` and not beyond: what others append
-    meanwhile is not half seen.
+    meanwhile is not half seen. A line that `head` names counts without its newline, too; `position` is then behind
+    where that belongs.
     """
 
-    def __init__(self, stream: BinaryIO, size: int, start: Position = START) -> None:
+    def __init__(
+        self, stream: BinaryIO, size: int, start: Position = START, head: Head | None = None
+    ) -> None:
         self.fault: Fault | None = None
         self.size = size
+        self._committed = f',"crc":"{head.crc if head else ""}"}}'.encode("ascii", "replace")
         self._lines = bounded_lines(stream, size - start.offset)
         self._line, self._offset = start.line, start.offset
         self._seq, self._crc, self._at = start.seq, start.crc, start.at
@@ -32,7 +37,8 @@ class Scan:
         self._format = start.header.format if start.line and start.header else FORMAT
 
     def __iter__(self) -> Iterator[Record]:
-        for raw in self._lines:
+        for line in self._lines:
+            raw = line + b"\n" if line.endswith(self._committed) else line
             try:
                 record = self._next(raw)
             except BadLineError as error:
@@ -123,7 +129,7 @@ def origin_of(stream: BinaryIO) -> Position:
     """
     stream.seek(0)
     try:
-        record = decode_line(stream.readline(_FIRST_LINE_LIMIT)[:-1])
+        record = decode_line(stream.readline(_FIRST_LINE_LIMIT).removesuffix(b"\n"))
     except (BadLineError, NewerLogError):
         return START
     return START if record.header is None else Position(seq=record.seq - 1, crc=record.prev)

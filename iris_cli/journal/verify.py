@@ -101,7 +101,7 @@ def _heads_nothing(stream: BinaryIO) -> bool:
     """Whether the first line of the log can't be read, so that it doesn't say what went before it."""
     stream.seek(0)
     try:
-        return decode_line(stream.readline()[:-1]).header is None
+        return decode_line(stream.readline().removesuffix(b"\n")).header is None
     except BadLineError:
         return True
     except NewerLogError:
@@ -168,7 +168,7 @@ class _Check:
         position: Position | None = continued(self._end)
         while position is not None:
             stream.seek(position.offset)
-            scan = Scan(stream, size, position)
+            scan = Scan(stream, size, position, self._head if file == LOG else None)
             self._on_scan(file, scan)
             try:
                 self._take(file, scan)

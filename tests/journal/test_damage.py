@@ -18,6 +18,7 @@ from iris_cli.errors import ExitCode, LogDamagedError
 from iris_cli.journal.fault import FaultKind
 from iris_cli.journal.scan import Scan
 from iris_cli.journal.state_dir import StateDir
+from iris_cli.journal.verify import verify
 from tests.journal.samples import NOON, filled, state_in
 
 COUNT = 60
@@ -230,14 +231,46 @@ def test_a_lost_log_is_refused_until_the_loss_is_accepted(state: StateDir) -> No
 
 
 def test_an_acknowledged_last_line_that_is_cut_is_damage_and_not_torn(state: StateDir) -> None:
-    spoil(state, content(state)[:-1])
+    spoil(state, content(state)[:-2])
     error = refusal(state)
-    offset = len(content(state)) + 1 - len(lines(state)[-1] + b"\n")
+    offset = len(content(state)) - len(lines(state)[-1])
     assert f"line {COUNT} (byte {offset}, seq {COUNT})" in error.message
     assert "iris log verify" in error.hint
     assert "iris log salvage" in error.hint
     assert state.read().damage is not None
     assert commit(state, accept_loss=True)[0].seq == COUNT
+
+
+@pytest.mark.parametrize("count", [1, COUNT])
+def test_an_acknowledged_last_line_that_lost_but_its_newline_gets_it_back(
+    state: StateDir, count: int
+) -> None:
+    whole = b"".join(lines(state)[:count])
+    spoil(state, whole)
+    set_head(state, count)
+    follower = state_in(state.path)
+    assert follower.read().seq == count
+    spoil(state, whole[:-1])
+    for view in (state.read(), follower.read(count)):
+        assert (view.seq, view.damage, view.committed) == (count, None, True)
+    past = state.past(archive=True)
+    assert (len(list(past)), past.damage) == (count, None)
+    verdict = verify(state.path)
+    assert (verdict.records, verdict.ok, verdict.unfinished) == (count, True, None)
+    transaction, messages = commit(state)
+    assert (transaction.seq, messages) == (
+        count + 1,
+        ("the last line of the event log had lost its newline: it is there again",),
+    )
+    assert content(state).startswith(whole + f'{{"seq":{count + 1},'.encode())
+    assert [each.seq for each in follower.read(count).transactions] == [count + 1]
+    assert commit(state)[1] == ()
+
+
+def test_a_last_line_that_lost_its_newline_and_a_bit_is_damage(state: StateDir) -> None:
+    raw = content(state)[:-1]
+    spoil(state, raw[:-40] + bytes([raw[-40] ^ 1]) + raw[-39:])
+    assert f"seq {COUNT} was committed" in refusal(state).message
 
 
 def test_another_line_than_the_one_head_names_is_refused(state: StateDir) -> None:
