@@ -22,9 +22,9 @@ class _Process(NamedTuple):
 
 
 def end_inhabitants(root: Path) -> None:
-    """End what has its home in `root` or below, and what that has begun, as a machine does that is turned off.
+    """End what has its home below `root`, and what that has begun, as a machine does that is turned off.
 
-    Nothing else has such a `HOME`. On Linux only.
+    Nothing else has such a `HOME`; `root` itself may be the home of whoever asks for this. On Linux only.
     """
     for _ in range(_ROUNDS):
         ended = [_end(each) for each in _inhabitants(root)]
@@ -63,9 +63,7 @@ def _look(pid: int) -> _Process:
 def _is_at_home(pid: int, root: Path) -> bool:
     """Raises OSError."""
     words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return any(
-        word.startswith(b"HOME=") and Path(os.fsdecode(word[5:])).is_relative_to(root) for word in words
-    )
+    return any(word.startswith(b"HOME=") and root in Path(os.fsdecode(word[5:])).parents for word in words)
 
 
 def _end(process: _Process) -> bool:

@@ -47,7 +47,7 @@ def main() -> None:
         threading.Event().wait()
     while sys.stdin.read(1):
         pass
-    end_inhabitants(Path(settings["home"]))
+    end_inhabitants(Path(settings["home"]).parent)
 
 
 class _Host:

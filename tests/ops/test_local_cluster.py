@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,3 +85,16 @@ def test_a_link_in_the_place_of_a_tree_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="link"):
         remove_tree(tmp_path / "root")
     assert (tmp_path / "elsewhere" / "below").stat().st_mode & 0o777 == 0o750
+
+
+def test_who_is_at_home_where_a_demo_was_made_outlives_it(tmp_path: Path) -> None:
+    """An empty home directory, such as that of a container, may be given to a demo."""
+    cluster = LocalCluster(tmp_path / "lab", keep=True)
+    cluster.claim()
+    at_home = {**os.environ, "HOME": str(cluster.root)}
+    with subprocess.Popen(["sleep", "600"], env=at_home) as user:
+        try:
+            assert cluster.stop() == 0
+            assert user.poll() is None
+        finally:
+            user.kill()
