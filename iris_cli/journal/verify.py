@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
@@ -61,15 +62,17 @@ def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool
     try:
         check_readable(directory)  # a pipe would keep us waiting
         head = read_head(directory)  # before the log, which only grows
-        with open(log, "rb", opener=open_safely) as stream:
-            return _verify(directory, stream, _Check(head, on_scan, replayed=replayed))
-    except FileNotFoundError:
-        chain = segments(directory)
-        if chain or head is not None:
-            return _verify_archive(chain, _Check(head, on_scan, replayed=replayed))
-        raise NotFoundError(
-            f"there is no event log in {directory}", hint="name one with --state-dir"
-        ) from None
+        check = _Check(head, on_scan, replayed=replayed)
+        with ExitStack() as stack:
+            try:
+                stream = stack.enter_context(open(log, "rb", opener=open_safely))
+            except FileNotFoundError:
+                if (chain := segments(directory)) or head is not None:
+                    return _verify_archive(chain, check)
+                raise NotFoundError(
+                    f"there is no event log in {directory}", hint="name one with --state-dir"
+                ) from None
+            return _verify(directory, stream, check)
     except OSError as error:
         raise not_readable(log, error) from error
 

@@ -203,6 +203,20 @@ def test_a_segment_that_may_not_be_read_is_not_said_to_be_damaged(
             look()
 
 
+@pytest.mark.parametrize("what", ["archive.open_safely", "archive.os.listdir"])
+def test_nor_is_it_an_internal_error_where_the_log_itself_is_gone(
+    three: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    def refuse(path: Path, *_flags: int) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    (three / "events.jsonl").unlink()
+    monkeypatch.setattr(f"iris_cli.journal.{what}", refuse)
+    for look in (lambda: verify(three), lambda: salvage(three, now=NOON, actor="me@laptop")):
+        with pytest.raises(NotWritableError, match=r"archive.*: Permission denied"):
+            look()
+
+
 def test_salvage_is_not_deceived_by_the_names_of_segments(three: Path) -> None:
     before = transactions(three)
     copy = three / "archive" / name(18, 19)

@@ -129,7 +129,7 @@ def test_what_is_unfinished_in_a_damaged_log_is_not_said_to_be_set_aside(
 ) -> None:
     path = filled(tmp_path / "state", COUNT).path
     log = path / "events.jsonl"
-    log.write_bytes(log.read_bytes()[:-1])
+    log.write_bytes(log.read_bytes()[:-2])
     assert [each.level for each in check_log(state_in(path))] == [Level.FAIL]
     assert app.run(["--state-dir", str(path), "log", "verify"]) == ExitCode.LOG_DAMAGED
     assert "sets it aside" not in capsys.readouterr().err
