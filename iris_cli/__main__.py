@@ -15,7 +15,8 @@ def main() -> None:
     except KeyboardInterrupt:
         import signal
 
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it was heard: once more, it would only spoil the line
+        for each in (signal.SIGINT, signal.SIGTERM):  # it was heard: once more, it would only spoil the line
+            signal.signal(each, signal.SIG_IGN)
         from iris_cli.cli.failures import interrupted
 
         os._exit(interrupted())

@@ -43,7 +43,10 @@ def unexpected(error: Exception) -> IrisError:
 
 
 def unraised(what: sys.UnraisableHookArgs) -> None:
-    """Ctrl-C while Python cleaned up, where it would be shown as a traceback and be lost: it is pressed again."""
+    """Ctrl-C while Python cleaned up, where it would be shown as a traceback and be lost: it is pressed again.
+
+    By SIGTERM, which ends us alike: what a script runs behind `&` hears no SIGINT.
+    """
     if not issubclass(what.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(what)
         return
@@ -51,6 +54,6 @@ def unraised(what: sys.UnraisableHookArgs) -> None:
     import signal
     import threading
 
-    again = threading.Timer(_BEHIND_IT, os.kill, (os.getpid(), signal.SIGINT))
+    again = threading.Timer(_BEHIND_IT, os.kill, (os.getpid(), signal.SIGTERM))
     again.daemon = True
     again.start()

@@ -108,13 +108,18 @@ def test_ctrl_c_ends_a_sleep_though_it_comes_just_before_it() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "heard\n", "")
 
 
-def test_ctrl_c_while_python_cleans_up_is_neither_shown_nor_lost() -> None:
+@pytest.mark.parametrize(
+    ("pressed", "begin"),
+    [("SIGINT", ""), ("SIGTERM", "signal.signal(signal.SIGINT, signal.SIG_IGN)")],
+    ids=["Ctrl-C", "kill, behind & in a script"],
+)
+def test_ctrl_c_while_python_cleans_up_is_neither_shown_nor_lost(pressed: str, begin: str) -> None:
     program = (
-        "import signal\n"
+        f"import signal\n{begin}\n"
         "from iris_cli.cli import app\n"
         "from iris_cli.clock import SystemClock\n"
         "class Old:\n"
-        "    def __del__(self): signal.raise_signal(signal.SIGINT)\n"
+        f"    def __del__(self): signal.raise_signal(signal.{pressed})\n"
         "def act(words):\n"
         "    old = Old()\n"
         "    del old\n"
