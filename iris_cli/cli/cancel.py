@@ -56,5 +56,5 @@ def cancel(
     session = iris.session("iris cancel")
     result = operation.cancel(session, jobs, prefix=prefix, reason=reason)
     stopped = operation.wait_until_stopped(session, result) if wait else True
-    cancelled.show(iris.output, session.cluster, result)
+    cancelled.show(iris.output, session.cluster, result, waited=wait)
     return ExitCode.OK if stopped else ExitCode.UNREACHABLE

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.units import count
 from iris_cli.ops.cancel import Cancelled
 from iris_cli.render.console import Output
+from iris_cli.render.fold import fold
 
 
-def show(output: Output, cluster: Cluster, result: Cancelled) -> None:
-    """The cancelled jobs; beside them those that were over before, and what is still being stopped."""
+def show(output: Output, cluster: Cluster, result: Cancelled, *, waited: bool = False) -> None:
+    """The cancelled jobs; beside them those that were over before, and what is still being stopped.
+
+    `waited`: what is still being stopped is so in spite of a wait.
+    """
     stopping = {str(attempt): cluster.attempt(attempt).worker for attempt in result.stopping}
     if output.as_json:
         over = {job: cluster.job_state(job).value for job in result.over}
@@ -19,7 +27,12 @@ def show(output: Output, cluster: Cluster, result: Cancelled) -> None:
     for job in result.over:
         output.message(f"{job} was over already: {cluster.job_state(job).value}")
     if stopping:
-        hosts = ", ".join(dict.fromkeys(stopping.values()))
-        output.message(
-            f"{len(stopping)} attempts are being stopped on {hosts}; iris cancel --wait JOB waits for them"
-        )
+        output.message(_still(stopping.values(), waited=waited))
+
+
+def _still(hosts: Collection[WorkerId], *, waited: bool) -> str:
+    are = f"{count(len(hosts), 'attempt')} {'is' if len(hosts) == 1 else 'are'}"
+    on = fold(dict.fromkeys(hosts))
+    if waited:
+        return f"{are} not proven gone on {on}, silent or unable to end it; every cycle tries again: iris workers"
+    return f"{are} being stopped on {on}; iris cancel --wait JOB waits for that"
