@@ -238,7 +238,7 @@ def _probe(session: Session) -> None:
         worker.id
         for worker in known
         if (worker.condition is not WorkerCondition.HEALTHY or worker.unschedulable)
-        and not workers.left_alone(worker, now, session.limits)
+        and not workers.left_alone(cluster, worker, now, session.limits)
     ]
     if names:
         probe(session, list(names))

@@ -186,7 +186,7 @@ class Dispatcher:
                 continue  # its turn comes after that answer
             task = waiting[worker_id]
             worker = self.cluster.workers.get(worker_id)
-            if worker is not None and workers.left_alone(worker, now, self.session.limits):
+            if worker is not None and workers.left_alone(self.cluster, worker, now, self.session.limits):
                 self._give_up(worker_id, f"the worker is {worker.condition}: {worker.reason}")
                 worker = None
             waiting.pop(worker_id, None)

@@ -118,7 +118,7 @@ def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
     """
     asked = []
     for worker in cluster.workers.values():
-        if workers.left_alone(worker, now, session.limits):
+        if workers.left_alone(cluster, worker, now, session.limits):
             continue
         probe = _needs_probe(session, worker, now)
         stops = _stops(cluster, worker.id)

@@ -32,7 +32,7 @@ def carry_on(session: Session, of: Collection[str] | None = None) -> None:
         (each, vm)
         for each, vm in slices.set_ups_due(cluster)
         if (of is None or each.name in of)
-        and not workers.left_alone(cluster.workers[each.workers[vm]], now, session.limits)
+        and not workers.left_alone(cluster, cluster.workers[each.workers[vm]], now, session.limits)
     ]
     if not due:
         return

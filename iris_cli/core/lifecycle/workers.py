@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from iris_cli.core.cluster import Cluster
 from iris_cli.core.connection import Connection
 from iris_cli.core.events import (
     WorkerConditionChanged,
@@ -17,6 +18,7 @@ from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import SILENT, Silence, SilenceKind
+from iris_cli.core.outcome import EndReason
 from iris_cli.core.slice import INCOMPLETE, slice_of
 from iris_cli.core.task import AttemptState
 from iris_cli.core.worker import Worker, WorkerCondition, cooling
@@ -139,9 +141,25 @@ def quarantine_served(worker: Worker, now: float, limits: Limits) -> bool:
     return worker.quarantined and not 0 <= now - worker.quarantined_at < limits.quarantine_retry
 
 
-def left_alone(worker: Worker, now: float, limits: Limits) -> bool:
+def left_alone(cluster: Cluster, worker: Worker, now: float, limits: Limits) -> bool:
     """Whether to ask a worker nothing now. One that answers is asked, even while it is given nothing new."""
-    return worker.condition is not WorkerCondition.HEALTHY and cooling(worker, now, limits)
+    if worker.condition is WorkerCondition.HEALTHY or not cooling(worker, now, limits):
+        return False
+    last = worker.unwell.last if worker.unwell is not None else now
+    return now - last < limits.backoff_first or not _is_witness(cluster, worker, now, limits)
+
+
+def _is_witness(cluster: Cluster, worker: Worker, now: float, limits: Limits) -> bool:
+    """Whether the verdict on a gang's round waits for what this silent worker may say: a longer back-off would
+    outlast the wait, and a host that was rebooted meanwhile not be heard.
+    """
+    return worker.condition in (WorkerCondition.SUSPECT, WorkerCondition.LOST) and any(
+        attempt.stop is not None
+        and attempt.stop.reason is EndReason.SIBLING
+        and 0 <= now - attempt.stop.at < limits.settle_seconds
+        for attempt_id, attempt in cluster.live_on(worker.id)
+        if (job := cluster.jobs[attempt_id.task.job]).end is None and job.rounds != job.settled_rounds
+    )
 
 
 def _condition_after(
