@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iris_cli.ops.session import Session
 
 _MOST_BYTES = 1 << 20  # what is longer is refused by who reads YAML
-_RULES = ("config", "core")
+_RULES = ("config", "core", "journal")
 
 
 def kept_config(path: Path, state: StateDir) -> ClusterConfig | None:

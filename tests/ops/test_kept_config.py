@@ -231,3 +231,17 @@ def test_a_schedule_that_goes_on_tells_it_too(
     monkeypatch.delenv("IRIS_STATE_DIR", raising=False)
     assert run(["--config", str(tmp_path / "cluster.yaml"), "schedule", "--interval", "60"]) == 130
     assert capsys.readouterr().err.count("cluster.yaml has changed since this began") == 1
+
+
+@pytest.mark.parametrize("package", ["config", "core", "journal"])
+def test_what_other_code_has_kept_is_read_anew(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in one version: its schema, its types, and how they are written."""
+    code = tmp_path / package / "module.py"
+    code.parent.mkdir()
+    code.write_text("x = 1\n")
+    monkeypatch.setattr("iris_cli.__file__", str(tmp_path / "__init__.py"))
+    before = kept_config._rules()
+    code.write_text("x = 10\n")
+    assert kept_config._rules() != before
