@@ -339,6 +339,7 @@ from iris_cli.journal.state_dir import StateDir
 
 state = StateDir(Path(sys.argv[1]), now=lambda: 0.0, actor="me@laptop")
 limit = (state.path / "events.jsonl").stat().st_size + 50
+sys.dont_write_bytecode = True  # Python would leave the beginning of what it compiled, which nobody can load
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 try:
     with state.locked("iris drain") as writer:

@@ -174,17 +174,17 @@ def test_a_long_history_is_shown_alike_with_and_without_its_snapshot(tmp_path: P
     snapshot = tmp_path / "state" / "snapshot.json"
 
     def status(*words: str, **options: Any) -> Any:
+        options = {"env": made.environment} | options
         command = made.iris("--json", *words)
-        done = subprocess.run(
-            command, env=made.environment, capture_output=True, text=True, check=True, timeout=120, **options
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, **options)
         jobs = json.loads(done.stdout)["jobs"]
         return [
             {key: value for key, value in job.items() if key != "age_seconds"} for job in jobs
         ], done.stderr
 
     small_files = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (100_000, 100_000))
-    first = status("status", preexec_fn=small_files)
+    nothing_compiled = made.environment | {"PYTHONDONTWRITEBYTECODE": "1"}  # it would be cut off, too
+    first = status("status", preexec_fn=small_files, env=nothing_compiled)
     assert not snapshot.exists()
     assert status("status") == first
     assert json.loads(snapshot.read_bytes())["header"]["seq"] == EVERY_LINES + 500
