@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -60,6 +59,7 @@ def install(
     from iris_cli.core.units import parse_duration
     from iris_cli.ops.cron import crontab, timer
     from iris_cli.ops.cron.entry import keys_without_agent, variables_left_behind
+    from iris_cli.ops.workplace import user_name
     from iris_cli.render.crontab import show_installed
 
     iris: Context = context.obj
@@ -72,7 +72,7 @@ def install(
     if systemd:
         changed = timer.install(entry, units_directory())
         with suppress(IrisError):
-            if not timer.lingers(getpass.getuser()):
+            if not timer.lingers(user_name()):
                 iris.output.message("it stops when you log out: loginctl enable-linger lets it go on")
         with suppress(IrisError):
             crontab.remove(entry)

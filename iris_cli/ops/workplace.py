@@ -28,7 +28,7 @@ def is_task(environ: Mapping[str, str]) -> bool:
     return bool(environ.get("IRIS_TASK_DIR") and environ.get("IRIS_JOB_ID") and not named)
 
 
-def _user() -> str:
+def user_name() -> str:
     """As `getpass.getuser`, which brings with it all that it takes to ask for a password.
 
     A container may run under a number that has no name: then it is that.
@@ -100,7 +100,7 @@ class Workplace:
     @property
     def actor(self) -> str:
         """Who we are, for the log and the lock."""
-        return f"{_user()}@{os.uname().nodename}"
+        return f"{user_name()}@{os.uname().nodename}"
 
     @cached_property
     def clock(self) -> Clock:

@@ -293,6 +293,20 @@ def test_a_timer_takes_the_place_of_the_line(home: Path, capsys: pytest.CaptureF
     assert "schedule --once" in crontab(home)
 
 
+def test_who_has_a_number_and_no_name_gets_a_timer_too(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found: 1234")
+
+    monkeypatch.delenv("LOGNAME", raising=False)
+    monkeypatch.delenv("USER", raising=False)
+    monkeypatch.setattr("getpass.getuser", nobody)
+    assert run(["cron", "install", "--systemd"]) == 0
+    assert "loginctl enable-linger" in capsys.readouterr().err
+    assert list((home / ".config" / "systemd" / "user").iterdir())
+
+
 def test_a_unit_says_exactly_these_words(home: Path) -> None:
     entry = CronEntry(
         cluster="a%b", config=Path('/x y/$HOME "q" \\ %h.yaml'), state=Path("/s"), program=("/bin/iris",)
