@@ -70,8 +70,7 @@ def _submit(iris: Context, session: Session, wanted: JobRequest, *, schedule: bo
     job_id = submit(session, wanted)
 
     def show(result: CycleResult | None) -> None:
-        if tell:
-            launched.show(iris.output, session.cluster, job_id, result)
+        launched.show(iris.output, session.cluster, job_id, result)
 
     # The id is out before anything slow begins: whoever is cut off knows what to look for.
     try:
@@ -80,13 +79,15 @@ def _submit(iris: Context, session: Session, wanted: JobRequest, *, schedule: bo
             iris.output.flush()
     finally:  # nobody may be there to be told: it is submitted, so it is started, too
         if schedule:
-            _cycle(session, job_id, show)
-        else:
+            _cycle(session, job_id, show, tell=tell)
+        elif tell:
             show(None)
     return job_id
 
 
-def _cycle(session: Session, job_id: JobId, show: Callable[[CycleResult | None], None]) -> None:
+def _cycle(
+    session: Session, job_id: JobId, show: Callable[[CycleResult | None], None], *, tell: bool
+) -> None:
     from iris_cli.ops.cycle import run
     from iris_cli.ops.launch import see_it_start
 
@@ -94,7 +95,10 @@ def _cycle(session: Session, job_id: JobId, show: Callable[[CycleResult | None],
     try:
         result = run(session)
         see_it_start(session, job_id)
-    finally:  # whoever doesn't come to see it start learns what it is called, and how far it is
+    except BaseException:  # whoever doesn't come to see it start learns what it is called, and how far it is
+        show(result)
+        raise
+    if tell:
         show(result)
 
 

@@ -81,12 +81,14 @@ def test_a_schedule_that_goes_on_and_on_tries_again_later(
     assert site.cluster.job_state(JobId("runs")) is JobState.SUCCEEDED
 
 
+@pytest.mark.parametrize("stays", [(), ("--wait",), ("--follow",)])
 def test_a_launch_whose_cycle_fails_says_what_the_job_is_called_that_it_has_submitted(
-    site: Site, capsys: pytest.CaptureFixture[str]
+    site: Site, stays: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    words = ("--json", "--lock-timeout", "0", "launch", *stays, "--name", "job", *JOB)
     with taken_during(site, "poll"):
         CLOCK.ahead += 60
-        assert site.iris("--json", "--lock-timeout", "0", "launch", "--name", "job", *JOB) == ExitCode.LOCKED
+        assert site.iris(*words) == ExitCode.LOCKED
     said = capsys.readouterr()
     assert json.loads(said.out)["job"] == "job"
     assert site.cluster.job_state(JobId("job")) is JobState.PENDING
