@@ -188,20 +188,26 @@ def _again_and_again(
     """Act once, or every `interval` seconds. With --lock-timeout 0 it is no failure that others hold the lock.
 
     But it is one if what was asked of workers can't be written down: who has had the lock once waits for it again. Who
-    goes on and on then tries again later, as `iris watch` does: a disk that is full for a while ends no schedule.
+    goes on and on then tries again later, as `iris watch` does: a disk that is full for a while ends no schedule. Only
+    what keeps it from its very beginning does.
     """
     from iris_cli.ops.kept_config import change_teller
 
     tell_of_change = change_teller(session)
+    has_worked, told = False, ""
     while True:
         try:
             act()
+            has_worked, told = True, ""
         except (LockedError, NotWritableError, LogReplacedError) as error:
-            busy = isinstance(error, LockedError) and iris.lock_timeout == 0
-            if not (busy if not session.begun else interval is not None):
+            busy = isinstance(error, LockedError) and iris.lock_timeout == 0 and not session.begun
+            if not busy and (interval is None or not (has_worked or session.begun)):
                 raise
-            words = (error.message, error.hint)  # of cron no hint: the other one does the work
-            iris.output.message(f"busy: {error.message}" if busy else "; ".join(filter(None, words)))
+            # Of cron no hint: the other one does the work.
+            words = f"busy: {error.message}" if busy else "; ".join(filter(None, (error.message, error.hint)))
+            if words != told:
+                iris.output.message(words)
+            told = words
         if interval is None:
             return ExitCode.OK
         iris.output.flush()

@@ -81,6 +81,36 @@ def test_a_schedule_that_goes_on_and_on_tries_again_later(
     assert site.cluster.job_state(JobId("runs")) is JobState.SUCCEEDED
 
 
+def test_a_schedule_that_had_nothing_to_write_so_far_tries_again_later_too(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.hosts["w0"].exits("runs")
+    CLOCK.ahead += 60
+    assert site.iris("schedule", "--once") == ExitCode.OK
+    held = os.open(site.path / "state" / "lock", os.O_RDWR)
+
+    def takes_it() -> None:
+        assert site.iris("launch", "--no-schedule", "--name", "late", *JOB) == ExitCode.OK
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def lets_it_go() -> None:
+        fcntl.flock(held, fcntl.LOCK_UN)
+
+    def gives_up() -> None:
+        raise KeyboardInterrupt
+
+    meanwhile = iter([takes_it, lets_it_go, gives_up])
+    monkeypatch.setattr(CLOCK, "sleep", lambda _: next(meanwhile)())
+
+    try:
+        words = ("--lock-timeout", "0.01", "schedule", "--interval", "5")
+        assert site.iris(*words) == ExitCode.INTERRUPTED
+    finally:
+        os.close(held)
+    assert capsys.readouterr().err.count("is locked by") == 1
+    assert site.cluster.job_state(JobId("late")) is JobState.RUNNING
+
+
 @pytest.mark.parametrize("stays", [(), ("--wait",), ("--follow",)])
 def test_a_launch_whose_cycle_fails_says_what_the_job_is_called_that_it_has_submitted(
     site: Site, stays: tuple[str, ...], capsys: pytest.CaptureFixture[str]
