@@ -34,6 +34,7 @@ class Output:
     as_json: bool = False
     quiet: bool = False
     color: bool = True
+    in_lines: bool = False  # JSON was printed one object a line: so is what follows
     _before_results: Callable[[], None] = field(default=_nothing, repr=False)
     _before_messages: Callable[[], None] = field(default=_nothing, repr=False)
 
@@ -85,7 +86,8 @@ class Output:
 
     def document(self, content: Mapping[str, Any]) -> None:
         """A result as JSON, alone on stdout."""
-        sys.stdout.write(json.dumps({"schema_version": SCHEMA_VERSION, **content}, indent=2) + "\n")
+        indent = None if self.in_lines else 2
+        sys.stdout.write(json.dumps({"schema_version": SCHEMA_VERSION, **content}, indent=indent) + "\n")
 
     def message(self, text: str) -> None:
         """Something to know beside the result. Silent with --quiet."""

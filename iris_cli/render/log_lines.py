@@ -58,6 +58,7 @@ class LogPrinter:
         """What is new of logs that are followed: lines of text, or of JSON."""
         self.tell(step.notes)
         if self.output.as_json:
+            self.output.in_lines = True
             for text in step.texts:
                 self.output.lines(_json_lines(text))
         else:
