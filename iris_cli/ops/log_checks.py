@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,6 +19,8 @@ from iris_cli.journal.verify import Verdict, verify
 from iris_cli.ops.compaction import LARGE, size_of_log
 from iris_cli.ops.findings import Finding, failed_by, failure, fine, warning
 from iris_cli.ops.progress import Far, Progress
+
+_ALIKE = 10  # findings with one remedy that are told: a flipped bit in packed bytes spoils thousands of lines
 
 
 def verified(directory: Path, progress: Progress) -> Verdict:
@@ -45,10 +48,17 @@ def check_log(
         yield failed_by("log", error)
         return
     spared = bool(verdict.findings) and only_history_is_lost(state, verdict)
+    alike: Counter[str] = Counter()
     for fault in verdict.findings:
         place = f"{fault.file}, " if fault.file.startswith(ARCHIVE) else ""
         fix = _SPARED.format(_path(state.path, ARCHIVE)) if spared else fix_of(fault, state.path)
-        yield failure("log", f"{place}{fault}", fix, ExitCode.LOG_DAMAGED)
+        alike[fix] += 1
+        if alike[fix] <= _ALIKE:
+            yield failure("log", f"{place}{fault}", fix, ExitCode.LOG_DAMAGED)
+    for fix, number in alike.items():
+        if number > _ALIKE:
+            what = f"{number - _ALIKE} more places, which `iris log verify` lists"
+            yield failure("log", what, fix, ExitCode.LOG_DAMAGED)
     if verdict.ok:
         archived = f", with {count(verdict.segments, 'segment')} of its archive" if verdict.segments else ""
         yield fine("log", f"{count(verdict.records, 'transaction')}{archived}, all sound")

@@ -135,6 +135,19 @@ def test_what_is_unfinished_in_a_damaged_log_is_not_said_to_be_set_aside(
     assert "sets it aside" not in capsys.readouterr().err
 
 
+def test_of_many_damaged_lines_the_first_are_named_and_the_others_counted(tmp_path: Path) -> None:
+    path = filled(tmp_path / "state", 40).path
+    log = path / "events.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([*lines[:5], *(b"oops\n" for _ in lines[5:35]), *lines[35:]]))
+    assert len(verify(path).findings) == 30
+    found = list(check_log(state_in(path)))
+    assert [each.level for each in found] == [Level.FAIL] * 11
+    assert found[9].text.startswith("line 15 ")
+    assert found[10].text == "20 more places, which `iris log verify` lists"
+    assert "iris log salvage" in found[10].fix
+
+
 def test_a_path_in_a_command_is_quoted(tmp_path: Path) -> None:
     path = filled(tmp_path / "my state", COUNT).path
     head_contradicts_itself(path)
