@@ -229,7 +229,7 @@ SCALING_MUTATIONS: tuple[Mutation, ...] = (
         "asked-to-go-once",
         "a deletion is asked for once, heard or not",
         _asked_to_go_once,
-        ("cloud_unreliable", "cloud_unreliable", "preempt", "kill_an_invocation"),
+        (*["cloud_unreliable"] * 3, *["kill_an_invocation"] * 3),
     ),
     Mutation(
         "join-one-by-one",
