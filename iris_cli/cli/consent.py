@@ -56,9 +56,9 @@ def ask(iris: Context, question: str) -> bool | None:
 
 def _answer(question: str, terminal: TextIO) -> bool:
     while True:
-        sys.stderr.write(f"{clean_line(question)} [y/N]: ")
-        sys.stderr.flush()
         try:
+            sys.stderr.write(f"{clean_line(question)} [y/N]: ")
+            sys.stderr.flush()
             line = terminal.readline()
         except KeyboardInterrupt:
             sys.stderr.write("\n")  # what is said of it gets a line of its own
