@@ -180,7 +180,7 @@ def shells(monkeypatch: pytest.MonkeyPatch) -> list[Shell]:
 
 def started_ahead(link: Link) -> bool:
     """Whether the next call has its shell."""
-    return bool(link._ahead)
+    return any(shell.is_ready for shell in link._ahead)
 
 
 @pytest.fixture
