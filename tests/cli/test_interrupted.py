@@ -86,6 +86,19 @@ def test_ctrl_c_ends_it_in_one_line(line: str, lab: Path, silent: socket.socket)
     assert verdict.returncode == ExitCode.OK
 
 
+def _outcome(program: str, *words: str) -> tuple[int, str, str]:
+    """What a program of Python ends with and prints, on standard output and on standard error."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
 def test_ctrl_c_ends_a_sleep_though_it_comes_just_before_it() -> None:
     """As a signal that is taken by another thread: the handler has run, and the system call goes on."""
     program = (
@@ -97,15 +110,7 @@ def test_ctrl_c_ends_a_sleep_though_it_comes_just_before_it() -> None:
         "try: threading.Thread(target=press).start(); SystemClock().sleep(3600.0)\n"
         "except KeyboardInterrupt: print('heard')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "heard\n", "")
+    assert _outcome(program) == (0, "heard\n", "")
 
 
 @pytest.mark.parametrize(
@@ -127,15 +132,7 @@ def test_ctrl_c_while_python_cleans_up_is_neither_shown_nor_lost(pressed: str, b
         "app._act = act\n"
         "from iris_cli.__main__ import main; main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, "schedule"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (ExitCode.INTERRUPTED, "", "interrupted\n")
+    assert _outcome(program, "schedule") == (ExitCode.INTERRUPTED, "", "interrupted\n")
 
 
 @pytest.mark.parametrize("seconds", [-1.0, 0.0, 0.2, 0.7])
@@ -155,14 +152,7 @@ def test_ctrl_c_while_modules_are_loaded_is_told_in_one_line_too() -> None:
         "sys.meta_path.insert(0, Pressed())\n"
         "from iris_cli.__main__ import main; main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, "status"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (ExitCode.INTERRUPTED, "", "interrupted\n")
+    assert _outcome(program, "status") == (ExitCode.INTERRUPTED, "", "interrupted\n")
 
 
 def test_who_does_not_stay_to_see_a_job_start_learns_what_it_is_called(
@@ -201,12 +191,6 @@ def test_threads_of_hosts_that_nobody_waits_for_do_not_spoil_the_exit_code(ends:
         "app._act = act\n"
         "from iris_cli.__main__ import main; main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    code, _, said = _outcome(program)
     expected = (ExitCode.OK, "") if ends == "return 0" else (ExitCode.INTERRUPTED, "interrupted\n")
-    assert (done.returncode, done.stderr) == expected
+    assert (code, said) == expected
