@@ -9,6 +9,13 @@ BIN := $(VENV)/bin
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 ARGS ?=
 ONLY ?=
+# The long versions of the tests, in parts of at most twenty minutes on two processors: docs/faults.md has the figures.
+PART ?= remote faults journal core simulation
+SOAK_remote := tests/remote
+SOAK_faults := tests/faults tests/e2e tests/cli tests/package
+SOAK_journal := tests/journal
+SOAK_core := tests/core tests/ops
+SOAK_simulation := tests/simulation
 
 .PHONY: help demo demo-autoscale test test-jax soak bench lint types docs clean
 
@@ -17,7 +24,7 @@ help:
 	@echo "make demo-autoscale  slices on demand, on an emulator of Google's TPU API"
 	@echo "make test            run all tests (ARGS='-k gang' runs some)"
 	@echo "make test-jax        install JAX and run a real gang program"
-	@echo "make soak            the long versions of the tests (ARGS=tests/remote runs some)"
+	@echo "make soak            the long versions of the tests, about an hour (PART=journal runs one part)"
 	@echo "make bench           measure against docs/performance.md (ONLY=8,9 measures some targets)"
 	@echo "make lint types      ruff, mypy"
 	@echo "make docs            write the generated pages of docs/ anew"
@@ -38,9 +45,11 @@ test-jax: $(VENV)/.tested
 	$(BIN)/python -m pip install --quiet "jax[cpu]>=0.4.30"
 	$(BIN)/python -m pytest -m jax $(ARGS)
 
-soak: $(VENV)/.tested
+soak: $(PART:%=soak-%)
+
+soak-%: $(VENV)/.tested
 	@sh scripts/install-test-tools.sh
-	$(BIN)/python -m pytest -n $(WORKERS) -m soak $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m soak $(SOAK_$*) $(ARGS)
 
 bench: $(VENV)/.tested
 	@sh scripts/install-test-tools.sh

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench import (
     autoscaling,
+    background_loop,
     commands,
     gang_failure,
     journal,
@@ -33,6 +34,7 @@ GROUPS: tuple[tuple[frozenset[int], Group], ...] = (
     (frozenset({5}), journal.snapshot_rows),
     (frozenset({6, 7}), journal.rows),
     (frozenset({8}), commands.idle_rows),
+    (frozenset({8}), background_loop.rows),
     (frozenset({9, 10}), ssh_one_host.rows),
     (frozenset({11}), ssh_fan_out.rows),
     (frozenset({12}), gang_failure.rows),

@@ -80,7 +80,7 @@ class ClusterFiles:
     def environment(self) -> dict[str, str]:
         """Nothing of the user who measures."""
         kept = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH", "LANG")}
-        return {**kept, "HOME": str(self.directory), "USER": "bench", "NO_COLOR": "1"}
+        return {**kept, "HOME": str(self.directory), "USER": "bench", "NO_COLOR": "1", "IRIS_LOOP": "off"}
 
     def iris(self, *words: str) -> list[str]:
         config = [

@@ -18,4 +18,4 @@ class Scale:
 
 
 FULL = Scale()
-TINY = Scale(repeat=1, shrink=200)
+TINY = Scale(repeat=1, shrink=1_000)

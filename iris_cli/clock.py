@@ -1,9 +1,9 @@
-"""Time enters here, and nowhere else."""
+"""The only place that reads a clock of this machine, or sleeps."""
 
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 _DEAFEST = 0.5  # seconds
 
@@ -39,3 +39,7 @@ class SystemClock:
         while (left := until - time.monotonic()) > _DEAFEST:
             time.sleep(_DEAFEST)
         time.sleep(max(0.0, left))
+
+
+SYSTEM_CLOCK: Final = SystemClock()
+"""For code whose waits and deadlines are those of real hosts, disks and locks, whatever clock a session has."""

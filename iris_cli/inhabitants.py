@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+
+from iris_cli.clock import SYSTEM_CLOCK
 
 _ROUNDS = 500  # as many generations of processes may each begin another one
 
@@ -30,7 +31,7 @@ def end_inhabitants(root: Path) -> None:
         ended = [_end(each) for each in _inhabitants(root)]
         if not any(ended):
             return
-        time.sleep(0.01)  # they need a moment to go
+        SYSTEM_CLOCK.sleep(0.01)  # they need a moment to go
 
 
 def _inhabitants(root: Path) -> list[_Process]:

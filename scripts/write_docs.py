@@ -31,6 +31,7 @@ from iris_cli.core.autoscaling import (
     compute_demand_entries,
     route_demand,
 )
+from iris_cli.core.autoscaling.leftovers import IdleSite
 from iris_cli.core.capacity import Amounts
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import evolve, replay
@@ -80,6 +81,7 @@ TYPES: tuple[type, ...] = (
     GroupState,
     DemandEntry,
     Shape,
+    IdleSite,
     Amounts,
     RoutingDecision,
     UnmetDemand,
@@ -244,6 +246,7 @@ def known_causes() -> Iterator[str]:
     for rule in rules():
         signs = (
             *(f"`` {saying.strip()} ``" for saying in rule.says),
+            *([rule.signal] if rule.signal else []),
             *(f"exit {code}" for code in rule.exits),
             *(f"reason `{reason}`" for reason in rule.reasons),
         )
@@ -272,7 +275,8 @@ def _command(path: str, command: Any) -> Iterator[str]:
     if command.epilog:
         yield from ("", "```console", *(f"$ {line}" for line in example_lines(command.epilog)), "```")
     for name, child in getattr(command, "commands", {}).items():
-        yield from _command(f"{path} {name}", child)
+        if not child.hidden:
+            yield from _command(f"{path} {name}", child)
 
 
 def _spelling(option: Any) -> str:

@@ -8,7 +8,6 @@ import signal
 import time
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,9 +21,10 @@ settings.register_profile("same", unhurried, derandomize=True)
 settings.register_profile("new", unhurried, print_blob=True)
 settings.load_profile(os.environ.get("IRIS_EXAMPLES", "same"))
 
-# What a script runs in the background ignores Ctrl-C, and so would all that we start: tests send it.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A script's background processes ignore SIGINT and SIGQUIT, and so would every program that the tests signal.
+for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, default)
 
 # Thousands of processes of ours start: none of them should compile what another one has.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -37,26 +37,19 @@ os.environ["no_proxy"] = ",".join(
     (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "localhost", "127.0.0.1")
 )
 
-pytest_plugins = ["tests.support.sshd", "tests.support.wheel"]
+# Only a test about the background loop has it on, in the environment of its own commands.
+os.environ["IRIS_LOOP"] = "off"
+
+pytest_plugins = ["tests.support.operator", "tests.support.sshd", "tests.support.wheel"]
 
 _REAL = frozenset({"e2e", "faults", "remote"})
-"""Directories of tests with real servers and processes. Where a machine is so loaded that one of them fails, it
-runs once more; the closing summary names it (RERUN), so that it is seen and looked into."""
-
-
-_LONG = 3_600
-"""Seconds for one long version of a test, on a machine that is busy. One that hangs fails, and says where."""
+"""Directories of tests with real servers and processes."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     odd = [item.nodeid for item in items if " at 0x" in item.nodeid or len(item.nodeid) > 1_000]
     if odd:
         raise pytest.UsageError(f"no name for a test, and another one in each process: {odd[0]:.300}")
-    for item in items:
-        if item.get_closest_marker("soak") and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(_LONG))
-        if _is_real(item):
-            item.add_marker(pytest.mark.flaky(reruns=1))
     if hasattr(
         config, "workerinput"
     ):  # in parallel what takes long comes first: at the end nobody waits for it
@@ -64,7 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_real(item: pytest.Item) -> bool:
-    return item.path.relative_to(Path(__file__).parent).parts[0] in _REAL
+    return item.nodeid.split("/", 2)[1] in _REAL
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -78,3 +71,5 @@ def nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     for pid, what in left.items():
         warnings.warn(f"left running by a test: {what} (process {pid})", stacklevel=1)
     end_strays(directory)
+    loops = [what for what in left.values() if "loop run" in what]
+    assert not loops, f"left running by a test: {loops}"

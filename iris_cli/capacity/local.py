@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import signal
-import time
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
@@ -18,6 +17,7 @@ from typing import Any
 
 from iris_cli.capacity.local_hosts import answer, begin, still_hosts, tell, vm_metadata
 from iris_cli.capacity.provider import ProviderError
+from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.cloud import CloudSlice, CloudState, Refusal
 from iris_cli.core.scale_group import ScaleGroup
 from iris_cli.core.slice import SliceHost
@@ -32,7 +32,8 @@ _MAKING = 60.0
 class LocalProvider:
     """The slices of one owner below `root`, in one zone."""
 
-    def __init__(self, root: Path, owner: str, zone: str) -> None:
+    def __init__(self, root: Path, owner: str, zone: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         self._root = root.absolute()
         self._owner = owner
         self._zone = zone
@@ -81,7 +82,7 @@ class LocalProvider:
     def _claim(self, path: Path, group: ScaleGroup) -> bool:
         """Make its directory, which says whose it is from its first moment on. False if it is there already."""
         draft = Path(mkdtemp(prefix=f".{path.name}.", dir=self._root))
-        said = {"owner": self._owner, "zone": self._zone, "group": group.name, "made_at": time.time()}
+        said = {"owner": self._owner, "zone": self._zone, "group": group.name, "made_at": self._clock.now()}
         _write(draft / "owner.json", said)
         try:
             draft.rename(path)
@@ -101,7 +102,7 @@ class LocalProvider:
         state, detail = CloudState.READY, ""
         hosts: tuple[SliceHost, ...] = ()
         if made is None:
-            young = 0 <= time.time() - float(said.get("made_at", 0.0)) < _MAKING
+            young = 0 <= self._clock.now() - float(said.get("made_at", 0.0)) < _MAKING
             state, detail = (CloudState.CREATING, "") if young else (CloudState.FAILED, "cut off half-made")
         else:
             hosts = tuple(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from iris_cli.capacity.provider import ProviderError, SliceProvider
+from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.cloud import Refusal, Scope
 from iris_cli.core.scale_group import Provider
 from iris_cli.core.slice import Slice
@@ -16,7 +17,11 @@ _INSTALL = 'pip install "iris-cli[gcp]"'
 
 
 def open_provider(
-    scope: Scope, owner: str, directory: Path, known: Mapping[str, Slice] | None = None
+    scope: Scope,
+    owner: str,
+    directory: Path,
+    known: Mapping[str, Slice] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> SliceProvider:
     """The provider of one place. `directory` is where local ones keep their hosts. Raises ProviderError.
 
@@ -25,22 +30,22 @@ def open_provider(
     if scope.provider is Provider.LOCAL:
         from iris_cli.capacity.local import LocalProvider
 
-        return LocalProvider(directory / (scope.project or "local-slices"), owner, scope.zone)
+        return LocalProvider(directory / (scope.project or "local-slices"), owner, scope.zone, clock)
     if scope.provider is Provider.GCP:
         with _client_of_google():
             from iris_cli.capacity.gcp.provider import GcpProvider
-        return GcpProvider(scope.project, scope.zone, owner, known)
+        return GcpProvider(scope.project, scope.zone, owner, known, clock=clock)
     raise ProviderError(Refusal.INVALID, f"there is no provider {scope.provider} in this program")
 
 
-def list_nodes(project: str, zone: str) -> dict[str, Any]:
+def list_nodes(project: str, zone: str, clock: Clock = SYSTEM_CLOCK) -> dict[str, Any]:
     """All nodes and queued resources of a project of Google's, as its API writes them down. Raises ProviderError.
 
     Left out, the project is the usual one, and the zone is every zone.
     """
     with _client_of_google():
         from iris_cli.capacity.gcp.listing import nodes_as_json
-    return nodes_as_json(project, zone)
+    return nodes_as_json(project, zone, clock=clock)
 
 
 @contextmanager

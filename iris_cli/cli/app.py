@@ -7,9 +7,11 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NoReturn
 
 from iris_cli.cli import failures, quick, streams
+from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.errors import ExitCode, IrisError, OutputError
 
 FLAGS = frozenset({"--json", "--quiet", "-q", "--no-color", "--verbose", "-v"})
@@ -20,12 +22,17 @@ COMMANDS = (
     *("launch", "status", "schedule", "autoscale", "watch", "cancel", "logs", "pull", "wait", "why"),
     *("history", "report", "workers", "exec", "stacks", "ssh", "register-endpoint"),
 )
-SETUP_COMMANDS = ("worker", "init", "cluster", "config", "cron", "doctor", "log", "gc", "demo")
+SETUP_COMMANDS = ("worker", "init", "cluster", "config", "cron", "loop", "doctor", "log", "gc", "demo")
 
 
 def main() -> None:
-    """The entry point of the `iris` command. SIGTERM ends it as Ctrl-C does, with the terminal in order."""
+    """Run the `iris` command.
+
+    SIGTERM and SIGHUP end it as Ctrl-C does: with the terminal in order, and a loop for the jobs that it leaves.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup has it ignored
+        signal.signal(signal.SIGHUP, _hang_up)
     sys.unraisablehook = failures.unraised
     streams.open_streams()
     code = run(sys.argv[1:])
@@ -33,6 +40,12 @@ def main() -> None:
     if code == ExitCode.INTERRUPTED or _leaves_threads():
         leave(code)
     sys.exit(code)
+
+
+def _hang_up(*_: object) -> NoReturn:
+    """Raise KeyboardInterrupt once: the kernel and the shell both send a SIGHUP when a terminal closes."""
+    signal.signal(signal.SIGHUP, lambda *_: None)
+    raise KeyboardInterrupt
 
 
 def leave(code: int) -> NoReturn:
@@ -51,13 +64,14 @@ def _leaves_threads() -> bool:
     return threading is not None and threading.active_count() > 1
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> int:
     """Run one command line; returns its exit code."""
     words = hoist(arguments)
-    verbose = "--verbose" in words or "-v" in words
-    code = _code_of(lambda: _run(words), verbose=verbose)
-    unsaid = _code_of(sys.stdout.flush, verbose=verbose)
-    untold = _code_of(lambda: _finish_telling(at_once=code == ExitCode.INTERRUPTED), verbose=verbose)
+    flags = set(words[: words.index("--")] if "--" in words else words)
+    code_of = partial(_code_of, verbose=bool(flags & {"--verbose", "-v"}), as_json="--json" in flags)
+    code = code_of(lambda: _run(words, clock))
+    unsaid = code_of(sys.stdout.flush)
+    untold = code_of(lambda: _finish_telling(at_once=code == ExitCode.INTERRUPTED))
     return code or unsaid or untold
 
 
@@ -68,7 +82,7 @@ def _finish_telling(*, at_once: bool) -> None:
         teller.finish(at_once=at_once)
 
 
-def _code_of(act: Callable[[], int | None], *, verbose: bool) -> int:
+def _code_of(act: Callable[[], int | None], *, verbose: bool, as_json: bool) -> int:
     """What an act comes to, as an exit code; what went wrong has been told."""
     try:
         return int(act() or ExitCode.OK)
@@ -79,42 +93,42 @@ def _code_of(act: Callable[[], int | None], *, verbose: bool) -> int:
         # Whoever read us has gone (`iris history | head`): nothing is wrong, and nobody is there to be told.
         streams.drop_output()
         return ExitCode.OK
+    except (KeyboardInterrupt, failures.CommandInterruptedError):
+        return failures.interrupted(as_json=as_json)
     except IrisError as error:
         if isinstance(error, OutputError):
             streams.drop_output()
-        return failures.report(error, verbose=verbose)
+        return failures.report(error, verbose=verbose, as_json=as_json)
     except Exception as error:
-        return failures.report(failures.unexpected(error), verbose=verbose)
-    except KeyboardInterrupt:
-        return failures.interrupted()
+        return failures.report(failures.unexpected(error), verbose=verbose, as_json=as_json)
 
 
-def _run(words: Sequence[str]) -> int:
+def _run(words: Sequence[str], clock: Clock) -> int:
     try:
-        return _act(words)
+        return _act(words, clock)
     finally:
         progress = sys.modules.get("iris_cli.render.progress")
         if progress is not None:
             progress.LINE.end()  # before anything is said of how it ended
 
 
-def _act(words: Sequence[str]) -> int:
+def _act(words: Sequence[str], clock: Clock) -> int:
     if "_IRIS_COMPLETE" in os.environ:  # the shell asks what could come next; the library finds the words
         from iris_cli.cli import complete
 
         with complete.asked(os.environ) as typed:
-            return _by_the_library(words, hoist(typed))
-    act = quick.understood(words)
-    return act() if act is not None else _by_the_library(words, words)
+            return _by_the_library(words, hoist(typed), clock)
+    act = quick.understood(words, clock)
+    return act() if act is not None else _by_the_library(words, words, clock)
 
 
-def _by_the_library(words: Sequence[str], typed: Sequence[str]) -> int:
+def _by_the_library(words: Sequence[str], typed: Sequence[str], clock: Clock) -> int:
     """Run a line, with no more of the tree of commands than is needed for what was typed."""
     from iris_cli.cli import tree
 
     named = _command_of(typed)
     every = (*COMMANDS, *SETUP_COMMANDS)
-    return tree.run(words, (named,) if named in every else every)
+    return tree.run(words, (named,) if named in every else every, clock)
 
 
 def hoist(arguments: Sequence[str]) -> list[str]:

@@ -16,3 +16,21 @@ Ranks = Annotated[
     list[int] | None,
     typer.Option(metavar="N", help="Only this rank; may be repeated.", min=0, show_default=False),
 ]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME[=VALUE]",
+        autocompletion=complete.LABEL,
+        help="Only jobs with this label; may be repeated.",
+        show_default=False,
+    ),
+]
+States = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="STATE",
+        autocompletion=complete.STATE,
+        help="Only jobs in this state, such as running; may be repeated.",
+        show_default=False,
+    ),
+]

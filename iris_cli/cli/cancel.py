@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete
+from iris_cli.cli.arguments import Labels, States
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
@@ -15,6 +16,7 @@ _EXAMPLES = """
 iris cancel train-3  # stops it everywhere
 iris cancel train-3 --wait --reason "wrong data"  # until all of it is gone
 iris cancel sweep- --prefix  # all whose ids begin so
+iris cancel --label sweep=lr --state pending  # not started yet
 """
 
 
@@ -25,17 +27,19 @@ def register(app: Commands) -> None:
 def cancel(
     context: typer.Context,
     jobs: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="JOB...",
+            metavar="[JOB]...",
             autocompletion=complete.OPEN_JOB,
             help="Exact job ids.",
             show_default=False,
         ),
-    ],
+    ] = None,
     prefix: Annotated[bool, typer.Option("--prefix", help="All jobs whose ids begin with these.")] = False,
+    label: Labels = None,
+    state: States = None,
     reason: Annotated[
-        str, typer.Option(metavar="WORDS", help="Why, for the history.", show_default=False)
+        str, typer.Option(metavar="TEXT", help="Reason, shown in the history.", show_default=False)
     ] = "",
     wait: Annotated[bool, typer.Option("--wait", help="Wait until every process is proven gone.")] = False,
 ) -> int:
@@ -44,17 +48,25 @@ def cancel(
     A task gets SIGTERM, the grace of its job to end in, then SIGKILL.
     """
     from iris_cli.ops import cancel as operation
+    from iris_cli.ops.job_filter import job_filter
     from iris_cli.render import cancelled
 
     iris: Context = context.obj
+    names, wanted = jobs or [], job_filter(label or (), state or ())
+    if not names and not wanted:
+        raise UsageError("which jobs?", hint="name jobs, or select them with --label or --state")
+    if prefix and not names:
+        raise UsageError("--prefix needs the beginning of a job id", hint="iris cancel sweep- --prefix")
     if iris.is_inside:
         from iris_cli.cli import inside
 
-        if prefix or wait:
-            raise UsageError("--prefix and --wait are not for the inside of a task", hint="iris wait JOB")
-        return inside.cancel(iris, jobs, reason)
+        if prefix or wait or wanted:
+            raise UsageError(
+                "--prefix, --label, --state and --wait are not available inside a task", hint="name the jobs"
+            )
+        return inside.cancel(iris, names, reason)
     session = iris.session("iris cancel")
-    result = operation.cancel(session, jobs, prefix=prefix, reason=reason)
+    result = operation.cancel(session, names, prefix=prefix, wanted=wanted, reason=reason)
     stopped = operation.wait_until_stopped(session, result) if wait else True
-    cancelled.show(iris.output, session.cluster, result, waited=wait)
+    cancelled.show(iris.output, session.cluster, result, waited=wait, no_cycles=iris.no_cycles)
     return ExitCode.OK if stopped else ExitCode.UNREACHABLE

@@ -100,7 +100,7 @@ def import_(
 
     iris: Context = context.obj
     source = source or _default_source(names)
-    found = read_source(source, names or [], home=Path.home(), project=project, zone=zone)
+    found = read_source(source, names or [], iris.clock, home=Path.home(), project=project, zone=zone)
     wanted = Addresses(one_of(address, Addresses)) if address else None
     proposal = propose(_target(iris), found, wanted, prune=prune, home=Path.home())
     machines = _old_machines(iris, proposal)

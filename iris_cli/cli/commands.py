@@ -76,7 +76,7 @@ class Group(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as the library calls it
         width = max(map(len, self.commands), default=0)
         for title, names in (self.sections or {"Commands": tuple(self.commands)}).items():
-            there = [name for name in names if name in self.commands]
+            there = [name for name in names if name in self.commands and not self.commands[name].hidden]
             rows = [(f"{name:<{width}}", _first_sentence(self.commands[name])) for name in there]
             with formatter.section(title):
                 formatter.write_dl(rows, col_max=width)

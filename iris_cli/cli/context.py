@@ -15,14 +15,52 @@ from iris_cli.render.console import Output
 if TYPE_CHECKING:
     from iris_cli.client.outbox import Outbox
     from iris_cli.ops.progress import HowFar
+    from iris_cli.ops.session import Session
+    from iris_cli.remote.ssh import SshTransport
 
 
 @dataclass
 class Context(Workplace):
-    """Where the operator works, and how this command speaks."""
+    """Where the operator works, and how this command speaks.
+
+    `starts_loop`: a background loop goes on with the jobs that this command leaves open.
+    """
 
     verbose: bool = False
     output: Output = field(default_factory=Output)
+    starts_loop: bool = True
+    _sessions: list[Session] = field(default_factory=list)
+
+    def session(self, command: str, transport: SshTransport | None = None) -> Session:
+        made = super().session(command, transport)
+        if self.starts_loop:
+            self._sessions.append(made)
+        return made
+
+    @property
+    def cycles_come(self) -> bool:
+        """Whether there will be cycles after this command: somebody runs them, or it may start the loop."""
+        return not self.no_cycles
+
+    @property
+    def no_cycles(self) -> str:
+        """`nobody runs cycles: ` with what to type, '' if there will be cycles after this command."""
+        from iris_cli.ops.loop.automatic import starts_by_itself
+        from iris_cli.ops.loop.cycles import cycles_of
+
+        cycles = cycles_of(self.state, self.clock.now(), self.config.loop)
+        if cycles.coming or (self.starts_loop and starts_by_itself(self)):
+            return ""
+        return f"nobody runs cycles: {cycles.fix}"
+
+    def leave(self) -> None:
+        """End the command: start the background loop if its jobs need one."""
+        sessions, self._sessions = self._sessions, []  # they refer to us: files stay open until neither does
+        worked = [each for each in sessions if each.worked]
+        if self.starts_loop and worked:
+            from iris_cli.cli.leaving import start_loop
+
+            start_loop(self, worked[-1])
 
     @cached_property
     def outbox(self) -> Outbox:

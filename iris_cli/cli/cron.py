@@ -116,12 +116,15 @@ def remove(context: typer.Context) -> int:
         removed += ["the timer of systemd"] if timer.remove(entry, units_directory()) else []
     if crontab.remove(entry):
         removed.append("the line in the crontab")
+    with suppress(IrisError):
+        iris.state.forget_runner("cron")
     show_removed(iris.output, removed)
     return ExitCode.OK
 
 
 def cron_entry(iris: Context, every: float = 60.0, *, autoscale: bool = False) -> CronEntry:
-    from iris_cli.ops.cron.entry import CronEntry, absolute, this_program
+    from iris_cli.ops.cron.entry import CronEntry, absolute
+    from iris_cli.ops.program import this_program
 
     return CronEntry(
         cluster=iris.config.name,

@@ -14,9 +14,10 @@ from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.cli.demo_tour import Tour
 from iris_cli.errors import ExitCode, UsageError
-from iris_cli.ops.cron.entry import this_program
 from iris_cli.ops.demo_home import demo_home
 from iris_cli.ops.local_cluster import LocalCluster, LocalSlice
+from iris_cli.ops.loop.automatic import SWITCH
+from iris_cli.ops.program import this_program
 
 _KEPT = ".iris-demo"
 _TYPE = "v5litepod-16"
@@ -58,13 +59,16 @@ _TOUR: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("launch", "--name", "patient", "--tpu", _TYPE, "--", "sh", "-c", _HELLO),
     ),
     ("", ("why", "patient")),
+    ("Who places it when there is room? A launch has left a small process behind.", ("loop", "show")),
     (
-        "Watch: rank 2 of doomed fails, its siblings are stopped, and patient gets a slice.",
-        ("watch", "--schedule", "--until-idle", "--interval", "0.5"),
+        "Watch: rank 2 of doomed fails, the loop stops its siblings, and places patient on a slice.",
+        ("watch", "--until-idle", "--interval", "0.5"),
     ),
     ("Which rank was it, and why?", ("status", "doomed")),
+    ("The loop ends with the last job.", ("loop", "show")),
     ("", ("status",)),
 )
+_SHOW_LOOP = ("loop", "show")
 
 _EXAMPLES = """
 iris demo  # a minute, and nothing is left
@@ -101,12 +105,15 @@ def demo(
             raise UsageError("--autoscale leaves nothing to keep, or to stop, and has a directory of its own")
         from iris_cli.cli.demo_autoscale import show
 
+        os.environ[SWITCH] = "off"  # that tour runs the cycles itself
         return show(iris)
     if stop:
         kept = LocalCluster((directory or Path(_KEPT)).absolute())
         kept.check()  # BEFORE jobs are ended: they may be anybody's
-        Tour(iris, kept.config).end_jobs()
-        ended = kept.stop()
+        try:
+            Tour(iris, kept.config).end()
+        finally:
+            ended = kept.stop()
         if iris.output.as_json:
             iris.output.document({"ended_hosts": ended})
         else:
@@ -128,8 +135,10 @@ def _show(iris: Context, root: Path, *, keep: bool, elsewhere: bool) -> None:
         _tour(iris, cluster)
     finally:
         if not keep:
-            Tour(iris, cluster.config).end_jobs()
-            cluster.close()
+            try:
+                Tour(iris, cluster.config).end()
+            finally:
+                cluster.close()
     if keep and not iris.output.as_json:
         _invite(iris, cluster, elsewhere)
 
@@ -141,16 +150,24 @@ def _forget_other_clusters() -> bool:
     """
     elsewhere = "IRIS_STATE_DIR" in os.environ
     for name in [each for each in os.environ if each.startswith("IRIS_")]:
-        del os.environ[name]
+        if name != SWITCH:
+            del os.environ[name]
     return elsewhere
 
 
 def _tour(iris: Context, cluster: LocalCluster) -> None:
     tour, go = Tour(iris, cluster.config), cluster.root / "go"
+    has_loop = os.environ.get(SWITCH, "").lower() != "off"
     for words, template in _TOUR:
         command = tuple(word.replace("{go}", shlex.quote(str(go))) for word in template)
         if "--until-idle" in command:
-            go.touch()  # not before: the machine may be slow, and the others are to wait meanwhile
+            go.touch()  # not before: the machine may be slow, and the others are to wait until then
+            command = command if has_loop else (*command, "--schedule")
+        elif command == _SHOW_LOOP:
+            if not has_loop:
+                continue
+            if go.exists():
+                tour.wait_for_the_loop()
         tour.step(words, command)
     if iris.output.as_json:
         iris.output.document({"steps": tour.steps})

@@ -76,7 +76,7 @@ def _play(iris: Context, root: Path) -> None:
             _preempted(tour, cloud.preempt)
             _down(tour)
         finally:
-            tour.end_jobs()
+            tour.end()
         made = [each.name for each in cloud.books.made()]
         left = [each.name for each in cloud.books.left()]
     tour.announce(f"The cloud's own books: made {', '.join(made)}; left: {', '.join(left) or 'none'}.")

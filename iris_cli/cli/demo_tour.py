@@ -13,7 +13,10 @@ from iris_cli.cli import quick
 from iris_cli.cli.context import Context
 from iris_cli.core.cluster import Cluster
 from iris_cli.errors import IrisError
+from iris_cli.ops.loop.start import end, order, running_loop
 
+_PATIENCE = 60.0  # seconds for the loop to notice that nothing is left: the machine may be busy
+_GLANCE = 0.1
 CRON = ("schedule", "--once", "--autoscale")
 
 
@@ -77,8 +80,24 @@ class Tour:
         """The cluster as the log has it now."""
         return Context(config_path=self.config).session("iris demo").view()
 
-    def end_jobs(self) -> None:
-        """Stop what still runs, after Ctrl-C or at the end of a kept cluster: hosts leave their tasks behind."""
+    def wait_for_the_loop(self) -> None:
+        """Wait until the background loop has ended; it does so by itself once no job is open."""
+        clock, state = self._cron.clock, self._cron.state
+        until = clock.monotonic() + _PATIENCE
+        while running_loop(state) is not None and clock.monotonic() < until:
+            clock.sleep(_GLANCE)
+
+    def end(self) -> None:
+        """End the jobs and the background loop, after Ctrl-C or at the end of a kept cluster. Raises IrisError."""
+        try:
+            self._end_jobs()
+        finally:
+            if self.config.is_file() and running_loop(self._cron.state) is not None:
+                order(self._cron.state, self._cron.clock, stopped=True, command="iris demo")
+                end(self._cron.state, self._cron.clock)
+
+    def _end_jobs(self) -> None:
+        """Stop what still runs: hosts leave their tasks behind."""
         if self.config.is_file():
             view = self.cluster
             left = [job.id for job in view.open_jobs() if view.live_of(job.id)]

@@ -34,9 +34,9 @@ def doctor(
     Configuration, keys, hosts, what these say of themselves, state and log, cycles. Changes nothing, here and there;
     exits 0 if nothing failed.
     """
-    from iris_cli.ops.cron.entry import this_program
     from iris_cli.ops.doctor import examine
     from iris_cli.ops.findings import exit_code
+    from iris_cli.ops.program import this_program
     from iris_cli.render import checks
 
     iris: Context = context.obj

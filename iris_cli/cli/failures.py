@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from iris_cli.errors import ConfigError, ExitCode, IrisError
 from iris_cli.render.clean import clean_line
+from iris_cli.render.console import SCHEMA_VERSION
 
 _BEHIND_IT = 0.01  # seconds
 
 
-def report(error: IrisError, *, verbose: bool) -> ExitCode:
-    """Say what is wrong and what to type next; the traceback only if asked for."""
+class CommandInterruptedError(IrisError):
+    """Ctrl-C ended the command."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+
+def report(error: IrisError, *, verbose: bool, as_json: bool = False) -> ExitCode:
+    """Print the error and its hint to stderr, as a JSON document if asked for. Print a traceback only if verbose."""
     if verbose:
         import traceback
 
         traceback.print_exception(error)
+    if as_json:
+        sys.stderr.write(_document(error) + "\n")
+        return error.exit_code
     lines = [f"error: {error.message}"]
     if isinstance(error, ConfigError):
         lines += [f"  {problem}" for problem in error.problems]
@@ -26,8 +37,24 @@ def report(error: IrisError, *, verbose: bool) -> ExitCode:
     return error.exit_code
 
 
-def interrupted() -> ExitCode:
-    """Ctrl-C, in one line."""
+def _document(error: IrisError) -> str:
+    """Return the error as one line of JSON; the problems of a configuration are a list of their own."""
+    import json
+
+    fields: dict[str, Any] = {
+        "message": error.message,
+        "hint": error.hint,
+        "exit_code": int(error.exit_code),
+    }
+    if isinstance(error, ConfigError):
+        fields["problems"] = list(error.problems)
+    return json.dumps({"schema_version": SCHEMA_VERSION, "error": fields})
+
+
+def interrupted(*, as_json: bool = False) -> ExitCode:
+    """Print that Ctrl-C ended the command."""
+    if as_json:
+        return report(CommandInterruptedError("interrupted"), verbose=False, as_json=True)
     sys.stderr.write("interrupted\n")
     return ExitCode.INTERRUPTED
 
@@ -43,9 +70,9 @@ def unexpected(error: Exception) -> IrisError:
 
 
 def unraised(what: sys.UnraisableHookArgs) -> None:
-    """Ctrl-C while Python cleaned up, where it would be shown as a traceback and be lost: it is pressed again.
+    """Deliver a Ctrl-C that came during a clean-up again: Python would print a traceback and lose it.
 
-    By SIGTERM, which ends us alike: what a script runs behind `&` hears no SIGINT.
+    The signal is SIGTERM, which ends the command in the same way: a background process of a script ignores SIGINT.
     """
     if not issubclass(what.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(what)
@@ -54,6 +81,11 @@ def unraised(what: sys.UnraisableHookArgs) -> None:
     import signal
     import threading
 
-    again = threading.Timer(_BEHIND_IT, os.kill, (os.getpid(), signal.SIGTERM))
-    again.daemon = True
-    again.start()
+    while True:
+        try:
+            again = threading.Timer(_BEHIND_IT, os.kill, (os.getpid(), signal.SIGTERM))
+            again.daemon = True
+            again.start()
+            return
+        except KeyboardInterrupt:  # on a busy machine the signal may come before the end of this function
+            continue

@@ -33,6 +33,9 @@ Cpu = Annotated[float | None, _option("--cpu", value="CORES", text="Cores for ea
 Memory = Annotated[str | None, _option("--memory", value="SIZE", text="Memory for each task: 512MiB, 8GB.")]
 Replicas = Annotated[int | None, _option("--replicas", value="N", text="Number of tasks.")]
 Slices = Annotated[int | None, _option("--slices", value="N", text="Number of slices, or groups, of a gang.")]
+Spread = Annotated[
+    bool, typer.Option("--spread", help="Let the slices of a gang be in several regions.", show_default=False)
+]
 Constraints = Annotated[
     Texts,
     _option(
@@ -105,6 +108,14 @@ RetriesPreemption = Annotated[
 TaskFailures = Annotated[
     int | None, _option("--max-task-failures", value="N", text="Failed tasks that the job survives.")
 ]
+KeepGoing = Annotated[
+    bool | None,
+    typer.Option(
+        "--keep-going/--fail-fast",
+        help="Whether the other tasks go on after one failed (default: only those of an array).",
+        show_default=False,
+    ),
+]
 SchedulingTimeout = Annotated[
     str | None, _option("--scheduling-timeout", value="TIME", text="Give up if not placed by then.")
 ]
@@ -158,7 +169,12 @@ Array = Annotated[
 EachLine = Annotated[
     Path | None, _option("--each-line", value="FILE", text="A task for each line of this file.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Queue it even if no worker could run it now.")]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force", help="Submit the job even if nothing here can run it: no such worker, secret or program."
+    ),
+]
 NoInherit = Annotated[
     bool,
     typer.Option("--no-inherit-constraints", help="Inside a task: without the constraints of its job."),

@@ -32,6 +32,7 @@ _AS_THEY_ARE = (
     "max_retries_failure",
     "max_retries_preemption",
     "max_task_failures",
+    "keep_going",
 )
 _DURATIONS = ("scheduling_timeout", "timeout", "setup_timeout", "grace", "lease")
 
@@ -59,6 +60,7 @@ def request(options: Mapping[str, Any], command: tuple[str, ...]) -> JobRequest:
         after=_tuple(options["after"]),
         ports=_tuple([name for words in options["ports"] or () for name in words.split(",")]),
         each_line=_lines(options["each_line"] and Path(options["each_line"])),
+        spread=options["spread"] or None,
         force=options["force"] or None,
         **fields,
     )

@@ -12,10 +12,10 @@ from iris_cli.cli.after_dashes import CommandMayFollow, command_of
 from iris_cli.cli.commands import Commands
 
 _EXAMPLES = """
-iris launch --tpu v5litepod-16 -- python3 train.py  # a gang on one slice
-iris launch --cpu 4 --replicas 10 -- ./shard.sh  # ten single tasks
-iris launch job.yaml --name second-try  # a job file; options win
-iris launch --array 0-99%8 -- ./simulate  # 100 tasks, 8 at a time
+iris launch --tpu v5e-16 --workdir . -- python3 train.py  # a gang
+iris launch --cpu 4 --replicas 10 --workdir . -- ./shard.sh  # ten tasks
+iris launch job.yaml --name second-try  # a job file
+iris launch --array 0-99%8 --workdir . -- ./simulate  # 8 at a time
 """
 
 
@@ -36,6 +36,7 @@ def launch(
     memory: job.Memory = None,
     replicas: job.Replicas = None,
     slices: job.Slices = None,
+    spread: job.Spread = False,
     constraint: job.Constraints = None,
     prefer: job.Prefer = None,
     tolerate: job.Tolerate = None,
@@ -50,6 +51,7 @@ def launch(
     max_retries_failure: job.RetriesFailure = None,
     max_retries_preemption: job.RetriesPreemption = None,
     max_task_failures: job.TaskFailures = None,
+    keep_going: job.KeepGoing = None,
     scheduling_timeout: job.SchedulingTimeout = None,
     timeout: job.Timeout = None,
     setup_timeout: job.SetupTimeout = None,
@@ -70,5 +72,8 @@ def launch(
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end; the exit code tells how.")] = False,
     follow: Annotated[bool, typer.Option("--follow", help="Print the logs until the end.")] = False,
 ) -> int:
-    """Submit a job, place it, start it; prints its id."""
+    """Submit a job, place it, start it; prints its id.
+
+    Starts the background loop if nobody else runs cycles. The loop ends with the last job.
+    """
     return launching.launch(context.obj, context.params, jobfile or [], command_of(context))

@@ -25,6 +25,7 @@ def launch(iris: Context, options: Mapping[str, Any], words: Sequence[str], comm
     if iris.is_inside:
         return _ask(iris, wanted, options)
     session = iris.session("iris launch")
+    iris.starts_loop = not options["no_schedule"] or options["wait"] or options["follow"]
     wait, follow = options["wait"], options["follow"]
     # With --wait the last word is how it ended: one document, not two.
     tell = not (iris.output.as_json and (wait or follow))
@@ -65,12 +66,14 @@ def _ask(iris: Context, wanted: JobRequest, options: Mapping[str, Any]) -> int:
 
 def _submit(iris: Context, session: Session, wanted: JobRequest, *, schedule: bool, tell: bool) -> JobId:
     from iris_cli.ops.launch import launch as submit
+    from iris_cli.ops.launch import unanswered
     from iris_cli.render import launched
 
     job_id = submit(session, wanted)
 
     def show(result: CycleResult | None) -> None:
-        launched.show(iris.output, session.cluster, job_id, result)
+        silent = unanswered(session, job_id, coming=iris.cycles_come)
+        launched.show(iris.output, session.cluster, job_id, result, silent, iris.no_cycles)
 
     # The id is out before anything slow begins: whoever is cut off knows what to look for.
     try:
@@ -93,7 +96,7 @@ def _cycle(
 
     result = None
     try:
-        result = run(session)
+        result = run(session, job=job_id)
         see_it_start(session, job_id)
     except BaseException:  # whoever doesn't come to see it start learns what it is called, and how far it is
         show(result)

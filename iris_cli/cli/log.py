@@ -151,10 +151,10 @@ def _cut(iris: Context, verdict: Verdict, *, yes: bool) -> int:
 
         kept = verdict.sound_until.seq
         spared = only_history_is_lost(iris.state_of(None), verdict)
-        lost = verdict.records - kept
+        lost = verdict.last - kept
         raise LogDamagedError(
             f"nothing was changed: salvage would keep {kept} transactions and give up "
-            f"{lost} behind the damage",
+            f"{lost} from the damage on",
             hint=f"better leave it: {ONLY_HISTORY}"
             if spared
             else "make a copy of the state directory if in doubt, then: iris log salvage --yes",

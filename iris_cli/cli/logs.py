@@ -81,7 +81,8 @@ def logs(
 ) -> int:
     """Show what tasks write, all ranks at once.
 
-    Fetched from their workers; where these are gone, what was pulled before.
+    Fetched from their workers; where these are gone, what was pulled before. With --follow, runs scheduling cycles
+    until then.
     """
     from iris_cli.ops.log_diff import TAIL
     from iris_cli.ops.log_diff import diff as compare
@@ -138,19 +139,17 @@ def _show_all(iris: Context, session: Session, what: str, query: Query, *, folde
 
 
 def follow_job(iris: Context, session: Session, job: str) -> int:
-    """Print all that a job writes until it is over, running cycles meanwhile, and placing it too."""
+    """Print all that a job writes until it is over. Runs cycles until then."""
     from iris_cli.ops.logs import Query
 
-    return _follow(iris, session, job, Query(tail=None), folded=True, schedule=True)
+    return _follow(iris, session, job, Query(tail=None), folded=True)
 
 
-def _follow(
-    iris: Context, session: Session, what: str, query: Query, *, folded: bool, schedule: bool = False
-) -> int:
+def _follow(iris: Context, session: Session, what: str, query: Query, *, folded: bool) -> int:
     from iris_cli.ops.follow import Follower
     from iris_cli.render.log_lines import LogPrinter
 
-    follower = Follower(session, what, query, schedule=schedule)
+    follower = Follower(session, what, query)
     printer = LogPrinter(iris.output, prefixed=follower.tasks > 1, folded=folded)
     told: set[str] = set()
     try:
@@ -162,7 +161,8 @@ def _follow(
                         iris.output.message(message)
                 printer.step(step)
     except KeyboardInterrupt:
-        iris.output.message(f"stopped following; {what} goes on: iris logs {what} --follow")
+        goes = f"{what} goes on: iris logs {what} --follow"
+        iris.output.message(f"stopped following; {iris.no_cycles or goes}")
         return ExitCode.INTERRUPTED
     return ExitCode.UNREACHABLE if follower.cut_short else ExitCode.OK
 

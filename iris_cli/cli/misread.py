@@ -34,12 +34,32 @@ def told(error: typer.TyperException) -> UsageError:
     return UsageError(message[:1].lower() + message[1:], hint=hint)
 
 
+_ELSEWHERE = {
+    "launch": ("run", "sbatch", "srun", "start", "submit", "qsub", "up", "create", "rerun", "resubmit"),
+    "status": ("ls", "ps", "list", "queue", "squeue", "qstat", "jobs", "show", "get", "describe", "info"),
+    "cancel": ("kill", "scancel", "stop", "delete", "del", "rm", "qdel", "down", "abort"),
+    "logs": ("tail", "cat", "attach", "output"),
+    "workers": ("nodes", "sinfo", "hosts", "slices"),
+    "watch": ("top", "monitor"),
+    "history": ("events", "sacct", "audit"),
+    "ssh": ("shell", "login", "connect"),
+    "pull": ("cp", "scp", "download", "fetch", "sync", "rsync"),
+    "doctor": ("check", "diagnose"),
+    "worker drain": ("drain", "cordon"),
+    "worker uncordon": ("uncordon", "resume"),
+    "cluster import": ("import",),
+    "config validate": ("validate", "lint"),
+    "init": ("setup", "configure"),
+}
+"""Commands, and the words that other tools have for them: Slurm, PBS, kubectl, docker, SkyPilot."""
+
+
 def no_such_command(path: str, name: str, commands: dict[str, Any]) -> UsageError:
-    """That a group has no command of that name."""
-    return UsageError(
-        f"there is no command `{path} {clip(name)}`",
-        hint=did_you_mean(clip(name), commands) or f"{path} --help",
-    )
+    """Return the error for a name that is no command of the group, with the command that was probably meant."""
+    word = name.casefold()
+    meant = next((ours for ours, words in _ELSEWHERE.items() if word in words), "") if path == "iris" else ""
+    hint = f"did you mean '{meant}'?" if meant else did_you_mean(clip(name), commands)
+    return UsageError(f"there is no command `{path} {clip(name)}`", hint=hint or f"{path} --help")
 
 
 _WORDS = {

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.cli.context import Context
+from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.errors import (
     ConfigError,
     ExitCode,
@@ -36,21 +37,22 @@ _GLOBAL = {
     "--state-dir": "state_dir",
     "--lock-timeout": "lock_timeout",
 }
+_CRON = 60.0  # seconds between two cycles of cron, where its line says nothing else
 _VALUES: dict[str, Callable[[str], Any]] = {"config": Path, "state_dir": Path, "lock_timeout": float}
 
 
-def understood(words: Sequence[str]) -> Callable[[], int] | None:
+def understood(words: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> Callable[[], int] | None:
     """What a plain line means, global options first. None for any other line. Raises UsageError."""
     rest = iter(words)
     given, command = _global_options(rest)
+    given["clock"] = clock
     arguments = list(rest)
     if command is None:
         return lambda: next_steps(context_of(**given))
     if command == "launch":
         return _launch(given, arguments)
-    if command == "schedule" and set(arguments) <= {"--once", "--autoscale"}:
-        scale = "--autoscale" in arguments
-        return lambda: schedule(context_of(**given), once="--once" in arguments, scale=scale)
+    if command == "schedule":
+        return _schedule(given, arguments)
     jobs = [word for word in arguments if word != "--all"]
     if command == "status" and not any(word.startswith("-") for word in jobs) and len(jobs) < 2:
         return lambda: status(context_of(**given), *jobs, everything="--all" in arguments)
@@ -77,14 +79,29 @@ def _global_options(words: Iterator[str]) -> tuple[dict[str, Any], str | None]:
     return given, None
 
 
+def _schedule(given: dict[str, Any], arguments: Sequence[str]) -> Callable[[], int] | None:
+    """The cycles of cron, and those without options."""
+    rest, cron = list(arguments), None
+    if "--cron" in rest:
+        place = rest.index("--cron")
+        text = "".join(rest[place + 1 : place + 2])
+        if not _is_written_as(float, text):
+            return None
+        cron = float(text)
+        del rest[place : place + 2]
+    if not set(rest) <= {"--once", "--autoscale"}:
+        return None
+    scale = "--autoscale" in rest
+    return lambda: schedule(context_of(**given), once="--once" in rest, scale=scale, cron=cron)
+
+
 def _launch(given: dict[str, Any], arguments: Sequence[str]) -> Callable[[], int] | None:
     """A job whose command stands behind `--`, and each option before it with a blank before its value."""
     if "--" not in arguments:
         return None
     cut = arguments.index("--")
-    options: dict[str, Any] = {name: None for name, _ in LAUNCH_OPTIONS.values()} | dict.fromkeys(
-        LAUNCH_FLAGS.values(), False
-    )
+    options: dict[str, Any] = {name: None for name, _ in LAUNCH_OPTIONS.values()}
+    options |= {**dict.fromkeys(LAUNCH_FLAGS.values(), False), "keep_going": None}
     words = iter(arguments[:cut])
     for word in words:
         if word in LAUNCH_FLAGS:
@@ -95,10 +112,17 @@ def _launch(given: dict[str, Any], arguments: Sequence[str]) -> Callable[[], int
         if not name or not value or value.startswith("-") or not _is_written_as(kind, value):
             return None
         options[name] = [*(options[name] or ()), value] if kind is list else kind(value)
+    command = tuple(arguments[cut + 1 :])
+    return lambda: _launch_and_leave(context_of(**given), options, command)
+
+
+def _launch_and_leave(iris: Context, options: dict[str, Any], command: tuple[str, ...]) -> int:
     from iris_cli.cli.launching import launch
 
-    command = tuple(arguments[cut + 1 :])
-    return lambda: launch(context_of(**given), options, [], command)
+    try:
+        return launch(iris, options, [], command)
+    finally:
+        iris.leave()
 
 
 def _is_written_as(kind: type, value: str) -> bool:
@@ -109,6 +133,8 @@ def _is_written_as(kind: type, value: str) -> bool:
 
 LAUNCH_FLAGS = {
     "--force": "force",
+    "--spread": "spread",
+    "--keep-going": "keep_going",
     "--no-inherit-constraints": "no_inherit_constraints",
     "--dry-run": "dry_run",
     "--no-schedule": "no_schedule",
@@ -148,31 +174,52 @@ def context_of(
     quiet: bool = False,
     no_color: bool = False,
     verbose: bool = False,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Context:
     """What the global options mean."""
     return Context(
         config_path=config,
         state_path=state_dir,
         lock_timeout=lock_timeout,
+        clock=clock,
         verbose=verbose,
         output=Output(as_json=as_json, quiet=quiet, color=not no_color),
     )
 
 
-def schedule(iris: Context, *, once: bool = False, interval: float | None = None, scale: bool = False) -> int:
-    """One cycle, or one every so many seconds; `scale`: a pass of the autoscaler before each."""
+def schedule(
+    iris: Context,
+    *,
+    once: bool = False,
+    interval: float | None = None,
+    scale: bool = False,
+    cron: float | None = None,
+) -> int:
+    """One cycle, or one every so many seconds; `scale`: a pass of the autoscaler before each.
+
+    `cron`: it is run by cron every so many seconds. A crontab that an older iris wrote does not say so, but waits for
+    nobody.
+    """
     from iris_cli.ops import compaction, cycle
+    from iris_cli.ops.loop.running import running
     from iris_cli.render import cycles
 
     every = _only_one(once=once, interval=interval)
+    iris.starts_loop = False
     session = iris.session("iris schedule")
+    if once and (cron or iris.lock_timeout == 0):
+        session.runs_as, session.recorded = "cron", lambda: {"interval": cron or _CRON}
 
     def one() -> None:
-        scaling = _pass(iris, session, in_cycle=True) if scale else None
+        wanted = scale or session.config.scales
+        scaling = _pass(iris, session, in_cycle=True) if wanted else None
         cycles.show(iris.output, session.cluster, cycle.run(session), scaling)
         compaction.when_large(session)
 
-    return _again_and_again(iris, session, one, every)
+    if every is None:
+        return _again_and_again(iris, session, one, None)
+    with running(session, "command", interval=every):
+        return _again_and_again(iris, session, one, every)
 
 
 def _only_one(*, once: bool, interval: float | None) -> float | None:
@@ -240,6 +287,7 @@ def _pass(iris: Context, session: Session, *, in_cycle: bool = False) -> dict[st
 
 def next_steps(iris: Context) -> int:
     """Say what to do next here."""
+    iris.starts_loop = False
     from iris_cli.ops.next_steps import next_steps as look
     from iris_cli.render.next_steps import show
 
@@ -258,6 +306,7 @@ def status(
     everything: bool = False,
 ) -> int:
     """Show the cluster and its jobs, or one job."""
+    iris.starts_loop = False
     if iris.is_inside:
         from iris_cli.cli import inside
 

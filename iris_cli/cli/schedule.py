@@ -41,6 +41,12 @@ def schedule(
         bool,
         typer.Option("--autoscale", help="Before each cycle make slices for what waits, delete idle ones."),
     ] = False,
+    cron: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="Run by cron, this often.", min=1, callback=seconds, hidden=True
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be placed; change nothing.")
     ] = False,
@@ -52,7 +58,7 @@ def schedule(
     iris: Context = context.obj
     if dry_run:
         return _show_plan(iris)
-    return quick.schedule(iris, once=once, interval=interval, scale=autoscale)
+    return quick.schedule(iris, once=once, interval=interval, scale=autoscale, cron=cron)
 
 
 def _show_plan(iris: Context) -> int:

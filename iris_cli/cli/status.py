@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from iris_cli.cli import complete, quick
+from iris_cli.cli.arguments import Labels, States
 from iris_cli.cli.commands import Commands
 
 _EXAMPLES = """
@@ -41,24 +42,8 @@ def status(
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Go on looking: a live screen, or lines of changes.")
     ] = False,
-    label: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[=VALUE]",
-            autocompletion=complete.LABEL,
-            help="Only jobs with this label; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    state: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="STATE",
-            autocompletion=complete.STATE,
-            help="Only jobs in this state, such as running.",
-            show_default=False,
-        ),
-    ] = None,
+    label: Labels = None,
+    state: States = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Also jobs that ended long ago; every task in a line of its own.")
     ] = False,

@@ -13,6 +13,8 @@ from typer.core import TyperCommand
 from iris_cli import __version__
 from iris_cli.cli import failures, quick
 from iris_cli.cli.commands import Commands, Group, seconds
+from iris_cli.cli.context import Context
+from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.errors import ExitCode
 
 _EXAMPLES = """
@@ -29,17 +31,21 @@ class Root(Group):
     sections: ClassVar[Mapping[str, Sequence[str]]] = {
         "Jobs": ("launch", "status", "logs", "why", "wait", "cancel", "pull", "history", "report"),
         "Running jobs": ("exec", "ssh", "stacks", "register-endpoint"),
-        "Cycles": ("schedule", "watch", "cron", "autoscale"),
+        "Cycles": ("loop", "schedule", "watch", "cron", "autoscale"),
         "Cluster": ("workers", "worker", "doctor", "gc", "log"),
         "Set-up": ("init", "cluster", "config", "demo"),
     }
 
     def invoke(self, ctx: Any) -> Any:
-        """The library would make an exit code of Ctrl-C, and say nothing."""
+        """Run the command. Raises CommandInterruptedError on Ctrl-C, which the library would end without a word."""
         try:
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            finally:
+                if isinstance(ctx.obj, Context):  # not if a global option could not be read
+                    ctx.obj.leave()
         except KeyboardInterrupt:
-            return failures.interrupted()
+            raise failures.CommandInterruptedError("interrupted") from None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """The commands first: whoever looks here seldom looks for a global option."""
@@ -47,10 +53,10 @@ class Root(Group):
         TyperCommand.format_options(cast(TyperCommand, self), ctx, formatter)
 
 
-def run(words: Sequence[str], commands: Sequence[str]) -> int:
+def run(words: Sequence[str], commands: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> int:
     """Run a command line with these commands. Raises UsageError for what can't be read."""
     try:
-        code = build(commands)(args=words, prog_name="iris", standalone_mode=False)
+        code = build(commands)(args=words, prog_name="iris", standalone_mode=False, obj=clock)
         return int(code or ExitCode.OK)
     except typer.TyperException as error:
         from iris_cli.cli.misread import told
@@ -124,4 +130,5 @@ def _global_options(
         quiet=quiet,
         no_color=no_color,
         verbose=verbose,
+        clock=context.obj,
     )

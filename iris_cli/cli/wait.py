@@ -44,7 +44,7 @@ def wait(
     """Wait until jobs are over; the exit code tells how.
 
     0 if all succeeded, else that of the worst end: 1 failed (or the time was over), 9 unschedulable, 8 killed. Runs
-    scheduling cycles meanwhile, so it needs no cron.
+    scheduling cycles until then.
     """
     from iris_cli.core.units import parse_duration
     from iris_cli.ops.names import find_jobs
@@ -70,8 +70,9 @@ def wait_and_tell(
         result = wait_for(session, jobs, timeout=timeout)
     except KeyboardInterrupt:
         names = " ".join(jobs)
-        goes = "goes" if len(jobs) == 1 else "go"
-        iris.output.message(f"stopped waiting; {names} {goes} on: iris wait {names}, or iris cancel {names}")
+        goes = f"{names} {'goes' if len(jobs) == 1 else 'go'} on: iris wait {names}, or iris cancel {names}"
+        iris.output.message(f"stopped waiting; {iris.no_cycles or goes}")
         return ExitCode.INTERRUPTED
-    waited.show(iris.output, session.cluster, result, session.state)
+    no_cycles = iris.no_cycles if result.open else ""
+    waited.show(iris.output, session.cluster, result, session.state, no_cycles=no_cycles)
     return result.exit_code

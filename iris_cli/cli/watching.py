@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from iris_cli.cli.context import Context
@@ -20,7 +21,7 @@ EVERY = 2.0
 def follow(
     iris: Context,
     session: Session,
-    steps: Iterator[Step],
+    steps: Generator[Step],
     look: Callable[[], Picture] | None = None,
     *,
     until_idle: bool = False,
@@ -33,7 +34,10 @@ def follow(
     from iris_cli.render.watch.screen import Screen, still_there
 
     try:
-        with Screen(iris.output, session, look or (lambda: _cluster(session))) as screen:
+        with (
+            closing(steps),
+            Screen(iris.output, session, look or (lambda: _cluster(session))) as screen,
+        ):
             listen(session)
             screen.look()
             for step in steps:

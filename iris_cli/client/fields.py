@@ -34,6 +34,8 @@ class JobFields(TypedDict, total=False):
     memory: int | str | None
     replicas: int | None
     slices: int | None
+    spread: bool | None
+    keep_going: bool | None
     prefer: Constraints | None
     tolerate: Sequence[str] | None
     group_by: str | None

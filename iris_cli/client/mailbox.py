@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.config.request_text import read_answer, write_request
 from iris_cli.core.ids import RequestId, clip, is_request_id
 from iris_cli.core.requests import (
@@ -28,6 +28,7 @@ from iris_cli.core.requests import (
 )
 from iris_cli.core.units import format_duration
 from iris_cli.errors import IrisError, NotWritableError, UnreachableError, UsageError
+from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 CHANGING = (Submit, Cancel, RegisterEndpoint, RemoveEndpoint)
 """Requests that do something; the others only want to know."""
@@ -50,7 +51,8 @@ class UnansweredError(UnreachableError):
 class Mailbox:
     """The mail of one attempt, in its directory. Safe to use by many threads and processes at once."""
 
-    def __init__(self, task_dir: Path) -> None:
+    def __init__(self, task_dir: Path, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.clock = clock
         self._out = task_dir / "outbox"
         self._in = task_dir / "inbox"
 
@@ -114,18 +116,18 @@ class Mailbox:
 
     def wait_all(self, names: Sequence[RequestId], timeout: float | None) -> list[Answer | None]:
         """The answers to several, None for those that have none after so many seconds. One refusal ends the wait."""
-        until = None if timeout is None else time.monotonic() + timeout
+        until = None if timeout is None else self.clock.monotonic() + timeout
         found: dict[RequestId, Answer] = {}
         pause = _FIRST_PAUSE
         while True:
-            left = pause if until is None else until - time.monotonic()
+            left = pause if until is None else until - self.clock.monotonic()
             for name in names:
                 if name not in found and (answer := self.look(name)) is not None:
                     found[name] = answer
             refused = any(isinstance(answer, Refusal) for answer in found.values())
             if refused or len(found) == len(names) or left <= 0:
                 return [found.get(name) for name in names]
-            time.sleep(min(pause, left))
+            self.clock.sleep(min(pause, left))
             pause = min(pause * 1.5, _LONGEST_PAUSE)
 
     def look(self, name: RequestId) -> Answer | None:
@@ -151,8 +153,8 @@ def new_request_id() -> RequestId:
     """An id that no other request has. Those of one process are in order; those of several nearly so."""
     global _last
     with _ids:
-        _last = max(_last + 1, time.time_ns())
-        return RequestId(f"{_last:020d}-{os.urandom(8).hex()}")
+        _last = max(_last + 1, int(SYSTEM_CLOCK.now() * 1e9))
+        return RequestId(f"{_last:020d}-{SYSTEM_RANDOMNESS.hexadecimal(8)}")
 
 
 def result_of(answer: Answer) -> Mapping[str, Any]:
@@ -174,7 +176,7 @@ def unanswered(timeout: float | None, name: str = "") -> UnansweredError:
     """After so many seconds in which nobody polled."""
     return UnansweredError(
         f"no answer for {format_duration(timeout or 0)}: does nobody poll this cluster?",
-        hint="start `iris watch`, or cron, on the operator's machine"
+        hint="run `iris loop start` on the operator's machine"
         + ("; the request waits for it" if name else ""),
         request_id=name,
     )

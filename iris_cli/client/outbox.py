@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
@@ -14,6 +13,7 @@ from iris_cli.client.mailbox import Mailbox, result_of, unanswered
 from iris_cli.client.pieces import Cursor, Followed
 from iris_cli.client.port import BOTH, LogQuery, Sink
 from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
+from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.ids import JobId, WorkerId, parse_task_id
 from iris_cli.core.job import JobRequest, JobState
 from iris_cli.core.requests import (
@@ -41,9 +41,9 @@ _PAUSE = 0.5  # seconds between two turns of following
 class Outbox:
     """The cluster as a task can reach it: its own job, and what that has submitted."""
 
-    def __init__(self, task_dir: Path, answer_timeout: float | None) -> None:
+    def __init__(self, task_dir: Path, answer_timeout: float | None, clock: Clock = SYSTEM_CLOCK) -> None:
         self._task_dir = task_dir
-        self._mail = Mailbox(task_dir)
+        self._mail = Mailbox(task_dir, clock)
         self._patience = answer_timeout
 
     def submit(self, request: JobRequest, *, request_id: str | None, schedule: bool) -> JobId:  # noqa: ARG002 - a cycle is run by whoever polls
@@ -88,7 +88,7 @@ class Outbox:
         self, job: str, timeout: float | None, follow: Sequence[int] | None, sink: Sink
     ) -> JobState | None:
         self.check_end_can_come(job)
-        until = None if timeout is None else time.monotonic() + timeout
+        until = None if timeout is None else self._mail.clock.monotonic() + timeout
         if follow is not None:
             return self._follow(JobId(job), until, follow, sink)
         answer = self._ask(Wait(job=JobId(job)), until)
@@ -98,7 +98,7 @@ class Outbox:
         """The result of a request that changes nothing; None if the monotonic time `until` comes first."""
         name = self._mail.put(request)
         try:
-            answer = self._mail.wait(name, _left(until))
+            answer = self._mail.wait(name, self._left(until))
         finally:
             self._mail.drop(name)
         return None if answer is None else result_of(answer)
@@ -119,7 +119,8 @@ class Outbox:
                 return None
             if status.state.terminal and all(each.done for each in followed):
                 return status.state
-            time.sleep(min(_PAUSE, _PAUSE if until is None else max(0.0, until - time.monotonic())))
+            left = self._left(until)
+            self._mail.clock.sleep(_PAUSE if left is None else min(_PAUSE, left))
 
     def _take(self, followed: Sequence[Followed], until: float | None, sink: Sink) -> bool:
         try:
@@ -155,7 +156,7 @@ class Outbox:
 
     def _turn(self, cursor: Cursor) -> list[LogLine]:
         cursor.ask()
-        found = cursor.take(None if self._patience is None else time.monotonic() + self._patience)
+        found = cursor.take(None if self._patience is None else self._mail.clock.monotonic() + self._patience)
         if found is None:
             raise unanswered(self._patience)
         if cursor.refused is not None:
@@ -178,9 +179,8 @@ class Outbox:
     def close(self) -> None:
         """Nothing is kept open."""
 
-
-def _left(until: float | None) -> float | None:
-    return None if until is None else max(0.0, until - time.monotonic())
+    def _left(self, until: float | None) -> float | None:
+        return None if until is None else max(0.0, until - self._mail.clock.monotonic())
 
 
 def chosen(status: JobStatus, ranks: Sequence[int]) -> Sequence[TaskStatus]:

@@ -6,7 +6,6 @@ An answer takes as long as it takes somebody to poll: a minute with cron. So eac
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Iterator, Sequence
 
 from iris_cli.client.mailbox import Mailbox
@@ -59,7 +58,9 @@ class Cursor:
         self.at_end, self.refused = False, None
         data = b""
         for name in self._asked:
-            answer = self.mail.wait(name, None if until is None else max(0.0, until - time.monotonic()))
+            answer = self.mail.wait(
+                name, None if until is None else max(0.0, until - self.mail.clock.monotonic())
+            )
             if answer is None:
                 self.forget()
                 return None

@@ -68,7 +68,7 @@ class StateDirectory:
         if schedule:
             # It is submitted: who can't run a cycle now leaves that to whoever runs the next one.
             with suppress(*PASSING):
-                cycle.run(session)
+                cycle.run(session, job=job)
         return job
 
     def status(self, job: str) -> JobStatus:
@@ -102,7 +102,7 @@ class StateDirectory:
     def _follow(self, session: Session, job: JobId, query: LogQuery, until: float, sink: Sink) -> None:
         from iris_cli.ops.follow import Follower
 
-        for step in Follower(session, job, _query(query), schedule=True, until=until).steps():
+        for step in Follower(session, job, _query(query), until=until).steps():
             for line in step.lines:
                 sink(_line(line))
 

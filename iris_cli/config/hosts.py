@@ -32,6 +32,7 @@ from iris_cli.core.attributes import (
     TPU_TOPOLOGY_ATTRIBUTE_KEY,
     TPU_VM_COUNT_ATTRIBUTE_KEY,
     TPU_WORKER_ID_ATTRIBUTE_KEY,
+    WORKER_ID_ATTRIBUTE_KEY,
     ZONE_ATTRIBUTE_KEY,
     AttributeValue,
     taint_key,
@@ -62,6 +63,7 @@ _RESERVED = frozenset(
         DEVICE_TYPE_ATTRIBUTE_KEY,
         DEVICE_VARIANT_ATTRIBUTE_KEY,
         SCALE_GROUP_ATTRIBUTE_KEY,
+        WORKER_ID_ATTRIBUTE_KEY,
     }
 )
 

@@ -155,6 +155,8 @@ _READERS: Mapping[str, Callable[[Place], Any]] = {
     "memory": size,
     "replicas": integer(1),
     "slices": integer(1),
+    "spread": boolean,
+    "keep_going": boolean,
     "constraints": list_of(_constraint),
     "tolerate": list_of(matching(_NAME, "the name of a taint")),
     "env": env,

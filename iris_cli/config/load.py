@@ -22,7 +22,7 @@ from iris_cli.config.job_file import argv, cores, duration, gpu_device, job_fiel
 from iris_cli.config.problems import Report
 from iris_cli.config.reading import Place, Section, integer, list_of, matching, one_of, section, text, written
 from iris_cli.config.scale_groups import read_scale_group
-from iris_cli.config.schema import ClusterConfig, Defaults, HostConfig, Notify
+from iris_cli.config.schema import ClusterConfig, Defaults, HostConfig, Mode, Notify
 from iris_cli.config.yaml_source import read_yaml
 from iris_cli.core.attributes import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
@@ -107,6 +107,8 @@ def _cluster(place: Place) -> ClusterConfig:
             scale_groups=tuple(group for _, group in groups),
             replace_lost=above.replace_lost,
             notify=top.get("notify", _notify, Notify()),
+            loop=top.get("loop", one_of(Mode), Mode.AUTO),
+            autoscale=top.get("autoscale", one_of(Mode), Mode.OFF),
             limits=top.get("limits", _limits, Limits()),
             defaults=defaults,
         )

@@ -66,7 +66,7 @@ FIELDS = frozenset(
         *("prefer", "tolerate", "coscheduling", "env", "secrets", "setup", "env_preset", "priority"),
         *("max_retries_failure", "max_retries_preemption", "max_task_failures", "scheduling_timeout"),
         *("timeout", "setup_timeout", "grace", "lease", "replace_lost", "labels", "after", "ports"),
-        *("signal", "array", "force"),
+        *("signal", "array", "spread", "keep_going", "force"),
     )
 )
 """The fields of a job file that a task may name. The others would read files of the operator's machine.

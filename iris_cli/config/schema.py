@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 
 from iris_cli.core.attributes import AttributeValue
@@ -43,6 +44,13 @@ class HostConfig:
         return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+class Mode(StrEnum):
+    """Whether iris does something by itself."""
+
+    AUTO = "auto"
+    OFF = "off"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notify:
     """Whom to tell what happens to jobs: an argument vector to run here, and a URL to post to, which may be secret."""
@@ -66,7 +74,11 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """A whole `cluster.yaml`. `ssh` holds the defaults of all connections, `warnings` are in words."""
+    """A whole `cluster.yaml`. `ssh` holds the defaults of all connections, `warnings` are in words.
+
+    `loop`: whether commands that leave open jobs start the background loop; `autoscale`: whether the loop and the
+    cycles of cron create and delete slices.
+    """
 
     path: Path
     name: str = "cluster"
@@ -75,9 +87,16 @@ class ClusterConfig:
     scale_groups: tuple[ScaleGroup, ...] = ()
     replace_lost: ReplaceLost = ReplaceLost.PREEMPTIBLE
     notify: Notify = field(default_factory=Notify)
+    loop: Mode = Mode.AUTO
+    autoscale: Mode = Mode.OFF
     limits: Limits = field(default_factory=Limits)
     defaults: Defaults = field(default_factory=Defaults)
     warnings: tuple[str, ...] = ()
+
+    @property
+    def scales(self) -> bool:
+        """Whether cycles that nobody has typed create and delete slices."""
+        return self.autoscale is Mode.AUTO and bool(self.scale_groups)
 
     @property
     def offered(self) -> tuple[Device, ...]:

@@ -19,6 +19,7 @@ REGION_ATTRIBUTE_KEY: Final = "region"
 ZONE_ATTRIBUTE_KEY: Final = "zone"
 PREEMPTIBLE_ATTRIBUTE_KEY: Final = "preemptible"  # "true" or "false"
 SCALE_GROUP_ATTRIBUTE_KEY: Final = "scale-group"
+WORKER_ID_ATTRIBUTE_KEY: Final = "worker-id"  # the worker's own id, always text
 TAINT_KEY_PREFIX: Final = "taint:"
 
 RawValue = str | int | float | bool

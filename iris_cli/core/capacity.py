@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from iris_cli.core.resources import Resources
-from iris_cli.core.worker import Worker
+from iris_cli.core.worker import Claim, Worker
 
 
 class Amounts(NamedTuple):
@@ -28,6 +28,11 @@ class Amounts(NamedTuple):
     def idle(cls, worker: Worker) -> Amounts:
         """What a worker has while nothing runs there; who has chips is a matter of the device."""
         return cls(worker.cpu_millis, worker.memory, worker.gpus, 1)
+
+    @classmethod
+    def held(cls, claim: Claim) -> Amounts:
+        """What one attempt holds of its worker."""
+        return cls(claim.cpu_millis, claim.memory, len(claim.gpus), int(claim.chips))
 
     def covers(self, need: Amounts) -> bool:
         """Whether there is enough of everything."""

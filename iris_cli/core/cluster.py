@@ -140,14 +140,18 @@ class Cluster:
         """The state of a job, derived from its tasks: the first rule that holds decides."""
         job = self.jobs[job_id]
         states = [self.tasks[task].state for task in job.task_ids]
-        if TaskState.UNSCHEDULABLE in states:
+        over = all(state.terminal for state in states)
+        may_end_early = over or not job.keep_going
+        if may_end_early and TaskState.UNSCHEDULABLE in states:
             return JobState.UNSCHEDULABLE
         if job.cancelled:
             return JobState.KILLED
         failed = states.count(TaskState.FAILED)
-        if failed > job.max_task_failures or (job.is_gang and TaskState.WORKER_FAILED in states):
+        if may_end_early and failed > job.max_task_failures:
             return JobState.FAILED
-        if all(state.terminal for state in states):
+        if job.is_gang and TaskState.WORKER_FAILED in states:
+            return JobState.FAILED
+        if over:
             only_tolerated = failed + states.count(TaskState.SUCCEEDED) == len(states)
             return JobState.SUCCEEDED if only_tolerated else JobState.FAILED
         started = any(

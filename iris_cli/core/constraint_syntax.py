@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from iris_cli.core.attributes import AttributeValue, scalar_of
+from iris_cli.core.attributes import WORKER_ID_ATTRIBUTE_KEY, AttributeValue, scalar_of
 from iris_cli.core.constraint_types import Constraint, ConstraintMode, ConstraintOp
 from iris_cli.errors import UsageError
 
@@ -66,10 +66,12 @@ def _parse(body: str, mode: ConstraintMode) -> Constraint | None:
         op = ConstraintOp.NOT_EXISTS if found["absent"] else ConstraintOp.EXISTS
         return Constraint(_unquote(found["key"]), op, mode=mode)
     if found := re.fullmatch(_COMPARISON, body):
-        return Constraint(_unquote(found["key"]), _SIGNS[found["sign"]], _value(found["value"]), mode=mode)
+        key = _unquote(found["key"])
+        return Constraint(key, _SIGNS[found["sign"]], _value(key, found["value"]), mode=mode)
     if found := re.fullmatch(_MEMBERSHIP, body):
-        values = [_value(each) for each in re.findall(f"(?s){_VALUE}", found["values"])]
-        return Constraint(_unquote(found["key"]), ConstraintOp.IN, values=values, mode=mode)
+        key = _unquote(found["key"])
+        values = [_value(key, each) for each in re.findall(f"(?s){_VALUE}", found["values"])]
+        return Constraint(key, ConstraintOp.IN, values=values, mode=mode)
     return None
 
 
@@ -85,8 +87,10 @@ def _hint(body: str) -> str:
     return _FORMS
 
 
-def _value(word: str) -> str | int | float:
-    return _unquote(word) if word[0] in "\"'" else scalar_of(word)
+def _value(key: str, word: str) -> str | int | float:
+    if word[0] in "\"'":
+        return _unquote(word)
+    return word if key == WORKER_ID_ATTRIBUTE_KEY else scalar_of(word)
 
 
 def _word(value: AttributeValue) -> str:

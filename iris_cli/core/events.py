@@ -252,7 +252,9 @@ class TaskAssigned(AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchTakenOver(AttemptEvent):
-    """Whoever assigned this may be dead: from now on only the worker can say that it did not start."""
+    """The launch of this got no answer, or its dispatcher may be dead: from now on only the worker can say that it
+    did not start, and anybody may launch it.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

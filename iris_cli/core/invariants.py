@@ -286,7 +286,7 @@ def _gang(cluster: Cluster, job: Job) -> Iterator[str]:
     groups: dict[AttributeValue | None, list[Worker]] = {}
     for attempt in placed:
         worker = cluster.workers[attempt.worker]
-        groups.setdefault(worker.attributes.get(job.coscheduling.group_by), []).append(worker)
+        groups.setdefault(worker.all_attributes.get(job.coscheduling.group_by), []).append(worker)
     if len(groups) != job.slices or None in groups:
         names = ", ".join(str(key.value) if key else "no group" for key in groups)
         yield f"{job.id}: stands on {names}, not on {job.slices} groups of {job.coscheduling.group_by}"

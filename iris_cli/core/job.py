@@ -145,6 +145,7 @@ class Job(_Signed):
     resources: Resources = Resources()  # one for all, for what is the default is told by identity
     replicas: int = 1
     slices: int = 1
+    spread: bool = False  # the slices may be in several regions
     constraints: tuple[Constraint, ...] = ()
     tolerations: tuple[str, ...] = ()
     coscheduling: CoschedulingConfig | None = None
@@ -158,6 +159,7 @@ class Job(_Signed):
     max_retries_failure: int = 0
     max_retries_preemption: int = 100
     max_task_failures: int = 0
+    keep_going: bool = False  # a task that ends for good stops no other; the job ends with its last task
     max_dispatch_failures: int = 10
     scheduling_timeout: float = 0.0
     timeout: float = 0.0
@@ -183,6 +185,7 @@ class Job(_Signed):
     failed_rounds: int = 0  # charged against max_retries_failure
     preempted_rounds: int = 0  # charged against max_retries_preemption
     refused_rounds: int = 0  # refusals by workers in a row
+    last_task_ended_at: float = 0.0  # with `max_running` only: that end let the throttle admit another task
     end: End | None = None
 
     @property
@@ -204,7 +207,7 @@ class Job(_Signed):
             float(resources.cpu),
             resources.memory,
             device and (device.kind, device.variant, device.count),
-            gang and (gang.group_by, self.slices, self.replicas),
+            gang and (gang.group_by, self.slices, self.replicas, self.spread),
             tuple(self.tolerations),
             *constraints,
         )
@@ -253,6 +256,7 @@ class JobRequest:
     memory: int | None = None
     replicas: int | None = None
     slices: int | None = None
+    spread: bool | None = None
     constraints: tuple[Constraint, ...] | None = None
     tolerate: tuple[str, ...] | None = None
     group_by: str | None = None
@@ -266,6 +270,7 @@ class JobRequest:
     max_retries_failure: int | None = None
     max_retries_preemption: int | None = None
     max_task_failures: int | None = None
+    keep_going: bool | None = None
     scheduling_timeout: float | None = None
     timeout: float | None = None
     setup_timeout: float | None = None

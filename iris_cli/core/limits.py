@@ -50,6 +50,7 @@ class Limits:
     scale_backoff_first: float = 60.0  # of a scale group; doubles with each failure in a row
     scale_backoff_max: float = 3600.0
     slices_per_minute: int = 10  # of one scale group, to be asked for
+    loop_interval: float = 10.0  # between two cycles of the background loop while nothing starts or ends
 
     def backoff(self, failures: int) -> float:
         """How long to leave a worker alone after that many failures in a row (1 or more)."""

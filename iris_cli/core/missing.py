@@ -10,9 +10,9 @@ from iris_cli.core.ids import JobId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """Open jobs that can't be started from here.
+    """Open jobs that can't start from this machine.
 
-    `secrets`: the names of those that can't be resolved; `files`: what of theirs is gone, in words.
+    `secrets`: those that can't be read, each with the reason; `files`: the files that are gone, in words.
     """
 
     secrets: Mapping[JobId, Sequence[str]] = field(default_factory=dict)

@@ -9,17 +9,33 @@ from iris_cli.errors import UsageError
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
-    """The one of `words` that `word` begins, or that is most like it, letter case aside; None if none is like it."""
+    """Return the closest of `words`, ignoring case, or None if none is close.
+
+    A word that starts with `word` comes first, then one with two adjacent letters swapped (`tup` for `tpu`), then
+    the most similar one.
+    """
     wanted = word.casefold()
     by_folded = {each.casefold(): each for each in sorted(words, reverse=True)}
     if len(wanted) > 1:
         begun = min((each for each in by_folded if each.startswith(wanted)), default=None)
         if begun is not None:
             return by_folded[begun]
+    swapped = min((each for each in by_folded if _is_transposed(wanted, each)), default=None)
+    if swapped is not None:
+        return by_folded[swapped]
     import difflib  # only a mistake pays for it
 
     close = difflib.get_close_matches(wanted, by_folded, n=1)
     return by_folded[close[0]] if close else None
+
+
+def _is_transposed(word: str, other: str) -> bool:
+    """Return True if `other` is `word` with two adjacent letters swapped."""
+    if len(word) != len(other) or word == other:
+        return False
+    first = next(index for index, pair in enumerate(zip(word, other, strict=True)) if pair[0] != pair[1])
+    swapped = word[:first] + word[first : first + 2][::-1] + word[first + 2 :]
+    return swapped == other
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:

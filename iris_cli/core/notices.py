@@ -176,5 +176,5 @@ def _waits(look: Look, job: Job) -> Notice:
 
 
 def _overdue(look: Look, job: Job) -> str:
-    """How long a gang has waited for workers, if that is longer than it takes until some are kept free for it."""
+    """How long a gang has waited for workers, if that is longer than it takes until some are reserved for it."""
     return overdue(look.cluster, job, look.limits.gang_reserve_after, look.now) if look.waiting(job) else ""

@@ -43,8 +43,8 @@ class AttemptReport:
     """One token's line in a worker's answer.
 
     `exit_code` is the raw number (0-255) of an EXITED attempt. `cause` is the no-start cause
-    (`setup`, `disk`, `chips`, `port`, `workspace`), or what ended it from outside: an EXITED one `timeout` or
-    `oom`, a CANCELLED one `lease` (nobody renewed it).
+    (`setup`, `disk`, `chips`, `port`, `workspace`, `commands`), or what ended it: an EXITED one `timeout`, `oom` or
+    `signal` (its shell reported one), a CANCELLED one `lease` (nobody renewed it).
     `started_ago` and `ended_ago` are seconds before the answer on the worker's own clock, so that a wrong wall
     clock there does no harm. Of a PREPARING one `started_ago` is since its set-up began; of a PREPARED one since
     it was first told to start, None if it never was or nobody noted it; of a LAUNCHING one since the last sign of
@@ -67,9 +67,9 @@ class AttemptReport:
         if code is not None and not 0 <= code <= 255:
             return False
         if self.state is RemoteState.EXITED:
-            return code is not None and cause in ("", "timeout", "oom")
+            return code is not None and cause in ("", "timeout", "oom", "signal")
         if self.state is RemoteState.NOSTART:
-            return cause in ("setup", "disk", "chips", "port", "workspace")
+            return cause in ("setup", "disk", "chips", "port", "workspace", "commands")
         return code is None and cause in (("", "lease") if self.state is RemoteState.CANCELLED else ("",))
 
 

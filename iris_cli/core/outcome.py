@@ -52,23 +52,29 @@ class End:
     log_tail: str = ""
 
 
-def signal_name(exit_code: int | None) -> str | None:
-    """The signal behind a shell's exit status above 128 (`137` -> `SIGKILL`), or None.
+def signal_of(end: End) -> str | None:
+    """The name of the signal that ended the command (`SIGKILL`), or None.
 
-    The number alone can't tell a signal from a program that exited with it; callers say so.
+    The exit code alone can't tell: a shell exits with 137, too, if the last program that it ran was killed.
     """
+    return _signal_name(end.exit_code) if end.reason is EndReason.SIGNAL else None
+
+
+def reason_of_exit(exit_code: int, cause: str) -> EndReason:
+    """The reason that a worker's exit record stands for. `cause` is empty, `timeout`, `oom`, or `signal`."""
+    if cause in (EndReason.TIMEOUT, EndReason.OOM):
+        return EndReason(cause)
+    if exit_code == 0:
+        return EndReason.OK
+    signalled = cause == EndReason.SIGNAL and _signal_name(exit_code)
+    return EndReason.SIGNAL if signalled else EndReason.USER_ERROR
+
+
+def _signal_name(exit_code: int | None) -> str | None:
+    """The signal behind a shell's exit status above 128, or None."""
     if exit_code is None or not 128 < exit_code < 128 + 65:
         return None
     try:
         return signal.Signals(exit_code - 128).name
     except ValueError:
         return None
-
-
-def reason_of_exit(exit_code: int, cause: str) -> EndReason:
-    """What a worker's exit record means. `cause` is what ended the attempt from outside, if anything did."""
-    if cause in (EndReason.TIMEOUT, EndReason.OOM):
-        return EndReason(cause)
-    if exit_code == 0:
-        return EndReason.OK
-    return EndReason.SIGNAL if signal_name(exit_code) else EndReason.USER_ERROR

@@ -1,13 +1,29 @@
-"""How long a gang has waited for its place."""
+"""When a job may compete for workers, and how long a gang has waited for them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import inf
+
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import JobId
 from iris_cli.core.job import Job
 from iris_cli.core.task import TaskState
 from iris_cli.core.units import format_duration
 
 _COARSE = 60.0  # seconds from which on only minutes are told
+
+
+def competes_since(job: Job, get_job: Callable[[JobId], Job | None]) -> float:
+    """The time since which the job may compete: its submission, or the last end of the jobs that it comes `after`.
+
+    `inf` while one of them has not ended. Jobs that `get_job` does not know are ignored.
+    """
+    since = job.submitted_at
+    for dependency in map(get_job, job.after):
+        if dependency is not None:
+            since = max(since, dependency.end.at if dependency.end is not None else inf)
+    return since
 
 
 def overdue_since(cluster: Cluster, job: Job, patience: float, now: float) -> float | None:
@@ -33,8 +49,7 @@ def _waits_since(cluster: Cluster, job: Job) -> float | None:
     tasks = cluster.tasks_of(job.id)
     if not job.is_gang or any(task.state is not TaskState.PENDING for task in tasks):
         return None
-    awaited = [cluster.jobs[each].end for each in job.after if each in cluster.jobs]
-    if any(end is None for end in awaited):
+    since = competes_since(job, cluster.jobs.get)
+    if since == inf:
         return None
-    ends = [attempt.ended_at or 0.0 for task in tasks for attempt in task.attempts]
-    return max(job.submitted_at, *ends, *(end.at for end in awaited if end is not None), 0.0)
+    return max(since, *(attempt.ended_at or 0.0 for task in tasks for attempt in task.attempts), 0.0)

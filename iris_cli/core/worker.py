@@ -7,6 +7,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from iris_cli.core.attributes import WORKER_ID_ATTRIBUTE_KEY
 from iris_cli.core.connection import NOWHERE, Connection
 from iris_cli.core.constraints import AttributeValue, taint_key
 from iris_cli.core.dataclass import dataclass, field
@@ -131,6 +132,11 @@ class Worker:
     @property
     def cpu_millis(self) -> int:
         return round(self.cpu * 1000)
+
+    @property
+    def all_attributes(self) -> dict[str, AttributeValue]:
+        """The attributes that constraints are matched with: also its id."""
+        return {**self.attributes, WORKER_ID_ATTRIBUTE_KEY: AttributeValue(self.id)}
 
     @property
     def own_attributes(self) -> dict[str, AttributeValue]:

@@ -170,7 +170,8 @@ class ArchiveScan:
         except PermissionError:
             raise  # nothing is known to be wrong with it
         except UNREADABLE as error:
-            broken = f"the segment can't be read: {error}"
+            if scan is None or scan.position.seq != segment.last:  # else each of its lines vouches for itself
+                broken = f"the segment can't be read: {error}"
         if scan is not None:
             self.position = scan.position
         end = self.position

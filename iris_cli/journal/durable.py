@@ -9,6 +9,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from iris_cli.errors import NotWritableError
+from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
@@ -79,7 +80,7 @@ def replace_file(disk: Disk, path: Path, data: bytes, *, alone: bool = True, syn
     `synced`: never anything else, such as an empty one. `alone`: there is a lock around it. Else the draft has a name
     that nobody else uses: two containers, or hosts, often have processes of the same number.
     """
-    draft = path.with_name(f"{path.name}{'' if alone else os.urandom(8).hex()}.tmp")
+    draft = path.with_name(f"{path.name}{'' if alone else SYSTEM_RANDOMNESS.hexadecimal(8)}.tmp")
     try:
         with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
             write_all(disk, fd, data)

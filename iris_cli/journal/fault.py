@@ -12,6 +12,7 @@ from iris_cli.journal.position import Position
 class FaultKind(StrEnum):
     TORN = "torn"  # unfinished or damaged, and nothing valid behind it: it may never have happened
     DAMAGED = "damaged"
+    EDITED = "edited"  # good, but another program changed the line ends or put a byte order mark before it
     NEWER = "newer"  # good, but written by a newer program
     FOREIGN = "foreign"  # good, but HEAD is that of another log
     LOST = "lost"  # HEAD names a line that isn't there, or is another one

@@ -75,12 +75,16 @@ class FileStore:
         return iter(loaded.records)
 
     def header(self) -> Header | None:
-        """What the first line says; None if there is none, or if only `load` can tell what it is. Raises OSError."""
+        """The header in the first line; None if there is none, or if only `load` can tell. Raises OSError.
+
+        A line without its end may be torn: `load` decides.
+        """
         from iris_cli.journal.record import BadLineError, NewerLogError, decode_line
 
         try:
             with open(self._path, "rb", opener=open_safely) as stream:
-                return decode_line(stream.readline(_FIRST_LINE_LIMIT).removesuffix(b"\n")).header
+                line = stream.readline(_FIRST_LINE_LIMIT)
+                return decode_line(line.removesuffix(b"\n")).header if line.endswith(b"\n") else None
         except (FileNotFoundError, BadLineError, NewerLogError):
             return None
 

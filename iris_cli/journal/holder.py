@@ -73,6 +73,15 @@ def read_holder(directory: Path, host: str) -> Holder | None:
         return None
 
 
+def is_stopped(pid: int) -> bool:
+    """True if the process of this machine is stopped by a signal such as Ctrl-Z; False if that is not known."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as status:
+            return status.read().rpartition(") ")[2].startswith("T")
+    except OSError:
+        return False
+
+
 def _is_dead(pid: int) -> bool:
     try:
         os.kill(pid, 0)

@@ -17,6 +17,7 @@ from iris_cli.journal.layout import (
     DRAFT_SUFFIX,
     HEARTBEAT,
     LINES,
+    LOOP_ORDER,
     OLD_SUFFIX,
     PACKED_SUFFIX,
     PART_SUFFIX,
@@ -71,7 +72,7 @@ def remove_leftover(leftover: Leftover) -> Leftover:
 def _drafts(directory: Path, before: float) -> Iterator[Leftover]:
     """Of small files that are written without the lock: each of those who were killed left its own."""
     for path in _entries(directory):
-        if path.name.startswith((CONFIG, HEARTBEAT)) and path.name.endswith(DRAFT_SUFFIX):
+        if path.name.startswith((CONFIG, HEARTBEAT, LOOP_ORDER)) and path.name.endswith(DRAFT_SUFFIX):
             draft = _leftover(path, "the beginning of a small file")
             if draft.written <= before - _DRAFT:
                 yield draft

@@ -11,13 +11,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic, sleep
 
 from filelock import lock_descriptor, unlock_descriptor
 
+from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.errors import IrisError, LockedError, NotWritableError
 from iris_cli.journal.durable import not_writable, opened
-from iris_cli.journal.holder import Holder, read_holder, signed_by
+from iris_cli.journal.holder import Holder, is_stopped, read_holder, signed_by
 from iris_cli.journal.layout import LOCK
 
 _POLL_INTERVAL = 0.002  # seconds; one try costs microseconds
@@ -67,7 +67,7 @@ class StateLock:
 
         Raises LockedError, and NotWritableError where there are no locks.
         """
-        deadline = monotonic() + timeout
+        deadline = SYSTEM_CLOCK.monotonic() + timeout
         while True:
             with self._opened() as fd:  # anew at each try, for it may be another file by now
                 if self._is_got(fd):
@@ -77,9 +77,9 @@ class StateLock:
                         return
                     finally:
                         unlock_descriptor(fd)  # closing would leave it to a process that was forked just now
-            if monotonic() >= deadline:
+            if SYSTEM_CLOCK.monotonic() >= deadline:
                 raise _locked(self._directory, holder)
-            sleep(_POLL_INTERVAL)
+            SYSTEM_CLOCK.sleep(_POLL_INTERVAL)
 
     def _opened(self) -> opened:
         try:
@@ -96,6 +96,10 @@ class StateLock:
 
 def _locked(directory: Path, waiter: Holder) -> LockedError:
     holder = read_holder(directory, waiter.host)
+    if holder is not None and holder.host == waiter.host and is_stopped(holder.pid):
+        return LockedError(
+            f"{directory} is locked by {holder}, which is stopped", hint=f"resume it: kill -CONT {holder.pid}"
+        )
     return LockedError(
         f"{directory} is locked by {holder or 'another command'}",
         hint="wait for it, or give it longer with --lock-timeout; the lock goes when that process ends",

@@ -11,7 +11,6 @@ a later one carries `program` where another program goes on writing.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -27,6 +26,7 @@ from iris_cli.journal.codec import UnknownTypeError, decode_event, events_text
 from iris_cli.journal.position import PROGRAM, TAIL, Header, Position, is_intact, sealed
 from iris_cli.journal.timestamps import iso_time
 from iris_cli.journal.upgrades import upgraded
+from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 FORMAT = 1
 _CRC = pattern(r"[0-9a-f]{8}")
@@ -68,7 +68,7 @@ def encode_line(after: Position, events: Sequence[Event], *, at: float, actor: s
     head = f'{{"seq":{after.seq + 1},"prev":"{after.crc}","at":"{iso_time(at)}","actor":{quote(actor)}'
     heads = after.seq == 0 or isinstance(events[0], LogCompacted)
     if heads:
-        cluster_id = os.urandom(16).hex() if after.header is None else after.header.cluster_id
+        cluster_id = SYSTEM_RANDOMNESS.hexadecimal(16) if after.header is None else after.header.cluster_id
         head += f',"format":{FORMAT},"cluster_id":{quote(cluster_id)}'
     if heads or after.program != PROGRAM:
         head += f',"program":{quote(PROGRAM)}'

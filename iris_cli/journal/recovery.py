@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from iris_cli.core.dataclass import dataclass
@@ -16,7 +17,7 @@ from iris_cli.journal.durable import (
     unused,
     write_all,
 )
-from iris_cli.journal.fault import FaultKind
+from iris_cli.journal.fault import Fault, FaultKind
 from iris_cli.journal.file_store import Loaded
 from iris_cli.journal.head import Head, head_at, write_head
 from iris_cli.journal.layout import HEAD, LOG, TORN_PREFIX
@@ -27,16 +28,23 @@ from iris_cli.journal.timestamps import file_stamp
 class Damage:
     """Why a log can't be trusted as it is.
 
-    `forgivable`: the operator may go on without what is lost; `readable`: what comes before may be shown.
+    `forgivable`: the operator may go on without what is lost; `readable`: what comes before may be shown. `fault` is
+    the line that can't be read, None where all lines can and `HEAD` contradicts them.
     """
 
     what: str
     hint: str
     forgivable: bool = False
     readable: bool = True
+    fault: Fault | None = None
 
     def error(self) -> LogDamagedError:
         return LogDamagedError(self.what, hint=self.hint)
+
+
+def banner(warnings: Iterable[str], damage: Damage | None) -> tuple[str, ...]:
+    """The messages for whoever looks at a log: its warnings, and its damage."""
+    return (*warnings, *((f"{damage.what}; {damage.hint}",) if damage is not None else ()))
 
 
 def damage_of(log: Path, loaded: Loaded) -> Damage | None:
@@ -44,9 +52,11 @@ def damage_of(log: Path, loaded: Loaded) -> Damage | None:
     fault, end, head = loaded.fault, loaded.end, loaded.head
     place = log.parent / fault.file if fault is not None else log
     if fault is not None and fault.kind is FaultKind.NEWER:
-        return Damage(what=f"{place} is too new, {fault}", hint=_UPGRADE, readable=end.line > 0)
+        return Damage(what=f"{place} is too new, {fault}", hint=_UPGRADE, readable=end.line > 0, fault=fault)
+    if fault is not None and fault.kind is FaultKind.EDITED:
+        return Damage(what=f"{place} is damaged, {fault}", hint=_RESTORE, fault=fault)
     if fault is not None and fault.kind in (FaultKind.DAMAGED, FaultKind.MISSING):
-        return Damage(what=f"{place} is damaged, {fault}", hint=_SALVAGE)
+        return Damage(what=f"{place} is damaged, {fault}", hint=_SALVAGE, fault=fault)
     if head is None:
         return None
     if head.crc == end.crc and head != head_at(end):
@@ -61,7 +71,8 @@ def damage_of(log: Path, loaded: Loaded) -> Damage | None:
             readable=False,
         )
     if head.seq > end.seq and fault is not None:
-        return Damage(what=f"{log} is damaged, {fault}, {_committed(head)}", hint=_SALVAGE, forgivable=True)
+        what = f"{log} is damaged, {fault}, {_committed(head)}"
+        return Damage(what=what, hint=_SALVAGE, forgivable=True, fault=fault)
     if head.seq > end.seq:
         what = f"{log} ends at seq {end.seq} (byte {end.offset}), {_committed(head)}: lines are missing"
         return Damage(what=what, hint=_ACCEPT, forgivable=True)
@@ -73,6 +84,7 @@ def damage_of(log: Path, loaded: Loaded) -> Damage | None:
 
 _UPGRADE = "install that iris, or name another directory with --state-dir"
 _SALVAGE = "`iris log verify` lists what is wrong, `iris log salvage` saves what can be read"
+_RESTORE = "`iris log salvage` restores the lines as they were committed"
 _ACCEPT = "put the newer copy back, or go on without what is lost: iris log salvage --accept-loss"
 
 

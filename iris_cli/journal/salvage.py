@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
@@ -15,13 +16,14 @@ from iris_cli.journal.durable import (
     DISK,
     Disk,
     copy_range,
+    open_safely,
     opened,
     refusing,
-    replace_by_copy,
     sync_directory,
     unused,
     write_all,
 )
+from iris_cli.journal.edited import committed_lines
 from iris_cli.journal.fault import Fault, FaultKind
 from iris_cli.journal.head import write_head
 from iris_cli.journal.holder import Holder
@@ -32,10 +34,10 @@ from iris_cli.journal.verify import Verdict, verify
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SalvageReport:
-    """What became of a log. `kept` and `lost` count records: lost ones stand behind the first damage.
+    """What became of a log. `kept` and `lost` count transactions: lost ones stand at or behind the first damage.
 
-    They can be read, but mean nothing without what is missing. `old_log` is the whole file as it was, if there was
-    one; without `findings` the log was sound, and nothing was done. `old_segments` are no longer read by anybody.
+    Some of them may be readable, but mean nothing without what is missing. `old_log` is the whole file as it was, if
+    there was one; without `findings` the log was sound, and nothing was done. `old_segments` are no longer read.
     """
 
     kept: int
@@ -56,7 +58,7 @@ def salvage(
 ) -> SalvageReport:
     """Let the log end before its first damage, and keep all of the old one as `events.jsonl.damaged-<time>`.
 
-    `replayed`: what can't have happened counts as damage, too.
+    `replayed`: what can't have happened counts as damage, too. Line ends that another program changed are restored.
     Where the archive is damaged, what is sound of that segment becomes the log.
     Raises LockedError, NotWritableError, NotFoundError, and LogDamagedError for a log that is not damaged, but
     too new or another cluster's.
@@ -78,7 +80,8 @@ def salvage(
             copy_range(disk, log, 0, log.stat().st_size, old_log)
             sync_directory(disk, directory)  # BEFORE the log is replaced: the old one has a name that stays
         if verdict.sound_in == LOG and verdict.sound_until.line:
-            replace_by_copy(disk, log, verdict.sound_until.offset)
+            with open(log, "rb", opener=open_safely) as stream:
+                _write_log(directory, disk, islice(committed_lines(stream), verdict.sound_until.line))
             gone: tuple[Segment, ...] = ()
         else:
             gone = _bring_back(directory, disk, verdict)
@@ -87,7 +90,7 @@ def salvage(
         old_segments = tuple([set_aside(disk, segment, now) for segment in gone])
     return SalvageReport(
         kept=kept,
-        lost=verdict.records - kept,
+        lost=verdict.last - kept,
         findings=verdict.findings,
         old_log=old_log,
         old_segments=old_segments,
@@ -106,16 +109,23 @@ def _bring_back(directory: Path, disk: Disk, verdict: Verdict) -> tuple[Segment,
     """Make the log of what is sound in the last segment that has any of it; which segments that makes void."""
     chain, end = segments(directory), verdict.sound_until
     number, lines = _last_sound(chain, verdict)
+    if not end.seq:
+        _write_log(directory, disk, ())
+    else:
+        with unpacked(chain[number]) as stream:
+            _write_log(directory, disk, islice(stream, lines))
+    return chain[number:]
+
+
+def _write_log(directory: Path, disk: Disk, lines: Iterable[bytes]) -> None:
+    """Durably replace the log by these lines."""
     draft = directory / f"{LOG}.tmp"
     with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
-        if end.seq:
-            with unpacked(chain[number]) as stream:
-                for line in islice(stream, lines):
-                    write_all(disk, fd, line)
+        for line in lines:
+            write_all(disk, fd, line)
         disk.fsync(fd)
     disk.rename(draft, directory / LOG)
     sync_directory(disk, directory)
-    return chain[number:]
 
 
 def _last_sound(chain: tuple[Segment, ...], verdict: Verdict) -> tuple[int, int | None]:

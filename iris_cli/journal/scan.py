@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, TypeAlias
 
 from iris_cli.core.dataclass import replace
+from iris_cli.journal.edited import as_committed, what_was_added
 from iris_cli.journal.fault import Fault, FaultKind
 from iris_cli.journal.head import Head
 from iris_cli.journal.position import PROGRAM, START, Position, is_intact
@@ -42,7 +43,10 @@ class Scan:
             try:
                 record = self._next(raw)
             except BadLineError as error:
-                self._stop(self._severity(error), _edited(raw) or str(error))
+                if edit := what_was_added(raw):
+                    self._stop(FaultKind.EDITED, edit)
+                else:
+                    self._stop(self._severity(error), str(error))
                 return
             except NewerLogError as error:
                 writer = error.program or self._program or "an unknown program"
@@ -89,7 +93,7 @@ class Scan:
             self._header, self._format = record.header, record.header.format
 
     def _severity(self, error: BadLineError) -> FaultKind:
-        if error.intact or any(is_intact(rest.rstrip(b"\n")) for rest in self._lines):
+        if error.intact or any(is_intact(as_committed(rest).rstrip(b"\n")) for rest in self._lines):
             return FaultKind.DAMAGED
         return FaultKind.TORN
 
@@ -97,16 +101,6 @@ class Scan:
         self.fault = Fault(kind=kind, line=self._line + 1, offset=self._offset, seq=self._seq + 1, what=what)
 
 
-def _edited(raw: bytes) -> str:
-    """What became of a line that was good before its file went through another program; or ''."""
-    if raw.endswith(b"\r\n") and is_intact(raw[:-2]):
-        return "it ends in CR LF: something rewrote the file as a text of Windows"
-    if raw.startswith(_BOM) and is_intact(raw[len(_BOM) : -1]):
-        return "a byte order mark stands before it: something rewrote the file as a text of Windows"
-    return ""
-
-
-_BOM = b"\xef\xbb\xbf"
 _NEWLINE = ord("\n")
 _FIRST_LINE_LIMIT = 1 << 16  # bytes
 
@@ -129,7 +123,8 @@ def origin_of(stream: BinaryIO) -> Position:
     """
     stream.seek(0)
     try:
-        record = decode_line(stream.readline(_FIRST_LINE_LIMIT).removesuffix(b"\n"))
+        first = as_committed(stream.readline(_FIRST_LINE_LIMIT))
+        record = decode_line(first.removesuffix(b"\n"))
     except (BadLineError, NewerLogError):
         return START
     return START if record.header is None else Position(seq=record.seq - 1, crc=record.prev)

@@ -26,12 +26,12 @@ from iris_cli.journal.durable import (
     make_directory,
     not_readable,
     open_safely,
-    opened,
     refusing,
     replace_file,
 )
 from iris_cli.journal.file_store import FileStore, Keep, Loaded
 from iris_cli.journal.fold import Fold
+from iris_cli.journal.heartbeat import forget_runner, read_heartbeat, write_heartbeat
 from iris_cli.journal.holder import Holder, read_holder
 from iris_cli.journal.position import START, Header, Position, is_intact, sealed
 from iris_cli.journal.recovery import Damage, damage_of, repair
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from iris_cli.journal.notices import NoticeFile
     from iris_cli.journal.pulled_logs import PulledLogs
     from iris_cli.journal.reading import Reading
+    from iris_cli.journal.runners import Runners
     from iris_cli.journal.scan import HowMuch
     from iris_cli.journal.workspaces import Workspaces
     from iris_cli.journal.writer import Writer
@@ -55,7 +56,6 @@ LOCK_TIMEOUT = 10.0
 
 _CLOCK_STEP = 300.0  # seconds that the clock may stand behind the last transaction without a word
 _READS = 3  # a log that looks damaged may only have been replaced while it was read
-_HEARTBEAT_LIMIT = 1 << 16  # bytes
 _NOT_YET_STATE = frozenset({"README.md", ".gitignore", layout.LOCK, layout.HOLDER})
 
 
@@ -96,9 +96,10 @@ class StateDir:
     ) -> None:
         self.path = path
         self.known_hosts = path / layout.KNOWN_HOSTS
+        self.host = actor.rpartition("@")[2]
         self._log = path / layout.LOG
         self._now = now
-        self._actor = actor
+        self.actor = actor
         self._cluster_name = cluster_name
         self._disk = disk
         self._store = FileStore(path, disk)
@@ -289,14 +290,14 @@ class StateDir:
 
         with refusing(self.path):
             check_writable(self.path)
-        holder = Holder(pid=os.getpid(), actor=self._actor, command=command, since=iso_time(self._now()))
+        holder = Holder(pid=os.getpid(), actor=self.actor, command=command, since=iso_time(self._now()))
         with self._lock.hold(holder, timeout) as lock:
             if self._on_network:
                 lock.prove()
             loaded, messages = self._recover(after_seq, accept_loss=accept_loss)
             if begun and loaded.end.header is None:
                 raise NotFoundError(f"there is no event log in {self.path}", hint="begin with: iris init")
-            actor = f"{self._actor} {command}"
+            actor = f"{self.actor} {command}"
             writer = Writer(self._store, lock, loaded, (*messages, *self._warnings(loaded.end.at)), actor)
             try:
                 yield writer
@@ -336,26 +337,37 @@ class StateDir:
         from iris_cli.journal.place import keeper_in
 
         with refusing(self.path):
-            return keeper_in(self.path, host=self._actor.rpartition("@")[2], shared=bool(self._on_network))
+            return keeper_in(self.path, host=self.host, shared=bool(self._on_network))
 
     def lock_holder(self) -> Holder | None:
         """Who holds the lock, if anybody says so; for messages."""
-        return read_holder(self.path, self._actor.rpartition("@")[2])
+        return read_holder(self.path, self.host)
 
-    def write_heartbeat(self, heartbeat: Mapping[str, object]) -> None:
-        """Keep a JSON object that says when the last cycle ran and how it ended. Raises NotWritableError."""
-        path = self.path / layout.HEARTBEAT
-        with refusing(path):
-            replace_file(self._disk, path, json.dumps(heartbeat).encode("ascii") + b"\n", alone=False)
+    def write_heartbeat(
+        self, heartbeat: Mapping[str, object], runner: str = "", said: Mapping[str, object] | None = None
+    ) -> None:
+        """Keep a JSON object that says when the last cycle ran and how it ended, and `said` for its kind of runner.
+
+        Raises NotWritableError.
+        """
+        with refusing(self.path / layout.HEARTBEAT):
+            write_heartbeat(self.path, self._disk, heartbeat, runner, said or {})
 
     def read_heartbeat(self) -> dict[str, Any] | None:
         """What the last cycle wrote; None if there was none, or if it can't be read."""
-        try:
-            with opened(self.path / layout.HEARTBEAT, os.O_RDONLY | os.O_NONBLOCK) as fd:
-                heartbeat = json.loads(os.read(fd, _HEARTBEAT_LIMIT))
-        except (OSError, ValueError, RecursionError):
-            return None
-        return heartbeat if isinstance(heartbeat, dict) else None
+        return read_heartbeat(self.path)
+
+    def forget_runner(self, runner: str) -> None:
+        """Remove the time of a kind of runner of which there is none any more. Raises NotWritableError."""
+        with refusing(self.path / layout.HEARTBEAT):
+            forget_runner(self.path, self._disk, runner)
+
+    @cached_property
+    def runners(self) -> Runners:
+        """The processes that run cycles."""
+        from iris_cli.journal.runners import Runners
+
+        return Runners(self.path, self.actor)
 
     def keep_config(self, entry: Mapping[str, object]) -> None:
         """Keep a JSON object that says what was read in the configuration. Never raises OSError."""

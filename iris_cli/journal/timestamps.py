@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from time import gmtime
 
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799  # seconds from the epoch to the ends of the years 1 and 9999
 
@@ -12,7 +12,7 @@ def iso_time(at: float) -> str:
     seconds, milliseconds = divmod(round(at * 1000), 1000)
     if not _FIRST <= seconds <= _LAST:
         raise OverflowError(f"{at} is in no year of four digits")
-    year, month, day, hour, minute, second, *_ = time.gmtime(seconds)
+    year, month, day, hour, minute, second, *_ = gmtime(seconds)
     return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z"
 
 

@@ -16,6 +16,7 @@ from iris_cli.errors import NotFoundError
 from iris_cli.journal.access import check_readable
 from iris_cli.journal.archive import LOG_IS_MISSING, UNREADABLE, Segment, missing, segments, unpacked
 from iris_cli.journal.durable import not_readable, open_safely
+from iris_cli.journal.edited import find_edit, restored
 from iris_cli.journal.fault import Fault, FaultKind, fault_at
 from iris_cli.journal.head import Head, head_at, read_head
 from iris_cli.journal.layout import LOG
@@ -29,10 +30,13 @@ class Verdict:
     """What a log is worth, together with its archive.
 
     `sound_until` is the end of the last record before the first finding, in the file `sound_in`; `records` counts
-    what can be read. `unfinished` is a last line that never happened: no finding, for the next writer sets it aside.
+    what can be read, `last` is the last seq that is known of. A log that another program edited is read as it was
+    committed: its lines are sound in spite of that finding, and offsets are those of the restored file.
+    `unfinished` is a last line that never happened: no finding, for the next writer sets it aside.
     """
 
     records: int
+    last: int
     sound_until: Position
     findings: tuple[Fault, ...]
     unfinished: Fault | None
@@ -72,7 +76,11 @@ def verify(directory: Path, on_scan: OnScan = lambda *_: None, *, replayed: bool
                 raise NotFoundError(
                     f"there is no event log in {directory}", hint="name one with --state-dir"
                 ) from None
-            return _verify(directory, stream, check)
+            edit = find_edit(stream)
+            if edit is None:
+                return _verify(directory, stream, check)
+            verdict = _verify(directory, stack.enter_context(restored(stream)), check)
+            return replace(verdict, findings=(edit, *verdict.findings))
     except OSError as error:
         raise not_readable(log, error) from error
 
@@ -148,7 +156,8 @@ class _Check:
         except PermissionError:
             raise  # nothing is known to be wrong with it
         except UNREADABLE as error:
-            what = f"the segment can't be read: {error}"
+            if self._end.seq != segment.last:  # else each of its lines vouches for itself
+                what = f"the segment can't be read: {error}"
         if not what and len(self._findings) == known and self._end.seq != segment.last:
             what = f"the segment ends at seq {self._end.seq}"
         if what:
@@ -214,6 +223,7 @@ class _Check:
         file, sound = self._sound
         return Verdict(
             records=self._records,
+            last=max([self._end.seq, *(each.seq for each in self._findings if each.kind is FaultKind.LOST)]),
             sound_until=sound,
             findings=tuple(self._findings),
             unfinished=self._unfinished,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import secrets
 import stat
 import zlib
 from collections.abc import Iterable, Iterator
@@ -28,6 +27,7 @@ from iris_cli.journal.durable import (
     write_all,
 )
 from iris_cli.journal.layout import PACKED_SUFFIX, PART_SUFFIX
+from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 _HASH = re.compile("[0-9a-f]{64}")
 _GZIP = (
@@ -111,7 +111,7 @@ class Workspaces:
             make_directory(self._disk, self.path)
             if not stat.S_ISDIR(self.path.lstat().st_mode):
                 raise NotWritableError(f"{self.path} is no directory of its own", hint="move it away")
-            draft = self.path / f"{secrets.token_hex(8)}{PART_SUFFIX}"
+            draft = self.path / f"{SYSTEM_RANDOMNESS.hexadecimal(8)}{PART_SUFFIX}"
             fd = open_safely(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             yield fd, draft

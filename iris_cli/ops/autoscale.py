@@ -146,7 +146,9 @@ def _provider(session: Session, scope: Scope) -> SliceProvider:
     if session.make_provider is not None:
         return session.make_provider(scope, session.cluster_id)
     known = {each.name: each for each in session.cluster.slices.values() if Scope.of(each.template) == scope}
-    return open_provider(scope, session.cluster_id, session.config.path.absolute().parent, known)
+    return open_provider(
+        scope, session.cluster_id, session.config.path.absolute().parent, known, session.clock
+    )
 
 
 # Decisions

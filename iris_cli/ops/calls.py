@@ -41,6 +41,11 @@ class Call:
     fetches: Key | None = None
 
     @property
+    def launching(self) -> tuple[AttemptId, ...]:
+        """The attempts that it is to prepare or start."""
+        return (*self.starts, *(self.known.attempts[token] for token in self.goes))
+
+    @property
     def aside(self) -> str:
         """Empty for those of which a worker has one at a time; of the others which one it is."""
         return self.ships or " ".join(self.fetches or ())
@@ -51,6 +56,8 @@ class Call:
 
 
 Returned = tuple[Call, Answer]
+Enough = Callable[[], bool]
+"""Whether who waits for answers may stop doing so."""
 
 _FEW = 3
 """So many workers are named while they are waited for."""
@@ -80,6 +87,26 @@ class Calls:
     def under_way(self) -> list[Call]:
         """What hasn't been answered yet."""
         return list(self._under_way.values())
+
+    @property
+    def asked(self) -> set[WorkerId]:
+        """The workers with a question under way."""
+        return {call.worker for call in self._under_way.values() if call.question}
+
+    @property
+    def occupied(self) -> set[WorkerId]:
+        """The workers with a call under way. What is shipped keeps them from nothing."""
+        return {call.worker for call in self._under_way.values() if not call.aside}
+
+    @property
+    def working(self) -> bool:
+        """Whether something else than questions is under way."""
+        return any(call.question is None for call in self._under_way.values())
+
+    @property
+    def listening(self) -> bool:
+        """Whether something else than launches and transfers is under way."""
+        return any(not (call.launching or call.aside) for call in self._under_way.values())
 
     def send(self, call: Call) -> None:
         """Send a call to a worker that isn't busy, while there is room."""
@@ -113,18 +140,25 @@ class Calls:
         """In a thread of its own. A fault of ours in one call must not end the others: it is no answer."""
         asked_at = self._session.clock.now()
         try:
-            return observe.heard(self._session, call.known, asked_at, call.act())
+            return observe.heard(self._session, call.known, asked_at, call.act(), call.launching)
         except Exception as error:
             detail = f"internal error: {type(error).__name__}: {error}"
             seen = Silence(worker=call.worker, kind=SilenceKind.LOCAL, step="call", detail=detail)
-            return observe.heard(self._session, call.known, asked_at, seen)
+            return observe.heard(self._session, call.known, asked_at, seen, call.launching)
 
-    def close(self) -> None:
-        """Wait for nothing more. What is under way may still happen on its worker."""
+    def close(self) -> list[Call]:
+        """Wait for nothing more. Returns what is under way, which may still happen on its worker."""
         if self._fan_out is not None:
             self._fan_out.close()
         self._fan_out = None
+        left = self.under_way()
         self._under_way.clear()
+        return left
+
+
+def never() -> bool:
+    """Wait for all answers."""
+    return False
 
 
 def not_sent(worker: WorkerId, step: str, error: IrisError) -> Silence:

@@ -6,7 +6,9 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import AttemptId, JobId
 from iris_cli.core.lifecycle import jobs, workers
+from iris_cli.errors import NotFoundError
 from iris_cli.ops import cycle
+from iris_cli.ops.job_filter import EVERY_JOB, JobFilter
 from iris_cli.ops.names import find_jobs
 from iris_cli.ops.session import Session
 from iris_cli.ops.stops import send_stops
@@ -23,16 +25,38 @@ class Cancelled:
     stopping: list[AttemptId] = field(default_factory=list)
 
 
-def cancel(session: Session, names: list[str], *, prefix: bool = False, reason: str = "") -> Cancelled:
-    """Commit the cancellation of these jobs and of their children, then send the stops once."""
+def cancel(
+    session: Session,
+    names: list[str],
+    *,
+    prefix: bool = False,
+    wanted: JobFilter = EVERY_JOB,
+    reason: str = "",
+) -> Cancelled:
+    """Commit the cancellation of these jobs and of their children, then send the stops once.
+
+    With a filter only jobs that match it are cancelled; without names, those of the open jobs. Raises NotFoundError
+    if there is none.
+    """
     result = Cancelled()
     with session.transaction() as draft:
-        for job in find_jobs(draft.cluster, names, prefix=prefix):
-            done = jobs.cancel(draft, job, reason)
-            (result.cancelled if done else result.over).append(job)
+        chosen = _chosen(draft.cluster, names, prefix, wanted)
+        for job in chosen:
+            (result.over if draft.cluster.job_state(job).terminal else result.cancelled).append(job)
+        for job in result.cancelled:
+            jobs.cancel(draft, job, reason)  # a child may have ended with its parent by now
     send_stops(session)
     result.stopping = _stopping(session.cluster, result.cancelled + result.over)
     return result
+
+
+def _chosen(cluster: Cluster, names: list[str], prefix: bool, wanted: JobFilter) -> list[JobId]:
+    found = find_jobs(cluster, names, prefix=prefix) if names else [job.id for job in cluster.open_jobs()]
+    matching = [job for job in found if wanted.matches(cluster, cluster.jobs[job])]
+    if not matching:
+        hint = next(wanted.unknown_labels(cluster), "`iris status` lists the jobs")
+        raise NotFoundError(f"no {'such' if names else 'open'} job matches the --label or --state", hint=hint)
+    return matching
 
 
 def wait_until_stopped(session: Session, result: Cancelled) -> bool:

@@ -6,7 +6,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from iris_cli.core.job import Job
-from iris_cli.core.outcome import PROGRAM_FAILURES, End, EndReason, signal_name
+from iris_cli.core.outcome import PROGRAM_FAILURES, End, EndReason, signal_of
 from iris_cli.core.task import Task
 from iris_cli.core.units import format_duration
 
@@ -38,12 +38,12 @@ _STOPPED = frozenset({128 + signal.SIGTERM, 128 + signal.SIGKILL})
 _CODE_SAYS_IT = frozenset({EndReason.USER_ERROR, EndReason.SIGNAL})
 
 
-def exit_words(exit_code: int | None) -> str:
-    """`1`, or `137 (SIGKILL or exit 137)`: the number alone can't tell a signal from an exit status."""
-    if exit_code is None:
+def exit_words(end: End | None) -> str:
+    """`1`, or `137 (SIGKILL)` if a signal ended the command; '' without an exit code."""
+    if end is None or end.exit_code is None:
         return ""
-    name = signal_name(exit_code)
-    return f"{exit_code} ({name} or exit {exit_code})" if name else str(exit_code)
+    name = signal_of(end)
+    return f"{end.exit_code} ({name})" if name else str(end.exit_code)
 
 
 def skew_words(skew: float) -> str:
@@ -60,8 +60,10 @@ def reason_words(reason: EndReason) -> str:
 
 def end_words(end: End) -> str:
     """Why something ended, in a few words; '' where there is nothing to say beyond that it went well."""
+    if name := signal_of(end):
+        return f"killed by {name}"
     if end.reason in _CODE_SAYS_IT and end.exit_code is not None:
-        return f"exit {exit_words(end.exit_code)}"
+        return f"exit {end.exit_code}"
     words = _WORDS[end.reason]
     if end.reason is EndReason.SIBLING and end.trigger is not None:
         words = f"{words}: rank {end.trigger.index} failed first"
@@ -70,7 +72,7 @@ def end_words(end: End) -> str:
     elif end.error:
         words = f"{words}: {end.error}" if words else end.error
     if end.exit_code and not _was_ours(end):
-        words += f", exit {exit_words(end.exit_code)}"
+        words += f", exit {end.exit_code}"
     return words
 
 

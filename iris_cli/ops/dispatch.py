@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from types import TracebackType
@@ -20,9 +21,10 @@ from iris_cli.core.lifecycle import attempts, workers
 from iris_cli.core.observations import RemoteState, Silence, SilenceKind, WorkerReport
 from iris_cli.core.task import Attempt, AttemptState
 from iris_cli.core.worker import Worker, WorkerCondition
+from iris_cli.errors import IrisError
 from iris_cli.ops import observe
-from iris_cli.ops.calls import Call, Calls
-from iris_cli.ops.launch_request import launch_request
+from iris_cli.ops.calls import Call, Calls, Enough, never
+from iris_cli.ops.launch_request import go_call, launch_request, prepare_call
 from iris_cli.ops.mail import Mail
 from iris_cli.ops.observe import Answer, Question
 from iris_cli.ops.plausible import Seen
@@ -34,6 +36,7 @@ from iris_cli.ops.session import Session
 from iris_cli.ops.shipping import Shipping
 from iris_cli.ops.strays import Strays, attempt_of, stop_order
 
+_EVER = math.inf
 R = TypeVar("R")
 V = TypeVar("V")
 Item = tuple[AttemptId, Attempt]
@@ -56,8 +59,9 @@ class Dispatcher:
         self._read_at = session.read_at
         self.seen: list[Seen] = []  # what was answered to the questions of this cycle
         self.ended: list[AttemptEnded] = []  # what this invocation has seen to end, for whoever empties it
+        self.requests = 0  # of tasks, that were heard so far
         self._old = 0  # how much of that is of no use to the next one
-        self._calls = Calls(session)
+        self.calls = Calls(session)
         self._to_stop: dict[WorkerId, None] = {}
         self._to_ask: dict[WorkerId, Question] = {}
         self._to_start: dict[WorkerId, None] = {}
@@ -70,6 +74,7 @@ class Dispatcher:
         self._strays = Strays()
         self._begun: set[tuple[Token, AttemptState]] = set()
         self._answers: list[Answer] = []  # not weighed yet
+        self._silent: set[WorkerId] = set()  # in this cycle: the next one asks again
         self._not_sent: dict[Token, tuple[AttemptId, str]] = {}  # for certain, and not committed yet
 
     def __enter__(self) -> Dispatcher:
@@ -78,22 +83,32 @@ class Dispatcher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._calls.close()
+        calls = self.calls.close()
+        if kind is None or issubclass(kind, (KeyboardInterrupt, GeneratorExit)):
+            self._leave({attempt_id for call in calls for attempt_id in call.launching})
+
+    def _leave(self, launching: set[AttemptId]) -> None:
+        """Give up what was not sent, or not answered yet. Where that can't be written, our lease ends it later."""
+
+        def rule(draft: Draft) -> None:
+            live = draft.cluster.live_attempts()
+            left = [each for each, attempt in live if each in launching or attempt.token in self._mine]
+            attempts.give_up(draft, left)
+
+        if launching or self._mine:
+            with suppress(IrisError):
+                self.session.decide(rule)
 
     @property
     def unheard(self) -> set[WorkerId]:
         """The workers that were asked, or are about to be, and haven't answered."""
-        return {*self._to_ask, *(call.worker for call in self._calls.under_way() if call.question)}
+        return {*self._to_ask, *self.calls.asked}
 
     @property
-    def busy(self) -> set[WorkerId]:
-        """The workers with a call under way. What is shipped keeps them from nothing."""
-        return {call.worker for call in self._calls.under_way() if not call.aside}
-
-    @property
-    def working(self) -> bool:
-        """Whether something else than questions is under way."""
-        return any(call.question is None for call in self._calls.under_way())
+    def engaged(self) -> set[WorkerId]:
+        """The workers with a call under way or about to be sent, transfers included."""
+        under_way = {call.worker for call in self.calls.under_way()}
+        return under_way.union(self._to_stop, self._to_ask, self._to_start)
 
     def decide(self, rule: Callable[[Draft], R]) -> R:
         """As `Session.decide`; the stops that the rule asks for are sent next."""
@@ -120,6 +135,7 @@ class Dispatcher:
         self._mail.begin()
         self._shipping.begin()
         self._begun.clear()
+        self._silent.clear()
         mine, self._mine = self._mine, set()
         for attempt_id, attempt in self.cluster.live_attempts():
             if attempt.state is AttemptState.STOPPING:
@@ -127,7 +143,7 @@ class Dispatcher:
             elif attempt.token in mine and not attempt.taken_over:
                 self.start([attempt_id])
         asked = observe.questions(self.session, self.cluster, self.session.clock.now()) if ask else []
-        self._to_ask = {each.worker: each for each in asked if not self._calls.busy(each.worker)}
+        self._to_ask = {each.worker: each for each in asked if not self.calls.busy(each.worker)}
         return len(self._to_ask)
 
     def concluded(self) -> None:
@@ -145,21 +161,22 @@ class Dispatcher:
             self._mine.add(attempt.token)
             self._to_start[attempt.worker] = None
 
-    def attend(self, *, patience: float = math.inf, until: float = math.inf) -> bool:
+    def attend(self, *, patience: float = _EVER, until: float = _EVER, enough: Enough = never) -> bool:
         """Send what is to be sent, weigh what arrives, and so on. True once nothing is under way any more.
 
-        False if there was no answer for `patience` seconds, or at the monotonic time `until`; nobody is hurt
-        by that: the next call goes on. Raises what `Session.transaction` does; then too nothing is lost.
+        False when it is `enough`, after `patience` seconds without an answer, or at the monotonic time `until`: the
+        next call goes on. Raises what `Session.transaction` does; then too nothing is lost.
         """
         while True:
             self.send()
             if self._answers or self._not_sent:
                 self._weigh()
                 continue
-            if not self._calls:
+            if not self.calls:
                 return True
-            wait = min(patience, until - self.session.clock.monotonic())
-            if wait <= 0 or not self._listen(wait):
+            is_enough = enough()
+            wait = 0.0 if is_enough else min(patience, until - self.session.clock.monotonic())
+            if (wait <= 0 and not is_enough) or not self._listen(wait):
                 return False
 
     def send(self) -> None:
@@ -171,22 +188,22 @@ class Dispatcher:
         self._begin(self._to_start, lambda worker, _: self._start(worker))
         self._begin(self._mail.to_read, partial(self._mail.read_call, self.session, self.cluster))
         self._begin(self._to_reap, lambda worker, _: reap_call(self.session, self.cluster, worker))
-        if not self._calls.full:
+        if not self.calls.full:
             aside = (self._shipping.calls(self.cluster), self._mail.fetch_calls(self.session, self.cluster))
             for call in chain(*aside):
-                self._calls.send(call)
+                self.calls.send(call)
 
     def _begin(self, waiting: dict[WorkerId, V], call_of: Callable[[Worker, V], Call | None]) -> None:
         now = self.session.clock.now()
         unweighed = {answer.known.worker for answer in self._answers}
         for worker_id in list(waiting):
-            if self._calls.full:
+            if self.calls.full:
                 return
-            if self._calls.busy(worker_id) or worker_id in unweighed:
+            if self.calls.busy(worker_id) or worker_id in unweighed:
                 continue  # its turn comes after that answer
             task = waiting[worker_id]
             worker = self.cluster.workers.get(worker_id)
-            if worker is not None and workers.left_alone(self.cluster, worker, now, self.session.limits):
+            if worker is not None and self._is_left_alone(worker, now):
                 self._give_up(worker_id, f"the worker is {worker.condition}: {worker.reason}")
                 worker = None
             waiting.pop(worker_id, None)
@@ -194,7 +211,10 @@ class Dispatcher:
                 continue
             call = call_of(worker, task)
             if call is not None:
-                self._calls.send(call)
+                self.calls.send(call)
+
+    def _is_left_alone(self, worker: Worker, now: float) -> bool:
+        return worker.id in self._silent or workers.left_alone(self.cluster, worker, now, self.session.limits)
 
     def _stop(self, worker: Worker) -> Call | None:
         orders = []
@@ -263,26 +283,11 @@ class Dispatcher:
                 self._not_sent[attempt.token] = (attempt_id, f"it can't be sent: {error}")
         if not requests:
             return None
-        act = partial(
-            self.session.runner.prepare,
-            self.session.target(worker),
-            list(requests.values()),
-            boot_id=worker.boot_id,
-            incarnation=worker.incarnation,
-            go=go,
-        )
-        return Call(known=observe.known_of(self.cluster, worker.id), act=act, starts=tuple(requests))
+        return prepare_call(self.session, self.cluster, worker, requests, go=go)
 
     def _go(self, worker: Worker, tokens: list[Token]) -> Call:
         self._readiness.told_to_start(tokens)
-        act = partial(
-            self.session.runner.go,
-            self.session.target(worker),
-            tokens,
-            boot_id=worker.boot_id,
-            incarnation=worker.incarnation,
-        )
-        return Call(known=observe.known_of(self.cluster, worker.id), act=act, goes=tuple(tokens))
+        return go_call(self.session, self.cluster, worker, tokens)
 
     def _first_time(self, attempt: Attempt) -> bool:
         """Whether this has not been sent in this cycle; from now on it has."""
@@ -305,7 +310,7 @@ class Dispatcher:
 
     def _listen(self, patience: float) -> bool:
         """Take what has been answered, or is within that time. False if nothing was."""
-        returned = self._calls.take(None if math.isinf(patience) else patience)
+        returned = self.calls.take(None if math.isinf(patience) else patience)
         for call, answer in returned:
             self._heard(call, answer)
         return bool(returned)
@@ -317,6 +322,7 @@ class Dispatcher:
             self._shipped(call, seen)
         if call.aside and isinstance(seen, Silence) and seen.kind is SilenceKind.LOCAL:
             return  # nothing of that is the worker's
+        self.requests += len(answer.asked)
         self._answers.append(self._mail.taken(answer))
         self._to_stop[worker] = self._to_start[worker] = None
         if call.question is not None:
@@ -329,6 +335,7 @@ class Dispatcher:
             if isinstance(seen, WorkerReport) and seen.lacking and call.starts:
                 self._lacking(call, seen)
         else:
+            self._silent.add(worker)
             why = f"{seen.step}: {seen.detail}"
             if worker in self.cluster.workers:
                 self._give_up(worker, why)
@@ -377,7 +384,8 @@ class Dispatcher:
         self._not_sent.clear()
         self._has_shipped = False
         known = self.cluster.jobs
-        self._go_where_ready(job for job in told if job in known and known[job].is_gang)
+        gangs = [job for job in told if job in known and known[job].is_gang]
+        self._to_start.update(dict.fromkeys(self._readiness.where_ready(self.cluster, gangs)))
 
     def _record_not_sent(self, draft: Draft) -> dict[JobId, None]:
         """Say that attempts never started, while we may: within our lease. Returns the jobs this is about."""
@@ -389,12 +397,3 @@ class Dispatcher:
             attempts.not_sent(draft, attempt_id, why)
             recorded[attempt_id.task.job] = None
         return recorded
-
-    def _go_where_ready(self, gangs: Iterable[JobId]) -> None:
-        """Let the ranks of these gangs start, wherever they are, if all of them are set up by now."""
-        readiness = self._readiness
-        readiness.look_again()
-        for job in gangs:
-            if readiness.is_ready(self.cluster, job):
-                ranks = (attempt for _, attempt in self.cluster.live_of(job))
-                self._to_start.update({rank.worker: None for rank in ranks if readiness.is_prepared(rank)})

@@ -18,8 +18,9 @@ from iris_cli.ops.findings import Finding, failed_by, failure, fine, warning
 from iris_cli.ops.host_checks import all_workers, check_hosts
 from iris_cli.ops.key_checks import check_keys
 from iris_cli.ops.log_checks import check_log
+from iris_cli.ops.loop.cycles import cycles_of
+from iris_cli.ops.loop.work import work_left
 from iris_cli.ops.session import Session
-from iris_cli.ops.view import cycle_age
 
 _PLACE = pattern(r"([^\n]+?):([0-9]+): ")
 _MOST_BREACHES = 20  # shown: one mistake has many consequences
@@ -55,9 +56,10 @@ def examine(
     yield from check_snapshot(session.state, cluster)
     yield from check_cluster(cluster)
     yield from check_keeper(session, cluster)
-    yield from check_notify(session)
-    cycle = cycle_age(session.state.read_heartbeat(), session.clock.now())
-    yield from check_cycles(cycle, cluster, find_cron(), ours)
+    needed = bool(work_left(cluster, session.config, session.state))
+    cycles = cycles_of(session.state, session.clock.now(), session.config.loop, needed=needed)
+    yield from check_notify(session, coming=cycles.coming)
+    yield from check_cycles(cycles, cluster, find_cron(), ours)
 
 
 def _read_log(session: Session) -> tuple[Cluster, list[Finding]]:
@@ -172,11 +174,12 @@ def check_workers(cluster: Cluster) -> Iterator[Finding]:
             yield warning(subject, f"draining{reason}", f"iris worker uncordon {worker.id}  # ends it")
 
 
-def check_notify(session: Session) -> Iterator[Finding]:
-    """Whether those who are to be told are told."""
+def check_notify(session: Session, *, coming: bool) -> Iterator[Finding]:
+    """Whether those who are to be told are told. `coming`: there will be a next cycle."""
     if not session.config.notify.channels:
         return
     from iris_cli.ops.notify.health import FIX, told, troubles
 
-    found = [warning("notify", text.removeprefix("notify: "), FIX) for text in troubles(session)]
+    said = troubles(session, coming=coming)
+    found = [warning("notify", text.removeprefix("notify: "), FIX) for text in said]
     yield from found or [fine("notify", told(session))]

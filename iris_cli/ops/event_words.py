@@ -10,7 +10,7 @@ from iris_cli.core.events import Event
 from iris_cli.core.resources import format_memory
 from iris_cli.core.topology import describe
 from iris_cli.core.worker import WorkerCondition
-from iris_cli.ops.causes import end_words, exit_words, reason_words, skew_words
+from iris_cli.ops.causes import end_words, reason_words, skew_words
 
 
 def event_words(event: Event) -> str:
@@ -109,7 +109,7 @@ def _stop_requested(event: ev.AttemptStopRequested) -> str:
 
 
 def _attempt_stopped(event: ev.AttemptStopped) -> str:
-    code = f", exit {exit_words(event.exit_code)}" if event.exit_code is not None else ""
+    code = f", exit {event.exit_code}" if event.exit_code is not None else ""
     return f"{event.attempt_id} stopped{code}"
 
 
@@ -185,7 +185,9 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     ev.JobEnded: _job_ended,
     ev.GangRoundEnded: _gang_round_ended,
     ev.TaskAssigned: _task_assigned,
-    ev.DispatchTakenOver: lambda event: f"{event.attempt_id} taken over: its dispatcher may be dead",
+    ev.DispatchTakenOver: lambda event: (
+        f"{event.attempt_id} has no answer to its launch: only its worker can tell whether it runs"
+    ),
     ev.TaskDispatched: lambda event: f"{event.attempt_id} acknowledged by its worker",
     ev.TaskDispatchFailed: _dispatch_failed,
     ev.TaskRunning: lambda event: f"{event.attempt_id} runs",

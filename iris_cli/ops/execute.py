@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 
@@ -75,7 +74,7 @@ def _orders(
     """What is to be sent, and where nothing is."""
 
     def order(worker: Worker, env: Mapping[str, str], task: TaskId | None, attempt: Token | None) -> _Order:
-        token = Token(secrets.token_hex(16))
+        token = Token(session.randomness.hexadecimal(16))
         request = CommandRequest(token=token, argv=tuple(command), env=env, attempt=attempt, timeout=timeout)
         return _Order(worker, task, request)
 

@@ -95,14 +95,14 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
     if not next_command and children:
         next_command = f"iris status {children[0].job}"
     return FailureCard(
-        headline=who_failed(job, culprit, _failures(cluster, job)),
+        headline=who_failed(job, culprit, _failures(cluster, job, culprit)),
         task=culprit.id,
         attempt=culprit.current_id if attempt is not None else None,
         worker=attempt.worker if attempt is not None else None,
         cause=end_words(culprit.end),
         reason=end.reason,
         exit_code=end.exit_code,
-        exit=exit_words(end.exit_code),
+        exit=exit_words(end),
         log_lines=tuple(map(_shortened, said.rstrip().split("\n")[-LOG_LINES:])) if said.strip() else (),
         others=tuple(others(cluster, job, culprit, last_line(said))),
         known=known,
@@ -119,7 +119,8 @@ def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
 
     In `state` there may be lines that tell more than what the log keeps.
     """
-    words = job_cause(job, culprit_of(cluster, job), _failures(cluster, job))
+    blamed = culprit_of(cluster, job)
+    words = job_cause(job, blamed, _failures(cluster, job, blamed))
     culprit = _failed_first(cluster, job)
     if culprit is None:
         return words
@@ -132,7 +133,10 @@ def cause_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
     return f"{words}; {children[0].id}: {cause_words(cluster, children[0], state)}" if children else words
 
 
-def _failures(cluster: Cluster, job: Job) -> int:
+def _failures(cluster: Cluster, job: Job, culprit: Task | None) -> int:
+    """The number of tasks that failed; 1 if the job failed by something else, so that those were tolerated."""
+    if culprit is None or culprit.state is not TaskState.FAILED:
+        return 1
     return sum(task.state is TaskState.FAILED for task in cluster.tasks_of(job.id))
 
 

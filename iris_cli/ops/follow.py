@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId
-from iris_cli.core.task import Attempt, Task
+from iris_cli.core.task import Attempt, Task, TaskState
 from iris_cli.ops.log_reading import LogLine, LogText, Reading, ask, by_worker
 from iris_cli.ops.logs import Query, is_there, not_started, nothing_left, select, without_worker
 from iris_cli.ops.remains import remains
@@ -80,7 +80,6 @@ class Follower:
         what: str,
         query: Query,
         *,
-        schedule: bool = False,
         until: float = math.inf,
     ) -> None:
         self.cut_short = False
@@ -92,8 +91,9 @@ class Follower:
         self._remains: list[Iterator[LogText]] = []  # of what no worker can give, and nobody has seen yet
         self._session = session
         self._query = query
-        self._caretaker = Caretaker(session, schedule=schedule)
-        view = look(session)
+        self._caretaker = Caretaker(session)
+        self._waits: dict[TaskId, str] = {}  # why each retry waits, as it was last said
+        view = look(session, runs_cycles=True)
         chosen = select(view.cluster, what, query)
         self._only_one = query.attempt is not None or "/attempt-" in what
         self._followed: dict[TaskId, _Followed | None] = {
@@ -121,7 +121,7 @@ class Follower:
         clock = self._session.clock
         while True:
             cluster = self._caretaker.look()  # before reading: what had ended by then can write no more
-            step = Step(notes=self._go_on(cluster))
+            step = Step(notes=[*self._go_on(cluster), *self._waiting_retries(cluster)])
             self._finish_those_without_worker(cluster, step)
             self._submit(fan_out, cluster, step)
             self._collect(fan_out, step)
@@ -149,6 +149,17 @@ class Follower:
             self._followed[task_id] = self._begin(task, task.attempts[number], None)
             notes.append((task_id, f"attempt {number} on worker {task.attempts[number].worker}"))
         return notes
+
+    def _waiting_retries(self, cluster: Cluster) -> Iterator[tuple[TaskId, str]]:
+        """Say of each retry that waits, and for what, once for each reason."""
+        for task_id, followed in self._followed.items():
+            task, job = cluster.tasks[task_id], cluster.jobs[task_id.job]
+            if self._only_one or followed is None or not followed.done or task.state is not TaskState.PENDING:
+                continue
+            reason = self._caretaker.reason(job.id if job.is_gang else task_id)
+            if reason and self._waits.get(task_id) != reason:
+                self._waits[task_id] = reason
+                yield task_id, f"the retry waits: {reason}"
 
     def _open(self, when: Callable[[_Followed], bool]) -> list[_Followed]:
         """Those of which more may come, and nobody is being asked for it."""

@@ -19,6 +19,7 @@ from iris_cli.core.outputs import BATCH
 from iris_cli.core.task import AttemptState
 from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.journal.leftovers import Leftover, leftovers, remove_leftover
+from iris_cli.journal.recovery import Damage
 from iris_cli.ops import caches, observe
 from iris_cli.ops.calls import Call
 from iris_cli.ops.observe import Answer
@@ -61,6 +62,7 @@ class Garbage:
     workers: tuple[WorkerFiles, ...] = ()
     files: tuple[Leftover, ...] = ()
     messages: tuple[str, ...] = field(default=())
+    log_damage: Damage | None = None
 
     @property
     def bytes(self) -> int:
@@ -103,6 +105,7 @@ def find(session: Session, older_than: float = 0.0) -> Garbage:
         workers=tuple(sorted(found, key=lambda each: order[each.worker])),
         files=leftovers(session.state.path, now - older_than, _needed(cluster)),
         messages=tuple(session.messages),
+        log_damage=session.damage,
     )
 
 

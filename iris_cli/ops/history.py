@@ -12,9 +12,9 @@ from iris_cli.core.ids import AttemptId, TaskId, WorkerId, clip
 from iris_cli.core.job import Origin
 from iris_cli.core.nearest import did_you_mean
 from iris_cli.errors import NotFoundError
+from iris_cli.journal.recovery import Damage, banner
 from iris_cli.ops.event_words import event_words
 from iris_cli.ops.session import Session
-from iris_cli.ops.view import banner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,7 @@ class History:
     entries: tuple[Entry, ...]
     earlier: int
     messages: tuple[str, ...]
+    log_damage: Damage | None
     archived: int = 0
 
 
@@ -66,7 +67,8 @@ def history(session: Session, subject: str = "", *, limit: int = 0, archive: boo
         subject=subject,
         entries=tuple(newest),
         earlier=total - len(newest),
-        messages=banner(reading),
+        messages=banner(reading.warnings, reading.damage),
+        log_damage=reading.damage,
         archived=archived,
     )
 

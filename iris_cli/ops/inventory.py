@@ -19,11 +19,14 @@ from iris_cli.core.constraints import (
 )
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, WorkerId
+from iris_cli.core.limits import Limits
 from iris_cli.core.task import AttemptState
 from iris_cli.core.topology import describe
 from iris_cli.core.units import format_duration
 from iris_cli.core.worker import Claim, Worker, WorkerCondition, cooling, has_wrong_clock
+from iris_cli.journal.recovery import Damage
 from iris_cli.ops.causes import skew_words
+from iris_cli.ops.loop.cycles import Cycles
 from iris_cli.ops.names import find_worker
 from iris_cli.ops.session import Session
 from iris_cli.ops.view import View, look
@@ -109,7 +112,9 @@ class Inventory:
     """All workers, slice by slice. `messages` say what is wrong with the log, if anything is."""
 
     at: float
+    cycles: Cycles | None
     messages: tuple[str, ...]
+    log_damage: Damage | None
     workers: tuple[WorkerDetails, ...]
     slices: tuple[SliceRow, ...]
 
@@ -120,7 +125,9 @@ def inventory(session: Session) -> Inventory:
     rows = worker_rows(view)
     return Inventory(
         at=view.now,
+        cycles=view.cycles,
         messages=view.messages,
+        log_damage=view.log_damage,
         workers=tuple(worker_details(view, view.cluster.workers[row.id]) for row in rows),
         slices=slice_rows(view, rows),
     )
@@ -139,7 +146,7 @@ def worker_details(view: View, worker: Worker) -> WorkerDetails:
         condition=worker.condition,
         reason=worker.reason,
         claims=tuple(_claims(view.cluster, worker)),
-        attributes=dict(sorted(worker.attributes.items())),
+        attributes=dict(sorted(worker.all_attributes.items())),
         taints_by_hand=worker.taints,
         connection=worker.connection,
         boot_id=worker.boot_id,
@@ -269,7 +276,7 @@ def _warnings(view: View, worker: Worker) -> Iterable[str]:
 def refusals(view: View, worker: Worker) -> Iterable[str]:
     """Why the worker takes nothing new: one sentence for each obstacle, and none for a worker that does."""
     if worker.condition is not WorkerCondition.HEALTHY:
-        yield _ill(worker, view.now)
+        yield _ill(view, worker)
     if haunted := _haunted(view.cluster, worker.id):
         yield haunted
     if worker.quarantined:
@@ -278,9 +285,9 @@ def refusals(view: View, worker: Worker) -> Iterable[str]:
         yield "draining" + (f": {worker.drain_reason}" if worker.drain_reason else "")
     if worker.unschedulable:
         yield f"unusable: {worker.reason}"
-    if cooling(worker, view.now, view.limits):
+    if worker.condition is WorkerCondition.HEALTHY and cooling(worker, view.now, view.limits):
         left = format_duration(worker.cooldown_until - view.now)
-        why = f": {worker.reason}" if worker.reason and worker.condition is WorkerCondition.HEALTHY else ""
+        why = f": {worker.reason}" if worker.reason else ""
         yield f"cooling down for another {left}{why}"
     stopping = _stopping(view.cluster, worker)
     if stopping:
@@ -309,9 +316,9 @@ def occupations(view: View, worker: Worker) -> Iterable[str]:
         yield f"TPU work: its chips are held by {_holders(worker, lambda claim: claim.chips)}"
     if worker.gpus and not gpus:
         yield f"GPU work: its GPUs are held by {_holders(worker, lambda claim: bool(claim.gpus))}"
-    gang = view.plan.result.kept.get(worker.id)
-    if gang is not None:
-        yield f"work of those behind the gang {gang}, which has waited long: it is kept free for that"
+    owner = view.plan.result.kept.get(worker.id)
+    if owner is not None:
+        yield f"work that would delay {owner}: reserved for it"
 
 
 def _holders(worker: Worker, holds: Callable[[Claim], object]) -> str:
@@ -320,13 +327,22 @@ def _holders(worker: Worker, holds: Callable[[Claim], object]) -> str:
     )
 
 
-def _ill(worker: Worker, now: float) -> str:
+def _ill(view: View, worker: Worker) -> str:
+    """The condition of a worker that is not healthy, since when, why, and when it is tried again."""
     if worker.condition is WorkerCondition.UNPROBED and not (worker.failed_polls or worker.reason):
-        return "never probed: the next cycle does it"
+        return f"never probed{view.then('probed in the next cycle')}"
     parts = [worker.condition.value.replace("_", " ")]
     if worker.silent_since is not None:
-        parts.append(f"for {format_duration(max(0.0, now - worker.silent_since))}")
-    return " ".join(parts) + (f": {worker.reason}" if worker.reason else "")
+        parts.append(f"for {format_duration(max(0.0, view.now - worker.silent_since))}")
+    reason = f": {worker.reason}" if worker.reason else ""
+    return f"{' '.join(parts)}{reason}{view.then(next_try(worker, view.now, view.limits))}"
+
+
+def next_try(worker: Worker, now: float, limits: Limits) -> str:
+    """When a cycle asks a worker again that did not answer."""
+    if not cooling(worker, now, limits):
+        return "tried again in the next cycle"
+    return f"tried again in {format_duration(worker.cooldown_until - now)}"
 
 
 def _stopping(cluster: Cluster, worker: Worker) -> list[AttemptId]:

@@ -14,6 +14,8 @@ from iris_cli.core.job import Job, JobState, Workspace
 from iris_cli.core.lineage import where_from
 from iris_cli.core.topology import describe
 from iris_cli.core.units import format_memory
+from iris_cli.journal.recovery import Damage
+from iris_cli.ops.loop.cycles import Cycles
 from iris_cli.ops.names import find_job
 from iris_cli.ops.session import Session
 from iris_cli.ops.status import JobRow, job_row
@@ -46,7 +48,9 @@ class JobStatus:
     at: float
     past: bool
     cycle: CycleAge | None
+    cycles: Cycles | None
     messages: tuple[str, ...]
+    log_damage: Damage | None
     job: JobRow
     command: tuple[str, ...]
     needs: str
@@ -75,7 +79,9 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
         at=view.now,
         past=view.cycle is None,
         cycle=view.cycle,
+        cycles=view.cycles,
         messages=view.messages,
+        log_damage=view.log_damage,
         job=row,
         command=job.command,
         needs=needs_words(job),

@@ -1,13 +1,21 @@
-"""What is sent to a worker to start one attempt: its command, its environment, its limits."""
+"""What is sent to a worker to start attempts: their commands, environments and limits, and the calls that bring them.
+
+A worker in another boot or incarnation refuses these calls.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.ids import AttemptId
+from iris_cli.core.ids import AttemptId, Token
+from iris_cli.core.worker import Worker
+from iris_cli.ops.calls import Call
 from iris_cli.ops.each_line import line_of
 from iris_cli.ops.environment import array_variables, coordinator_port, environment, listens, place_of
+from iris_cli.ops.observe import known_of
 from iris_cli.ops.secret_values import secret_values
 from iris_cli.ops.session import Session
 
@@ -41,3 +49,35 @@ def launch_request(session: Session, cluster: Cluster, attempt_id: AttemptId) ->
     )
     command_text(request), environment_text(request)
     return request
+
+
+def prepare_call(
+    session: Session,
+    cluster: Cluster,
+    worker: Worker,
+    requests: Mapping[AttemptId, LaunchRequest],
+    *,
+    go: bool,
+) -> Call:
+    """The call that sets up attempts, and with `go` starts them."""
+    act = partial(
+        session.runner.prepare,
+        session.target(worker),
+        list(requests.values()),
+        boot_id=worker.boot_id,
+        incarnation=worker.incarnation,
+        go=go,
+    )
+    return Call(known=known_of(cluster, worker.id), act=act, starts=tuple(requests))
+
+
+def go_call(session: Session, cluster: Cluster, worker: Worker, tokens: Sequence[Token]) -> Call:
+    """The call that starts attempts that are set up."""
+    act = partial(
+        session.runner.go,
+        session.target(worker),
+        tokens,
+        boot_id=worker.boot_id,
+        incarnation=worker.incarnation,
+    )
+    return Call(known=known_of(cluster, worker.id), act=act, goes=tuple(tokens))

@@ -101,6 +101,7 @@ def _damaged(directory: Path) -> str:
 _FIXES: dict[FaultKind, Callable[[Path], str]] = {
     FaultKind.TORN: _damaged,
     FaultKind.DAMAGED: _damaged,
+    FaultKind.EDITED: lambda _: "iris log salvage --yes  # restores the lines as they were committed",
     FaultKind.LOST: lambda directory: (
         f"put the newer copy of {_path(directory)} back; or go on without what is lost: "
         "iris log salvage --accept-loss"

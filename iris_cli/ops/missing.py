@@ -14,7 +14,11 @@ def what_is_missing(cluster: Cluster, state: StateDir | None) -> Missing:
     waiting = [job for job in cluster.open_jobs() if job.end is None]
     with_files = [job for job in waiting if job.workspace or job.each_line] if state is not None else []
     return Missing(
-        secrets={job.id: missing for job in waiting if (missing := missing_secrets(job))},
+        secrets={
+            job.id: [f"{name}: {problem}" for name, problem in missing.items()]
+            for job in waiting
+            if (missing := missing_secrets(job))
+        },
         files={job.id: lost for job in with_files if state is not None and (lost := _lost(state, job))},
     )
 

@@ -153,10 +153,14 @@ def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
         yield Step(command="iris doctor", words=message, urgent=True)
     running = [job for job in status.jobs if job.workers]
     waiting = [job for job in status.jobs if job.state is JobState.PENDING and not job.workers]
-    cycle = status.cycle
-    if cycle is not None and cycle.stale and (running or waiting):
-        age = "ever" if cycle.age is None else f"for {format_duration(cycle.age)}"
-        yield Step(command="iris cron show", words=f"no cycle {age}: what waits is not placed", urgent=True)
+    cycles = status.cycles
+    if cycles is not None:
+        for trouble in cycles.troubles:
+            yield Step(command="iris loop start", words=f"background loop: {trouble}", urgent=True)
+        if cycles.needed and not cycles.coming:
+            last = "ever" if cycles.last is None else f"for {format_duration(cycles.last)}"
+            command, words = cycles.fix.split(",")[0], f"no cycle {last}, and nobody runs them"
+            yield Step(command=command, words=words, urgent=True)
     yield from _failed(status)
     yield from _out_of_service(status)
     yield from first

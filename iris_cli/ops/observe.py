@@ -81,7 +81,8 @@ class Known:
 class Answer:
     """What was seen of a worker, at what time, what had been known of it when it was asked, and when that was.
 
-    `asked` is what its tasks ask for; the end of those in `deferred` waits for what else they ask for.
+    `asked` is what its tasks ask for; the end of those in `deferred` waits for what else they ask for. `launching`
+    are the attempts that the call was to prepare or start.
     """
 
     seen: Seen
@@ -90,6 +91,7 @@ class Answer:
     asked_at: float | None = None
     asked: tuple[Asked, ...] = ()
     deferred: frozenset[Token] = frozenset()
+    launching: tuple[AttemptId, ...] = ()
 
 
 def known_of(cluster: Cluster, worker: WorkerId, also: Iterable[Token] = ()) -> Known:
@@ -104,10 +106,13 @@ def known_of(cluster: Cluster, worker: WorkerId, also: Iterable[Token] = ()) -> 
     )
 
 
-def heard(session: Session, known: Known, asked_at: float, seen: Seen) -> Answer:
+def heard(
+    session: Session, known: Known, asked_at: float, seen: Seen, launching: tuple[AttemptId, ...] = ()
+) -> Answer:
     """What a worker has just answered, if it can be true."""
     said = believed(seen, known.worker, known.tokens)
-    return Answer(said, session.clock.now(), known, asked_at, requests.read(said, known.attempts))
+    asked = requests.read(said, known.attempts)
+    return Answer(said, session.clock.now(), known, asked_at, asked, launching=launching)
 
 
 def questions(session: Session, cluster: Cluster, now: float) -> list[Question]:
@@ -279,7 +284,10 @@ def _weigh_one(session: Session, draft: Draft, answer: Answer) -> tuple[States, 
     seen = answer.seen
     known = answer.known
     if isinstance(seen, Silence):
-        workers.silent(draft, seen, session.limits)
+        launching = bool(answer.launching)
+        workers.silent(draft, seen, session.limits, asked_at=answer.asked_at, launching=launching)
+        if launching and seen.sent:
+            _give_up_launches(draft, answer)
         if known.reaped and seen.sent:
             reaping.told(draft, known.worker, tuple(known.reaped.values()))
         return _NOTHING
@@ -297,10 +305,18 @@ def _weigh_one(session: Session, draft: Draft, answer: Answer) -> tuple[States, 
             reaping.told(draft, known.worker, tuple(known.reaped.values()), gone)
         return _NOTHING
     if draft.cluster.workers[seen.worker].condition is WorkerCondition.UNTRUSTED:
+        _give_up_launches(draft, answer)
         return _NOTHING  # only a probe tells enough to trust it again
     if not identity.answered(draft, seen, session.limits):
+        _give_up_launches(draft, answer)  # another boot or incarnation refuses them
         return _NOTHING
     return _weigh_report(session, draft, answer, seen)
+
+
+def _give_up_launches(draft: Draft, answer: Answer) -> None:
+    """Leave the attempts that a call was to launch, and that its answer says nothing of, to the next cycle."""
+    live = [attempt_id for attempt_id, _ in draft.cluster.live_on(answer.known.worker)]
+    attempts.give_up(draft, (each for each in live if each in answer.launching))
 
 
 def _weigh_report(

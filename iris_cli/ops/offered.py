@@ -1,24 +1,37 @@
-"""What there is to run on: what jobs are accepted by."""
+"""The workers that exist or could be created: jobs are accepted by them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iris_cli.core.attributes import AttributeValue
+from iris_cli.core.attributes import WORKER_ID_ATTRIBUTE_KEY, AttributeValue
+from iris_cli.core.capacity import Amounts
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.lifecycle.never import Offer
 from iris_cli.core.scale_group import slice_attributes
 from iris_cli.ops.session import Session
 
 
 def fleet(session: Session, cluster: Cluster) -> list[Mapping[str, AttributeValue]]:
-    """The attributes of every worker there is or could be.
+    """The attributes of every worker that exists or could be created, in the order of `offers`."""
+    return [each.attributes for each in offers(session, cluster)]
 
-    As registered, or as declared where it was never probed; of scale groups as their slices will have them.
+
+def offers(session: Session, cluster: Cluster) -> list[Offer]:
+    """Every worker that exists or could be created.
+
+    Attributes are as registered, or as declared if the worker was never probed; those of a scale group are the ones
+    that its slices will have.
     """
-    known = [worker.attributes for worker in cluster.workers.values() if worker.incarnation]
-    known += [
-        host.attributes
+    probed = [worker for worker in cluster.workers.values() if worker.incarnation]
+    names = {worker.id for worker in probed}
+    unprobed = [
+        {**host.attributes, WORKER_ID_ATTRIBUTE_KEY: AttributeValue(worker_id)}
         for worker_id, host in session.hosts.items()
-        if worker_id not in cluster.workers or not cluster.workers[worker_id].incarnation
+        if worker_id not in names
     ]
-    return [*known, *(slice_attributes(group) for group in session.config.scale_groups if group.max_slices)]
+    groups = [slice_attributes(group) for group in session.config.scale_groups if group.max_slices]
+    return [
+        *(Offer(each.all_attributes, None if each.unschedulable else Amounts.idle(each)) for each in probed),
+        *(Offer(attributes, None) for attributes in (*unprobed, *groups)),
+    ]

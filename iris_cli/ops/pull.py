@@ -13,6 +13,7 @@ from iris_cli.core.ids import AttemptId, JobId, WorkerId, parse_attempt_id
 from iris_cli.core.observations import Silence
 from iris_cli.core.task import Attempt
 from iris_cli.errors import NotWritableError, UsageError
+from iris_cli.journal.recovery import Damage
 from iris_cli.ops.local_tree import opened_tree
 from iris_cli.ops.logs import Query, is_there, select, without_worker
 from iris_cli.ops.pull_attempt import Puller, SilentError, Tally, in_few_words
@@ -51,6 +52,7 @@ class Pulled:
     directory: Path
     attempts: tuple[PulledAttempt, ...]
     messages: tuple[str, ...] = ()
+    log_damage: Damage | None = None
 
 
 def pull(
@@ -91,6 +93,7 @@ def pull(
         directory=directory / job,
         attempts=tuple(done[attempt_id] for attempt_id, _ in chosen),
         messages=tuple(session.messages),
+        log_damage=session.damage,
     )
 
 

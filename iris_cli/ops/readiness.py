@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import Draft
-from iris_cli.core.ids import JobId, Token
+from iris_cli.core.ids import JobId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import RemoteState, WorkerReport
@@ -56,6 +56,14 @@ class Readiness:
         if job not in self._gangs:
             self._gangs[job] = is_ready(cluster, job, self.said)
         return self._gangs[job]
+
+    def where_ready(self, cluster: Cluster, gangs: Iterable[JobId]) -> Iterator[WorkerId]:
+        """The workers where ranks of these gangs may start: of those of which all ranks are set up by now."""
+        self.look_again()
+        for job in gangs:
+            if self.is_ready(cluster, job):
+                ranks = (attempt for _, attempt in cluster.live_of(job))
+                yield from (rank.worker for rank in ranks if self.is_prepared(rank))
 
     def told_to_start(self, tokens: Iterable[Token]) -> None:
         """A `go` is sent to these."""

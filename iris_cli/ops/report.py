@@ -10,13 +10,14 @@ from iris_cli.core.dataclass import dataclass
 from iris_cli.core.evolve import replay
 from iris_cli.core.ids import AttemptId, JobId, WorkerId
 from iris_cli.core.job import Job, JobState, Priority
-from iris_cli.core.outcome import EndReason
+from iris_cli.core.outcome import PROGRAM_FAILURES, EndReason
 from iris_cli.core.task import Task
 from iris_cli.errors import NotFoundError
+from iris_cli.journal.recovery import Damage, banner
 from iris_cli.ops.failure import cause_words
 from iris_cli.ops.report_fleet import Fleet, WorkerLine
 from iris_cli.ops.session import Session
-from iris_cli.ops.view import banner, parse_moment
+from iris_cli.ops.view import parse_moment
 
 MOST_JOBS = 5_000
 MOST_STRETCHES = 200_000
@@ -58,7 +59,8 @@ class Stretch:
 class JobLine:
     """One job. `waited` seconds from its submission until its first task started, or until its end, or now.
 
-    `retries` and `preemptions` are what was charged for: rounds of a gang, else attempts of tasks.
+    `retries` counts the retries that were made after a failure, `preemptions` the lost hosts that were charged: rounds
+    of a gang, otherwise attempts of tasks.
     """
 
     id: JobId
@@ -89,6 +91,7 @@ class Report:
     since: float
     at: float
     messages: tuple[str, ...]
+    log_damage: Damage | None
     jobs: tuple[JobLine, ...]
     older: int
     workers: tuple[WorkerLine, ...]
@@ -120,7 +123,8 @@ def report(session: Session, since: str | None = None) -> Report:
         name=cluster.name or session.config.name,
         since=begin,
         at=now,
-        messages=banner(reading),
+        messages=banner(reading.warnings, reading.damage),
+        log_damage=reading.damage,
         jobs=jobs,
         older=older,
         workers=workers,
@@ -173,10 +177,17 @@ def _line(
         ended_at=ended_at,
         waited=max(0.0, (until if started_at is None else started_at) - job.submitted_at),
         ran=None if started_at is None else max(0.0, until - started_at),
-        retries=job.failed_rounds if job.is_gang else sum(task.failures for task in tasks),
+        retries=_gang_retries(job, tasks) if job.is_gang else sum(task.failures for task in tasks),
         preemptions=job.preempted_rounds if job.is_gang else sum(task.preemptions for task in tasks),
         why=cause_words(cluster, job),
         stretches=stretches,
+    )
+
+
+def _gang_retries(job: Job, tasks: list[Task]) -> int:
+    """The retries of a gang after a failure. The last round of a failed gang has none."""
+    return job.failed_rounds - any(
+        task.end is not None and task.end.reason in PROGRAM_FAILURES for task in tasks
     )
 
 

@@ -9,9 +9,15 @@ import stat
 from iris_cli.core.job import Job
 from iris_cli.core.lifecycle.submit import MAX_STRING
 
+NOT_SET = "not set in this shell"
+
 
 class MissingSecretError(Exception):
-    """A secret of the job can't be had here and now. The words name it, and never what it is."""
+    """A secret of the job can't be read now. `problem` says why, and never holds the value."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"{name}: {problem}")
+        self.problem = problem
 
 
 def secret_values(job: Job) -> dict[str, str]:
@@ -19,14 +25,14 @@ def secret_values(job: Job) -> dict[str, str]:
     return {name: _value(job, name) for name in job.secrets}
 
 
-def missing_secrets(job: Job) -> list[str]:
-    """The secrets of a job that can't be had here and now, each with the reason if it isn't plain absence."""
-    missing = []
+def missing_secrets(job: Job) -> dict[str, str]:
+    """Return the secrets of a job that can't be read now: by name, why."""
+    missing = {}
     for name in job.secrets:
         try:
             _value(job, name)
         except MissingSecretError as error:
-            missing.append(str(error))
+            missing[name] = error.problem
     return missing
 
 
@@ -34,30 +40,34 @@ def _value(job: Job, name: str) -> str:
     file = job.secret_files.get(name)
     try:
         value = os.environ.get(name) if file is None else _read(file)
-    except MissingSecretError as error:
-        raise MissingSecretError(f"{name} ({error})") from None
+    except _UnreadableError as error:
+        raise MissingSecretError(name, str(error)) from None
     if value is None:
-        raise MissingSecretError(name)
+        raise MissingSecretError(name, NOT_SET)
     # Bytes that weren't UTF-8 are surrogates here.
     if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
-        raise MissingSecretError(f"{name} (it is no text)")
+        raise MissingSecretError(name, "not text")
     if len(name) + 1 + len(value.encode()) > MAX_STRING:
-        raise MissingSecretError(f"{name} (it is longer than {MAX_STRING} bytes)")
+        raise MissingSecretError(name, f"longer than {MAX_STRING} bytes")
     return value
 
 
+class _UnreadableError(Exception):
+    """A secret's file can't be used; the words say why."""
+
+
 def _read(path: str) -> str:
-    """The text of a file, less one line end. As ssh does for keys, one of ours that others can read is refused."""
+    """Return the text of a file without its last line end. As ssh does, refuse a file of ours that others can read."""
     try:
         with open(path, "rb", opener=_open) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise MissingSecretError(f"{path} is no file")
+                raise _UnreadableError(f"{path} is not a regular file")
             if status.st_uid == os.geteuid() and status.st_mode & 0o077:
-                raise MissingSecretError(f"others can read it: chmod 600 {shlex.quote(path)}")
+                raise _UnreadableError(f"{path} is readable by others (chmod 600 {shlex.quote(path)})")
             data = file.read(MAX_STRING + 3)
     except OSError as error:
-        raise MissingSecretError(f"{path}: {error.strerror or 'it can not be read'}") from None
+        raise _UnreadableError(f"{path}: {error.strerror or 'not readable'}") from None
     if data.endswith(b"\n"):
         data = data[:-2] if data.endswith(b"\r\n") else data[:-1]
     return data.decode("utf-8", "surrogateescape")

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from iris_cli.clock import Clock, SystemClock
+from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, field
@@ -15,7 +15,9 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.core.limits import Limits
 from iris_cli.core.worker import Worker
 from iris_cli.errors import LogDamagedError, LogReplacedError
+from iris_cli.journal.recovery import Damage, banner
 from iris_cli.journal.state_dir import LOCK_TIMEOUT, StateDir
+from iris_cli.randomness import SYSTEM_RANDOMNESS, Randomness
 
 if TYPE_CHECKING:
     from iris_cli.capacity.provider import SliceProvider
@@ -63,12 +65,14 @@ class Session:
     state: StateDir
     config: ClusterConfig
     make_runner: Callable[[str], TaskRunner]
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = SYSTEM_CLOCK
+    randomness: Randomness = SYSTEM_RANDOMNESS
     make_fan_out: Callable[[int], FanOut[Any]] = _threads
     command: str = "iris"  # what the log and the lock say of us
     lock_timeout: float = LOCK_TIMEOUT
     cluster: Cluster = field(default_factory=Cluster)  # as of the last transaction or view
     messages: list[str] = field(default_factory=list)  # what a reader should hear of the log's health
+    damage: Damage | None = None  # of the log, as of the last view
     tell: Callable[[str], None] = lambda _: None  # says at once what a writer repaired
     progress: Progress = _unseen  # shows how far something is, if it takes long
     news: list[Transaction] | None = (
@@ -80,6 +84,9 @@ class Session:
     make_provider: Callable[[Scope, str], SliceProvider] | None = (
         None  # of a place, for an owner; None: real ones
     )
+    runs_as: str = "command"  # the kind of runner that the cycles of this invocation are recorded for
+    recorded: Callable[[], Mapping[str, object]] = dict  # what is kept beside the time of each cycle
+    worked: bool = False  # it committed events or ran cycles: what it leaves open needs somebody to go on
     keeper: Keeper | None = None  # which state directory this is to slices; None: look at the real one
     _with_slices: tuple[Mapping[str, Slice], Mapping[WorkerId, HostConfig]] | None = None
     _begun: bool = False
@@ -114,6 +121,13 @@ class Session:
     def _configured(self) -> Mapping[WorkerId, HostConfig]:
         return {host.worker: host for host in self.config.hosts}
 
+    def reconfigure(self, config: ClusterConfig) -> None:
+        """Go on with another configuration of the same cluster. Calls under way end with the old one."""
+        self.config = config
+        self._with_slices = None
+        for name in ("_configured", "runner"):
+            self.__dict__.pop(name, None)
+
     @property
     def cluster_id(self) -> str:
         """The random id of the log, "" while there is none."""
@@ -140,9 +154,8 @@ class Session:
         except LogReplacedError:
             self._begin_anew()
             log = self._read()
-        self.messages = list(log.warnings)  # what was mended meanwhile is not said any more
-        if log.damage is not None:
-            self.messages.append(f"{log.damage.what}; {log.damage.hint}")
+        self.messages = list(banner(log.warnings, log.damage))  # not of damage that was repaired since
+        self.damage = log.damage
         self._take_header(log.header)
         if log.cluster is None:
             self._take_in(log.transactions)
@@ -244,6 +257,7 @@ class Session:
                 committed = writer.append(draft.events, at=draft.at)
                 draft.cluster.seq, draft.cluster.at = committed.seq, committed.at
                 self.cluster = draft.cluster
+                self.worked = True
                 self._tell_news([committed])
         self._keep()
         if draft.events:

@@ -6,15 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
-from iris_cli.core.ids import JobId, WorkerId, clip
+from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.job import Job, JobState, Priority
-from iris_cli.core.nearest import did_you_mean, one_of
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Task, TaskState
 from iris_cli.core.waiting import overdue
-from iris_cli.errors import UsageError
+from iris_cli.journal.recovery import Damage
 from iris_cli.ops.causes import job_cause
 from iris_cli.ops.inventory import SliceRow, WorkerRow, slice_rows, worker_rows
+from iris_cli.ops.job_filter import job_filter
+from iris_cli.ops.loop.cycles import Cycles
 from iris_cli.ops.scaling_view import NO_SCALING, Scaling
 from iris_cli.ops.session import Session
 from iris_cli.ops.task_rows import culprit_of, elapsed, waiting_words
@@ -60,7 +61,9 @@ class ClusterStatus:
     at: float
     past: bool
     cycle: CycleAge | None
+    cycles: Cycles | None
     messages: tuple[str, ...]
+    log_damage: Damage | None
     jobs: tuple[JobRow, ...]
     older: int
     slices: tuple[SliceRow, ...]
@@ -81,28 +84,26 @@ def cluster_status(
     A label is `key=value`, or `key` for any value. Where none is chosen, `ended` is how many of the jobs that
     aren't open any more are wanted, None for all. Raises UsageError.
     """
-    wanted_labels = [_label(text) for text in labels]
-    wanted_states = [_state(text) for text in states]
+    wanted = job_filter(labels, states)
     view = look(session, at)
     workers = worker_rows(view)
     chosen = [
-        job
-        for job in _jobs(view.cluster, None if wanted_labels or wanted_states else ended)
-        if _has_labels(job, wanted_labels)
-        and (not wanted_states or view.cluster.job_state(job.id) in wanted_states)
+        job for job in _jobs(view.cluster, None if wanted else ended) if wanted.matches(view.cluster, job)
     ]
     return ClusterStatus(
         name=view.cluster.name or session.config.name,
         at=view.now,
         past=view.cycle is None,
         cycle=view.cycle,
+        cycles=view.cycles,
         messages=(
             *view.messages,
-            *(_unknown_labels(view.cluster, wanted_labels) if not chosen else ()),
+            *(wanted.unknown_labels(view.cluster) if not chosen else ()),
             *_elsewhere(session, view),
         ),
+        log_damage=view.log_damage,
         jobs=tuple(job_row(view, job) for job in chosen),
-        older=0 if wanted_labels or wanted_states else len(view.cluster.jobs) - len(chosen),
+        older=0 if wanted else len(view.cluster.jobs) - len(chosen),
         slices=slice_rows(view, workers),
         workers=workers,
         scaling=_scaling(session, view),
@@ -189,31 +190,3 @@ def _why(view: View, job: Job) -> str:
 def _counts(tasks: Sequence[Task]) -> dict[TaskState, int]:
     states = [task.state for task in tasks]
     return {state: states.count(state) for state in TaskState if state in states}
-
-
-def _label(text: str) -> tuple[str, str | None]:
-    key, equals, value = text.partition("=")
-    if not key:
-        raise UsageError(f"{clip(text)!r} is not a label", hint="write --label key=value, or --label key")
-    return key, value if equals else None
-
-
-def _unknown_labels(cluster: Cluster, wanted: Sequence[tuple[str, str | None]]) -> Iterator[str]:
-    """What is to be said of labels that no job has."""
-    known: dict[str, set[str]] = {}
-    for job in cluster.jobs.values():
-        for key, value in job.labels.items():
-            known.setdefault(key, set()).add(value)
-    for key, wish in wanted:
-        if key not in known:
-            yield f"no job has a label {clip(key)!r}; {did_you_mean(clip(key), known)}".rstrip("; ")
-        elif wish is not None and wish not in known[key]:
-            yield f"no job has {key}={clip(wish)}; {did_you_mean(clip(wish), known[key])}".rstrip("; ")
-
-
-def _has_labels(job: Job, wanted: Sequence[tuple[str, str | None]]) -> bool:
-    return all(key in job.labels and value in (None, job.labels[key]) for key, value in wanted)
-
-
-def _state(text: str) -> JobState:
-    return JobState(one_of(text, [state.lower() for state in JobState]).upper())

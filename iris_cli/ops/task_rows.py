@@ -95,7 +95,10 @@ def _why(view: View, task: Task, last: AttemptRow | None, waiting: str) -> str:
     if last is not None and last.state is AttemptState.STOPPING:
         return last.why
     if task.state is TaskState.ASSIGNED:
-        return "the worker has it, not started yet" if task.attempts[-1].acknowledged else "being dispatched"
+        current = task.attempts[-1]
+        if current.acknowledged:
+            return "the worker has it, not started yet"
+        return "its launch got no answer" if current.taken_over else "being dispatched"
     return last.why if last is not None else ""
 
 
@@ -119,7 +122,6 @@ def _ghosts(cluster: Cluster, task: Task) -> str:
 def _attempt_row(view: View, task: TaskId, attempt: Attempt) -> AttemptRow:
     end, stop = attempt.end, attempt.stop
     ended_at = end.at if end else None
-    exit_code = end.exit_code if end else None
     return AttemptRow(
         id=AttemptId(task, attempt.number),
         worker=attempt.worker,
@@ -130,8 +132,8 @@ def _attempt_row(view: View, task: TaskId, attempt: Attempt) -> AttemptRow:
         ended_at=ended_at,
         duration=elapsed(attempt.started_at, ended_at, view.now),
         reason=end.reason if end else stop.reason if stop else None,
-        exit_code=exit_code,
-        exit=exit_words(exit_code),
+        exit_code=end.exit_code if end else None,
+        exit=exit_words(end),
         why=_attempt_words(view, task, attempt),
         trigger=end.trigger if end else stop.trigger if stop else None,
         presumed=attempt.presumed,

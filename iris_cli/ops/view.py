@@ -10,13 +10,17 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
+from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
 from iris_cli.core.resources import Device
 from iris_cli.core.units import parse_duration
 from iris_cli.errors import UsageError
+from iris_cli.journal.recovery import Damage, banner
+from iris_cli.journal.runners import LOOP
+from iris_cli.ops.loop.cycles import Cycles, cycles_of
+from iris_cli.ops.loop.work import work_left
 
 if TYPE_CHECKING:
     from iris_cli.core.events import Transaction
@@ -41,14 +45,20 @@ class CycleAge:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """One look at the cluster. `now` is the time of the look, `cycle` is None for a look at the past."""
+    """One look at the cluster. `now` is the time of the look.
+
+    `cycle` and `cycles` are None for a look at the past. `coming`: there will be a next cycle.
+    """
 
     cluster: Cluster
     now: float
     limits: Limits
     offered: tuple[Device, ...] = ()  # what scale groups could add
     cycle: CycleAge | None = None
+    cycles: Cycles | None = None
+    coming: bool = False
     messages: tuple[str, ...] = ()
+    log_damage: Damage | None = None
     state: StateDir | None = None  # None for a look at the past, whose files may be gone by now
 
     @cached_property
@@ -57,11 +67,18 @@ class View:
         from iris_cli.core.scheduling import plan
         from iris_cli.ops.missing import what_is_missing
 
+        missing = what_is_missing(self.cluster, self.state)
+        if self.cycles is not None and self.cycles.by == LOOP:  # it starts them, with its own environment
+            lacked = {
+                job: [f"{name}: not readable by the background loop" for name in names]
+                for job, names in self.cycles.missing.items()
+            }
+            missing = replace(missing, secrets=lacked)
         return plan(
             self.cluster,
             self.now,
             limits=self.limits,
-            missing=what_is_missing(self.cluster, self.state),
+            missing=missing,
             offered=self.offered,
         )
 
@@ -85,48 +102,60 @@ class View:
         if reasons:
             return str(reasons[0])
         if task in self.goes_to:
-            return "fits now: the next cycle places it"
+            return f"ready{self.then('starts in the next cycle')}"
         if task in self._late:
-            return "its scheduling_timeout is over: the next cycle ends it"
-        return f"what it waits for ({', '.join(job.after)}) did not succeed: the next cycle ends it"
+            return f"its scheduling_timeout is over{self.then('ends in the next cycle')}"
+        return f"{', '.join(job.after)} did not succeed{self.then('ends in the next cycle')}"
+
+    def then(self, follows: str) -> str:
+        """Return what follows in the next cycle as the second half of a sentence, or that there is none."""
+        if self.cycles is None:
+            return ""
+        return f"; {follows}" if self.coming else "; nobody runs cycles"
 
 
-def look(session: Session, at: str | None = None) -> View:
+def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) -> View:
     """The cluster now, or as of `at`: an ISO time, or an age such as `2h`. Takes no lock.
 
-    Raises UsageError for a time that can't be read.
+    `runs_cycles`: the command that looks runs them from now on. Raises UsageError for a time that can't be read.
     """
     now = session.clock.now()
     if at is not None:
         moment = parse_moment(at, now)
         past, reading = as_of(session.state, moment, session.progress)
         offered = session.config.offered
-        messages = banner(reading)
-        return View(cluster=past, now=moment, limits=session.limits, offered=offered, messages=messages)
+        return View(
+            cluster=past,
+            now=moment,
+            limits=session.limits,
+            offered=offered,
+            messages=banner(reading.warnings, reading.damage),
+            log_damage=reading.damage,
+        )
     cluster = session.view()
+    needed = bool(work_left(cluster, session.config, session.state))
+    cycles = cycles_of(session.state, now, session.config.loop, needed=needed)
+    coming = cycles.coming or runs_cycles
     return View(
         cluster=cluster,
         now=now,
         limits=session.limits,
         offered=session.config.offered,
         cycle=cycle_age(session.state.read_heartbeat(), now),
-        messages=(*session.messages, *_untold(session)),
+        cycles=cycles,
+        coming=coming,
+        messages=(*session.messages, *_untold(session, coming=coming)),
+        log_damage=session.damage,
         state=session.state,
     )
 
 
-def _untold(session: Session) -> Iterator[str]:
+def _untold(session: Session, *, coming: bool) -> Iterator[str]:
     """What keeps those who are to be told from being told."""
     if session.config.notify.channels:
         from iris_cli.ops.notify.health import troubles
 
-        yield from troubles(session)
-
-
-def banner(reading: Reading) -> tuple[str, ...]:
-    """What is to be said of the health of a log that was read."""
-    damage = reading.damage
-    return (*reading.warnings, *((f"{damage.what}; {damage.hint}",) if damage is not None else ()))
+        yield from troubles(session, coming=coming)
 
 
 def as_of(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, field
-from iris_cli.core.ids import JobId
+from iris_cli.core.ids import JobId, TaskId
 from iris_cli.core.job import JobState
 from iris_cli.errors import ExitCode, IrisError
 from iris_cli.ops.cycle import PATIENCE, CycleResult, linger, look_closer, run, tell_news
 from iris_cli.ops.dispatch import Dispatcher
+from iris_cli.ops.loop.running import running
 from iris_cli.ops.session import Session
 from iris_cli.ops.watch import PASSING
 
@@ -31,8 +33,8 @@ _WORST_FIRST = (
 class Caretaker:
     """Keeps things going for a command that waits: now and then a cycle, otherwise only a look at the log.
 
-    The first cycles come soon, for many a job is over at once; later ones less often. `least` is for whoever
-    wants fewer: so many seconds are between any two.
+    The first cycles come soon, for many a job is over at once; later ones less often. After a request of a task they
+    come soon again, for it may send more. `least` is for whoever wants fewer: so many seconds are between any two.
     That the state is locked or can't be written keeps nobody from waiting: `trouble` says so.
     """
 
@@ -42,20 +44,28 @@ class Caretaker:
     trouble: IrisError | None = None
     _due: float = field(default=0.0, init=False)  # by the monotonic clock
     _between: float = field(default=0.0, init=False)
+    _asked: bool = field(default=False, init=False)  # by a task, in the last cycle or after it
+    _requests: int = field(default=0, init=False)  # of tasks, at the last look
     _result: CycleResult = field(default_factory=CycleResult, init=False)
     _dispatcher: Dispatcher = field(init=False)
+    _runner: ExitStack = field(default_factory=ExitStack, init=False)
 
     def __post_init__(self) -> None:
         self._dispatcher = Dispatcher(self.session)
 
     def __enter__(self) -> Caretaker:
+        self.session.worked = True
+        if self.schedule:
+            self._runner.enter_context(running(self.session, "wait", interval=_CYCLE_EVERY))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._dispatcher:
-            if kind is None and self._dispatcher.working:  # a start or a stop: whoever is well answers soon
+        with self._runner, self._dispatcher:
+            if (
+                kind is None and self._dispatcher.calls.working
+            ):  # a start or a stop: a healthy host answers soon
                 self._do(lambda: self._dispatcher.attend(patience=PATIENCE))
         if kind is None:
             look_closer(self.session, self._dispatcher)
@@ -66,18 +76,40 @@ class Caretaker:
         if self.session.clock.monotonic() >= self._due:
             self.trouble = None
             self._do(self._run_cycle)
-            self._between = max(self.least, min(2 * self._between, _CYCLE_EVERY))
+            self._asked = self._was_asked()
+            between = _SOONEST if self._asked else 2 * self._between
+            self._between = max(self.least, min(between, _CYCLE_EVERY))
             self._due = self.session.clock.monotonic() + self._between
         return self.session.view()
 
+    def reason(self, key: TaskId | JobId) -> str:
+        """Return why a task or a gang waits, by the plan of the last cycle; '' if that placed it."""
+        plan = self._result.plan
+        reasons = plan.waiting.get(key, ()) if plan is not None else ()
+        return str(reasons[0]) if reasons else ""
+
     def pause(self, seconds: float) -> None:
-        """Wait for that long. What arrives meanwhile is weighed, and what follows from it is sent."""
+        """Wait for that long. What arrives meanwhile is weighed, and what follows from it is sent.
+
+        After a request of a task it waits at most until the next cycle.
+        """
         clock = self.session.clock
         until = clock.monotonic() + seconds
+        if self._asked:
+            until = min(until, self._due)
         self._do(
             lambda: linger(self.session, self._dispatcher, self._result, schedule=self.schedule, until=until)
         )
         clock.sleep(max(0.0, until - clock.monotonic()))
+        if self._was_asked():
+            self._asked = True
+            self._between = max(self.least, _SOONEST)
+            self._due = min(self._due, clock.monotonic() + self._between)
+
+    def _was_asked(self) -> bool:
+        """Whether tasks have sent requests since the last look."""
+        before, self._requests = self._requests, self._dispatcher.requests
+        return self._requests > before
 
     def _run_cycle(self) -> None:
         self._result = run(self.session, self._dispatcher, schedule=self.schedule)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator
+from contextlib import nullcontext
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
@@ -11,10 +12,14 @@ from iris_cli.ops import cycle
 from iris_cli.ops.dispatch import Dispatcher
 from iris_cli.ops.history import Entry, entries_about, entries_of
 from iris_cli.ops.kept_config import change_teller
+from iris_cli.ops.loop.running import running
 from iris_cli.ops.session import Session
 
 PASSING = (LockedError, NotWritableError, LogReplacedError)
 """What keeps a cycle from running and may be over at the next one."""
+
+ASKED = 0.5
+"""Seconds to the next cycle after a task sent a request: its next request may come soon."""
 
 _LEAST_PAUSE = 0.25
 """The share of its time that a watch leaves to others, however long its cycles take."""
@@ -36,10 +41,11 @@ def listen(session: Session) -> None:
         session.news = []
 
 
-def watch(session: Session, *, interval: float, schedule: bool, once: bool = False) -> Iterator[Step]:
+def watch(session: Session, *, interval: float, schedule: bool, once: bool = False) -> Generator[Step]:
     """Run cycles for ever, `interval` seconds apart, and yield what the log says after each.
 
-    `once`: just one, and all that it sends is waited for: nobody is there to hear of it later.
+    After a request of a task the next cycle comes sooner. `once`: just one, and all that it sends is waited for: nobody
+    is there to hear of it later.
 
     A worker that hangs keeps its call into the next cycles, the others are asked on time. Where somebody else
     holds the state directory, or it can't be written, it goes on and tries again: the log tells what is true.
@@ -57,7 +63,10 @@ def watch(session: Session, *, interval: float, schedule: bool, once: bool = Fal
     def linger() -> None:
         cycle.linger(session, dispatcher, result, schedule=schedule, until=due)
 
-    with Dispatcher(session) as dispatcher:
+    session.worked = True
+    places = running(session, "watch", interval=interval) if schedule and not once else nullcontext()
+    with places, Dispatcher(session) as dispatcher:
+        requests = 0
         while True:
             due = clock.monotonic() + interval
             trouble = _trouble_of(run) or trouble
@@ -67,6 +76,8 @@ def watch(session: Session, *, interval: float, schedule: bool, once: bool = Fal
             if once:
                 return
             due = max(due, clock.monotonic() + _LEAST_PAUSE * interval)
+            if dispatcher.requests > requests:
+                due, requests = min(due, clock.monotonic() + ASKED), dispatcher.requests
             trouble = _trouble_of(linger)
             clock.sleep(max(0.0, due - clock.monotonic()))
             tell_of_change()
@@ -74,7 +85,7 @@ def watch(session: Session, *, interval: float, schedule: bool, once: bool = Fal
 
 def look_on(
     session: Session, *, every: float, about: Callable[[], Collection[str]] | None = None
-) -> Iterator[Step]:
+) -> Generator[Step]:
     """As `watch`, but only look at the log every so many seconds: others run the cycles.
 
     `about`: names of jobs, tasks or workers; what is about none of them is left out.

@@ -13,11 +13,13 @@ from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.waiting import overdue
 from iris_cli.core.worker import Worker
 from iris_cli.errors import UsageError
+from iris_cli.journal.recovery import Damage
 from iris_cli.ops.causes import task_end_words
 from iris_cli.ops.company import has_failed
 from iris_cli.ops.failure import FailureCard, cause_words, failure_card
 from iris_cli.ops.inventory import WorkerDetails, doubt_about, occupations, worker_details
 from iris_cli.ops.job_status import inherited_from, next_command
+from iris_cli.ops.loop.cycles import Cycles
 from iris_cli.ops.names import no_task, unknown
 from iris_cli.ops.retries import retry_words
 from iris_cli.ops.session import Session
@@ -86,6 +88,7 @@ class Why:
     state: str
     at: float
     cycle: CycleAge | None
+    cycles: Cycles | None
     cause: str = ""
     waits: tuple[Wait, ...] = ()
     places: tuple[Place, ...] = ()
@@ -95,6 +98,7 @@ class Why:
     occupied: tuple[str, ...] = ()
     inherited: Mapping[str, JobId] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
+    log_damage: Damage | None = None
     retry: str = ""
     overdue: str = ""
     next: str = ""
@@ -158,7 +162,9 @@ def _answer(view: View, subject: str, kind: str, state: str, **parts: Any) -> Wh
         state=state,
         at=view.now,
         cycle=view.cycle,
+        cycles=view.cycles,
         messages=view.messages,
+        log_damage=view.log_damage,
         **parts,
     )
 

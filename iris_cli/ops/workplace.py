@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iris_cli.clock import Clock, SystemClock
+from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.dataclass import dataclass
 from iris_cli.errors import UsageError
 
@@ -54,6 +54,7 @@ class Workplace:
     state_path: Path | None = None
     lock_timeout: float | None = None
     shared: bool = False
+    clock: Clock = SYSTEM_CLOCK
     _text: str | None = None  # of the configuration, if it was read and not kept yet
 
     @property
@@ -101,10 +102,6 @@ class Workplace:
     def actor(self) -> str:
         """Who we are, for the log and the lock."""
         return f"{user_name()}@{os.uname().nodename}"
-
-    @cached_property
-    def clock(self) -> Clock:
-        return SystemClock()
 
     @cached_property
     def state(self) -> StateDir:

@@ -6,6 +6,7 @@ import base64
 import binascii
 import re
 from collections.abc import Sequence
+from types import MappingProxyType
 
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
 from iris_cli.core.dataclass import dataclass
@@ -48,11 +49,18 @@ _TEXT = re.compile(
 )
 _HOLDER = re.compile(rf"C ({_NUMBER}) ({_NUMBER}) (-|[0-9a-f]{{32}})")
 _LOCK = re.compile(rf"F (none|held|stale|foreign) ({_NUMBER})")
+_MISSING = re.compile(r"N ([a-z0-9]{1,16})")
 _TOKEN = re.compile(r"K ([0-9a-f]{32})")
 _USAGE = re.compile(rf"U ([0-9a-f]{{32}}) ({_NUMBER})")
 _REQUEST = re.compile(rf"Q ([0-9a-f]{{32}}) ([A-Za-z0-9._-]{{1,64}}) ({_NUMBER})")
 _ASKING = re.compile(r"M ([0-9a-f]{32})")
 _VARIABLE = re.compile(r"[A-Z_]{1,40}")
+
+_PACKAGES = MappingProxyType(
+    {"awk": "gawk", "find": "findutils", "grep": "grep", "sed": "sed", "xargs": "findutils"}
+)
+"""The Debian packages of commands that are not in coreutils."""
+_MOST_MISSING = 64
 
 _SLACK = 60 * 100
 """An answer takes a moment: attempts are looked at after its uptime was told."""
@@ -215,6 +223,7 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
     texts: dict[str, str] = {}
     warnings: list[str] = []
     tokens: list[Token] = []
+    missing: list[str] = []
     for record in records:
         text = record.data.decode("utf-8", "replace").strip()
         if record.line == "V warning":
@@ -225,8 +234,12 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
             figures[match[1]] = int(match[2])
         elif (match := _TOKEN.fullmatch(record.line)) and not text:
             tokens.append(Token(match[1]))
+        elif (match := _MISSING.fullmatch(record.line)) and not text and len(missing) < _MOST_MISSING:
+            missing.append(match[1])
         else:
             raise broken("the answer has a line that belongs to no probe")
+    if missing:
+        warnings.insert(0, f"refused: {_missing_commands(missing)}")
     if len(set(tokens)) != len(tokens) or sum(map(len, warnings)) > LONGEST_WARNINGS:
         raise broken("the answer says too much")
     gpu_variant = texts.pop("gpu_variant", "")
@@ -250,6 +263,11 @@ def probe_report(frame: Frame, worker: WorkerId) -> ProbeReport:
         tokens=tuple(tokens),
         warnings=tuple(warnings),
     )
+
+
+def _missing_commands(names: Sequence[str]) -> str:
+    packages = sorted({_PACKAGES.get(name, "coreutils") for name in names})
+    return f"missing commands: {', '.join(names)}; install {', '.join(packages)} on the worker, or busybox"
 
 
 def _figure(line: str) -> re.Match[str] | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
+from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.dataclass import dataclass
 
 T = TypeVar("T")
@@ -105,9 +105,9 @@ class Threads(Generic[R]):
         A signal that comes just before a thread begins to wait doesn't wake it: so that Ctrl-C is never lost, no wait
         is a long one.
         """
-        end = None if wait is None else time.monotonic() + wait
+        end = None if wait is None else SYSTEM_CLOCK.monotonic() + wait
         while True:
-            left = _GLANCE if end is None else min(_GLANCE, end - time.monotonic())
+            left = _GLANCE if end is None else min(_GLANCE, end - SYSTEM_CLOCK.monotonic())
             try:
                 return self._outcomes.get(timeout=max(0.0, left))
             except Empty:
@@ -118,13 +118,13 @@ class Threads(Generic[R]):
         """Wait for one outcome, then for what else comes soon."""
         until = None
         while self._missing:
-            wait = patience if until is None else max(0.0, until - time.monotonic())
+            wait = patience if until is None else max(0.0, until - SYSTEM_CLOCK.monotonic())
             try:
                 self._arrived.append(self._next(wait))
             except Empty:
                 return
             self._missing -= 1
-            until = until or time.monotonic() + self._linger
+            until = until or SYSTEM_CLOCK.monotonic() + self._linger
 
 
 def fan_out(

@@ -13,7 +13,6 @@ import hashlib
 import hmac
 import os
 import re
-import secrets
 import stat
 import threading
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from iris_cli.core.dataclass import dataclass, replace
+from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 LARGEST_FILE = 16 << 20
 
@@ -267,7 +267,7 @@ def _state_of(path: Path) -> tuple[int, ...]:
 
 
 def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = path.with_name(f".{path.name}.{SYSTEM_RANDOMNESS.hexadecimal(8)}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

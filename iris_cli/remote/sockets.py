@@ -6,9 +6,10 @@ import errno
 import resource
 import socket
 import subprocess
-import time
 from contextlib import suppress
 from typing import Any
+
+from iris_cli.clock import SYSTEM_CLOCK
 
 UNACKNOWLEDGED_FOR = 5000
 """Milliseconds after which Linux gives up a connection whose data nobody acknowledges."""
@@ -70,7 +71,7 @@ def connect(addresses: list[tuple[Any, ...]], deadline: float) -> TunedSocket:
     """Connect to the first address that answers before `deadline` (monotonic). Raises OSError."""
     failure: OSError = TimeoutError("no time left")
     for tried, (family, kind, protocol, _, address) in enumerate(addresses):
-        share = (deadline - time.monotonic()) / (len(addresses) - tried)
+        share = (deadline - SYSTEM_CLOCK.monotonic()) / (len(addresses) - tried)
         if share <= 0:
             break
         sock = TunedSocket(family, kind, protocol)

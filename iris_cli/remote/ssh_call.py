@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
+from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.transport import NoAnswer
 
@@ -43,7 +43,7 @@ class Call(Generic[R]):
         """Both time-outs in seconds; `begin` has a thread do something and doesn't wait."""
         self._begin = begin
         self._condition = threading.Condition()
-        self._connect_deadline = time.monotonic() + connect_timeout
+        self._connect_deadline = SYSTEM_CLOCK.monotonic() + connect_timeout
         self._connect_timeout = connect_timeout
         self._timeout = timeout
         self._deadline = self._wakes_at = self._connect_deadline
@@ -71,7 +71,7 @@ class Call(Generic[R]):
 
     def remaining(self) -> float:
         """Seconds until the deadline of the phase that the work is in."""
-        return self._deadline - time.monotonic()
+        return self._deadline - SYSTEM_CLOCK.monotonic()
 
     def enter(self, step: str | Callable[[], str], place: str = "") -> None:
         """Note where the work is; a function is asked at the deadline."""
@@ -92,11 +92,11 @@ class Call(Generic[R]):
 
     def connected(self) -> None:
         """The second time-out begins."""
-        self._turn_to(time.monotonic() + self._timeout, is_connected=True)
+        self._turn_to(SYSTEM_CLOCK.monotonic() + self._timeout, is_connected=True)
 
     def progressed(self, latest: float) -> None:
         """Something was achieved: the second time-out begins anew, but ends at that monotonic time."""
-        self._turn_to(min(time.monotonic() + self._timeout, latest), is_connected=True)
+        self._turn_to(min(SYSTEM_CLOCK.monotonic() + self._timeout, latest), is_connected=True)
 
     def sending(self) -> None:
         """From now on it is not certain that nothing was sent."""
@@ -157,7 +157,7 @@ class Call(Generic[R]):
                 while not self._done and (left := self.remaining()) > 0:
                     # No longer than the second time-out: then its beginning need not be told.
                     left = min(left, self._timeout or left)
-                    self._wakes_at = time.monotonic() + left
+                    self._wakes_at = SYSTEM_CLOCK.monotonic() + left
                     self._condition.wait(left)
                 if not self._done:
                     raise self._overdue()

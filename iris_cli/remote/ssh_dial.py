@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import random
 import socket
 import threading
-import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -14,8 +12,10 @@ from typing import Any
 
 from paramiko import AgentKey, Channel, PKey
 
+from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.observations import SilenceKind
+from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote import sockets, verdicts
 from iris_cli.remote.host_keys import HostKeys, Known, PresentedKey
 from iris_cli.remote.journey import Journey
@@ -169,7 +169,7 @@ class Dialer:
         """Connect and exchange keys. A server that hangs up at once is tried once more, a little later."""
         with suppress(BannerMissing):
             return self._try_to_meet(call, journey, depth, key_types, proof)
-        time.sleep(random.uniform(0.1, 0.6))  # noqa: S311 - spreads callers, hides nothing
+        SYSTEM_CLOCK.sleep(SYSTEM_RANDOMNESS.between(0.1, 0.6))  # callers are spread
         try:
             return self._try_to_meet(call, journey, depth, key_types, proof)
         except BannerMissing as error:
@@ -205,7 +205,7 @@ class Dialer:
             call.enter("resolve", place)
             addresses = sockets.resolve(hop.host, hop.port)
             call.enter("connect")
-            return sockets.connect(addresses, time.monotonic() + call.remaining())
+            return sockets.connect(addresses, SYSTEM_CLOCK.monotonic() + call.remaining())
         except (OSError, UnicodeError) as error:
             local = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
             raise NoAnswer(

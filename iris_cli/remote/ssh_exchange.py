@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Collection
 from contextlib import suppress
 from functools import cache
@@ -10,6 +9,8 @@ from typing import Any
 
 import paramiko
 from paramiko.kex_gex import KexGexSHA256
+
+from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 LARGEST_GROUP = 4096
 """Bits. One power in a group of 8,192 takes a second, in which the interpreter does nothing else."""
@@ -40,7 +41,7 @@ class GroupExchange(KexGexSHA256):
         _GROUP._parse_kexdh_gex_group(self, message)
 
     def _generate_x(self: Any) -> None:
-        self.x = secrets.randbits(_EXPONENT - 1) | 1 << (_EXPONENT - 1)
+        self.x = int(SYSTEM_RANDOMNESS.hexadecimal(_EXPONENT // 8), 16) | 1 << (_EXPONENT - 1)
 
 
 def _rank(method: str) -> tuple[int, int]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
 import paramiko
 
+from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.host_keys import PresentedKey
@@ -200,7 +200,7 @@ class Link:
         self._wire.await_shell(shell)
 
     def _send_payload(self, call: Call[Any], shell: Shell, payload: Payload) -> None:
-        latest = time.monotonic() + max(call.remaining(), 0) + time_for(payload.size)
+        latest = SYSTEM_CLOCK.monotonic() + max(call.remaining(), 0) + time_for(payload.size)
         try:
             self._wire.send_payload(shell, payload.chunks, lambda: call.progressed(latest))
         except OSError as error:  # of the file it comes from: what the network does is told by the shell
@@ -221,7 +221,7 @@ class Link:
 
     def _make_sure(self) -> None:
         """Raises EOFError if the connection is dead; only one that was quiet for a while has to prove it."""
-        is_quiet = time.monotonic() - self._wire.heard_at > BELIEVED_FOR
+        is_quiet = SYSTEM_CLOCK.monotonic() - self._wire.heard_at > BELIEVED_FOR
         if not (self._still_answers() if is_quiet else self.is_alive()):
             raise EOFError
 

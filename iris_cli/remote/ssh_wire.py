@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext, suppress
@@ -28,6 +27,7 @@ from paramiko.common import (
     cMSG_UNIMPLEMENTED,
 )
 
+from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.dataclass import dataclass
 from iris_cli.remote.sockets import TunedSocket
 from iris_cli.remote.ssh_exchange import Exchange
@@ -74,7 +74,7 @@ class Wire(Exchange):
         self._postponed: deque[paramiko.Message] = deque()
         self._shells: dict[int, Shell] = {}
         self._numbers = count(FIRST_NUMBER)
-        self.heard_at = time.monotonic()
+        self.heard_at = SYSTEM_CLOCK.monotonic()
         self._service: paramiko.Message | None = None
         self._awaits_service = self._signs_apart = False
         self._proof: Proof | None = None
@@ -282,7 +282,7 @@ class Wire(Exchange):
         """Do what follows from what has come. False at the end."""
         try:
             if self.packetizer.fill():
-                self.heard_at = time.monotonic()
+                self.heard_at = SYSTEM_CLOCK.monotonic()
                 with self.packetizer.together():
                     self._take_messages()
         except BaseException as error:  # noqa: BLE001,RUF100 - whatever a server can make the library stumble over

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from functools import partial
 
@@ -18,6 +17,7 @@ from iris_cli.core.observations import (
     UsageReport,
     WorkerReport,
 )
+from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote.answers import (
     probe_report,
     reap_report,
@@ -143,7 +143,7 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         Else the answer is `lacking` it only where another call is under way with it. Cut off anywhere, nothing is
         left but what the next one removes. Refused as `prepare` is.
         """
-        mark = f"IRIS1 {secrets.token_hex(16)} READY"
+        mark = f"IRIS1 {SYSTEM_RANDOMNESS.hexadecimal(16)} READY"
         figures = f"{workspace.size} {workspace.limit} {workspace.packed_size}"
         steps = [f"ship {workspace.hash} {figures} {quote(mark)} {' '.join(unique(tokens))}"]
         payload = Payload(mark=mark.encode(), size=workspace.packed_size, chunks=workspace.chunks)
@@ -385,7 +385,7 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         payload: Payload | None = None,
     ) -> Frame:
         """Send one script, take its answer apart. Raises NoAnswer."""
-        nonce = secrets.token_hex(16)
+        nonce = SYSTEM_RANDOMNESS.hexadecimal(16)
         output = self._transport.run(
             target,
             worker_script(name, [f"nonce={nonce}", *call], self._paths),

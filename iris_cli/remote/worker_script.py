@@ -26,11 +26,11 @@ class HostPaths:
 _PROCESSES = ("host", "attempt", "group", "tree")
 _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
-        "probe": ("host", "fence", "group", "report", "logind", "probe"),
-        "prepare": ("launch", "report"),
+        "probe": ("host", "fence", "group", "report", "logind", "commands", "probe"),
+        "prepare": ("launch", "report", "commands"),
         "go": ("launch", "report"),
-        "prepare_with": ("launch", "report", "workspace"),
-        "ship": (*_PROCESSES, "fence", "report", "launch", "trees", "ship"),
+        "prepare_with": ("launch", "report", "commands", "workspace"),
+        "ship": (*_PROCESSES, "fence", "report", "launch", "commands", "trees", "ship"),
         "poll": (*_PROCESSES, "report", "outbox"),
         "answer": (*_PROCESSES, "report", "outbox", "answer"),
         "stop": ("report",),

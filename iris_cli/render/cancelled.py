@@ -12,10 +12,12 @@ from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 
 
-def show(output: Output, cluster: Cluster, result: Cancelled, *, waited: bool = False) -> None:
+def show(
+    output: Output, cluster: Cluster, result: Cancelled, *, waited: bool = False, no_cycles: str = ""
+) -> None:
     """The cancelled jobs; beside them those that were over before, and what is still being stopped.
 
-    `waited`: what is still being stopped is so in spite of a wait.
+    `waited`: what is still being stopped is so in spite of a wait. `no_cycles` says what to type if no cycle follows.
     """
     stopping = {str(attempt): cluster.attempt(attempt).worker for attempt in result.stopping}
     if output.as_json:
@@ -27,12 +29,13 @@ def show(output: Output, cluster: Cluster, result: Cancelled, *, waited: bool = 
     for job in result.over:
         output.message(f"{job} was over already: {cluster.job_state(job).value}")
     if stopping:
-        output.message(_still(stopping.values(), waited=waited))
+        output.message(_still(stopping.values(), waited=waited, no_cycles=no_cycles))
 
 
-def _still(hosts: Collection[WorkerId], *, waited: bool) -> str:
+def _still(hosts: Collection[WorkerId], *, waited: bool, no_cycles: str) -> str:
     are = f"{count(len(hosts), 'attempt')} {'is' if len(hosts) == 1 else 'are'}"
     on = fold(dict.fromkeys(hosts))
     if waited:
-        return f"{are} not proven gone on {on}, silent or unable to end it; every cycle tries again: iris workers"
+        then = no_cycles or "every cycle tries again: iris workers"
+        return f"{are} not proven gone on {on}, silent or unable to end it; {then}"
     return f"{are} being stopped on {on}; iris cancel --wait JOB waits for that"

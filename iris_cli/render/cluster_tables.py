@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from iris_cli.core.units import count
 from iris_cli.ops.inventory import SliceRow, WorkerRow
+from iris_cli.ops.loop.cycles import Cycles
+from iris_cli.ops.loop.wording import cycles_words, trouble_lines
 from iris_cli.ops.status import ClusterStatus, JobRow
-from iris_cli.ops.view import CycleAge
 from iris_cli.render.fold import fold
 from iris_cli.render.layout import Group, Table, Text
 from iris_cli.render.tables import NARROW, Row, clock_time, duration, folded, table, text
@@ -20,7 +21,7 @@ MOST_PROBLEMS = 5
 
 def cluster_tables(status: ClusterStatus, width: int, *, everything: bool, chosen: bool = False) -> Group:
     """The whole view, for a terminal of that width. `chosen`: not all jobs were asked for."""
-    parts: list[Text | Table] = [*banner(status.messages), header(status)]
+    parts: list[Text | Table] = [*banner(status.messages, status.cycles), header(status)]
     scaling = _scaling(status, width)
     for part in (
         _jobs(status, width, everything, chosen),
@@ -34,30 +35,31 @@ def cluster_tables(status: ClusterStatus, width: int, *, everything: bool, chose
     return Group(parts)
 
 
-def banner(messages: Sequence[str]) -> list[Text]:
-    """What is wrong with the log, so that nobody takes this for the whole truth."""
-    return [text(message, "bold red") for message in messages]
+def banner(messages: Sequence[str], cycles: Cycles | None) -> list[Text]:
+    """What is wrong with the log, and what the background loop can't do: a line each, above everything else."""
+    return [text(each, "bold red") for each in (*messages, *(trouble_lines(cycles) if cycles else ()))]
 
 
-def cycle_words(cycle: CycleAge | None, past: bool, at: float) -> Text:
-    """How old the facts are."""
-    if past or cycle is None:
+def cycle_words(cycles: Cycles | None, at: float) -> Text:
+    """Who runs cycles, and how old the facts are. None for a look at the past."""
+    if cycles is None:
         return text(f"as of {clock_time(at)} UTC", "yellow")
-    if cycle.age is None:
-        return text("no cycle has run yet: iris schedule --once", "bold red")
-    if cycle.stale:
-        return text(f"last cycle {duration(cycle.age)} ago: does cron run? iris schedule --once", "bold red")
-    return text(f"last cycle {duration(cycle.age)} ago", "dim")
+    is_fine = cycles.coming or not (cycles.needed or cycles.last is None)
+    return text(cycles_words(cycles), "dim" if is_fine else "bold red")
+
+
+def age(cycles: Cycles | None, at: float) -> tuple[str, Text]:
+    """Who runs cycles, in a line of its own; the time of a look at the past, behind what stands there."""
+    return "  " if cycles is None else "\n", cycle_words(cycles, at)
 
 
 def header(status: ClusterStatus) -> Text:
-    """The cluster in one line."""
+    """The cluster in one line, and who runs its cycles."""
     healthy = sum(not worker.refuses for worker in status.workers)
     workers = count(len(status.workers), "worker")
     if healthy != len(status.workers):
         workers += f", {healthy} taking work"
-    age = cycle_words(status.cycle, status.past, status.at)
-    return Text.assemble(text(status.name, "bold"), "  ", workers, "  ", age)
+    return Text.assemble(text(status.name, "bold"), "  ", workers, *age(status.cycles, status.at))
 
 
 def _jobs(status: ClusterStatus, width: int, everything: bool, chosen: bool) -> list[Text | Table]:

@@ -47,7 +47,7 @@ def show(output: Output, found: dict[str, str], cycle: CycleAge, log: Path) -> N
         if what:
             output.line(f"{where}: {what}")
     if not any(found.values()):
-        output.line("no cycles run by themselves: iris cron install --every 1m")
+        output.line("not installed: iris cron install --every 1m")
     ago = f"{format_duration(cycle.age)} ago" if cycle.age is not None else "never"
     output.line(f"last cycle: {ago}" + (" (late)" if cycle.stale else ""))
     for each in said:

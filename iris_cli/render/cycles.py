@@ -37,16 +37,21 @@ def show(
             }
         )
         return
-    for line in _lines(result):
+    for line in placement_lines(result):
         output.line(line)
+    for line in silence_lines(cluster, result):
+        output.message(line)
+
+
+def silence_lines(cluster: Cluster, result: CycleResult) -> Iterator[str]:
+    """The workers that did not answer, each with what to do about it."""
     for silence in result.silent:
-        worker = cluster.workers.get(silence.worker)
-        output.message(f"no answer from {silence.worker}: {silence.step}: {silence.detail}")
-        if silence.hint and worker is not None:
-            output.message(f"hint: {silence.hint}")
+        yield f"no answer from {silence.worker}: {silence.step}: {silence.detail}"
+        if silence.hint and silence.worker in cluster.workers:
+            yield f"hint: {silence.hint}"
 
 
-def _lines(result: CycleResult) -> Iterator[str]:
+def placement_lines(result: CycleResult) -> Iterator[str]:
     """What was placed and what waits: a line for each job, and for each reason."""
     if not result.assigned and not (result.plan and result.plan.waiting):
         return

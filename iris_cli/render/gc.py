@@ -6,6 +6,7 @@ from typing import Any
 
 from iris_cli.core.units import count, format_memory
 from iris_cli.ops.gc import Garbage, WorkerFiles
+from iris_cli.render.as_json import plain
 from iris_cli.render.console import Output
 from iris_cli.render.fold import by_words, fold
 
@@ -64,6 +65,7 @@ def document(found: Garbage) -> dict[str, Any]:
         "bytes": found.bytes,
         "bytes_removed": _removed(found),
         "messages": list(found.messages),
+        "log_damage": plain(found.log_damage),
     }
 
 

@@ -11,7 +11,7 @@ from iris_cli.core.task import TaskState
 from iris_cli.core.units import count
 from iris_cli.ops.job_status import EndpointRow, JobStatus
 from iris_cli.ops.task_rows import AttemptRow, TaskRow
-from iris_cli.render.cluster_tables import banner, cycle_words, late_why, where
+from iris_cli.render.cluster_tables import age, banner, late_why, where
 from iris_cli.render.failures import failure_card, next_line
 from iris_cli.render.fold import MOST_PARTS, fold
 from iris_cli.render.layout import Group, Table, Text
@@ -38,7 +38,7 @@ WIDE = 120
 
 def job_tables(status: JobStatus, width: int, *, everything: bool) -> Group:
     """The whole view, for a terminal of that width."""
-    parts: list[RenderableType] = [*banner(status.messages), _header(status)]
+    parts: list[RenderableType] = [*banner(status.messages, status.cycles), _header(status)]
     if status.failure is not None:
         parts += [text(""), *failure_card(status.failure)]
     parts += [text(""), _facts(status), text(""), _tasks(status.tasks, width, everything)]
@@ -51,8 +51,9 @@ def job_tables(status: JobStatus, width: int, *, everything: bool) -> Group:
 def _header(status: JobStatus) -> Text:
     job = status.job
     size = count(job.replicas, "task") + (", a gang" if job.gang else "")
-    age = cycle_words(status.cycle, status.past, status.at)
-    return Text.assemble(text(job.id, "bold"), "  ", state(job.state), "  ", size, "  ", age)
+    return Text.assemble(
+        text(job.id, "bold"), "  ", state(job.state), "  ", size, *age(status.cycles, status.at)
+    )
 
 
 def _facts(status: JobStatus) -> Table:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.ids import JobId
+from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.task import Task, TaskState
 from iris_cli.core.units import count
 from iris_cli.ops.launch import being_set_up
@@ -17,27 +17,42 @@ if TYPE_CHECKING:
     from iris_cli.ops.cycle import CycleResult
 
 
-def show(output: Output, cluster: Cluster, job_id: JobId, result: CycleResult | None) -> None:
-    """The job's state after its first cycle: on stdout as JSON, else as a message beside the id."""
+def show(
+    output: Output,
+    cluster: Cluster,
+    job_id: JobId,
+    result: CycleResult | None,
+    unanswered: Mapping[WorkerId, str],
+    no_cycles: str = "",
+) -> None:
+    """The job's state after its first cycle: on stdout as JSON, else as a message beside the id.
+
+    `unanswered` are the workers that should have started it and did not answer, each with the reason; `no_cycles`
+    says what to type if there will be no cycle after this one.
+    """
     tasks = cluster.tasks_of(job_id)
     state = cluster.job_state(job_id)
     waiting = result.plan.reasons(job_id) if result is not None and result.plan is not None else ()
     if output.as_json:
         placed = {str(task.id): task.attempts[-1].worker for task in tasks if task.attempts}
         reasons = [{"kind": reason.kind.value, "text": reason.text} for reason in waiting]
-        output.document({"job": job_id, "state": state.value, "placed": placed, "waiting": reasons})
+        silent = [{"worker": worker, "detail": detail} for worker, detail in unanswered.items()]
+        document = {"job": job_id, "state": state.value, "placed": placed, "waiting": reasons}
+        output.document({**document, "silent": silent})
         return
     preparing = being_set_up(cluster, job_id)
     if result is None:
-        output.message(f"{job_id}: submitted; the next cycle places it")
+        output.message(f"{job_id}: submitted; {no_cycles or 'starts in the next cycle'}")
     elif waiting:
         so_far = f"{_where(tasks)}; " if any(task.attempts for task in tasks) else ""
         output.message(f"{job_id}: {so_far}waiting: {waiting[0].text}; iris why {job_id}")
+    elif unanswered:
+        first = next(iter(unanswered.values()))
+        output.message(f"{job_id}: no answer from {fold(unanswered)}: {first}; iris why {job_id}")
     elif preparing:
         where = fold(dict.fromkeys(preparing))
-        output.message(
-            f"{job_id}: is being set up on {where}; the next cycle starts it, or: iris wait {job_id}"
-        )
+        then = "starts in a later cycle" if not no_cycles else f"nobody runs cycles: iris wait {job_id}"
+        output.message(f"{job_id}: being set up on {where}; {then}")
     else:
         output.message(f"{job_id}: {_where(tasks)}")
 

@@ -67,9 +67,7 @@ def show_salvage(output: Output, report: SalvageReport) -> None:
     elif not report.findings:
         output.line("the log is sound; nothing was changed")
     else:
-        output.line(
-            f"kept {count(report.kept, 'transaction')}, gave up {report.lost} that stood behind the damage"
-        )
+        output.line(f"kept {count(report.kept, 'transaction')}, gave up {report.lost} from the damage on")
         if report.old_log is not None:
             output.line(f"the old log is {report.old_log}")
         for segment in report.old_segments:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from iris_cli.ops.next_steps import NextSteps, Step
 from iris_cli.ops.status import ClusterStatus
+from iris_cli.render.as_json import plain
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 from iris_cli.render.layout import Group, Table, Text
@@ -43,8 +44,10 @@ def _document(found: NextSteps) -> dict[str, object]:
     status = found.status
     document: dict[str, object] = {"place": found.place.value, "words": found.words, "steps": steps}
     if status is not None:
-        age = status.cycle.age if status.cycle is not None else None
+        cycles = status.cycles
+        age = cycles.last if cycles is not None else None
         document |= {"cluster": status.name, "jobs": _counts(status), "last_cycle_age_seconds": age}
+        document["cycles"] = plain(cycles)
     return document
 
 

@@ -39,7 +39,11 @@ def show_plan(
     chosen = plan.result.worth_telling()
     change = plan.explain(next(iter(waiting))).change if job is not None and waiting else None
     if output.as_json:
-        kept = {name: groups for name, groups in plan.result.reservations.items() if job in (None, name)}
+        kept = {
+            str(key): groups
+            for key, groups in plan.result.reservations.items()
+            if job in (None, _job_of(key))
+        }
         output.document(
             {
                 **_document(placed, chosen, waiting, ended),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.units import count, format_duration, format_memory
 from iris_cli.render.clean import clean_line
 
@@ -33,7 +33,7 @@ class ProgressLine:
     Whoever writes to the terminal calls `wipe` first. `clock` is monotonic, in seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = SYSTEM_CLOCK.monotonic) -> None:
         self._clock = clock
         self._lock = threading.RLock()
         self._under_way: list[tuple[float, HowFar]] = []  # with the time when it began
@@ -95,7 +95,7 @@ class ProgressLine:
         """Until nothing has been under way for a while."""
         idle = 0.0
         while idle < AFTER:
-            time.sleep(EVERY)
+            SYSTEM_CLOCK.sleep(EVERY)
             with self._lock:
                 idle = 0.0 if self._under_way else idle + EVERY
                 self.look()

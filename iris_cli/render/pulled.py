@@ -8,6 +8,7 @@ from typing import Any
 from iris_cli.core.ids import AttemptId
 from iris_cli.core.units import count, format_memory
 from iris_cli.ops.pull import Pulled, PulledAttempt
+from iris_cli.render.as_json import plain
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 
@@ -90,4 +91,5 @@ def _document(found: Pulled) -> dict[str, Any]:
             for row in found.attempts
         ],
         "messages": list(found.messages),
+        "log_damage": plain(found.log_damage),
     }

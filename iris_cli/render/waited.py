@@ -13,8 +13,13 @@ if TYPE_CHECKING:
     from iris_cli.journal.state_dir import StateDir
 
 
-def show(output: Output, cluster: Cluster, waited: Waited, files: StateDir | None = None) -> None:
-    """One line for each job, with the cause as `files` may tell it; what is open goes to stderr, with what to type."""
+def show(
+    output: Output, cluster: Cluster, waited: Waited, files: StateDir | None = None, *, no_cycles: str = ""
+) -> None:
+    """One line for each job, with the cause as `files` may tell it; what is open goes to stderr, with what to type.
+
+    `no_cycles` says what to type if no cycle follows.
+    """
     causes = {job: cause_words(cluster, cluster.jobs[job], files) for job in waited.states}
     if output.as_json:
         output.document(
@@ -31,7 +36,8 @@ def show(output: Output, cluster: Cluster, waited: Waited, files: StateDir | Non
             output.line(f"{job}: {state.value}" + (f": {causes[job]}" if causes[job] else ""))
     if waited.open:
         names = " ".join(waited.open)
-        output.message(f"the time is over and {names} {'goes' if len(waited.open) == 1 else 'go'} on")
+        goes = f"{names} {'goes' if len(waited.open) == 1 else 'go'} on"
+        output.message(f"the time is over and {no_cycles or goes}")
         output.message(f"hint: iris wait {names}, iris why {waited.open[0]}, or iris cancel {names}")
         if waited.trouble is not None:
             output.message(f"no cycle could be run: {waited.trouble.message}")

@@ -28,10 +28,10 @@ def show_why(output: Output, why: Why) -> None:
     elif output.quiet:
         output.line(_in_short(why))
     else:
-        from iris_cli.render.tables import text
+        from iris_cli.render.cluster_tables import banner
 
-        for message in why.messages:
-            output.show(text(message, "bold red"))
+        for line in banner(why.messages, why.cycles):
+            output.show(line)
         for part in _parts(why, output.width):
             output.show(part)
 
@@ -55,7 +55,7 @@ def _parts(why: Why, width: int) -> Iterator[RenderableType]:
         yield from worker_tables(why.worker, width, why.occupied)
         return
     yield Text.assemble(text(why.subject, "bold"), "  ", state(why.state), "  ", text(why.cause))
-    yield cycle_words(why.cycle, why.cycle is None, why.at)
+    yield cycle_words(why.cycles, why.at)
     yield from (text(words) for words in (why.overdue, why.retry) if words)
     for wait in why.waits:
         yield text("")

@@ -40,10 +40,11 @@ def show_worker(output: Output, details: WorkerDetails) -> None:
 
 
 def _show_table(output: Output, inventory: Inventory) -> None:
+    from iris_cli.render.cluster_tables import banner, cycle_words
     from iris_cli.render.tables import NARROW, table, text
 
-    for message in inventory.messages:
-        output.show(text(message, "bold red"))
+    for line in (*banner(inventory.messages, inventory.cycles), cycle_words(inventory.cycles, inventory.at)):
+        output.show(line)
     if not inventory.workers:
         output.show(text("no workers yet: iris schedule --once takes in the hosts of cluster.yaml", "dim"))
         return

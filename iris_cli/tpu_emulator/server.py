@@ -7,7 +7,6 @@ this machine, and each web page's in its browser.
 from __future__ import annotations
 
 import json
-import secrets
 import socket
 import threading
 from contextlib import suppress
@@ -17,6 +16,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.tpu_emulator.books import Call
 from iris_cli.tpu_emulator.cloud import Cloud
 from iris_cli.tpu_emulator.refusals import ApiError
@@ -33,7 +33,7 @@ class Emulator:
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
         self.closing = threading.Event()
-        self.root = f"/{secrets.token_urlsafe(16)}"
+        self.root = f"/{SYSTEM_RANDOMNESS.hexadecimal(16)}"
         self._server = _Server(self)
         self.url = f"http://{_LOOPBACK}:{self._server.server_address[1]}{self.root}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)

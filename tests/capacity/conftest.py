@@ -12,6 +12,7 @@ import pytest
 
 from iris_cli.capacity.local import LocalProvider
 from iris_cli.capacity.provider import SliceProvider
+from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.connection import Connection
 from iris_cli.core.scale_group import ScaleGroup
 from iris_cli.remote.local_keys import make_key
@@ -45,8 +46,8 @@ def local(path: Path) -> Iterator[Place]:
     connection = Connection(host="", key=str(path / "id_ed25519"))
     opened: list[LocalProvider] = []
 
-    def provider(owner: str = "us") -> LocalProvider:
-        opened.append(LocalProvider(path / "slices", owner, "us-west4-a"))
+    def provider(owner: str = "us", clock: Clock = SYSTEM_CLOCK) -> LocalProvider:
+        opened.append(LocalProvider(path / "slices", owner, "us-west4-a", clock))
         return opened[-1]
 
     try:

@@ -17,6 +17,7 @@ from iris_cli.capacity.local import LocalProvider
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core.cloud import CloudState, Refusal
 from tests.capacity.conftest import Place, local
+from tests.support.desk import ShiftedClock
 from tests.support.scale import scale_group
 
 
@@ -106,15 +107,13 @@ def test_a_request_that_was_killed_half_way_is_listed_and_can_be_deleted(here: P
     assert here.provider().list() == ()
 
 
-def test_one_that_is_half_made_for_long_has_failed(
-    here: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_is_half_made_for_long_has_failed(here: Place, tmp_path: Path) -> None:
     here.provider().create("west-1", here.group)
     (tmp_path / "slices" / "west-1" / "slice.json").unlink()
     assert [each.state for each in here.provider().list()] == [CloudState.CREATING]
-    now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 61)
-    assert [(each.state, each.detail) for each in here.provider().list()] == [
+    later = ShiftedClock()
+    later.ahead = 61.0
+    assert [(each.state, each.detail) for each in here.provider(clock=later).list()] == [
         (CloudState.FAILED, "cut off half-made")
     ]
 

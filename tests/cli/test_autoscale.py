@@ -38,7 +38,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     for name, words in {
         "train": ["--tpu", "v5e-16", "--slices", "2"],
         "large": ["--tpu", "v4-32"],
-        "far": ["--tpu", "v5e-16", "-c", "region=eu-west4"],
+        "far": ["--force", "--tpu", "v5e-16", "-c", "region=eu-west4"],
     }.items():
         assert app.run(["launch", "--no-schedule", "--name", name, *words, "--", "true"]) == 0
     capsys.readouterr()
@@ -68,7 +68,7 @@ def test_a_dry_run_says_who_wants_what_who_makes_it_and_why_not(
         "demand train (2 slices of v5litepod-16): to west",
         "demand large (1 slice of v4-32): to lab",
         "demand far (1 slice of v5litepod-16): unmet: region: wants eu-west4, "
-        "of those that serve otherwise (west) all have us-west4; did you mean europe-west4?",
+        "of those that serve otherwise (west) all have us-west4; did you mean us-west4?",
         f"create west-{owner}-1 in west",
         f"create west-{owner}-2 in west",
         "by hand lab: make 1 slice of v4-32 (16 chips, 4 VMs) in us-central2-b,",
@@ -225,6 +225,14 @@ def test_it_is_adopted_with_the_operators_consent_only(
     assert lines(capsys, "autoscale", "--adopt") == ["slices are looked after from here already"]
     assert app.run(["autoscale"]) == 0
     assert "SlicesAdopted" in "".join(lines(capsys, "--json", "history"))  # a table folds long paths
+
+
+def test_cycles_create_slices_by_themselves_only_if_the_configuration_says_so(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "scaling" not in json.loads("\n".join(lines(capsys, "--json", "schedule", "--once")))
+    (site / "cluster.yaml").write_text(f"{CLUSTER}\nautoscale: auto\n")
+    assert "scaling" in json.loads("\n".join(lines(capsys, "--json", "schedule", "--once")))
 
 
 @pytest.mark.parametrize(

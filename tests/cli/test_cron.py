@@ -98,7 +98,7 @@ def test_it_is_installed_once_and_again_changes_only_its_own_line(home: Path) ->
     assert (
         crontab(home)
         == first.replace("\n* * * * * ", "\n*/5 * * * * ").replace(
-            "--lock-timeout 0 ", "--lock-timeout 0 --autoscale "
+            "--lock-timeout 0 --cron 60 ", "--lock-timeout 0 --cron 300 --autoscale "
         )
         + "@daily true\n"
     )
@@ -149,7 +149,23 @@ def test_the_line_works_as_cron_runs_it(home: Path) -> None:
     )
     log = Path.cwd() / "state" / "cron.log"
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), log.read_text()
-    assert (Path.cwd() / "state" / "heartbeat.json").is_file()
+    heartbeat = json.loads((Path.cwd() / "state" / "heartbeat.json").read_text())
+    assert list(heartbeat["runners"]) == ["cron"]
+    assert heartbeat["runners"]["cron"]["interval"] == 60
+
+
+def test_the_line_of_an_older_iris_is_crons_too(home: Path) -> None:
+    assert run(["schedule", "--once", "--lock-timeout", "0"]) == 0
+    assert run(["schedule", "--once"]) == 0
+    runners = json.loads((Path.cwd() / "state" / "heartbeat.json").read_text())["runners"]
+    assert {kind: said.get("interval") for kind, said in runners.items()} == {"cron": 60, "command": None}
+
+
+def test_cron_that_was_removed_is_not_waited_for(home: Path) -> None:
+    run(["cron", "install"])
+    run(["schedule", "--once", "--lock-timeout", "0", "--cron", "60"])
+    assert run(["cron", "remove"]) == 0
+    assert json.loads((Path.cwd() / "state" / "heartbeat.json").read_text())["runners"] == {}
 
 
 def test_output_is_kept_small(home: Path) -> None:
@@ -185,7 +201,7 @@ def test_show_says_what_is_there_when_it_ran_and_what_it_said(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["cron", "show"]) == 0
-    assert "no cycles run by themselves: iris cron install" in capsys.readouterr().out
+    assert "not installed: iris cron install" in capsys.readouterr().out
     run(["cron", "install"])
     run(["schedule", "--once"])
     (Path.cwd() / "state" / "cron.log").write_text("old\n" * 10 + "busy: \x1b[31m\n")

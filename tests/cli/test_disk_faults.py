@@ -14,6 +14,7 @@ import pytest
 
 from iris_cli.cli.app import run
 from iris_cli.cli.context import Context
+from iris_cli.clock import Clock
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import replay
 from iris_cli.core.ids import JobId, Token, WorkerId
@@ -47,12 +48,11 @@ class Site:
     def __init__(self, path: Path, hosts: Hosts) -> None:
         self.path, self.hosts = path, hosts
 
-    def iris(self, *words: str) -> int:
+    def iris(self, *words: str, clock: Clock = CLOCK) -> int:
         runner = cast("TaskRunner", FakeRunner(self.hosts))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Context, "clock", CLOCK)
             patch.setattr(Context, "_runner", lambda *_: runner)
-            return run(["--config", str(self.path / "cluster.yaml"), *words])
+            return run(["--config", str(self.path / "cluster.yaml"), *words], clock)
 
     @property
     def state(self) -> StateDir:
@@ -160,8 +160,8 @@ SNAPSHOT_EACH_TIME = 1  # every so many lines; a snapshot that can't be written 
 @pytest.mark.parametrize(
     ("every", "snapshot_every"),
     [
-        (3, 10_000),
-        (5, SNAPSHOT_EACH_TIME),
+        (7, 10_000),
+        (11, SNAPSHOT_EACH_TIME),
         pytest.param(1, 10_000, marks=pytest.mark.soak),
         pytest.param(1, SNAPSHOT_EACH_TIME, marks=pytest.mark.soak),
     ],

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
-from iris_cli.cli import failures
+from iris_cli.cli import app, failures
 from iris_cli.errors import ExitCode
 
 
@@ -24,3 +27,43 @@ def test_a_fault_of_ours_shows_where_it_happened_if_asked(
     said = capsys.readouterr().err
     assert "error: internal error: ZeroDivisionError" in said
     assert ("_ = 1 // 0" in said) is verbose
+
+
+def error_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    """Run a command line with --json and return its error document."""
+    code = app.run(words)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    document = json.loads(shown.err)
+    assert document["schema_version"] == 1
+    assert document["error"]["exit_code"] == code != ExitCode.OK
+    error: dict[str, object] = document["error"]
+    return error
+
+
+def test_an_error_under_json_is_a_document_on_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "cluster.yaml"
+    config.write_text("cluster: {name: lab}\nworkers: []\n")
+    there = ["--config", str(config)]
+    assert error_of([*there, "--json", "status", "tr\x1b[2Jain"], capsys) == {
+        "message": r"no job 'tr\x1b[2Jain'",
+        "hint": "`iris status` lists the jobs",
+        "exit_code": ExitCode.NOT_FOUND,
+    }
+    assert error_of([*there, "status", "--lable", "x", "--json"], capsys)["hint"] == "did you mean '--label'?"
+    config.write_text("cluster: {nam: lab}\n")
+    problems = error_of([*there, "--json", "launch", "--", "true"], capsys)["problems"]
+    assert isinstance(problems, list)
+    assert "nam" in problems[0]
+
+
+def test_json_and_verbose_behind_the_dashes_belong_to_the_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "missing.yaml"
+    assert app.run(["--config", str(config), "launch", "--", "prog", "--json", "--verbose"]) != ExitCode.OK
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: ")
+    assert "Traceback" not in shown

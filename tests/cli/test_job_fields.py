@@ -25,6 +25,7 @@ FIELDS: dict[str, tuple[list[str], Any, dict[str, Any]]] = {
     ),
     "replicas": (["--replicas", "8"], 8, {"replicas": 8}),
     "slices": (["--slices", "2"], 2, {"slices": 2, "coscheduling": {"group_by": "tpu-name"}}),
+    "spread": (["--spread"], True, {"spread": True}),
     "constraints": (["-c", "pool=a", "-c", "!slow"], ["pool=a", "!slow"], {}),
     "prefer": (
         ["--prefer", "zone=b"],
@@ -70,6 +71,7 @@ FIELDS: dict[str, tuple[list[str], Any, dict[str, Any]]] = {
     "signal": (["--signal", "SIGUSR2@2m"], "SIGUSR2@2m", {"signal": {"name": "USR2", "lead": 120.0}}),
     "force": (["--force"], True, {}),
     "max_task_failures": (["--max-task-failures", "0"], 0, {}),
+    "keep_going": (["--fail-fast"], False, {}),
 }
 OTHERS: dict[str, tuple[list[str], Any, dict[str, Any]]] = {
     "gpu": (
@@ -80,6 +82,7 @@ OTHERS: dict[str, tuple[list[str], Any, dict[str, Any]]] = {
     "array": (["--array", "0,2-3%2"], "0,2-3%2", {"array": "0,2-3", "max_running": 2, "replicas": 3}),
     "each_line": (["--each-line", "lines"], "lines", {"each_line": {"count": 4, "size": 8}}),
     "max_task_failures": (["--max-task-failures", "2"], 2, {"max_task_failures": 2}),
+    "keep_going": (["--keep-going"], True, {"keep_going": True}),
     "force": (["--force"], True, {}),
 }
 RACK: dict[str, tuple[list[str], Any, dict[str, Any]]] = {
@@ -162,6 +165,7 @@ def test_an_option_wins_over_the_job_file_and_of_variables_both_stay(site: Site)
         "env": {"A": "option", "B": "file"},
         "labels": {"x": "file", "y": "option"},
         "array": "3",
+        "keep_going": True,
         "ports": ["q"],
     }
 

@@ -15,7 +15,7 @@ from tests.support.invocations import Invocations
 from tests.support.site import Site
 
 LAUNCH = ("--lock-timeout", "240", "launch", "--no-schedule")
-PROCESSES = 64
+PROCESSES = 16
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def submitted(site: Site) -> list[dict[str, object]]:
     return [event["job"] for event in site.events() if event["type"] == "JobSubmitted"]
 
 
-def test_each_of_64_gets_its_job_and_its_number(site: Site, invocations: Invocations) -> None:
+def test_each_launch_gets_its_own_job_and_number(site: Site, invocations: Invocations) -> None:
     """There is not even a state directory when they begin."""
     started = [
         invocations.start(*LAUNCH, "--label", f"n={number}", "--", "true") for number in range(PROCESSES)

@@ -77,7 +77,7 @@ def test_salvage_says_first_what_would_be_lost(log: Path, capsys: pytest.Capture
     damaged = log.read_bytes()
     assert run(["log", "salvage"]) == 6
     error = capsys.readouterr().err
-    assert f"would keep 2 transactions and give up {lines - 3} behind the damage" in error
+    assert f"would keep 2 transactions and give up {lines - 2} from the damage on" in error
     assert "iris log salvage --yes" in error
     assert log.read_bytes() == damaged
 
@@ -89,6 +89,21 @@ def test_salvage_lets_the_log_end_before_its_damage_and_keeps_the_old_one(log: P
     assert count(log) == 2
     assert run(["log", "verify"]) == 0
     assert [path.read_bytes() for path in log.parent.glob("events.jsonl.damaged-*")] == [damaged]
+
+
+def test_salvage_of_a_log_with_windows_line_ends_keeps_all_of_it(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sound, lines = log.read_bytes(), count(log)
+    log.write_bytes(sound.replace(b"\n", b"\r\n"))
+    assert run(["log", "export"]) == 6
+    assert "it ends in CR LF" in capsys.readouterr().err
+    assert run(["log", "salvage"]) == 6
+    assert f"would keep {lines} transactions and give up 0 from the damage on" in capsys.readouterr().err
+    assert run(["log", "salvage", "--yes"]) == 0
+    assert f"kept {lines} transactions, gave up 0" in capsys.readouterr().out
+    assert log.read_bytes().startswith(sound)
+    assert run(["log", "verify"]) == 0
 
 
 def test_salvage_of_a_sound_log_does_nothing(log: Path) -> None:
@@ -136,7 +151,7 @@ def test_salvage_of_a_log_without_its_first_line_says_what_became_of_it(
     flip(log, 0)
     assert run(["log", "salvage", "--yes"]) == 0
     said = capsys.readouterr().out
-    assert f"kept 0 transactions, gave up {lines - 1}" in said
+    assert f"kept 0 transactions, gave up {lines} from" in said
     assert str(next(log.parent.glob("events.jsonl.damaged-*"))) in said
 
 
@@ -168,7 +183,7 @@ def test_what_cannot_have_happened_is_named_and_cut_off(
     assert run(["log", "compact"]) == 6
     assert "iris log salvage" in capsys.readouterr().err
     assert run(["log", "salvage"]) == 6
-    assert f"keep {lines} transactions and give up 1 behind" in capsys.readouterr().err
+    assert f"keep {lines} transactions and give up 1 from" in capsys.readouterr().err
     assert run(["log", "salvage", "--yes"]) == 0
     assert run(["log", "verify"]) == 0
     assert run(["log", "compact"]) == 0

@@ -34,7 +34,7 @@ READING = [
     ("schedule", "--dry-run"),
     ("launch", "--dry-run", "--", "true"),
     ("launch", "--dry-run", "--tpu", "v5e-16", "--", "train"),
-    ("launch", "--dry-run", "-c", "region=mars", "--", "true"),
+    ("launch", "--dry-run", "--force", "-c", "region=mars", "--", "true"),
 ]
 
 
@@ -86,10 +86,18 @@ def test_a_dry_run_shows_the_host_of_each_rank_and_what_it_would_take(
         ("true-1/task-1", "v5a-0"),
     ]
     assert (shown["waiting"], shown["change"]) == ([], None)
-    assert iris("--json", "launch", "--dry-run", "-c", "region=mars", "--", "true") == ExitCode.OK
+    assert iris("--json", "launch", "--dry-run", "--force", "-c", "region=mars", "--", "true") == ExitCode.OK
     shown = json.loads(capsys.readouterr().out)
     assert [reason["kind"] for reason in shown["waiting"][0]["reasons"]] == ["constraint"]
     assert (shown["change"]["kind"], shown["change"]["subject"]) == ("drop", "region=mars")
+
+
+def test_a_launch_warns_about_a_task_alone_on_a_vm_of_a_larger_slice(
+    iris: Iris, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert iris("launch", "--dry-run", "--tpu", "auto", "--", "train") == ExitCode.OK
+    warning = "warning: a task alone takes one VM of a slice of 4, where a JAX program waits for its peers"
+    assert warning in capsys.readouterr().err
 
 
 def test_a_type_that_only_a_scale_group_has_is_accepted(
@@ -203,8 +211,44 @@ def test_a_damaged_log_is_shown_up_to_the_damage_with_a_banner(
     assert iris("status") == ExitCode.OK
     shown = " ".join(capsys.readouterr().out.split())  # the path of the log may fill a line
     assert 0 < shown.index("is damaged") < shown.index("JOB STATE")
-    assert iris("status", "--json") == ExitCode.OK
-    assert "is damaged" in json.loads(capsys.readouterr().out)["messages"][0]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status",),
+        ("status", "--at", "0s"),
+        ("status", "train"),
+        ("why", "train"),
+        ("workers",),
+        ("history",),
+        ("report",),
+    ],
+    ids=" ".join,
+)
+def test_a_damaged_log_is_a_field_in_json(
+    iris: Iris, config: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert iris(*words, "--json") == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["log_damage"] is None
+    log = config.parent / "state" / "events.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    offset = sum(map(len, lines[:-2]))
+    lines[-2] = lines[-2].replace(b'"at"', b'"xx"')
+    log.write_bytes(b"".join(lines))
+    assert iris(*words, "--json") == ExitCode.OK
+    told = json.loads(capsys.readouterr().out)
+    damage, place = told["log_damage"], len(lines) - 1
+    assert damage["fault"] == {
+        "kind": "damaged",
+        "line": place,
+        "offset": offset,
+        "seq": place,
+        "what": "the checksum is wrong",
+        "file": "events.jsonl",
+    }
+    assert (damage["forgivable"], damage["readable"]) == (False, True)
+    assert f"{damage['what']}; {damage['hint']}" in told["messages"]
 
 
 def test_a_cluster_without_a_log_is_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

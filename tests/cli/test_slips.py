@@ -18,11 +18,18 @@ SLIPS = [
     ("stauts", USAGE, "'status'"),  # commands
     ("log verfy", USAGE, "'verify'"),
     ("cron instal", USAGE, "'install'"),
+    ("ls", USAGE, "'status'"),  # commands of other tools
+    ("squeue", USAGE, "'status'"),
+    ("sbatch job.sh", USAGE, "'launch'"),
+    ("kill train", USAGE, "'cancel'"),
+    ("nodes", USAGE, "'workers'"),
+    ("drain cpu-0", USAGE, "'worker drain'"),
     ("worker uncordn v5a-0", USAGE, "'uncordon'"),
     ("cluster imprt x", USAGE, "'import'"),
     ("status --lable x", USAGE, "'--label'"),  # options
     ("--jsn status", USAGE, "'--json'"),
     ("status --verbos", USAGE, "'--verbose'"),
+    ("launch --tup v5litepod-16 -- true", USAGE, "'--tpu'"),
     ("log export --aftr 3", USAGE, "'--after'"),
     ("launch --tolerat x -- true", USAGE, "'--tolerate'"),
     ("status trian", ABSENT, "'train'"),  # jobs
@@ -60,7 +67,7 @@ SLIPS = [
 DOUBTS = [
     ("status --label taem=nlp", "no job has a label 'taem'; did you mean 'team'?"),
     ("status --label team=vison", "no job has team=vison; did you mean 'vision'?"),
-    ("launch --dry-run -c regoin=us -- true", "did you mean 'region'?"),
+    ("launch --dry-run --force -c regoin=us -- true", "did you mean 'region'?"),
     ("launch --dry-run --group-by regoin --replicas 2 -- true", "did you mean 'region'?"),
 ]
 
@@ -145,6 +152,7 @@ def test_a_group_alone_shows_its_commands(group: str, capsys: pytest.CaptureFixt
         ("stauts", ["status", "stacks"], "status"),
         ("west", ["west-3", "west-0", "wes"], "west-0"),  # what begins so, the first of it
         ("TRAIN-1", ["eval-1", "train-1"], "train-1"),
+        ("tup", ["setup", "tpu", "group-by"], "tpu"),  # two letters swapped, however like another word it is
         ("w", ["west-0"], None),  # a letter may be the beginning of anything
         ("", ["a"], None),
         ("zebra", ["status"], None),

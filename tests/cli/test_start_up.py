@@ -137,6 +137,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
         "schedule --once",
         "schedule --once --once",
         "schedule --once --lock-timeout 0",
+        "schedule --once --lock-timeout 0 --cron 60 --autoscale",
         "schedule --lock-timeout 2.5 --quiet",
         "schedule --lock-timeout=0",
         "schedule --json -q --no-color",
@@ -179,6 +180,8 @@ def test_a_plain_line_means_what_the_library_reads_in_it(line: str, seen: Seen) 
         "status -- train",
         "schedule --once extra",
         "schedule --interval 3",
+        "schedule --once --cron",
+        "schedule --once --cron soon",
         "schedule --dry-run",
         "schedule --lock-timeout soon",
         "schedule --lock-timeout -1",
@@ -212,13 +215,13 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[JobRequest]:
         "launch --",
         "launch -- launch --help -- --json",
         "launch --name x --name y -- train",
-        "launch --tpu v5litepod-16 --slices 2 --group-by tpu-name --wait -- train",
+        "launch --tpu v5litepod-16 --slices 2 --spread --group-by tpu-name --wait -- train",
         "launch --cpu 4 --memory 8GiB --replicas 10 --no-schedule -- ./shard.sh --fast",
         "launch --cpu 0.5 --dry-run --force -- true",
         "launch -c region=us --prefer pool=a --constraint !spot -e A=1 --env B=x=y --tolerate t -- true",
         "launch --label a=b --label c= --after x --after y --ports http,metrics --secret HOME -- true",
         "launch --timeout 2h --grace 5s --lease 1h --setup-timeout 1m --scheduling-timeout 3m -- true",
-        "launch --max-retries-failure 1 --max-retries-preemption 0 --max-task-failures 2 -- true",
+        "launch --max-retries-failure 1 --max-retries-preemption 0 --max-task-failures 2 --keep-going -- true",
         "launch --priority high --replace-lost never --env-preset jax --signal USR1@120 --array 0-9%2 -- true",
         "--json launch --follow --workdir here -- true",
     ],
@@ -247,6 +250,7 @@ def test_a_plain_launch_is_what_the_library_reads_in_it(line: str, launched: lis
         "launch --replicas 1.5 -- true",
         f"launch --replicas {'9' * 5000} -- true",
         "launch --cpu 1e3 -- true",
+        "launch --fail-fast -- true",
         "launch --cpu . -- true",
         "launch -cregion=us -- true",
         "launch true",
@@ -277,8 +281,8 @@ def test_both_ways_are_taken(seen: Seen, capsys: pytest.CaptureFixture[str]) -> 
     assert app.run(["schedule", "--interval", "3"]) == 0
     assert app.run(["schedule", "--bogus"]) == 2
     assert [(name, options) for name, _, options in seen] == [
-        ("schedule", {"once": True, "scale": False}),
-        ("schedule", {"once": False, "interval": 3.0, "scale": False}),
+        ("schedule", {"once": True, "scale": False, "cron": None}),
+        ("schedule", {"once": False, "interval": 3.0, "scale": False, "cron": None}),
     ]
     assert capsys.readouterr().err == "error: no such option: --bogus\nhint: iris schedule --help\n"
 

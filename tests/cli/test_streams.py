@@ -71,12 +71,17 @@ def ran(
     )
 
 
+def error_in(line: str) -> str:
+    """Return the error in a line of stderr, whether it is a document or a sentence."""
+    return f"error: {json.loads(line)['error']['message']}\n" if line.startswith("{") else line
+
+
 @pytest.mark.parametrize("line", ["status", "status --json", "history --json", "workers", "--help"])
 def test_a_result_that_cannot_be_written_is_told_in_one_line(
     line: str, full: int, idle: ClusterFiles
 ) -> None:
     done = ran(idle, line, stdout=full)
-    assert (done.returncode, done.stderr) == (1, FULL)
+    assert (done.returncode, error_in(done.stderr)) == (1, FULL)
 
 
 def test_what_a_command_found_out_is_its_exit_code_where_it_cannot_be_written(
@@ -101,7 +106,7 @@ def test_a_job_whose_id_nobody_can_read_is_submitted_and_placed(
 ) -> None:
     """Its host doesn't exist, so that all it comes to is an attempt."""
     done = ran(idle, line, stdout=full)
-    assert (done.returncode, done.stderr.splitlines()[-1:]) == (1, [FULL.strip()])
+    assert (done.returncode, error_in(done.stderr.splitlines(keepends=True)[-1])) == (1, FULL)
     events = [event["type"] for event in json.loads(ran(idle, "history --json").stdout)["entries"]]
     assert "TaskAssigned" in events
 

@@ -15,6 +15,7 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
 from iris_cli.errors import ExitCode
 from tests.cli.test_disk_faults import CLOCK, CONFIG, JOB, Site
+from tests.support.desk import Interrupted
 from tests.support.fake_runner import Host
 
 
@@ -58,31 +59,30 @@ def test_that_an_answer_can_not_be_written_down_is_a_failure_also_of_who_waits_f
 
 
 def test_a_schedule_that_goes_on_and_on_tries_again_later(
-    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Else nothing is scheduled from that moment on, all night."""
     site.hosts["w0"].exits("runs")
     CLOCK.ahead += 60
     states: list[JobState] = []
 
-    def sleep(_: float) -> None:
+    def then() -> None:
         if states:
             raise KeyboardInterrupt
         states.append(site.cluster.job_state(JobId("runs")))
         nobody_else.close()
 
-    monkeypatch.setattr(CLOCK, "sleep", sleep)
     with ExitStack() as nobody_else:
         nobody_else.enter_context(taken_during(site, "poll"))
         words = ("--lock-timeout", "0.01", "schedule", "--interval", "5")
-        assert site.iris(*words) == ExitCode.INTERRUPTED
+        assert site.iris(*words, clock=Interrupted(then, CLOCK.ahead)) == ExitCode.INTERRUPTED
     assert "is locked by" in capsys.readouterr().err
     assert states == [JobState.RUNNING]
     assert site.cluster.job_state(JobId("runs")) is JobState.SUCCEEDED
 
 
 def test_a_schedule_that_had_nothing_to_write_so_far_tries_again_later_too(
-    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.hosts["w0"].exits("runs")
     CLOCK.ahead += 60
@@ -100,11 +100,10 @@ def test_a_schedule_that_had_nothing_to_write_so_far_tries_again_later_too(
         raise KeyboardInterrupt
 
     meanwhile = iter([takes_it, lets_it_go, gives_up])
-    monkeypatch.setattr(CLOCK, "sleep", lambda _: next(meanwhile)())
-
+    clock = Interrupted(lambda: next(meanwhile)(), CLOCK.ahead)
     try:
         words = ("--lock-timeout", "0.01", "schedule", "--interval", "5")
-        assert site.iris(*words) == ExitCode.INTERRUPTED
+        assert site.iris(*words, clock=clock) == ExitCode.INTERRUPTED
     finally:
         os.close(held)
     assert capsys.readouterr().err.count("is locked by") == 1

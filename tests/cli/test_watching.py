@@ -30,7 +30,8 @@ from iris_cli.render.watch import screen as watched
 from iris_cli.render.watch.live import LiveScreen
 from tests.render.scenes import busy, many_tasks, session_of
 from tests.support.lab import Lab
-from tests.support.terminal import PATIENCE, Screen, Terminal
+from tests.support.terminal import Screen, Terminal
+from tests.support.waiting import PATIENCE
 
 PROGRAM = (sys.executable, "-m", "iris_cli")
 
@@ -62,7 +63,7 @@ def append(directory: Path, lab: Lab, before: int) -> None:
 
 def test_500_tasks_stand_on_one_screen_and_ctrl_c_leaves_it_behind(tmp_path: Path) -> None:
     with watching(cluster(tmp_path, many_tasks()), columns=120, lines=24) as terminal:
-        terminal.until(shows("308 pending, 160 running", "task-77", "exit 139"))
+        terminal.until(shows("308 pending, 160 running", "task-77", "killed by SIGSEGV"))
         assert len(terminal.screen.shown) <= 24
         assert not terminal.screen.cursor_shown
         terminal.type("\x03")

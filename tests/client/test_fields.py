@@ -43,6 +43,8 @@ SAID: dict[str, Any] = {
     "ports": ["http"],
     "signal": "USR1@120",
     "array": "0-9%4",
+    "spread": True,
+    "keep_going": False,
     "force": True,
 }
 

@@ -173,7 +173,7 @@ def test_what_is_no_request_id_is_refused(bad: str, task_dir: Path) -> None:
 def test_nobody_polls(task_dir: Path) -> None:
     with pytest.raises(UnansweredError, match="does nobody poll") as late:
         client_of(task_dir, patience=0.05).submit("eval")
-    assert "iris watch" in late.value.hint
+    assert "iris loop start" in late.value.hint
     assert int(late.value.exit_code) == 7
     assert waiting(task_dir) == [late.value.request_id]
 

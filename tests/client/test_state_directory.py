@@ -47,6 +47,7 @@ def test_a_submitted_job_is_in_the_log_with_all_that_was_said(world: World) -> N
         constraints=["region=us-west4", Constraint("pool", ConstraintOp.EXISTS)],
         prefer=["zone=us-a"],
         after=["train"],
+        force=True,
         schedule=False,
     )
     assert (job.id, str(job), repr(job)) == ("next", "next", "<Job next>")

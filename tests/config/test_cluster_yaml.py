@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from iris_cli.config.load import load_cluster_config
-from iris_cli.config.schema import ClusterConfig, HostConfig, Notify
+from iris_cli.config.schema import ClusterConfig, HostConfig, Mode, Notify
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.connection import Connection
 from iris_cli.core.job import JobRequest, Priority, ReplaceLost
@@ -52,6 +52,7 @@ def test_the_example_shows_every_host_and_states_the_defaults() -> None:
     ]
     assert config.limits == Limits()
     assert config.replace_lost is ReplaceLost.PREEMPTIBLE
+    assert (config.loop, config.autoscale) == (Mode.AUTO, Mode.OFF)
     script = 'notify-send iris "$IRIS_JOB_ID $IRIS_STATE $IRIS_REASON"'
     assert config.notify == Notify(command=("sh", "-c", script), webhook="https://hooks.example.org/iris")
 
@@ -206,6 +207,21 @@ def test_a_cluster_without_workers_is_a_warning(load: Load) -> None:
 def test_durations_of_limits_take_any_form(load: Load) -> None:
     limits = load("limits: {worker_lost_after: 20m, settle_seconds: 90, gang_reserve_after: 0}").limits
     assert limits == Limits(worker_lost_after=1200.0, settle_seconds=90.0, gang_reserve_after=0.0)
+
+
+def test_the_loop_and_the_autoscaler_are_switched_on_and_off(load: Load) -> None:
+    assert (load("loop: off").loop, load("loop: auto").loop, load("{}").loop) == (
+        Mode.OFF,
+        Mode.AUTO,
+        Mode.AUTO,
+    )
+    groups = "scale_groups: [{name: g, max_slices: 1, slice_template: {provider: manual, type: v4-32}}]"
+    assert [load(f"{text}\n{groups}").scales for text in ("autoscale: auto", "autoscale: off", "")] == [
+        True,
+        False,
+        False,
+    ]
+    assert not load("autoscale: auto").scales
 
 
 def test_output_is_kept_for_two_weeks_or_as_long_as_is_said(load: Load) -> None:

@@ -37,6 +37,8 @@ def test_every_field_can_be_written() -> None:
         memory=512 << 20,
         replicas=8,
         slices=2,
+        spread=True,
+        keep_going=False,
         constraints=tuple(
             parse_constraint(each) for each in ("region in us-west4,us-central2", "!slow", "~pool=large")
         ),

@@ -44,6 +44,8 @@ EVERYTHING: dict[str, Any] = {
     "memory": 1000,
     "replicas": 8,
     "slices": 2,
+    "spread": True,
+    "keep_going": False,
     "constraints": tuple(
         map(parse_constraint, ("region=us-west4", '~pool="1"', "tpu-worker-id>=1", "!spot"))
     ),

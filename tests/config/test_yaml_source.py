@@ -122,11 +122,10 @@ def test_block_text_is_kept(tmp_path: Path) -> None:
         ("a: b\n".encode("utf-16"), "1: it is not UTF-8 text"),
         (b"a: \x1b[31m\n", "1: there is a control character (U+001B)"),
         (b"a: " + b"x" * (1 << 20), "1: it is larger than 1 MiB"),
-        (b"a: [" + b"x, " * 200_000 + b"]", "1: more than 100000 values"),
-        (b"[" * 3000, "1: nested deeper than 40 levels"),
-        (b"{a: " * 3000, "1: nested deeper than 40 levels"),
-        (b"".join(b"  " * depth + b"a:\n" for depth in range(500)), "41: nested deeper than 40 levels"),
-        (b"- " * 3000, "1: nested deeper than 40 levels"),
+        (b"[" * 100, "1: nested deeper than 40 levels"),
+        (b"{a: " * 100, "1: nested deeper than 40 levels"),
+        (b"".join(b"  " * depth + b"a:\n" for depth in range(100)), "41: nested deeper than 40 levels"),
+        (b"- " * 100, "1: nested deeper than 40 levels"),
         (b"a: [b\n", "2: not valid YAML"),
         (b"a: b: c\n", "1: not valid YAML"),
         (b"a: @b\n", "1: not valid YAML"),
@@ -145,8 +144,13 @@ def test_block_text_is_kept(tmp_path: Path) -> None:
     ],
     ids=lambda value: repr(value[:24]),
 )
-def test_what_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+def test_invalid_yaml_is_rejected_with_its_line(tmp_path: Path, content: bytes, said: str) -> None:
     assert problem(tmp_path, content).startswith(said)
+
+
+def test_a_file_with_too_many_values_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_source, "_LOADER", getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    assert problem(tmp_path, b"a: [" + b"x, " * 100_000 + b"]") == "1: more than 100000 values"
 
 
 def test_an_alias_bomb_is_refused_before_it_goes_off(tmp_path: Path) -> None:
@@ -173,7 +177,7 @@ words = st.sampled_from(
 signs = st.sampled_from("[]{},:?|>&*!%@`'\"#-~")
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.text(max_size=200).map(str.encode)
     | st.binary(max_size=200)
@@ -189,12 +193,12 @@ def test_no_file_makes_anything_but_a_value_or_a_config_error(tmp_path: Path, co
 
 def test_a_hostile_number_of_problems_is_cut_short(tmp_path: Path) -> None:
     path = tmp_path / "many.yaml"
-    path.write_text("".join(f"workerz{n}: x\n" for n in range(20_000)))
+    path.write_text("".join(f"workerz{n}: x\n" for n in range(2_000)))
     with pytest.raises(ConfigError) as refused:
         load_cluster_config(path)
-    assert refused.value.message == f"{path} has 20000 problems"
+    assert refused.value.message == f"{path} has 2000 problems"
     assert len(refused.value.problems) == 101
-    assert refused.value.problems[-1] == f"{path}: and 19900 more"
+    assert refused.value.problems[-1] == f"{path}: and 1900 more"
 
 
 def test_problems_are_one_line_each_whatever_the_file_says(tmp_path: Path) -> None:

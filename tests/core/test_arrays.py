@@ -9,9 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_cli.core.array import format_indexes, indexes_of, parse_array
-from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.events import TaskEnded
+from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job, JobState, Lines
+from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.signals import EarlySignal, parse_early_signal
+from iris_cli.core.task import TaskState
 from iris_cli.errors import UsageError
 from tests.support.lab import Lab
 
@@ -140,9 +143,48 @@ def test_why_says_that_the_others_are_behind_those_that_run() -> None:
     assert reasons[0].text == "at most 1 of the job's tasks run at a time"
 
 
-def test_a_deadline_holds_for_those_that_are_kept_back_too() -> None:
-    lab = Lab().worker("w").job("j", array="0-1%1", scheduling_timeout=60.0).schedule().advance(61).schedule()
-    assert lab.cluster.job_state(JobId("j")) is JobState.UNSCHEDULABLE
+def throttled() -> Lab:
+    """`0-3%2` with a deadline of a minute: tasks 0 and 1 run, the throttle holds 2 and 3."""
+    lab = Lab().worker("w", cpu=2).job("j", array="0-3%2", scheduling_timeout=60.0, max_task_failures=4)
+    return lab.schedule().reports("j/* running")
+
+
+def states(lab: Lab) -> list[str]:
+    return [str(task.state) for task in lab.cluster.tasks_of(JobId("j"))]
+
+
+def test_a_task_that_the_throttle_holds_never_times_out() -> None:
+    lab = throttled().advance(3600).schedule()
+    assert states(lab) == ["RUNNING", "RUNNING", "PENDING", "PENDING"]
+    assert lab.last == ()
+
+
+def test_a_task_that_the_throttle_held_has_its_whole_deadline_after_the_last_end_of_a_sibling() -> None:
+    lab = throttled().advance(3600).reports("j/* exited 1").drain("w")
+    lab.schedule().advance(60).schedule()
+    assert states(lab) == ["FAILED", "FAILED", "PENDING", "PENDING"]
+    lab.advance(1).schedule()
+    assert states(lab)[2:] == ["UNSCHEDULABLE", "UNSCHEDULABLE"]
+
+
+def test_the_deadline_of_a_held_task_survives_a_replay_of_the_log() -> None:
+    lab = throttled().advance(3600).reports("j/task-0 exited 0").drain("w").advance(61)
+    assert lab.plan(lab.replayed()).timed_out_tasks == (TaskId(JobId("j"), 2),)
+
+
+def test_a_task_that_no_throttle_ever_held_is_measured_from_its_submission() -> None:
+    lab = Lab().worker("w", cpu=1).job("j", array="0-2%2", scheduling_timeout=60.0).schedule()
+    lab.reports("j/task-0 running").advance(59).reports("j/task-0 exited 0").drain("w").advance(2)
+    assert lab.plan().timed_out_tasks == (TaskId(JobId("j"), 1),)
+
+
+def test_a_task_that_ended_without_being_placed_starts_the_clock_of_the_task_held_behind_it() -> None:
+    lab = Lab().worker("w").drain("w")
+    lab.job("j", array="0-1%1", scheduling_timeout=60.0, max_task_failures=1).advance(61)
+    end = End(reason=EndReason.DISPATCH_FAILED)
+    lab.records(TaskEnded(task=TaskId(JobId("j"), 0), state=TaskState.FAILED, end=end))
+    assert lab.advance(60).plan().timed_out_tasks == ()
+    assert lab.advance(1).plan().timed_out_tasks == (TaskId(JobId("j"), 1),)
 
 
 def ports(lab: Lab, job: str) -> list[tuple[int, ...]]:

@@ -11,7 +11,7 @@ from iris_cli.core.dataclass import replace
 from iris_cli.core.endpoints import MOST_CHANGES
 from iris_cli.core.events import JobAdopted, JobSubmitted
 from iris_cli.core.ids import JobId, RequestId
-from iris_cli.core.job import JobState, Workspace
+from iris_cli.core.job import JobState, Priority, Workspace
 from iris_cli.errors import IrisError, NotFoundError, UsageError
 from tests.support.inside import Inside
 from tests.support.lab import Lab
@@ -62,6 +62,16 @@ def test_env_setup_and_workspace_are_the_parents_unless_the_child_names_its_own(
     assert (dict(same.env), same.setup, same.workspace) == ({"A": "1", "B": "1"}, "uv sync", SPACE)
     assert (dict(own.env), own.setup, own.workspace) == ({"A": "1", "B": "2", "C": "2"}, "make", SPACE)
     assert (none.setup, dict(none.env)) == ("", {"A": "1", "B": "1"})
+
+
+def test_a_child_has_the_priority_of_its_parent_unless_it_names_its_own() -> None:
+    lab = parent(priority=Priority.HIGH)
+    inside = Inside(lab)
+    inside.submit(name="same")
+    inside.submit(name="own", priority=Priority.LOW)
+    lab.job("train/by-hand")
+    found = [lab.the_job(f"train/{name}").priority for name in ("same", "own", "by-hand")]
+    assert found == [Priority.HIGH, Priority.LOW, Priority.HIGH]
 
 
 def test_nothing_else_is_taken_over() -> None:

@@ -33,13 +33,21 @@ LETTERS = {
 }
 
 
-def state_of(tasks: str, *, tolerated: int = 0, cancelled: bool = False, gang: bool = False) -> JobState:
+def state_of(
+    tasks: str,
+    *,
+    tolerated: int = 0,
+    cancelled: bool = False,
+    gang: bool = False,
+    keep_going: bool = False,
+) -> JobState:
     """The state of a job whose tasks are in these states; what runs or ran has started."""
     job = Job(
         id=TRAIN,
         replicas=len(tasks),
         max_task_failures=tolerated,
         cancelled=cancelled,
+        keep_going=keep_going,
         coscheduling=CoschedulingConfig("rack") if gang else None,
     )
     cluster = Cluster(jobs={TRAIN: job})
@@ -121,3 +129,28 @@ def test_a_task_is_over_in_five_states() -> None:
         "WORKER_FAILED",
         "UNSCHEDULABLE",
     ]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "tolerated", "state"),
+    [
+        ("Frp", 0, JobState.RUNNING),
+        ("FFFp", 0, JobState.RUNNING),
+        ("Wpp", 0, JobState.PENDING),
+        ("UpS", 0, JobState.RUNNING),
+        ("USS", 5, JobState.UNSCHEDULABLE),
+        ("SFS", 0, JobState.FAILED),
+        ("SFS", 1, JobState.SUCCEEDED),
+        ("FFS", 1, JobState.FAILED),
+        ("WSS", 5, JobState.FAILED),
+        ("SSS", 0, JobState.SUCCEEDED),
+    ],
+)
+def test_with_keep_going_a_failed_task_decides_only_when_all_tasks_have_ended(
+    tasks: str, tolerated: int, state: JobState
+) -> None:
+    assert state_of(tasks, tolerated=tolerated, keep_going=True) is state
+
+
+def test_with_keep_going_a_cancellation_ends_the_job_at_once() -> None:
+    assert state_of("FrK", cancelled=True, keep_going=True) is JobState.KILLED

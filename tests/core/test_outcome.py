@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_cli.core.outcome import EndReason, reason_of_exit, signal_name
+from iris_cli.core.outcome import End, EndReason, reason_of_exit, signal_of
 
 
 @pytest.mark.parametrize(
@@ -15,9 +15,12 @@ from iris_cli.core.outcome import EndReason, reason_of_exit, signal_name
         (2, "", EndReason.USER_ERROR),
         (127, "", EndReason.USER_ERROR),
         (128, "", EndReason.USER_ERROR),
-        (137, "", EndReason.SIGNAL),
-        (143, "", EndReason.SIGNAL),
-        (255, "", EndReason.USER_ERROR),
+        (137, "", EndReason.USER_ERROR),
+        (137, "signal", EndReason.SIGNAL),
+        (143, "signal", EndReason.SIGNAL),
+        (255, "signal", EndReason.USER_ERROR),
+        (3, "signal", EndReason.USER_ERROR),
+        (0, "signal", EndReason.OK),
         (137, "oom", EndReason.OOM),
         (143, "timeout", EndReason.TIMEOUT),
         (0, "timeout", EndReason.TIMEOUT),
@@ -30,19 +33,11 @@ def test_the_reason_of_an_exit(exit_code: int, cause: str, reason: EndReason) ->
 
 @pytest.mark.parametrize(
     ("exit_code", "name"),
-    [
-        (None, None),
-        (0, None),
-        (9, None),
-        (128, None),
-        (129, "SIGHUP"),
-        (137, "SIGKILL"),
-        (143, "SIGTERM"),
-        (255, None),
-    ],
+    [(None, None), (0, None), (9, None), (128, None), (129, "SIGHUP"), (137, "SIGKILL"), (255, None)],
 )
 def test_the_signal_behind_an_exit_code(exit_code: int | None, name: str | None) -> None:
-    assert signal_name(exit_code) == name
+    assert signal_of(End(reason=EndReason.SIGNAL, exit_code=exit_code)) == name
+    assert signal_of(End(reason=EndReason.USER_ERROR, exit_code=exit_code)) is None
 
 
 def test_the_reasons_have_their_published_names() -> None:

@@ -29,7 +29,7 @@ JOBS: dict[str, dict[str, Any]] = {
 WORKERS = ("a-0", "a-1", "b-0", "b-1", "w0", "w1", "w2")
 SAID = (
     *("absent", "preparing", "prepared", "launching 1s-ago", "launching 1h-ago", "running", "running 5m-ago"),
-    *("exited 0", "exited 1", "exited 0 2m-ago", "exited 1 2m-ago", "exited 137", "timeout", "oom"),
+    *("exited 0", "exited 1", "exited 0 2m-ago", "exited 1 2m-ago", "exited 137", "signal", "timeout", "oom"),
     *("nostart disk", "nostart setup", "orphaned", "lost", "cancelled", "stopping", "stopped", "unkillable"),
 )
 Step = Callable[[Lab], object]
@@ -223,7 +223,7 @@ def heal(lab: Lab, *, reboot: bool = False) -> None:
         lab.advance(11 * 60)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(steps, min_size=30, max_size=80), st.booleans())
 def test_whatever_is_seen_the_books_stay_sound_and_every_job_ends(walk: list[Step], reboot: bool) -> None:
     lab = new_lab()

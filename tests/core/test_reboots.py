@@ -39,6 +39,26 @@ def test_a_reboot_ends_what_ran_and_gives_back_what_had_not_started() -> None:
     assert lab.the_worker("w").boot_id == "boot-2"
 
 
+@pytest.mark.parametrize("said", ["absent", "preparing", "prepared", "launching 1s-ago"])
+def test_a_reboot_charges_nothing_for_an_attempt_that_the_worker_has_not_started(said: str) -> None:
+    lab = one().job("train", setup="make").schedule().reports(f"train/* {said}")
+    lab.hosts[W].reboot()
+    lab.reports("train/* lost")
+    assert (lab.task("train").state, lab.task("train").preemptions) == (TaskState.PENDING, 0)
+    end = lab.attempt("train").end
+    assert end is not None
+    assert end.reason is EndReason.DISPATCH_FAILED
+
+
+def test_a_reboot_charges_nothing_for_a_gang_of_which_no_rank_has_started() -> None:
+    lab = Lab().slice("a").job("gang", tpu="v4-16").schedule().reports("gang/* prepared")
+    lab.hosts[WorkerId("a-0")].reboot()
+    lab.reports("gang/task-0 lost").reports("gang/task-1 stopped")
+    job = lab.the_job("gang")
+    assert (job.settled_rounds, job.preempted_rounds, job.failed_rounds) == (1, 0, 0)
+    assert {lab.task("gang", rank).state for rank in range(2)} == {TaskState.PENDING}
+
+
 def test_reports_in_the_answer_after_a_reboot_are_of_the_old_boot_and_weigh_nothing() -> None:
     lab = busy()
     lab.hosts[W].reboot()
@@ -54,6 +74,7 @@ def test_reports_in_the_answer_after_a_reboot_are_of_the_old_boot_and_weigh_noth
         ("timeout 143", TaskState.FAILED, 0),
         ("exited 1", TaskState.PENDING, 1),
         ("exited 143", TaskState.PENDING, 1),
+        ("signal 143", TaskState.PENDING, 1),
         ("oom 137", TaskState.PENDING, 1),
         ("cancelled lease", TaskState.PENDING, 1),
         ("lost", TaskState.PENDING, 1),

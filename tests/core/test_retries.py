@@ -12,7 +12,7 @@ from tests.support.lab import Lab
 
 FAILED_BY_THE_PROGRAM = [
     ("exited 1", EndReason.USER_ERROR),
-    ("exited 139", EndReason.SIGNAL),
+    ("signal 139", EndReason.SIGNAL),
     ("oom", EndReason.OOM),
     ("nostart setup", EndReason.SETUP_FAILED),
 ]

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.site import PATIENCE, Site
+from tests.support.site import Site
 from tests.support.sshd import SshHost
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.ssh
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +11,14 @@ import pytest
 
 from iris_cli.capacity.local import LocalProvider
 from iris_cli.remote.local_keys import make_key
+from tests.support.site import Site
+from tests.support.waiting import until
+from tests.support.worker_host import kill
 
-ROOT = Path(__file__).parents[2]
 CLUSTER = """
 cluster: {name: lab}
 ssh: {key: id_ed25519}
+limits: {connect_timeout: 1m, dispatch_timeout: 1m}
 scale_groups:
   - name: west
     priority: 1
@@ -33,60 +33,33 @@ scale_groups:
 """
 
 
-class Site:
-    """A cluster without any host, and the command line."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.environment = {"PYTHONPATH": str(ROOT), "PATH": _path(), "HOME": str(path)}
-        make_key(path / "id_ed25519")
-        (path / "cluster.yaml").write_text(CLUSTER)
-
-    def iris(self, *words: str) -> str:
-        command, environment = [sys.executable, "-m", "iris_cli", *words], self.environment
-        done = subprocess.run(
-            command, cwd=self.path, env=environment, capture_output=True, text=True, timeout=120, check=False
-        )
-        assert done.returncode in (0, 7), done.stdout + done.stderr
-        return done.stdout
-
-    def begin(self, *words: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "iris_cli", *words]
-        quiet = subprocess.DEVNULL
-        return subprocess.Popen(command, cwd=self.path, env=self.environment, stdout=quiet, stderr=quiet)
-
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.iris("status", "--json"))
-        return found
+class Lab(Site):
+    """A cluster without any host."""
 
     def cycle_until(self, what: str, job: str) -> dict[str, Any]:
-        """Cycles as cron runs them, until a job has come to that."""
-        deadline = time.monotonic() + 120
-        while True:
-            self.iris("schedule", "--once", "--autoscale")
-            status = self.status()
-            state = next(each["state"] for each in status["jobs"] if each["id"] == job)
-            if state == what:
-                return status
-            assert state != "FAILED", status
-            assert time.monotonic() < deadline, status
-            time.sleep(0.2)
+        """Run cycles as cron runs them until a job is in that state; returns the status."""
+        seen: list[dict[str, Any]] = []
+
+        def is_there() -> bool:
+            self.iris("schedule", "--once", "--autoscale", code=None)
+            seen.append(self.iris("status", "--json").json())
+            state = next(each["state"] for each in seen[-1]["jobs"] if each["id"] == job)
+            assert state in (what, "PENDING", "RUNNING"), seen[-1]
+            return bool(state == what)
+
+        until(is_there, lambda: seen[-1:])
+        return seen[-1]
 
     def slices(self) -> list[str]:
-        return sorted(
-            each["name"] for group in self.status()["scaling"]["groups"] for each in group["slices"]
-        )
-
-
-def _path() -> str:
-    import os
-
-    return os.environ["PATH"]
+        groups = self.iris("status", "--json").json()["scaling"]["groups"]
+        return sorted(each["name"] for group in groups for each in group["slices"])
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    made = Site(tmp_path)
+def site(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path, ())
+    make_key(tmp_path / "id_ed25519")
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
     try:
         yield made
     finally:
@@ -98,43 +71,48 @@ def site(tmp_path: Path) -> Iterator[Site]:
                 provider.delete(each.name)
 
 
-def test_a_gang_runs_on_a_slice_that_was_made_for_it_where_it_may_and_nothing_is_left(site: Site) -> None:
+def test_a_gang_runs_on_a_slice_that_was_made_for_it_where_it_may_and_nothing_is_left(site: Lab) -> None:
     site.iris(
         *("launch", "--no-schedule", "--name", "train", "--tpu", "v4-16", "-c", "region=us-central2"),
         *("--", "sh", "-c", "echo $WHERE $IRIS_TASK_INDEX"),
     )
-    plan = json.loads(site.iris("autoscale", "--dry-run", "--json"))
+    plan = site.iris("autoscale", "--dry-run", "--json").json()
     assert [(each["id"], each["required_regions"]) for each in plan["demand"]] == [("train", ["us-central2"])]
     assert [each["group"] for each in plan["create"]] == ["central"]
     status = site.cycle_until("SUCCEEDED", "train")
-    assert sorted(site.iris("logs", "train", "--no-fold").splitlines()) == ["[0] central 0", "[1] central 1"]
+    assert sorted(site.iris("logs", "train", "--no-fold").out.splitlines()) == [
+        "[0] central 0",
+        "[1] central 1",
+    ]
     assert [group["name"] for group in status["scaling"]["groups"] if group["slices"]] == ["central"]
     assert len(site.slices()) == 1
 
 
 def test_a_preempted_slice_is_replaced_its_gang_goes_again_whole_and_idle_slices_are_deleted(
-    site: Site,
+    site: Lab,
 ) -> None:
     command = 'test "$IRIS_ATTEMPT" = 0 && sleep 600; echo done'
     site.iris("launch", "--no-schedule", "--name", "train", "--tpu", "v4-16", "--", "sh", "-c", command)
     site.cycle_until("RUNNING", "train")
     [first] = site.slices()
-    books = site.path / "local-slices"
+    books = site.directory / "local-slices"
     pid = json.loads((books / first / "pids").read_text())[0]
-    _kill(pid)
+    kill(pid)
     site.cycle_until("SUCCEEDED", "train")
     assert first not in site.slices()
-    deadline = time.monotonic() + 120
-    while site.slices():
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
-        site.iris("autoscale", "--once")
+
+    def are_gone() -> bool:
+        site.iris("autoscale", "--once", code=None)
+        return not site.slices()
+
+    until(are_gone)
     assert [path.name for path in books.iterdir()] == [".iris-local-slices"]
 
 
 SET_UP = """
 cluster: {name: lab}
 ssh: {key: id_ed25519}
+limits: {connect_timeout: 1m, dispatch_timeout: 1m}
 scale_groups:
   - name: broken
     priority: 1
@@ -148,35 +126,30 @@ scale_groups:
 """
 
 
-def test_new_vms_are_set_up_once_whoever_is_killed_and_before_anything_else_runs_there(site: Site) -> None:
+def test_new_vms_are_set_up_once_whoever_is_killed_and_before_anything_else_runs_there(site: Lab) -> None:
     """Where that fails the slice goes, with what the command said last, and the next group serves.
 
     Nobody is killed while he makes the VMs: what is cut off there is waited for, which takes minutes.
     """
-    (site.path / "cluster.yaml").write_text(SET_UP)
+    (site.directory / "cluster.yaml").write_text(SET_UP)
     ready = ("--", "sh", "-c", "test -e $HOME/ready")
     site.iris("launch", "--no-schedule", "--name", "train", "--tpu", "v4-8", *ready)
-    homes = site.path / "local-slices"
-    deadline = time.monotonic() + 120
-    while not list(homes.glob("west-*/hosts/*/home/ran")):
-        assert time.monotonic() < deadline, site.iris("status")
-        others = [site.begin("autoscale", "--once")] if list(homes.glob("west-*/slice.json")) else []
-        site.iris("schedule", "--once", "--autoscale")
+    homes = site.directory / "local-slices"
+
+    def is_set_up() -> bool:
+        others = [site.start("autoscale", "--once")] if list(homes.glob("west-*/slice.json")) else []
+        site.iris("schedule", "--once", "--autoscale", code=None)
         for other in others:
             other.kill()
-            other.wait(60)
+            other.communicate()
+        return any(homes.glob("west-*/hosts/*/home/ran"))
+
+    until(is_set_up)
     status = site.cycle_until("SUCCEEDED", "train")
     assert [path.read_text() for path in homes.glob("west-*/hosts/*/home/ran")] == ["west\n"]
     groups = {group["name"]: group for group in status["scaling"]["groups"]}
     assert "its set-up failed on broken-" in groups["broken"]["backing_off"]
     for shown in (site.iris("status"), site.iris("history", "--all")):
-        assert "exit 3: no " in shown
-        assert "\033" not in shown
+        assert "exit 3: no " in shown.out
+        assert "\033" not in shown.out
     assert list(homes.glob("broken-*")) == []
-
-
-def _kill(pid: int) -> None:
-    import os
-    import signal
-
-    os.kill(pid, signal.SIGKILL)

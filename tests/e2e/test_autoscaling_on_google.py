@@ -12,7 +12,7 @@ from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.job import JobState
 from iris_cli.tpu_emulator.settings import Fault
 from tests.support.cloud_site import CENTRAL, WEST, CloudSite, cloud_site
-from tests.support.desk import until
+from tests.support.waiting import until
 
 
 @pytest.fixture

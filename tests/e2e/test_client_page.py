@@ -21,6 +21,7 @@ from iris_cli.core.requests import MOST_BYTES
 from iris_cli.ops.mail import MOST_WAITS
 from tests.support.desk import Desk
 from tests.support.site import Site
+from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/client.md").read_text("utf-8")
@@ -47,7 +48,7 @@ def test_the_examples_print_what_the_page_says(slice_of_four: Site, monkeypatch:
         env={**os.environ, "PYTHONPATH": paths()},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert (done.stdout, done.stderr) == (printed, "")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from tests.support.wheel import Installed, outside
 PATIENCE = 180
 
 
-def iris(
+def run(
     *words: str | Path, directory: Path, env: Mapping[str, str] | None = None, program: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     start = (program,) if program else (sys.executable, "-m", "iris_cli")
@@ -44,8 +46,8 @@ def mentioning(text: str) -> list[str]:
 def demo(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """It is what users try first: run by the wheel, from nothing but what that installs."""
     directory = tmp_path_factory.mktemp("demo")
-    elsewhere = {"IRIS_STATE_DIR": str(directory / "of-another-cluster")}
-    ran = iris("demo", directory=directory, env=elsewhere, program=installed.iris)
+    elsewhere = {"IRIS_STATE_DIR": str(directory / "of-another-cluster"), "IRIS_LOOP": "auto"}
+    ran = run("demo", directory=directory, env=elsewhere, program=installed.iris)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout, directory
 
@@ -63,6 +65,9 @@ def test_the_demo_shows_the_whole_story(demo: tuple[str, Path]) -> None:
         "job patient succeeded",
     ):
         assert step in told
+    [loop] = re.findall(r"^cycles: background loop \(pid ([0-9]+)\)", told, re.MULTILINE)[:1]
+    assert f"pid {loop}" in told.partition("$ iris loop show")[2]
+    assert "no job is open, last cycle" in told.rpartition("$ iris loop show")[2]
     assert re.search(r"doomed/task-(1|\[.*1.*\])/attempt-0 stopped", told)  # alone, or with others at once
 
 
@@ -72,8 +77,10 @@ def test_the_demo_leaves_no_file_and_no_process(demo: tuple[str, Path]) -> None:
     assert mentioning(str(directory)) == []
 
 
-def test_a_kept_demo_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loop", ["auto", "off"])
+def test_a_kept_demo_goes_on_until_it_is_stopped(loop: str, tmp_path: Path) -> None:
     root = tmp_path / "lab"
+    iris = partial(run, env={"IRIS_LOOP": loop})
     ran = iris("demo", "--keep", "--json", "--dir", str(root), directory=tmp_path)
     assert ran.returncode == 0, ran.stderr
     steps = json.loads(ran.stdout)["steps"]
@@ -96,6 +103,7 @@ def test_a_kept_demo_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
             directory=tmp_path,
         )
         assert left.returncode == 0, left.stderr
+        assert ("background loop started" in left.stderr) == (loop == "auto")
         pids = json.loads((root / "hosts.json").read_text())
     finally:
         stopped = iris("demo", "--stop", "--dir", str(root), directory=tmp_path)
@@ -103,3 +111,25 @@ def test_a_kept_demo_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
     assert len(pids) == 8
     assert not root.exists()
     assert mentioning(str(tmp_path)) == []
+
+
+def test_a_demo_that_is_interrupted_leaves_no_loop_either(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "iris_cli", "demo"],
+        env={**os.environ, "TMPDIR": str(tmp_path), "HOME": str(tmp_path), "IRIS_LOOP": "auto"},
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert any(
+            line.startswith("cycles: background loop") for line in process.stdout
+        )  # as `loop show` says
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert mentioning(str(tmp_path)) == []
+    assert list(tmp_path.iterdir()) == []

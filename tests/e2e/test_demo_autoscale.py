@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_demo import iris, mentioning
+from tests.e2e.test_demo import mentioning
+from tests.e2e.test_demo import run as iris
 
 
 def test_the_demo_makes_loses_replaces_and_gives_back_slices_and_leaves_nothing(tmp_path: Path) -> None:

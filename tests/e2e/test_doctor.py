@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from iris_cli.cli.app import run
-from iris_cli.clock import SystemClock
-from iris_cli.ops.cron.entry import this_program
+from iris_cli.ops.program import this_program
+from tests.support.desk import ShiftedClock
 from tests.support.pasted import paste, put_iris
 from tests.support.sshd import SshHost, SshLab, write_key
 
@@ -45,6 +44,7 @@ class Home:
     capsys: pytest.CaptureFixture[str]
     monkeypatch: pytest.MonkeyPatch
     undo: list[Callable[[], object]] = field(default_factory=list)
+    clock: ShiftedClock = field(default_factory=ShiftedClock)
 
     @property
     def lab(self) -> Path:
@@ -57,12 +57,16 @@ class Home:
     def doctor(self, *words: str) -> tuple[int, list[str]]:
         """Its exit code, and the lines that are not fine."""
         self.capsys.readouterr()
-        code = run(["doctor", *words])
+        code = run(["doctor", *words], self.clock)
         return code, [line for line in self.capsys.readouterr().out.splitlines() if line[:4] != "ok  "]
 
     def write_config(self, *more: str, user: str = "", address: str = "127.0.0.1") -> None:
         """The hosts as workers a and b, by names of ~/.ssh/config."""
-        text = ["cluster: {name: lab}", "limits: {connect_timeout: 20s}", "ssh: {key: ~/.ssh/id_ed25519}"]
+        text = [
+            "cluster: {name: lab}",
+            "limits: {connect_timeout: 1m, dispatch_timeout: 1m}",
+            "ssh: {key: ~/.ssh/id_ed25519}",
+        ]
         text += ["workers:", "  - {id: a, host: host-a}", "  - {id: b, host: host-b}", *more]
         (self.lab / "cluster.yaml").write_text("".join(f"{line}\n" for line in text))
         config = []
@@ -205,7 +209,7 @@ def late_host(home: Home) -> None:
 
 
 def late_operator(home: Home) -> None:
-    home.monkeypatch.setattr(SystemClock, "now", lambda _: time.time() - 7200)
+    home.clock.ahead = -7200.0
 
 
 def full_disk(home: Home) -> None:
@@ -324,11 +328,16 @@ def cron_of_another_program(home: Home) -> None:
             "fail  log: line 2 ",
             "cp -a {lab}/state {lab}/state.copy; iris log verify; iris log salvage",
         ),
-        (no_cron, 0, "warn  cycles: the last one was ", "iris cron install --every 1m"),
+        (
+            no_cron,
+            0,
+            "warn  cycles: nobody runs cycles, and the last cycle was ",
+            "iris loop start, or iris cron install",
+        ),
         (
             dead_cron,
             0,
-            "warn  cycles: the crontab should run them, and the last one was",
+            "warn  cycles: the crontab should run them, and the last cycle was",
             "systemctl status cron crond",
         ),
         (

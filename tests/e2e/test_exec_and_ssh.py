@@ -12,7 +12,8 @@ import pytest
 
 from iris_cli.errors import ExitCode
 from tests.e2e.test_gang_over_ssh import alive
-from tests.support.site import PATIENCE, Site
+from tests.support.site import Site
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.ssh
 

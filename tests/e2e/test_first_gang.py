@@ -62,13 +62,14 @@ def test_lists_of_each_shape_lead_to_the_logs_of_gangs(
 
 def test_the_page_is_what_happens(ann: Newcomer) -> None:
     """IRIS_REWRITE=1 writes the page anew: read the diff before it is committed."""
+    ann.loop = "auto"
     ann.settle([LISTS / "tpus.json"], servers=5)
     differences: list[str] = []
 
     def act(step: Step) -> str:
         if step.aside:
-            verb, job = step.aside.split()
-            {"hold": ann.hold, "release": ann.release}[verb](job)
+            verb, what = step.aside.split()
+            {"hold": ann.hold, "release": ann.release, "settle": ann.settle_job, "wait": ann.wait}[verb](what)
             return ""
         shown = ann.types(step.typed, *(step.answers or "y"))
         if not same(step.shown, shown):
@@ -78,7 +79,10 @@ def test_the_page_is_what_happens(ann: Newcomer) -> None:
             )
         return shown
 
-    page = rewritten(PAGE.read_text(encoding="utf-8"), act)
+    try:
+        page = rewritten(PAGE.read_text(encoding="utf-8"), act)
+    finally:
+        ann.types("iris loop stop")
     if "IRIS_REWRITE" in os.environ:
         PAGE.write_text(page, encoding="utf-8")
         return

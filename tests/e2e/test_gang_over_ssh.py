@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -181,49 +180,8 @@ def test_a_changed_host_key_is_refused_until_the_operator_accepts_it(slice_of_fo
     site.until(lambda: site.job("train")["state"] == "SUCCEEDED")
 
 
-def test_an_invocation_that_is_killed_leaves_nothing_that_one_cycle_cannot_mend(slice_of_four: Site) -> None:
-    site = slice_of_four
-    config = site.directory / "cluster.yaml"
-    config.write_text(config.read_text().replace("limits: {", "limits: {dispatch_lease: 1s, "))
-    site.iris("schedule", "--once")
-    count = site.directory / "starts"
-    count.mkdir()
-    for delay in (0.1, 0.4, 0.8):  # at any step: tests/faults/test_kills.py
-        name = f"job-{int(delay * 10)}"
-        script = f"mkdir {count}/{name}-$IRIS_TASK_INDEX"  # fails if it ever starts twice
-        site.iris("launch", "--no-schedule", "--name", name, *TPU, "--", "sh", "-c", script)
-        process = site.start("schedule", "--once")
-        time.sleep(delay)
-        process.kill()
-        process.communicate()
-    site.until(lambda: all_over(site))
-    assert {job["state"] for job in site.iris("status", "--json").json()["jobs"]} == {"SUCCEEDED"}
-    assert len(list(count.iterdir())) == 12
-
-
-def test_many_invocations_at_once_start_everything_once(slice_of_four: Site) -> None:
-    site = slice_of_four
-    count = site.directory / "starts"
-    count.mkdir()
-    script = f"mkdir {count}/$IRIS_JOB_ID-$IRIS_TASK_INDEX"
-    for number in range(3):
-        site.iris("launch", "--no-schedule", "--name", f"gang-{number}", *TPU, "--", "sh", "-c", script)
-    processes = [site.start("schedule", "--once") for _ in range(3)] + [site.start("watch", "--once")]
-    for process in processes:
-        process.communicate()
-        assert process.returncode == 0
-    site.until(lambda: all_over(site))
-    assert {job["state"] for job in site.iris("status", "--json").json()["jobs"]} == {"SUCCEEDED"}
-    assert len(list(count.iterdir())) == 12
-
-
 def any_live(site: Site) -> bool:
     return any(worker["claims"] for worker in site.iris("workers", "--json").json()["workers"])
-
-
-def all_over(site: Site) -> bool:
-    jobs = site.iris("status", "--json").json()["jobs"]
-    return all(job["state"] in ("SUCCEEDED", "FAILED", "KILLED", "UNSCHEDULABLE") for job in jobs)
 
 
 def alive(pid: int) -> bool:

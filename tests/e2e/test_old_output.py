@@ -25,7 +25,7 @@ def test_old_output_is_removed_from_its_host_and_its_last_lines_stay_in_the_log(
     assert site.iris("logs", "old").out == "hello\n"
     (directory,) = site.hosts[0].home.glob(".iris/*/*/a/*")
     assert (directory / "out").read_text() == "hello\n"
-    site.write_config({"a": site.hosts}, tpu="v5litepod-4", limits="reap_after: 1s, backoff_first: 1s")
+    site.write_config({"a": site.hosts}, tpu="v5litepod-4", reap_after="1s")
     site.until(lambda: any("old/task-0/attempt-0" in each.get("attempts", ()) for each in site.events()))
     assert {path.name for path in directory.iterdir()} == {"cancel", "x.0"}
     ran = site.iris("logs", "old")

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from iris_cli.errors import ExitCode
-from tests.support.site import PATIENCE, Site
+from tests.support.site import Site
 from tests.support.sshd import SshHost
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.ssh
 
@@ -72,11 +73,7 @@ def here(site: Site, rank: int) -> Path:
 
 def test_it_fetches_all_once_also_when_it_is_killed_in_the_middle(site: Site) -> None:
     first = site.start("pull", "train")
-    deadline = time.monotonic() + PATIENCE
-    while not begun(site):
-        assert time.monotonic() < deadline
-        if first.poll() is not None:
-            break  # faster than we could look
+    until(lambda: begun(site) or first.poll() is not None)  # it may be faster than we look
     first.send_signal(signal.SIGKILL)
     first.communicate(timeout=PATIENCE)
     for rank, there in enumerate(outputs(site)):
@@ -108,9 +105,7 @@ def test_a_host_that_is_silent_is_named_and_the_other_is_fetched(site: Site) -> 
 
 def test_ctrl_c_leaves_nothing_half_done(site: Site) -> None:
     pulling = site.start("pull", "train", "--rank", "0")
-    deadline = time.monotonic() + PATIENCE
-    while not here(site, 0).exists() and pulling.poll() is None:
-        assert time.monotonic() < deadline
+    until(lambda: here(site, 0).exists() or pulling.poll() is not None)
     pulling.send_signal(signal.SIGINT)
     pulling.communicate(timeout=PATIENCE)
     assert pulling.returncode in (ExitCode.INTERRUPTED, ExitCode.OK)  # the latter if it was done by then

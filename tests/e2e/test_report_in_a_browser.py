@@ -169,7 +169,16 @@ def many(*, jobs: int, ranks: int, slices: int) -> Report:
         for index in range(ranks)
     )
     lines = tuple(gang(number, ranks, number % slices) for number in range(jobs))
-    return Report(name="big", since=0.0, at=jobs * HOUR, messages=(), jobs=lines, older=0, workers=workers)
+    return Report(
+        name="big",
+        since=0.0,
+        at=jobs * HOUR,
+        messages=(),
+        log_damage=None,
+        jobs=lines,
+        older=0,
+        workers=workers,
+    )
 
 
 def gang(number: int, ranks: int, place: int) -> JobLine:

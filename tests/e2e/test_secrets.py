@@ -55,7 +55,7 @@ def test_a_secret_reaches_its_task_and_no_file_no_argv_and_no_output(slice_of_fo
 
 def test_a_job_whose_secret_cannot_be_had_waits_and_says_so(slice_of_four: Site) -> None:
     site = slice_of_four
-    site.iris("launch", "--name", "job", "--cpu", "0.1", "--secret", "NOWHERE", "--", "true")
+    site.iris("launch", "--name", "job", "--cpu", "0.1", "--force", "--secret", "NOWHERE", "--", "true")
     assert "NOWHERE" in site.iris("why", "job").out
     assert not any(event["type"] == "TaskAssigned" for event in site.events())
     site.iris("wait", "job", env={"NOWHERE": "here"})

@@ -13,11 +13,12 @@ from iris_cli.core.invariants import breaches
 from iris_cli.core.job import JobState
 from iris_cli.errors import ExitCode
 from tests.faults.conftest import use_home_of
-from tests.support.desk import Desk, until
+from tests.support.desk import Desk
 from tests.support.invocations import Invocations
 from tests.support.ledger import Ledger
 from tests.support.site import Site
 from tests.support.sshd import SshHost
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.ssh
 
@@ -29,7 +30,7 @@ def site(ssh_lab: Callable[..., list[SshHost]], tmp_path: Path, monkeypatch: pyt
     hosts = ssh_lab(2)
     (tmp_path / "operator").mkdir()
     site = Site(tmp_path / "operator", hosts)
-    site.write_config({"alpha": hosts}, tpu="v4-16", limits="backoff_first: 0.1s")
+    site.write_config({"alpha": hosts}, tpu="v4-16", backoff_first="0.1s")
     use_home_of(site, monkeypatch)
     return site
 
@@ -41,7 +42,7 @@ def invocations(site: Site) -> Iterator[Invocations]:
     invocations.close()
 
 
-@pytest.mark.parametrize("rounds", [5, pytest.param(50, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rounds", [3, pytest.param(30, marks=pytest.mark.soak)])
 def test_two_schedulers_and_a_watch_at_the_same_moment(
     site: Site, invocations: Invocations, tmp_path: Path, rounds: int
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,10 +13,11 @@ import pytest
 
 from iris_cli.core.job import JobState
 from tests.faults.conftest import use_home_of
-from tests.support.desk import PATIENCE, Desk, until
+from tests.support.desk import Desk
 from tests.support.network import CableHost, CableLab, why_no_namespaces
 from tests.support.site import Site
 from tests.support.sshd import SshHost
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.ssh
 
@@ -88,11 +88,10 @@ def following(site: Site, *words: str) -> Iterator[Following]:
         made.end()
 
 
-def desk_of(hosts: list[SshHost], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+def desk_of(hosts: list[SshHost], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **limits: str) -> Desk:
     (tmp_path / "operator").mkdir()
     site = Site(tmp_path / "operator", hosts)
-    limits = "backoff_first: 0.1s, connect_timeout: 2s, dispatch_timeout: 2s"
-    site.write_config({"alpha": hosts}, tpu=f"v4-{8 * len(hosts)}", limits=limits)
+    site.write_config({"alpha": hosts}, tpu=f"v4-{8 * len(hosts)}", backoff_first="0.1s", **limits)
     use_home_of(site, monkeypatch)
     desk = Desk(site)
     desk.until(
@@ -123,7 +122,7 @@ def test_a_partition_and_the_death_of_the_follower_lose_and_double_nothing(
     if why := why_no_namespaces():
         pytest.skip(f"needs network namespaces: {why}")
     hosts = [host for host in cables(2) if isinstance(host, CableHost)]
-    desk = desk_of(list(hosts), tmp_path, monkeypatch)
+    desk = desk_of(list(hosts), tmp_path, monkeypatch, connect_timeout="2s", dispatch_timeout="2s")
     stop = tmp_path / "stop"
     desk.launch("train", "sh", "-c", WRITE.format(stop=stop, then=""), tpu="v4-16")
     try:
@@ -217,14 +216,10 @@ def test_a_terminal_that_takes_nothing_holds_up_only_its_own_follower(
             pytest.skip("no /proc here")
         assert process.stdout is not None
         assert process.stdout.read(1) == b"t"
-        before = memory(status)
-        deadline = time.monotonic() + 2.0  # a while in which all of it would have come
-        while time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert memory(status) - before < size / 2
-        taken = 1
+        before, taken = most_memory(status), 1
         while taken < size // 4:
             taken += len(process.stdout.read(1 << 20))
+        assert most_memory(status) - before < size / 2
     finally:
         process.kill()
         process.communicate()
@@ -232,7 +227,7 @@ def test_a_terminal_that_takes_nothing_holds_up_only_its_own_follower(
         desk.until(lambda: desk.state("train") is JobState.KILLED, every=2.0)
 
 
-def memory(status: Path) -> int:
-    """Bytes in use."""
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS:"))
+def most_memory(status: Path) -> int:
+    """The most bytes that a process has had in use at a time."""
+    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) << 10

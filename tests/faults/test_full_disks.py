@@ -32,7 +32,7 @@ def site_of(hosts: list[SshHost], tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "operator").mkdir()
     site = Site(tmp_path / "operator", hosts)
     slices = {name: [host] for name, host in zip(("first", "second"), hosts, strict=False)}
-    site.write_config(slices, tpu="v4-8", limits="backoff_first: 0.1s")
+    site.write_config(slices, tpu="v4-8", backoff_first="0.1s")
     use_home_of(site, monkeypatch)
     return site
 

@@ -17,11 +17,12 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
 from iris_cli.core.task import AttemptState, TaskState
 from tests.faults.conftest import use_home_of
-from tests.support.desk import Desk, until
+from tests.support.desk import Desk
 from tests.support.invocations import Invocations
 from tests.support.ledger import Ledger
 from tests.support.site import Site
 from tests.support.sshd import SshHost
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.ssh
 
@@ -64,7 +65,7 @@ class Hall(Desk):
 
     def repair(self) -> None:
         """One ordinary cycle, when the lease of whoever was killed is over. If nothing in it timed out, all is well."""
-        time.sleep(LEASE)
+        self.clock.ahead += LEASE
         self.silences.clear()
         self.cycle()
         if not self.silences:
@@ -89,8 +90,7 @@ def hall(
     hosts = ssh_lab(2)
     (tmp_path / "operator").mkdir()
     site = Site(tmp_path / "operator", hosts)
-    limits = f"backoff_first: 0.1s, dispatch_lease: {LEASE}s"
-    site.write_config({"alpha": hosts}, tpu="v4-16", limits=limits)
+    site.write_config({"alpha": hosts}, tpu="v4-16", backoff_first="0.1s", dispatch_lease=f"{LEASE}s")
     use_home_of(site, monkeypatch)
     invocations = Invocations(site)
     hall = Hall(site, Ledger(tmp_path / "ledger"), invocations)

@@ -11,11 +11,12 @@ import pytest
 from iris_cli.core.job import JobState
 from iris_cli.core.outcome import EndReason
 from tests.faults.conftest import use_home_of
-from tests.support.desk import Desk, until
+from tests.support.desk import Desk
 from tests.support.gates import Gate
 from tests.support.ledger import Ledger
 from tests.support.site import Site
 from tests.support.sshd import SshHost
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.ssh
 
@@ -37,7 +38,7 @@ def desk(
     hosts = ssh_lab(1, env={"PATH": f"{gate.tools}:{os.environ['PATH']}"})
     (tmp_path / "operator").mkdir()
     site = Site(tmp_path / "operator", hosts)
-    site.write_config({"alone": hosts}, tpu="v4-8", limits="backoff_first: 0.1s, dispatch_timeout: 2s")
+    site.write_config({"alone": hosts}, tpu="v4-8", backoff_first="0.1s", dispatch_timeout="4s")
     use_home_of(site, monkeypatch)
     return Desk(site)
 

@@ -20,11 +20,12 @@ from iris_cli.ops import workers
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer
 from tests.faults.conftest import use_home_of
-from tests.support.desk import PATIENCE, Desk, until
+from tests.support.desk import Desk
 from tests.support.gates import Gate
 from tests.support.ledger import Ledger, Start
 from tests.support.network import CableHost, CableLab, why_no_namespaces
 from tests.support.site import Site
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.ssh
 
@@ -96,8 +97,9 @@ def desk(cables: CableLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     hosts = [host for host in cables(4) if isinstance(host, CableHost)]
     (tmp_path / "operator").mkdir()
     site = Site(tmp_path / "operator", hosts)
-    limits = "backoff_first: 1s, connect_timeout: 2s, dispatch_timeout: 2s"
-    site.write_config({"alpha": hosts[:2], "beta": hosts[2:]}, tpu="v4-16", limits=limits)
+    site.write_config(
+        {"alpha": hosts[:2], "beta": hosts[2:]}, tpu="v4-16", connect_timeout="2s", dispatch_timeout="2s"
+    )
     use_home_of(site, monkeypatch)
     desk = Slices(site, dict(zip(("alpha-0", "alpha-1", "beta-0", "beta-1"), hosts, strict=True)))
     desk.until(lambda: desk.cluster.workers and all(map(is_well, desk.cluster.workers.values())), every=2.0)

@@ -13,12 +13,14 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.task import AttemptState
+from iris_cli.ops.causes import end_words
 from tests.faults.conftest import use_home_of
-from tests.support.desk import Desk, until
+from tests.support.desk import Desk
 from tests.support.ledger import Ledger
 from tests.support.site import Site
 from tests.support.sshd import SshHost
-from tests.support.worker_host import is_alive, kill, marked, pids_in
+from tests.support.waiting import until
+from tests.support.worker_host import is_alive, kill, marked, pids_in, until_gone
 
 pytestmark = pytest.mark.ssh
 
@@ -54,7 +56,7 @@ def desk(ssh_lab: Callable[..., list[SshHost]], tmp_path: Path, monkeypatch: pyt
     (host,) = ssh_lab(1)
     (tmp_path / "operator").mkdir()
     site = Site(tmp_path / "operator", [host])
-    site.write_config({"alone": [host]}, tpu="v4-8", limits="backoff_first: 0.1s")
+    site.write_config({"alone": [host]}, tpu="v4-8", backoff_first="0.1s")
     use_home_of(site, monkeypatch)
     return OneHost(site, host)
 
@@ -86,9 +88,16 @@ def test_the_users_process_is_killed_and_that_is_what_is_told(desk: OneHost, led
         kill(ledger.starts[0].pid)
         end = desk.end_of("job")
         assert (end.reason, end.exit_code) == (EndReason.SIGNAL, 128 + signal.SIGKILL)
+        assert end_words(end) == "killed by SIGKILL"
         assert desk.state("job") is JobState.FAILED
-        assert not marked(desk.attempt("job").token)
+        until_gone(desk.attempt("job").token)
     ledger.check()
+
+
+def test_a_program_that_exits_with_137_itself_is_not_told_as_killed(desk: OneHost) -> None:
+    desk.run("job", "sh", "-c", "exit 137")
+    end = desk.end_of("job")
+    assert (end.reason, end_words(end)) == (EndReason.USER_ERROR, "exit 137")
 
 
 def test_the_whole_session_is_killed_and_the_result_is_unknown_never_a_success(
@@ -130,8 +139,8 @@ def test_what_a_task_leaves_running_ends_with_it(desk: OneHost, tmp_path: Path) 
     assert [pid for pid in pids_in(pids) if is_alive(pid)] == []
 
 
-@pytest.mark.parametrize("megabytes", [16, pytest.param(1024, marks=pytest.mark.soak)])
-def test_a_task_that_floods_its_output_fills_a_file_and_nothing_else(desk: OneHost, megabytes: int) -> None:
+def test_a_task_that_floods_its_output_fills_a_file_and_nothing_else(desk: OneHost) -> None:
+    megabytes = 16
     flood = f"yes 'all work and no play' | head -c {megabytes << 20}; echo; echo the end; exit 5"
     desk.launch("job", "sh", "-c", flood)
     end = desk.end_of("job")

@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,11 +17,12 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
 from iris_cli.core.outcome import EndReason
 from tests.faults.conftest import use_home_of
-from tests.support.desk import Desk, until
+from tests.support.desk import Desk
 from tests.support.invocations import Invocations
 from tests.support.ledger import Ledger
 from tests.support.site import Site
 from tests.support.sshd import SshHost
+from tests.support.waiting import until
 from tests.support.worker_host import is_alive
 
 pytestmark = pytest.mark.ssh
@@ -94,7 +94,7 @@ def house(
     hosts = ssh_lab(2)
     (tmp_path / "operator").mkdir()
     site = Site(tmp_path / "operator", hosts)
-    site.write_config({"alpha": hosts}, tpu="v4-16", limits=f"backoff_first: 0.1s, dispatch_lease: {LEASE}s")
+    site.write_config({"alpha": hosts}, tpu="v4-16", backoff_first="0.1s", dispatch_lease=f"{LEASE}s")
     use_home_of(site, monkeypatch)
     invocations = Invocations(site)
     house = House(site, tmp_path / "ledger", invocations)
@@ -177,7 +177,7 @@ def test_killed_at_any_step_each_request_counts_once_and_is_answered(house: Hous
         house.put("p", f"{step:02}.b", "register_endpoint", name=f"e{step}", port=step)
         killed += house.dies_at(step)
     assert killed
-    time.sleep(LEASE)
+    house.clock.ahead += LEASE
     inbox = house.box("p", "inbox")
     house.until(lambda: all((inbox / f"{step:02}.{letter}").exists() for step in steps for letter in "ab"))
     house.until(lambda: all(house.state(f"p/c{step}") is JobState.SUCCEEDED for step in steps))

@@ -8,13 +8,13 @@ import re
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "iris_cli"
 
-# Who may import whom. Everybody may import errors, and everybody but core the clock.
+# Who may import whom. Everybody may import errors, and everybody but core the clock and randomness.
 _BELOW = {
     "core": frozenset({"errors"}),
     "journal": frozenset({"core"}),
@@ -31,6 +31,7 @@ _BELOW = {
     "__main__": frozenset({"cli"}),
     "errors": frozenset[str](),
     "clock": frozenset[str](),
+    "randomness": frozenset[str](),
     "inhabitants": frozenset[str](),
 }
 _CORE_STDLIB = frozenset(
@@ -54,6 +55,17 @@ _KEYS_HOME = "iris_cli.core.attributes"
 _TABLES = frozenset({"jobs", "tasks", "workers", "slices", "scale_groups"})
 _ORDERLESS = frozenset({"set", "frozenset", "sorted", "sum", "any", "all", "len", "min", "max", "Counter"})
 _ORDERED = frozenset({"list", "tuple", "iter", "enumerate", "map", "zip", "filter", "dict"})
+_PORTS = {
+    "iris_cli.clock": frozenset({"time"}),
+    "iris_cli.randomness": frozenset({"os.urandom"}),
+    # It converts a given time to text, and reads no clock.
+    "iris_cli.journal.timestamps": frozenset({"time.gmtime"}),
+    # Generators with a seed: the faults of the emulator can be repeated.
+    "iris_cli.tpu_emulator.cloud": frozenset({"random.Random"}),
+    "iris_cli.tpu_emulator.server": frozenset({"random.Random"}),
+}
+_CLOCKS_AND_DICE = frozenset({"time", "random", "secrets", "uuid"})
+_READINGS = frozenset({"now", "today", "utcnow"})  # of datetime and date
 _IGNORE = re.compile(r"#\s*(noqa|type:\s*ignore)(?P<rest>.*)")
 _IGNORE_WELL = re.compile(
     r"(: [A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)*|\[[a-z-]+(, ?[a-z-]+)*\])\s*(#|-|–|—)\s*\S.{4,}"
@@ -97,11 +109,13 @@ class Module:
         return found
 
 
+@cache
 def house() -> list[Module]:
     """Every module of the package."""
     return [_module(path) for path in sorted((ROOT / PACKAGE).rglob("*.py"))]
 
 
+@cache
 def tests() -> list[Module]:
     """Every test module."""
     return [_module(path) for path in sorted((ROOT / "tests").rglob("*.py"))]
@@ -119,13 +133,43 @@ def imports_upwards(module: Module) -> Iterator[str]:
     if allowed is None:
         yield f"{module.name} is in none of the layers {', '.join(_BELOW)}"
         return
-    common = {"errors", "clock"} if module.layer != "core" else {"errors"}
+    common = {"errors", "clock", "randomness"} if module.layer != "core" else {"errors"}
     for line, name in module.imports:
         if name.startswith("."):
             yield f"{module.name}:{line} imports relatively: say the whole name"
         other = Module(name, "").layer
         if other not in ("", "__version__") and other not in allowed | common | {module.layer}:
             yield f"{module.name}:{line} imports {name}: {module.layer} may not know {other}"
+
+
+def strayed_clocks_and_dice(module: Module) -> Iterator[str]:
+    """Time and randomness come from their ports, so that a test can give others."""
+    if not module.layer:
+        return
+    allowed = _PORTS.get(module.name, frozenset())
+    for line, name in _sources(module):
+        if name not in allowed and name.split(".")[0] not in allowed:
+            yield f"{module.name}:{line} uses {name}: take it from iris_cli.clock or iris_cli.randomness"
+
+
+def _sources(module: Module) -> Iterator[tuple[int, str]]:
+    for node in module.nodes:
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+            yield from ((node.lineno, name) for name in names if name.split(".")[0] in _CLOCKS_AND_DICE)
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (
+                (node.lineno, name)
+                for name in names
+                if node.module in _CLOCKS_AND_DICE or name == "os.urandom"
+            )
+        elif isinstance(node, ast.Attribute):
+            of = ast.unparse(node.value)
+            if (of, node.attr) == ("os", "urandom") or (
+                node.attr in _READINGS and of.split(".")[-1] in ("datetime", "date")
+            ):
+                yield node.lineno, f"{of}.{node.attr}"
 
 
 def impure_core(module: Module) -> Iterator[str]:

@@ -75,7 +75,10 @@ def same(cluster: Cluster, whole: Cluster) -> None:
 
 
 def busy_days() -> list[Transaction]:
-    """Jobs that end one after the other; the oldest output goes when some of them are long over."""
+    """Jobs that end one after the other; the oldest output goes when some of them are long over.
+
+    In the end the throttle of an array has admitted one more task, and holds another one.
+    """
     lab = Lab().worker("w0", cpu=12).worker("w1", cpu=12)
     for number in range(12):
         name = f"job-{number * 7 % 12}"
@@ -85,5 +88,7 @@ def busy_days() -> list[Transaction]:
         if number > 5 and oldest:
             with lab.transaction() as draft:
                 draft.record(AttemptsReaped(worker=W0, attempts=oldest))
+    lab.job("sweep", array="0-2%1", scheduling_timeout=60.0).schedule()
+    lab.reports("sweep/task-0 running").advance(90).reports("sweep/task-0 exited 0")
     lab.job("last").schedule()
     return lab.log

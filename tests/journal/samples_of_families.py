@@ -1,4 +1,4 @@
-"""More of `samples`: what tasks do from inside."""
+"""More of `samples`: child jobs, a gang in several regions, an array that keeps going."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from iris_cli.core.events import (
     WorkerUpdated,
 )
 from iris_cli.core.ids import AttemptId, JobId, RequestId, Token
-from iris_cli.core.job import Job, Origin
+from iris_cli.core.job import CoschedulingConfig, Job, Origin
 from iris_cli.core.outcome import End, EndReason
-from tests.journal.samples import HOST, LONE, NOON, SPOT
+from iris_cli.core.resources import Device, Resources
+from tests.journal.samples import HOST, LONE, NOON, SPOT, TRAIN
 
 _FIRST = AttemptId(LONE, 0)
 
@@ -55,3 +56,29 @@ CHILDREN: tuple[tuple[Event, ...], ...] = (
     ),
 )
 """What tasks do from inside: a child job, submitted again by the next attempt, and endpoints."""
+
+SPREAD: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (WorkerRegistered(worker=SPOT, connection=HOST),),
+    (
+        JobSubmitted(
+            job=Job(
+                id=TRAIN,
+                command=("true",),
+                replicas=4,
+                slices=2,
+                spread=True,
+                resources=Resources(device=Device("tpu", "v4-16")),
+                coscheduling=CoschedulingConfig("tpu-name"),
+            )
+        ),
+    ),
+)
+"""A gang whose slices may be in several regions."""
+
+KEPT_GOING: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (WorkerRegistered(worker=SPOT, connection=HOST),),
+    (JobSubmitted(job=Job(id=TRAIN, command=("true",), replicas=4, array="0-3", keep_going=True)),),
+)
+"""An array whose tasks go on after one of them failed."""

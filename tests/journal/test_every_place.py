@@ -113,7 +113,7 @@ def commit(state: StateDir, *, accept_loss: bool = False) -> Transaction:
 # Cut
 
 
-@pytest.mark.parametrize("every_byte_of", [50, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("every_byte_of", [250, pytest.param(1, marks=pytest.mark.soak)])
 def test_cut_at_any_byte_all_whole_lines_are_there_and_head_tells_torn_from_lost(
     original: Original, follower: Follower, every_byte_of: int
 ) -> None:
@@ -177,10 +177,8 @@ def places(original: Original, flips: int, seed: int = 0) -> Iterator[tuple[int,
         yield line, bit - 8 * original.starts[line]
 
 
-def test_a_flipped_bit_at_ten_thousand_places_is_seen_where_it_is(
-    original: Original, follower: Follower
-) -> None:
-    for line, bit in places(original, 10_000):
+def test_a_flipped_bit_is_reported_on_the_line_where_it_is(original: Original, follower: Follower) -> None:
+    for line, bit in places(original, 2_000):
         while follower.known < line:
             follower.step()
         behind = b"".join(original.lines[line + 1 : line + 1 + BEHIND])
@@ -194,12 +192,12 @@ def test_a_flipped_bit_at_ten_thousand_places_is_seen_where_it_is(
 
 
 @pytest.mark.parametrize(
-    ("flips", "seed"), [(10, 0), *(pytest.param(2_000, seed, marks=pytest.mark.soak) for seed in range(1, 6))]
+    ("flips", "seed"), [(10, 0), *(pytest.param(1_000, seed, marks=pytest.mark.soak) for seed in range(1, 6))]
 )
 def test_a_flipped_bit_costs_the_line_that_it_is_in_and_verify_names_it(
     original: Original, state: StateDir, flips: int, seed: int
 ) -> None:
-    """Ten thousand places in the long version, in five parts."""
+    """Five thousand places in the long version, in five parts."""
     verdicts: Counter[str] = Counter()
     with (state.path / "events.jsonl").open("rb+", buffering=0) as log:
         for line, bit in places(original, flips, seed):
@@ -232,7 +230,7 @@ def test_a_flipped_bit_anywhere_in_head_loses_nothing_and_is_refused_or_mended(
         (state.path / "HEAD").write_text(json.dumps(entry) + "\n")
     head, log = (state.path / "HEAD").read_bytes(), (state.path / "events.jsonl").read_bytes()
     refused = 0
-    for bit in range(len(head) * 8):
+    for bit in range(0, len(head) * 8, 3):
         (state.path / "HEAD").write_bytes(flip(head, bit))
         view = state.read()
         assert view.seq == 5
@@ -241,7 +239,7 @@ def test_a_flipped_bit_anywhere_in_head_loses_nothing_and_is_refused_or_mended(
             assert view.damage.forgivable
             assert verify(state.path).findings
             assert "HEAD" in view.damage.what or "--accept-loss" in view.damage.hint
-        if bit % 12 == 0:
+        if bit % 36 == 0:
             if view.damage is not None:
                 with pytest.raises(LogDamagedError), state.locked("iris drain"):
                     pass
@@ -249,14 +247,14 @@ def test_a_flipped_bit_anywhere_in_head_loses_nothing_and_is_refused_or_mended(
                 assert writer.seq == 5
             assert (state.path / "events.jsonl").read_bytes() == log
             assert read_head(state.path) == said
-    assert (refused > 100) == (made_by != "iris")
+    assert (refused > 33) == (made_by != "iris")
 
 
 def test_a_flipped_bit_anywhere_in_lock_json_changes_nothing(tmp_path: Path) -> None:
     state = written(tmp_path / "few", 5)
     with state.locked("iris drain"):
         said = (state.path / "lock.json").read_bytes()
-    for bit in range(len(said) * 8):
+    for bit in range(0, len(said) * 8, 5):
         (state.path / "lock.json").write_bytes(flip(said, bit))
         state.lock_holder()
         if bit % 20 == 0:

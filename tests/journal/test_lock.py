@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -68,8 +69,30 @@ def test_a_stopped_holder_keeps_the_lock_however_long(state: StateDir) -> None:
         process.send_signal(signal.SIGSTOP)
         ages_ago = NOON - 10**8
         os.utime(state.path / "lock", (ages_ago, ages_ago))
-        with pytest.raises(LockedError):
+        wait_until_stopped(process.pid)
+        with pytest.raises(LockedError, match=rf"\(pid {process.pid}, .*, which is stopped") as refused:
             commit(state, 0.2)
+        assert refused.value.hint == f"resume it: kill -CONT {process.pid}"
+        process.send_signal(signal.SIGCONT)
+
+
+def wait_until_stopped(pid: int) -> None:
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        time.sleep(0.01)
+
+
+def test_a_stopped_process_of_that_number_on_another_host_is_not_said_to_hold_the_lock(
+    state: StateDir,
+) -> None:
+    """`lock.json` of a shared directory names a process of another host."""
+    with holder_of(state) as process:
+        process.send_signal(signal.SIGSTOP)
+        wait_until_stopped(process.pid)
+        signed = state.path / "lock.json"
+        signed.write_text(signed.read_text().replace('@laptop"', '@elsewhere"'))
+        with pytest.raises(LockedError) as refused:
+            commit(state, 0.05)
+        assert refused.value.hint.startswith("wait for it")
         process.send_signal(signal.SIGCONT)
 
 

@@ -44,7 +44,7 @@ from tests.journal.samples import (
     STORY,
     state_in,
 )
-from tests.journal.samples_of_families import CHILDREN
+from tests.journal.samples_of_families import CHILDREN, KEPT_GOING, SPREAD
 from tests.journal.scaled import ADOPTED, ASKED_FOR, SCALED, SET_UP
 
 MUSEUM = Path(__file__).parent / "museum"
@@ -93,6 +93,7 @@ STORIES = pytest.mark.parametrize(
         ("format-1-held-up.jsonl", HELD_UP),
         ("format-1-compacted.jsonl", COMPACTED),
         ("format-1-chosen.jsonl", CHOSEN),
+        ("format-1-spread.jsonl", SPREAD),
         ("format-1-shipped.jsonl", SHIPPED),
         ("format-1-children.jsonl", CHILDREN),
         ("format-1-arrays.jsonl", ARRAYS),
@@ -100,6 +101,7 @@ STORIES = pytest.mark.parametrize(
         ("format-1-asked-for.jsonl", ASKED_FOR),
         ("format-1-set-up.jsonl", SET_UP),
         ("format-1-adopted.jsonl", ADOPTED),
+        ("format-1-keep-going.jsonl", KEPT_GOING),
     ],
 )
 
@@ -161,7 +163,7 @@ KEPT_BY_REPLAY = {
     f"Job.{name}"
     for name in (
         *("submitted_at", "order", "cancelled", "rounds", "end", "origin", "adopted"),
-        *("settled_rounds", "failed_rounds", "preempted_rounds", "refused_rounds"),
+        *("settled_rounds", "failed_rounds", "preempted_rounds", "refused_rounds", "last_task_ended_at"),
     )
 }
 """What a job only has in memory: its submission is written without."""

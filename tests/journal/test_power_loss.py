@@ -184,6 +184,20 @@ def go_on(path: Path, *, accept_loss: bool = False) -> int:
 samples = pytest.mark.parametrize("sample", [SAMPLE, pytest.param(None, marks=pytest.mark.soak)])
 
 
+def test_a_log_whose_first_line_lost_its_end_is_begun_again(tmp_path: Path) -> None:
+    """Only the data of the first write had reached the disk, and not its last byte."""
+    assert go_on(tmp_path) == 2
+    log = tmp_path / "events.jsonl"
+    first = log.read_bytes().splitlines()[0]
+    for path in tmp_path.iterdir():
+        if path.is_file():
+            path.unlink()
+    log.write_bytes(first)
+    log.chmod(0o600)
+    assert go_on(tmp_path) == 2
+    assert verify(tmp_path).ok
+
+
 @samples
 @pytest.mark.parametrize(
     ("prepare", "act"),

@@ -45,7 +45,7 @@ def test_it_is_private_and_one_json_document(tmp_path: Path) -> None:
     assert log.snapshot.stat().st_mode & 0o777 == 0o600
     document = json.loads(log.snapshot.read_bytes())
     assert [each["id"] for each in document["over"][:-1]] == sorted(f"job-{number}" for number in range(12))
-    assert [each["id"] for each in document["now"]["jobs"]] == ["last"]
+    assert [each["id"] for each in document["now"]["jobs"]] == ["sweep", "last"]
     assert [path.name for path in log.path.iterdir() if path.suffix == ".tmp"] == []
 
 

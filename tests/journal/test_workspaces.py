@@ -21,7 +21,7 @@ from iris_cli.journal.durable import Disk
 from iris_cli.journal.workspaces import Workspaces
 from tests.journal.samples import state_in
 
-PIECES = [b"a" * 100_000, b"", Random(7).randbytes(3_000_000), b"end"]  # the hash is part of names of tests
+PIECES = [b"a" * 100_000, b"", Random(7).randbytes(300_000), b"end"]  # the hash is part of names of tests
 WHOLE = b"".join(PIECES)
 HASH = sha256(WHOLE).hexdigest()
 

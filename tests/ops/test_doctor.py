@@ -325,10 +325,11 @@ def test_a_dead_cron_matters_only_where_something_waits(
     if job:
         world.lab.job("train")
     session = world.session()
-    session.state.write_heartbeat({"at": session.clock.now() - age})
+    at = {"at": session.clock.now() - age}
+    session.state.write_heartbeat(at, "cron", {**at, "interval": 60.0})
     (finding,) = by_subject(check(world, session, offline=True), "cycles")
     assert finding.level == level
-    assert finding.fix == ("iris cron install --every 1m" if level == "warn" else "")
+    assert finding.fix == ("iris loop start, or iris cron install" if level == "warn" else "")
 
 
 def test_workers_that_take_nothing_are_named_with_the_way_back(world: World) -> None:

@@ -380,7 +380,12 @@ def test_a_card_says_that_no_retry_is_left(tmp_path: Path) -> None:
 def test_what_runs_on_a_worker_that_does_not_answer_says_so(tmp_path: Path) -> None:
     lab = gang().silent("v5a-2").advance("3m")
     tasks = job_status(session_of(lab, tmp_path / "state"), "train").tasks
-    assert [task.why for task in tasks] == ["", "", "v5a-2: suspect for 3m: connect: unreachable", ""]
+    assert [task.why for task in tasks] == [
+        "",
+        "",
+        "v5a-2: suspect for 3m: connect: unreachable; tried again in the next cycle",
+        "",
+    ]
 
 
 def test_a_gang_that_has_waited_long_is_told_alike_by_status_and_why(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_two_cycles_that_end_at_once_write_one_each(tmp_path: Path) -> None:
     state = StateDir(tmp_path, now=lambda: 2.0, actor="me@laptop", disk=Busy())
     state.write_heartbeat({"at": 2.0})
     assert state.read_heartbeat() == {"at": 2.0}
-    assert [path.name for path in tmp_path.iterdir()] == ["heartbeat.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["heartbeat.json", "heartbeat.lock"]
 
 
 def test_where_it_can_t_be_written_every_launch_has_its_answer_all_the_same(tmp_path: Path) -> None:

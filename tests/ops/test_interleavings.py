@@ -366,7 +366,7 @@ def test_a_secret_that_is_no_text_holds_up_its_own_job_alone(
 ) -> None:
     site = Site(tmp_path, "w0")
     monkeypatch.setenv("TOKEN", "\udcff")
-    site.launch("bad", secrets=("TOKEN",))
+    site.launch("bad", secrets=("TOKEN",), force=True)
     site.launch("good")
     site.run()
     assert (site.state_of("bad"), site.state_of("good")) == (JobState.PENDING, JobState.RUNNING)

@@ -16,7 +16,7 @@ from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.events import WorkerRegistered
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops import kept_config, workplace
+from iris_cli.ops import kept_config
 from iris_cli.ops.session import Session
 from iris_cli.ops.watch import look_on, watch
 from tests.ops.world import Clock
@@ -227,9 +227,9 @@ def test_a_schedule_that_goes_on_tells_it_too(
 
     clock = Clock(then=somebody_edits)
     (tmp_path / "cluster.yaml").write_text(EMPTY)
-    monkeypatch.setattr(workplace, "SystemClock", lambda: clock)
     monkeypatch.delenv("IRIS_STATE_DIR", raising=False)
-    assert run(["--config", str(tmp_path / "cluster.yaml"), "schedule", "--interval", "60"]) == 130
+    words = ["--config", str(tmp_path / "cluster.yaml"), "schedule", "--interval", "60"]
+    assert run(words, clock) == 130
     assert capsys.readouterr().err.count("cluster.yaml has changed since this began") == 1
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from iris_cli.core.job import JobState
 from iris_cli.core.outcome import EndReason
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops import report as ops
@@ -63,9 +64,11 @@ def test_a_job_waits_until_its_first_task_starts_and_one_that_never_does_waits_o
     assert (first.ran, second.ran) == (600.0, None)
 
 
-def test_retries_and_preemptions_are_what_was_charged_for(tmp_path: Path) -> None:
+def test_retries_are_counted_as_made_and_preemptions_as_charged(tmp_path: Path) -> None:
     (gang,) = told(retried_gang(), tmp_path).jobs
     assert (gang.retries, gang.preemptions) == (1, 0)
+    (failed,) = told(failed_gang(), tmp_path / "failed").jobs
+    assert (failed.state, failed.retries) == (JobState.FAILED, 0)
     lost = {str(job.id): job for job in told(lost_host(), tmp_path / "whole").jobs}
     assert (lost["train"].retries, lost["train"].preemptions) == (0, 1)
 

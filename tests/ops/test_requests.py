@@ -19,7 +19,7 @@ from iris_cli.errors import LockedError
 from iris_cli.ops import cycle
 from iris_cli.ops.mail import MOST_ROUNDS
 from tests.ops.asking import EVAL, running
-from tests.support.fake_runner import Entry, S, Site
+from tests.support.fake_runner import Entry, Killed, S, Site
 
 
 def events(site: Site, kind: type) -> list[Any]:
@@ -101,7 +101,7 @@ def test_endpoints_are_told_with_the_address_of_their_host(tmp_path: Path) -> No
 
 
 def die() -> None:
-    raise KeyboardInterrupt
+    raise Killed
 
 
 @pytest.mark.parametrize("where", ["poll", "before the answer", "answer"])
@@ -110,7 +110,7 @@ def test_whoever_is_killed_anywhere_the_request_counts_once(tmp_path: Path, wher
     task.ask("1", "submit", job={"command": ["true"]})
     task.ask("2", "register_endpoint", name="http", port=80)
     (host.beforehand if "before" in where else host.meanwhile)[where.split()[-1]] = die
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Killed):
         site.cycle()
     for _ in range(3):
         site.cycle()

@@ -73,17 +73,20 @@ def a_pipe(path: Path) -> None:
 
 
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
-    "it is gone": (gone, "KEY ({path}: No such file or directory)"),
+    "it is gone": (gone, "{path}: No such file or directory"),
     "its group can read it": (
         lambda path: path.chmod(0o640),
-        "KEY (others can read it: chmod 600 '{path}')",
+        "{path} is readable by others (chmod 600 '{path}')",
     ),
-    "all can read it": (lambda path: path.chmod(0o604), "KEY (others can read it: chmod 600 '{path}')"),
-    "it is a directory": (a_directory, "KEY ({path}"),
-    "it is a pipe": (a_pipe, "KEY ({path} is no file)"),
-    "it is no UTF-8": (lambda path: path.write_bytes(b"\xff" + CANARY.encode()), "KEY (it is no text)"),
-    "it has a NUL": (lambda path: path.write_bytes(b"\0" + CANARY.encode()), "KEY (it is no text)"),
-    "it is too long": (lambda path: path.write_text(CANARY * 20_000), "KEY (it is longer than 131071 bytes)"),
+    "all can read it": (
+        lambda path: path.chmod(0o604),
+        "{path} is readable by others (chmod 600 '{path}')",
+    ),
+    "it is a directory": (a_directory, "{path}"),
+    "it is a pipe": (a_pipe, "{path} is not a regular file"),
+    "it is not UTF-8": (lambda path: path.write_bytes(b"\xff" + CANARY.encode()), "not text"),
+    "it has a NUL": (lambda path: path.write_bytes(b"\0" + CANARY.encode()), "not text"),
+    "it is too long": (lambda path: path.write_text(CANARY * 20_000), "longer than 131071 bytes"),
 }
 
 
@@ -93,7 +96,8 @@ def test_a_file_that_cannot_be_used_is_missing_and_why_is_said_without_its_text(
 ) -> None:
     spoil, words = SPOILT[fault]
     spoil(key)
-    (said,) = missing_secrets(job(f"KEY=@{key}"))
+    ((name, said),) = missing_secrets(job(f"KEY=@{key}")).items()
+    assert name == "KEY"
     assert said.startswith(words.format(path=key))
     assert CANARY not in said
 
@@ -103,7 +107,7 @@ def test_a_job_waits_for_the_file_of_its_secret_and_starts_when_it_is_there(
 ) -> None:
     key.chmod(0o644)
     site = Site(tmp_path, "w0")
-    site.launch("one", secrets=(f"KEY=@{key}",))
+    site.launch("one", secrets=(f"KEY=@{key}",), force=True)
     site.run()
     assert site.state_of("one") is JobState.PENDING
     assert site.task("one").attempts == ()

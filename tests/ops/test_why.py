@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from iris_cli.core.ids import WorkerId
 from iris_cli.ops.board import Concern, board
 from iris_cli.ops.job_status import job_status
+from iris_cli.ops.status import cluster_status
 from iris_cli.ops.why import why
-from tests.ops.test_failure import DISK, ended, gang
+from tests.ops.test_failure import DISK, card, ended, gang
 from tests.render.scenes import session_of
 from tests.support.lab import Lab
 
@@ -68,13 +70,21 @@ def test_a_worker_whose_chips_are_taken_takes_no_tpu_work(tmp_path: Path) -> Non
     assert found.occupied == ("TPU work: its chips are held by train",)
 
 
-def test_a_worker_that_is_kept_for_a_gang_takes_nothing_else(tmp_path: Path) -> None:
+def test_a_worker_that_is_reserved_for_a_gang_names_it(tmp_path: Path) -> None:
     lab = Lab().slice("a", "v4-16").job("holder", cpu=200).schedule()
     lab.job("train", tpu="v4-16", cpu=100).advance("11m")
     found = why(session_of(lab, tmp_path / "state"), "a-1")
-    assert found.occupied == (
-        "work of those behind the gang train, which has waited long: it is kept free for that",
-    )
+    assert found.occupied == ("work that would delay train: reserved for it",)
+
+
+def test_a_worker_that_is_reserved_for_a_large_task_names_it(tmp_path: Path) -> None:
+    lab = Lab().worker("w", gpus=8).job("small", gpu="A100", replicas=8).schedule()
+    lab.job("large", gpu="A100:8").advance("11m")
+    session = session_of(lab, tmp_path / "state")
+    assert why(session, "w").occupied[-1] == "work that would delay large/task-0: reserved for it"
+    (wait,) = why(session, "large").waits
+    assert wait.explanation is not None
+    assert str(wait.explanation.reasons[0]).endswith("; worker w reserved for it")
 
 
 def test_each_table_has_the_words_in_which_the_task_itself_is_explained(tmp_path: Path) -> None:
@@ -112,3 +122,18 @@ def test_a_gang_is_overdue_for_all_who_look_at_the_same_moment(
     (on_board,) = (job for job in board(session).jobs if job.row.id == "next")
     assert why(session, "next").overdue == on_board.row.overdue == words
     assert (on_board.waits_since is not None, on_board.concern is Concern.OVERDUE) == (bool(words),) * 2
+
+
+def test_a_job_that_lost_a_host_blames_that_task_and_not_those_whose_failure_was_tolerated(
+    tmp_path: Path,
+) -> None:
+    lab = Lab().worker("w", cpu=3).job("sweep", replicas=4, max_task_failures=2, max_retries_preemption=0)
+    lab.worker("x", cpu=1).schedule().reports("sweep/* running").advance("1h")
+    ended(lab, "sweep/task-0", 1, "oops\n")
+    ended(lab, "sweep/task-1", 1, "oops\n")
+    lab.reports("sweep/task-2 exited 0").hosts[WorkerId("x")].reboot()
+    session = session_of(lab.answers(lab.answer_of("x")), tmp_path / "state")
+    words = "task-3 failed: its worker failed: the host was rebooted (x)"
+    found = card(session, "sweep")
+    assert (str(found.task), f"{found.headline}: {found.cause}") == ("sweep/task-3", words)
+    assert cluster_status(session).jobs[0].why == why(session, "sweep").cause == words

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import zlib
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -46,25 +48,49 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("host_shell", shells)
 
 
+ProbedHost = Callable[[str], WorkerHost]
+
+
+@pytest.fixture(scope="session")
+def probed_homes(tmp_path_factory: pytest.TempPathFactory) -> ProbedHost:
+    """A host as a probe leaves it, by shell: its home is copied, for a probe takes longer than most other calls."""
+
+    @cache
+    def probed(shell: str) -> WorkerHost:
+        directory = tmp_path_factory.mktemp(f"probed-{shell}")
+        host = WorkerHost(directory / "host", tools_of(shell, directory / "tools"))
+        host.probe()
+        return host
+
+    return probed
+
+
 @pytest.fixture
-def host(host_shell: str, make_host: MakeHost) -> WorkerHost:
+def probed_host(make_host: MakeHost, probed_homes: ProbedHost) -> ProbedHost:
+    """Makes a host with that shell that was probed before."""
+
+    def make(shell: str) -> WorkerHost:
+        made, model = make_host(shell), probed_homes(shell)
+        shutil.copytree(model.transport.home, made.transport.home, dirs_exist_ok=True)
+        made.boot_id, made.incarnation = model.boot_id, model.incarnation
+        return made
+
+    return make
+
+
+@pytest.fixture
+def host(host_shell: str, probed_host: ProbedHost) -> WorkerHost:
     """A probed worker with that shell."""
-    made = make_host(host_shell)
-    made.probe()
-    return made
+    return probed_host(host_shell)
 
 
 @pytest.fixture(params=["dash", *(pytest.param(shell, marks=pytest.mark.soak) for shell in SHELLS[1:])])
-def worker(request: pytest.FixtureRequest, make_host: MakeHost) -> WorkerHost:
+def worker(request: pytest.FixtureRequest, probed_host: ProbedHost) -> WorkerHost:
     """A probed worker, by default with one shell only: for what takes longer."""
-    made = make_host(request.param)
-    made.probe()
-    return made
+    return probed_host(request.param)
 
 
 @pytest.fixture
-def dash_host(make_host: MakeHost) -> WorkerHost:
+def dash_host(probed_host: ProbedHost) -> WorkerHost:
     """A probed worker with dash, for what doesn't depend on the shell."""
-    made = make_host("dash")
-    made.probe()
-    return made
+    return probed_host("dash")

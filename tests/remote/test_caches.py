@@ -13,7 +13,8 @@ from iris_cli.remote.launch_request import set_up_key
 from tests.remote.test_ship import left_over
 from tests.remote.test_workspaces import WORKSPACE, asks, ready, ship, store
 from tests.support.archives import archive, shipment
-from tests.support.worker_host import WorkerHost, until
+from tests.support.waiting import until
+from tests.support.worker_host import WorkerHost
 
 DAY = 86_400.0
 OTHER = shipment(archive(lambda a: a.file("other", bytes(100_000))))
@@ -63,6 +64,7 @@ def test_what_was_not_used_for_long_is_told_and_goes(used: WorkerHost) -> None:
 
 def test_all_that_goes_loses_its_name_before_any_of_it_is_removed(used: WorkerHost, tmp_path: Path) -> None:
     slow, go = used.tools / "rm", tmp_path / "go"
+    slow.unlink(missing_ok=True)  # busybox is behind it
     waiting = f"n=0; until [ -e {go} ] || [ $((n += 1)) -gt 1200 ]; do sleep 0.05; done"
     slow.write_text(f'#!/bin/sh\n{waiting}\nexec {shutil.which("rm")} "$@"\n')
     slow.chmod(0o755)

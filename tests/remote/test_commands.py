@@ -16,7 +16,8 @@ from iris_cli.core.ids import Token
 from iris_cli.core.observations import RemoteState
 from iris_cli.remote.operator_calls import CommandEnd, CommandRequest
 from tests.remote.test_task_environment import HOSTILE
-from tests.support.worker_host import WorkerHost, is_alive, marked, pids_in, until
+from tests.support.waiting import LIMITS, PATIENCE, until
+from tests.support.worker_host import WorkerHost, is_alive, marked, pids_in
 
 
 def request(*argv: str, **settings: object) -> CommandRequest:
@@ -88,7 +89,7 @@ def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(
     pids = tmp_path / "pids"
     beside = f"(setsid sleep 1000 & echo $! >>{pids}; wait) & echo $$ >>{pids}"
     script = f"trap '' TERM; {beside}; echo begun; wait; sleep 1000"
-    for limit in (1.0, 4.0, 16.0):
+    for limit in LIMITS:
         pids.write_text("")
         end = ran(dash_host, request("sh", "-c", script, timeout=limit))
         assert end.timed_out
@@ -113,7 +114,7 @@ def in_the_background(act: Callable[[], object]) -> Callable[[], object]:
     thread.start()
 
     def result() -> object:
-        thread.join(60)
+        thread.join(PATIENCE)
         return results[0]
 
     return result

@@ -12,7 +12,8 @@ from iris_cli.core.observations import RemoteState
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
 from tests.support.local_transport import tools_of
-from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in, until
+from tests.support.waiting import until
+from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in
 
 DAEMON = """
 import os, sys, time

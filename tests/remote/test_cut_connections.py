@@ -1,10 +1,9 @@
-"""A launch whose connection is cut anywhere: the call ends in time, and saying it again never starts it twice."""
+"""A launch whose connection is cut anywhere: the call ends, and repeating it never starts the task twice."""
 
 from __future__ import annotations
 
 import random
 import secrets
-import time
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -13,22 +12,21 @@ from typing import Any, Literal
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import ProbeReport, RemoteState, Silence, WorkerReport
+from iris_cli.core.observations import ProbeReport, RemoteState, Silence, SilenceKind, WorkerReport
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.task_runner import LaunchRequest, TaskRunner
 from iris_cli.remote.transport import Target
 from tests.support.relay import Fault, relay
-from tests.support.sshd import PATIENCE, SshHost, SshLab
-from tests.support.stalls import Stalls, stalls
-from tests.support.worker_host import reports, until
+from tests.support.sshd import SshHost, SshLab
+from tests.support.waiting import PATIENCE, until
+from tests.support.worker_host import reports
 
 pytestmark = pytest.mark.ssh
 
 STEP = 8
 SHORT = 0.75
-"""Seconds for each of both time-outs of a call that falls into a black hole: it waits for all of them."""
-TOLERANCE = 0.5
+"""Seconds for each of both time-outs of a call that falls into a black hole: only they end it."""
 AT_ONCE = 20
 """Attempts that one poll asks for: each takes the worker a while."""
 STARTED = {RemoteState.LAUNCHING, RemoteState.RUNNING, RemoteState.EXITED}
@@ -63,7 +61,6 @@ class Scene:
     lab: SshLab
     host: SshHost
     direct: TaskRunner
-    machine: Stalls
     boot_id: str
     incarnation: str
 
@@ -80,18 +77,14 @@ class Scene:
             target, [self.request(token)], boot_id=self.boot_id, incarnation=self.incarnation, go=True
         )
 
-    def launch_over(
-        self, fault: Fault, token: Token, time_out: float
-    ) -> tuple[WorkerReport | Silence, float]:
-        """Launch over a connection of its own; also how much too late the call came back."""
+    def launch_over(self, cut: Cut, token: Token) -> WorkerReport | Silence:
+        """Launch over a connection of its own."""
         transport = SshTransport(self.lab.known_hosts, ssh_config=None, user_known_hosts=None)
-        with relay(self.host.port, fault) as way:
-            begun = time.monotonic()
-            runner = TaskRunner(transport, "c1", connect_timeout=time_out, timeout=time_out)
+        with relay(self.host.port, cut.fault) as way:
+            runner = TaskRunner(transport, "c1", connect_timeout=cut.time_out, timeout=cut.time_out)
             answer = self.launch(runner, self.host.target(port=way.port), token)
-            late = time.monotonic() - begun - 2 * time_out - self.machine.since(begun)
             transport.close()
-        return answer, late
+        return answer
 
     def size_of_a_launch(self) -> tuple[int, int]:
         """Bytes that one whole launch sends up and down."""
@@ -118,17 +111,16 @@ def cuts_of(up: int, down: int, count: int) -> list[Cut]:
     return found
 
 
-@pytest.mark.parametrize("count", [pytest.param(100, id="100"), pytest.param(2000, marks=pytest.mark.soak)])
-def test_a_launch_that_is_cut_off_is_in_time_and_never_starts_twice(ssh_lab: SshLab, count: int) -> None:
+@pytest.mark.parametrize("count", [pytest.param(60, id="60"), pytest.param(600, marks=pytest.mark.soak)])
+def test_a_launch_that_is_cut_off_ends_and_never_starts_twice(ssh_lab: SshLab, count: int) -> None:
     (host,) = ssh_lab(options=["MaxStartups 100"])
     transport = SshTransport(ssh_lab.known_hosts, ssh_config=None, user_known_hosts=None)
-    direct = TaskRunner(transport, "c1", connect_timeout=2 * PATIENCE, timeout=2 * PATIENCE)
-    with stalls() as machine:
-        probe = direct.probe(host.target())
-        assert isinstance(probe, ProbeReport)
-        scene = Scene(ssh_lab, host, direct, machine, probe.boot_id, probe.incarnation)
-        cuts = cuts_of(*scene.size_of_a_launch(), count)
-        launched = dict(fan_out(cuts, lambda cut: cut_and_repeat(scene, cut), parallelism=8))
+    direct = TaskRunner(transport, "c1", connect_timeout=PATIENCE, timeout=PATIENCE)
+    probe = direct.probe(host.target())
+    assert isinstance(probe, ProbeReport)
+    scene = Scene(ssh_lab, host, direct, probe.boot_id, probe.incarnation)
+    cuts = cuts_of(*scene.size_of_a_launch(), count)
+    launched = dict(fan_out(cuts, lambda cut: cut_and_repeat(scene, cut), parallelism=8))
     ended_once(scene, [token for token, _ in launched.values()])
     transport.close()
     # Some were cut before anything was sent and some afterwards: else it shows little.
@@ -139,13 +131,10 @@ def cut_and_repeat(scene: Scene, cut: Cut) -> tuple[Token, bool | None]:
     """Launch over the faulty way, then say it again over the good one. Tells whether the first was sent, None for
     an answer.
     """
-    token, late = new_token(), 0.0
-    for _ in range(3):  # a late one that is in time when it is tried again was held up by the machine
-        first, late = scene.launch_over(cut.fault, token, cut.time_out)
-        if late <= TOLERANCE:
-            break
-    assert late <= TOLERANCE, f"{cut}: {late:.2f} s over its deadline"
+    token = new_token()
+    first = scene.launch_over(cut, token)
     if isinstance(first, Silence):
+        assert cut.way == "blackhole" or first.kind is not SilenceKind.TIMEOUT, f"{cut}: it was not noticed"
         assert first.sent or not scene.starts(token).exists(), f"{cut}: it was sent"
     else:
         assert reports(first)[0].state in STARTED, cut

@@ -15,16 +15,8 @@ from iris_cli.core.observations import AttemptReport, RemoteState
 from tests.remote.conftest import MakeHost
 from tests.support.devices import HOLD, Devices
 from tests.support.gates import Gate
-from tests.support.worker_host import (
-    PATIENCE,
-    WorkerHost,
-    command_line,
-    is_alive,
-    kill,
-    marked,
-    pids_in,
-    until,
-)
+from tests.support.waiting import PATIENCE, until
+from tests.support.worker_host import WorkerHost, command_line, is_alive, kill, marked, pids_in
 
 SETTLED = {RemoteState.PREPARED, RemoteState.NOSTART, RemoteState.LOST, RemoteState.CANCELLED}
 NO_CHIPS = (RemoteState.NOSTART, "chips")

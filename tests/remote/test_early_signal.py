@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from iris_cli.core.signals import SIGNALS, EarlySignal
 from iris_cli.remote.launch_request import settings_text
 from iris_cli.remote.worker_script import early_signal_text
 from tests.support.local_transport import SHELLS, tools_of
-from tests.support.worker_host import WorkerHost, marked, until, until_gone
+from tests.support.waiting import LIMITS, until
+from tests.support.worker_host import WorkerHost, marked, until_gone
 
 LIMIT = 1000.0
 """Seconds: long enough for any machine, so that what happens before it is the signal's doing."""
@@ -24,7 +26,7 @@ LIMIT = 1000.0
 
 def warned(host: WorkerHost, script: str, name: str = "USR1") -> tuple[AttemptReport, bytes]:
     """Run a task into its early signal, one that comes late enough to find somebody who waits for it."""
-    for delay in (0.5, 2.0, 8.0, 32.0):
+    for delay in LIMITS:
         request = host.request("sh", "-c", script, timeout=LIMIT, signal=EarlySignal(name, LIMIT - delay))
         host.prepare(request, go=True)
         errors = host.attempt_dir(request.token) / "err"
@@ -53,7 +55,7 @@ def test_whoever_does_not_wait_for_the_signal_is_left_alone(host: WorkerHost) ->
 
 def test_the_time_limit_comes_all_the_same(host: WorkerHost) -> None:
     script = "trap 'echo heard' USR1; while :; do sleep 0.05; done"
-    for limit in (1.0, 4.0, 16.0, 48.0):
+    for limit in LIMITS:
         early = EarlySignal("USR1", limit / 2)
         report = host.ended("sh", "-c", script, timeout=limit, signal=early, grace=0.5)
         assert (report.state, report.cause) == (RemoteState.EXITED, "timeout")
@@ -77,8 +79,9 @@ def test_the_wrapper_is_known_by_its_command_line_and_a_task_is_not_taken_for_it
     token = host.running("sh", "-c", "while :; do sleep 0.05; done", "run", "start")
     wrapper = host.wrapper(token)
     others = sorted(marked(token) - {wrapper})
-    asked = "\n".join(f"is_wrapper {pid} && echo {pid}" for pid in [wrapper, *others])
-    script = f"iris_proc=/proc\ntoken={token}\n{early_signal_text()}\n{asked}\n:"
+    asked = "\n".join(f"executes_run {pid} {token} && echo {pid}" for pid in [wrapper, *others])
+    library = (resources.files("iris_cli") / "remote/shell/attempt.sh").read_text()
+    script = f"iris_proc=/proc\n{library}\n{asked}\n:"
     told = subprocess.run(
         [host.tools / "sh", "-c", script], capture_output=True, check=True, text=True
     ).stdout

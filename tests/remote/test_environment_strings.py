@@ -12,9 +12,10 @@ from iris_cli.core.ids import Token
 from iris_cli.core.observations import ProbeReport, RemoteState
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.task_runner import LaunchRequest, TaskRunner
-from tests.support.sshd import PATIENCE, SshLab
+from tests.support.sshd import SshLab
 from tests.support.strings import strings
-from tests.support.worker_host import WorkerHost, reports, until
+from tests.support.waiting import PATIENCE, until
+from tests.support.worker_host import WorkerHost, reports
 
 COUNTS = [200, pytest.param(10_000, marks=pytest.mark.soak)]
 AT_ONCE = 2_000

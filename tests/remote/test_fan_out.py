@@ -10,8 +10,7 @@ import threading
 import pytest
 
 from iris_cli.remote.fan_out import fan_out, fan_out_in_batches
-
-SAFETY_NET = 30.0
+from tests.support.waiting import PATIENCE
 
 
 def test_each_item_is_delivered_exactly_once() -> None:
@@ -30,7 +29,7 @@ def test_batches_hold_each_result_once_and_none_is_empty() -> None:
 
 def test_a_batch_does_not_wait_for_a_slow_one() -> None:
     finish = threading.Event()
-    batches = fan_out_in_batches([True, False], lambda slow: slow and finish.wait(SAFETY_NET), linger=0.01)
+    batches = fan_out_in_batches([True, False], lambda slow: slow and finish.wait(PATIENCE), linger=0.01)
     assert next(batches) == [(False, False)]
     finish.set()
     assert next(batches) == [(True, True)]
@@ -45,7 +44,7 @@ def test_a_slow_one_delays_nobody() -> None:
 
     def act(item: str) -> str:
         if item == "slow":
-            assert finish.wait(SAFETY_NET)
+            assert finish.wait(PATIENCE)
         return item
 
     results = fan_out(["slow", "quick", "quick"], act)
@@ -57,7 +56,7 @@ def test_a_slow_one_delays_nobody() -> None:
 def test_no_more_than_the_parallelism_run_at_once() -> None:
     running, most = 0, 0
     lock = threading.Lock()
-    all_three = threading.Barrier(3, timeout=SAFETY_NET)
+    all_three = threading.Barrier(3, timeout=PATIENCE)
 
     def act(item: int) -> None:
         nonlocal running, most
@@ -91,7 +90,7 @@ def test_whoever_stops_iterating_begins_nothing_more() -> None:
     def act(item: int) -> int:
         began.append(item)
         if item:
-            assert release.wait(SAFETY_NET)
+            assert release.wait(PATIENCE)
         return item
 
     results = fan_out(range(100), act, parallelism=2)
@@ -100,7 +99,7 @@ def test_whoever_stops_iterating_begins_nothing_more() -> None:
     release.set()
     for thread in threading.enumerate():
         if thread.name == "iris-fan-out":
-            thread.join(SAFETY_NET)
+            thread.join(PATIENCE)
     assert len(began) <= 3
 
 
@@ -122,7 +121,7 @@ for item, _ in fan_out(['stuck', 'quick'], act):
         assert process.stdout.readline() == b"quick\n"
         process.send_signal(signal.SIGINT)
         try:
-            _, stderr = process.communicate(timeout=SAFETY_NET)
+            _, stderr = process.communicate(timeout=PATIENCE)
         finally:
             process.kill()
     assert b"KeyboardInterrupt" in stderr

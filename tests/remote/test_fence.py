@@ -12,16 +12,8 @@ import pytest
 
 from iris_cli.core.observations import RemoteState
 from tests.remote.conftest import MakeHost
-from tests.support.worker_host import (
-    PATIENCE,
-    WorkerHost,
-    is_alive,
-    kill,
-    marked,
-    pids_in,
-    start_ticks,
-    until,
-)
+from tests.support.waiting import PATIENCE, until
+from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in, start_ticks
 
 COUNT_TERMS = """
 import signal, time
@@ -76,9 +68,9 @@ def test_a_task_that_ignores_term_is_killed_after_its_grace(host: WorkerHost, tm
         "sh", "-c", 'trap "" TERM; echo $$ >"$0"; while :; do sleep 0.05; done', str(tmp_path / "pid")
     )
     until(lambda: pids_in(tmp_path / "pid"))
-    assert host.stop(token, grace=2).state is RemoteState.STOPPING
-    assert host.state(token) is RemoteState.STOPPING
+    assert host.stop(token, grace=10_000).state is RemoteState.STOPPING
     assert is_alive(pids_in(tmp_path / "pid")[0])
+    host.stop(token, grace=0.5)
     assert host.wait(token, {RemoteState.STOPPED}).exit_code is None
     assert not marked(token)
 
@@ -190,7 +182,7 @@ def test_what_was_prepared_and_stopped_never_starts_however_late_go_comes(
     assert report.state is RemoteState.STOPPED
     # A wrapper that is already on its way comes to the same end.
     run = host.attempt_dir(request.token) / "run"
-    subprocess.run(["sh", str(run), "start"], check=False, env=host.transport.env, timeout=60)
+    subprocess.run(["sh", str(run), "start"], check=False, env=host.transport.env, timeout=PATIENCE)
     assert host.state(request.token) is RemoteState.STOPPED
     assert not (tmp_path / "ran").exists()
     assert not (host.attempt_dir(request.token) / "env").exists()
@@ -280,7 +272,7 @@ def test_processes_whose_directory_was_removed_are_still_found_and_ended(
     token = host.running("sleep", "1000")
     directory = host.attempt_dir(token)
     directory.rename(tmp_path / "removed")
-    assert host.state(token) is RemoteState.ABSENT
+    assert host.state(token) is RemoteState.ORPHANED
     assert host.stopped(token).state is RemoteState.STOPPED
     assert not marked(token)
 

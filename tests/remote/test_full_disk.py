@@ -12,7 +12,8 @@ import pytest
 
 from iris_cli.core.observations import RemoteState
 from tests.remote.conftest import MakeHost
-from tests.support.worker_host import marked, until
+from tests.support.waiting import until
+from tests.support.worker_host import marked
 
 
 @pytest.fixture

@@ -12,13 +12,11 @@ import pytest
 from iris_cli.core.observations import RemoteState
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
-from tests.support.local_transport import only_tools
-from tests.support.worker_host import WorkerHost, at_once, is_alive, kill, marked, pids_in, until, until_gone
+from tests.support.local_transport import REQUIRED, only_tools
+from tests.support.waiting import until
+from tests.support.worker_host import WorkerHost, at_once, is_alive, kill, marked, pids_in, until_gone
 
-COMMANDS = (
-    "awk base64 cat chmod cp date df env find fold getconf grep head kill link ln ls mkdir mv od ps rm rmdir sed sleep"
-    " tail touch tr wc xargs"
-)
+COMMANDS = [*REQUIRED, "fold", "getconf", "kill", "link", "ps", "perl"]
 
 SYSCTL = """#!/bin/sh
 case $2 in
@@ -35,7 +33,7 @@ def laptop(request: pytest.FixtureRequest, make_host: MakeHost, tmp_path: Path) 
     """Neither /proc nor setsid, as on macOS, but perl."""
     if subprocess.run(["ps", "-o", "lstart=", "-p", "1"], capture_output=True).returncode != 0:
         pytest.skip("ps here doesn't know start times")
-    tools = only_tools(request.param, tmp_path / "tools", [*COMMANDS.split(), "perl"])
+    tools = only_tools(request.param, tmp_path / "tools", COMMANDS)
     (tools / "sysctl").write_text(SYSCTL)
     (tools / "sysctl").chmod(0o755)
     nowhere = str(tmp_path / "nowhere")

@@ -13,7 +13,8 @@ from iris_cli.core.observations import RemoteState
 from iris_cli.remote.worker_script import HostPaths, worker_script
 from tests.remote.conftest import MakeHost
 from tests.support.gates import Gate
-from tests.support.worker_host import PATIENCE, WorkerHost, is_alive, marked, pids_in, start_ticks, until
+from tests.support.waiting import PATIENCE, until
+from tests.support.worker_host import WorkerHost, is_alive, marked, pids_in, start_ticks
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,8 @@ def run_library(host: WorkerHost, body: str) -> str:
 def test_an_end_that_is_recorded_while_the_names_are_read_is_not_lost(host: WorkerHost) -> None:
     """The wrapper records the end and dies just after the names were read, just before it is looked at."""
     token = host.running("sleep", "1000")
-    racing = f"is_alive() {{ mv {token}/x.pending {token}/x.7 2>/dev/null; return 1; }}"
+    end = f"mv {token}/end.pending {token}/end.1.7; mv {token}/x.pending {token}/x.7"
+    racing = f"is_alive() {{ {{ {end}; kill -KILL {' '.join(map(str, marked(token)))}; }} 2>/dev/null; return 1; }}"
     assert run_library(host, f"{racing}; state_of {token}; echo $state $x_code") == "EXITED 7"
 
 

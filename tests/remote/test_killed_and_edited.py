@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from iris_cli.core.observations import RemoteState
-from tests.support.worker_host import FINAL, WorkerHost, is_alive, kill, marked, pids_in, until, until_gone
+from tests.support.waiting import until
+from tests.support.worker_host import FINAL, WorkerHost, is_alive, kill, marked, pids_in, until_gone
 
 WAIT_FOR_GATE = 'while [ ! -e "$0" ]; do sleep 0.02; done; exit "$1"'
 OTHER_GROUP = """
@@ -44,7 +45,7 @@ def test_a_task_that_is_killed_has_its_exit_and_its_children_end(host: WorkerHos
     until(lambda: len(pids_in(tmp_path / "pids")) == 2)
     kill(pids_in(tmp_path / "pids")[1])
     report = host.wait(token)
-    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 137, "")
+    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 137, "signal")
     assert not any(is_alive(pid) for pid in pids_in(tmp_path / "pids"))
     until_gone(token)
 

@@ -15,7 +15,8 @@ from iris_cli.core.ids import Token
 from iris_cli.core.observations import RemoteState
 from tests.remote.conftest import MakeHost
 from tests.support.local_transport import SHELLS
-from tests.support.worker_host import FINAL, WorkerHost, at_once, is_alive, marked, pids_in, until, until_gone
+from tests.support.waiting import until
+from tests.support.worker_host import FINAL, WorkerHost, at_once, is_alive, marked, pids_in, until_gone
 
 S = RemoteState
 FENCED = {S.STOPPED, S.CANCELLED}
@@ -44,32 +45,30 @@ def mixed_hosts(make_host: MakeHost) -> list[WorkerHost]:
 
 def test_twenty_launches_of_one_token_start_it_once(make_host: MakeHost, tmp_path: Path) -> None:
     hosts = mixed_hosts(make_host)
-    for number in range(2):
-        starts = tmp_path / f"starts-{number}"
-        request = hosts[0].request(*TELL, str(starts), env={"SECRET": "canary"})
-        calls = [partial(hosts[index % 3].prepare, request, go=True) for index in range(20)]
-        assert at_once(calls) == []
-        assert hosts[0].wait(request.token).state is RemoteState.EXITED
-        assert len(pids_in(starts)) == 1
-        directory = hosts[0].attempt_dir(request.token)
-        assert not (directory / "env").exists()
-        assert list(directory.glob("n.*")) == []
+    starts = tmp_path / "starts"
+    request = hosts[0].request(*TELL, str(starts), env={"SECRET": "canary"})
+    calls = [partial(hosts[index % 3].prepare, request, go=True) for index in range(20)]
+    assert at_once(calls) == []
+    assert hosts[0].wait(request.token).state is RemoteState.EXITED
+    assert len(pids_in(starts)) == 1
+    directory = hosts[0].attempt_dir(request.token)
+    assert not (directory / "env").exists()
+    assert list(directory.glob("n.*")) == []
 
 
 def test_prepares_and_gos_in_any_order_start_it_once(make_host: MakeHost, tmp_path: Path) -> None:
     hosts = mixed_hosts(make_host)
-    for number in range(2):
-        starts = tmp_path / f"starts-{number}"
-        request = hosts[0].request(*TELL, str(starts), setup=f"echo $$ >>{starts}-setup")
-        prepares = [partial(hosts[index % 3].prepare, request) for index in range(6)]
-        gos = [partial(hosts[index % 3].go, request.token) for index in range(6)]
-        calls = [*prepares, *gos]
-        assert at_once(calls) == []
-        hosts[0].wait(request.token, FINAL | {RemoteState.PREPARED, RemoteState.RUNNING})
-        assert at_once(calls) == []
-        assert hosts[0].wait(request.token).state is RemoteState.EXITED
-        assert len(pids_in(starts)) == 1
-        assert len(pids_in(Path(f"{starts}-setup"))) == 1
+    starts = tmp_path / "starts"
+    request = hosts[0].request(*TELL, str(starts), setup=f"echo $$ >>{starts}-setup")
+    prepares = [partial(hosts[index % 3].prepare, request) for index in range(6)]
+    gos = [partial(hosts[index % 3].go, request.token) for index in range(6)]
+    calls = [*prepares, *gos]
+    assert at_once(calls) == []
+    hosts[0].wait(request.token, FINAL | {RemoteState.PREPARED, RemoteState.RUNNING})
+    assert at_once(calls) == []
+    assert hosts[0].wait(request.token).state is RemoteState.EXITED
+    assert len(pids_in(starts)) == 1
+    assert len(pids_in(Path(f"{starts}-setup"))) == 1
 
 
 def test_first_probes_agree_on_one_incarnation(make_host: MakeHost) -> None:
@@ -79,7 +78,7 @@ def test_first_probes_agree_on_one_incarnation(make_host: MakeHost) -> None:
     assert hosts[0].incarnation
 
 
-@pytest.mark.parametrize("count", [64, pytest.param(200, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [32, pytest.param(200, marks=pytest.mark.soak)])
 def test_stops_and_launches_race_and_nothing_is_left_or_starts_later(
     make_host: MakeHost, tmp_path: Path, count: int
 ) -> None:
@@ -176,15 +175,14 @@ def in_a_crowd(calls: Sequence[Callable[[], object]]) -> list[BaseException]:
 
 def test_many_stops_of_one_token_send_one_term_and_agree(make_host: MakeHost) -> None:
     hosts = mixed_hosts(make_host)
-    for _ in range(3):
-        token = hosts[0].running(sys.executable, "-c", COUNT_TERMS)
-        until(partial(has_written, hosts[0], token, b"up"))
-        calls = [partial(hosts[index % 3].stop, token, grace=1_000) for index in range(12)]
-        assert at_once(calls) == []
-        until(partial(has_written, hosts[0], token, b"term"))
-        hosts[0].stop(token, grace=1)
-        hosts[0].wait(token, {RemoteState.STOPPED})
-        assert hosts[0].output(token) == b"up\nterm\n"
-        assert not marked(token)
-        assert [path.name for path in hosts[0].attempt_dir(token).glob("stop.*")] == ["stop.done"]
-        assert [path.name for path in hosts[0].attempt_dir(token).glob("x.*")] == ["x.cancelled"]
+    token = hosts[0].running(sys.executable, "-c", COUNT_TERMS)
+    until(partial(has_written, hosts[0], token, b"up"))
+    calls = [partial(hosts[index % 3].stop, token, grace=1_000) for index in range(12)]
+    assert at_once(calls) == []
+    until(partial(has_written, hosts[0], token, b"term"))
+    hosts[0].stop(token, grace=1)
+    hosts[0].wait(token, {RemoteState.STOPPED})
+    assert hosts[0].output(token) == b"up\nterm\n"
+    assert not marked(token)
+    assert [path.name for path in hosts[0].attempt_dir(token).glob("stop.*")] == ["stop.done"]
+    assert [path.name for path in hosts[0].attempt_dir(token).glob("x.*")] == ["x.cancelled"]

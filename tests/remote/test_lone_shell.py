@@ -16,6 +16,7 @@ from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
 from tests.support import lone_shell
 from tests.support.lone_shell import alone
+from tests.support.waiting import PATIENCE, until
 from tests.support.worker_host import WorkerHost, kill, marked
 
 works = cache(lone_shell.works)
@@ -50,7 +51,7 @@ def test_what_could_not_be_started_is_fenced_and_that_is_told(host: WorkerHost, 
     assert host.state(token) is RemoteState.STOPPED
     assert not (tmp_path / "ran").exists()
     assert (host.attempt_dir(token) / "env").read_bytes() == b""
-    assert host.reaped(token) == {token}
+    until(lambda: host.reaped(token) == {token})
 
 
 def test_a_start_that_comes_late_finds_the_fence(host: WorkerHost, tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def test_a_start_that_comes_late_finds_the_fence(host: WorkerHost, tmp_path: Pat
     with alone(host.tools):
         host.stop(token)
     words = ["sh", str(host.attempt_dir(token) / "run"), "start"]
-    subprocess.run(words, env=host.transport.env, check=False, timeout=60)
+    subprocess.run(words, env=host.transport.env, check=False, timeout=PATIENCE)
     assert host.state(token) is RemoteState.STOPPED
     assert not (tmp_path / "ran").exists()
 

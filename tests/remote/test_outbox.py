@@ -15,7 +15,8 @@ from iris_cli.core.ids import RequestId, Token
 from iris_cli.core.observations import RemoteState, Silence, SilenceKind, WorkerReport
 from iris_cli.core.requests import MOST_BYTES
 from tests.remote.conftest import MakeHost
-from tests.support.worker_host import WorkerHost, until
+from tests.support.waiting import until
+from tests.support.worker_host import WorkerHost
 
 STAY = ("sleep", "1000")
 

@@ -17,7 +17,7 @@ from iris_cli.remote.task_runner import TaskRunner
 from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
-from tests.support.local_transport import only_tools, tools_of
+from tests.support.local_transport import REQUIRED, only_tools, tools_of
 from tests.support.worker_host import WorkerHost, kill, marked
 
 
@@ -200,6 +200,13 @@ def metadata() -> Iterator[tuple[str, dict[str, str]]]:
     server.server_close()
 
 
+def probed(host: WorkerHost) -> ProbeReport:
+    """What a probe tells; on a loaded machine the metadata server may be too slow for the first one."""
+    while "slow to answer" in str((report := host.probe()).warnings):
+        pass
+    return report
+
+
 TPU: Mapping[str, str] = {
     "attributes/accelerator-type": "v5litepod-16",
     "attributes/agent-worker-number": "3",
@@ -209,11 +216,6 @@ TPU: Mapping[str, str] = {
     "scheduling/preemptible": "TRUE",
 }
 
-ESSENTIAL = (
-    "awk base64 cat chmod date df env fold grep head link ln ls mkdir mv nproc od rm rmdir setsid sleep tail tr"
-    " xargs"
-)
-
 
 @pytest.mark.parametrize("client", ["curl", "wget", "python3"])
 @pytest.mark.parametrize("variable", ["GCE_METADATA_HOST", "GCE_METADATA_IP"])
@@ -222,7 +224,7 @@ def test_the_metadata_server_is_asked_with_whatever_the_host_has(
 ) -> None:
     address, said = metadata
     said.update(TPU)
-    tools = only_tools("dash", tmp_path / "tools", ESSENTIAL.split())
+    tools = only_tools("dash", tmp_path / "tools", [*REQUIRED, "setsid"])
     program = (
         sys.executable if client == "python3" else only_tools("dash", tmp_path / "one", [client]) / client
     )
@@ -230,7 +232,7 @@ def test_the_metadata_server_is_asked_with_whatever_the_host_has(
     (tools / client).chmod(0o755)
     env = {"PATH": str(tools), variable: address, "http_proxy": "http://127.0.0.1:9"}
     host = make_host(tools=tools, env=env)
-    assert dict(host.probe().metadata) == {
+    assert dict(probed(host).metadata) == {
         "accelerator-type": "v5litepod-16",
         "agent-worker-number": "3",
         "instance-id": "v5e-a",
@@ -247,7 +249,7 @@ def test_a_missing_worker_id_stays_missing(make_host: MakeHost, metadata: tuple[
         said.pop("attributes/agent-worker-number", None)
         if blank is not None:
             said["attributes/agent-worker-number"] = blank
-        found = dict(make_host(env={"GCE_METADATA_HOST": address}).probe().metadata)
+        found = dict(probed(make_host(env={"GCE_METADATA_HOST": address})).metadata)
         assert "agent-worker-number" not in found
         assert found["accelerator-type"] == "v5litepod-16"
 
@@ -260,7 +262,7 @@ def test_hostile_metadata_does_not_break_the_answer(
     said.update(dict.fromkeys(TPU, hostile))
     said["attributes/tpu-env"] = "ZONE: 'z" + "y" * 100_000
     host = make_host(env={"GCE_METADATA_HOST": address})
-    report = host.probe()
+    report = probed(host)
     assert report.cpus < 99999
     assert dict(report.metadata)["instance-id"] == hostile
     assert not (host.transport.home / "pwned").exists()
@@ -315,6 +317,7 @@ def test_the_session_may_be_as_odd_as_it_likes(make_host: MakeHost) -> None:
         "spare": "x",
         "started": "y",
         "no_room": "z",
+        "lacks": " od",
         "count": "7",
         "POSIXLY_CORRECT": "1",
         "GREP_OPTIONS": "-v",

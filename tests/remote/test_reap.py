@@ -13,7 +13,8 @@ from iris_cli.core.observations import RemoteState
 from iris_cli.remote.task_runner import LaunchRequest
 from tests.remote.conftest import MakeHost
 from tests.support.bombs import Bomb
-from tests.support.worker_host import WorkerHost, kill, marked, until
+from tests.support.waiting import until
+from tests.support.worker_host import WorkerHost, kill, marked
 
 WRITE = """
 mkdir -p .hidden/deep 'two words' closed/inner; echo x >.hidden/deep/file; echo x >'two words/-rf'

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from iris_cli.core.ids import Token
 from iris_cli.core.observations import RemoteState
-from tests.support.worker_host import WorkerHost, until
+from tests.support.waiting import until
+from tests.support.worker_host import WorkerHost
 
 
 def notes(host: WorkerHost, token: Token) -> list[str]:

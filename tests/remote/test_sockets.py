@@ -11,9 +11,7 @@ import pytest
 
 from iris_cli.remote import sockets
 from iris_cli.remote.sockets import TunedSocket
-from tests.support.worker_host import until
-
-PATIENCE = 30.0
+from tests.support.waiting import PATIENCE, until
 
 
 @pytest.fixture

@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 
 from iris_cli.remote.spare_threads import SpareThreads
-from tests.support.worker_host import until
-
-PATIENCE = 60.0
+from tests.support.waiting import PATIENCE, until
 
 
 def test_what_comes_later_is_done_by_the_same_thread() -> None:

@@ -4,18 +4,44 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.ssh_call import Abandoned, Call
 from iris_cli.remote.transport import NoAnswer
+from tests.support.waiting import LIMITS, PATIENCE
 
-SAFETY_NET = 30.0
+Work = Callable[[Call[bool], Callable[[], bool]], bool]
+
+
+def overdue(work: Work, *, connecting: float | None = None) -> tuple[NoAnswer, float]:
+    """How a call ends whose work is still waiting at the deadline, and the time-out that was long enough to get there.
+
+    The work waits by calling its second argument. `connecting` is the first time-out; None: the growing one.
+    """
+    release = threading.Event()
+    for limit in (0.05, *LIMITS):
+        call, arrived = Call[bool](limit), threading.Event()
+        if connecting is not None:
+            call = Call[bool](connecting, limit)
+
+        def wait(arrived: threading.Event = arrived) -> bool:
+            arrived.set()
+            return release.wait(PATIENCE)
+
+        with pytest.raises(NoAnswer) as caught:
+            call.perform(partial(work, call, wait))
+        if arrived.is_set():
+            release.set()
+            return caught.value, limit
+    raise AssertionError(f"no time-out was long enough: {caught.value}")
 
 
 def test_the_result_of_the_work_is_the_result_of_the_call() -> None:
-    assert Call[int](SAFETY_NET).perform(lambda: 42) == 42
+    assert Call[int](PATIENCE).perform(lambda: 42) == 42
 
 
 def test_what_the_work_raises_is_raised_to_the_caller() -> None:
@@ -23,7 +49,7 @@ def test_what_the_work_raises_is_raised_to_the_caller() -> None:
         raise KeyError("lost")
 
     with pytest.raises(KeyError, match="lost"):
-        Call[None](SAFETY_NET).perform(work)
+        Call[None](PATIENCE).perform(work)
 
 
 @pytest.mark.parametrize(
@@ -40,51 +66,53 @@ def test_what_the_work_raises_is_raised_to_the_caller() -> None:
     ],
 )
 def test_a_deadline_names_the_step_and_the_place(step: str, kind: SilenceKind) -> None:
-    call, release = Call[bool](0.05), threading.Event()
-
-    def work() -> bool:
+    def work(call: Call[bool], wait: Callable[[], bool]) -> bool:
         call.enter(step, "worker w")
-        return release.wait(SAFETY_NET)
+        return wait()
 
-    with pytest.raises(NoAnswer, match=r"no answer from worker w within 0\.05 s") as caught:
-        call.perform(work)
-    release.set()
-    assert (caught.value.kind, caught.value.step, caught.value.sent) == (kind, step, False)
+    error, limit = overdue(work)
+    assert (error.kind, error.step, error.sent) == (kind, step, False)
+    assert f"no answer from worker w within {limit:g} s" in str(error)
 
 
 def test_the_second_time_out_begins_when_connected() -> None:
-    call = Call[str](0.05, SAFETY_NET)
+    for limit in LIMITS:
+        call, is_connected = Call[str](limit, PATIENCE), threading.Event()
+        try:
+            assert call.perform(partial(connect_and_go_on, call, is_connected, 1.5 * limit)) == "done"
+        except NoAnswer:
+            assert not is_connected.is_set()
+        else:
+            return
+    raise AssertionError("never connected in time")
 
-    def work() -> str:
-        call.connected()
-        time.sleep(0.2)
-        return "done"
 
-    assert call.perform(work) == "done"
+def connect_and_go_on(call: Call[str], is_connected: threading.Event, seconds: float) -> str:
+    call.connected()
+    is_connected.set()
+    time.sleep(seconds)
+    return "done"
 
 
 def test_the_second_time_out_is_the_one_named_after_connecting() -> None:
-    call, release = Call[bool](SAFETY_NET, 0.05), threading.Event()
-
-    def work() -> bool:
+    def work(call: Call[bool], wait: Callable[[], bool]) -> bool:
         call.connected()
         call.sending()
-        return release.wait(SAFETY_NET)
+        return wait()
 
-    with pytest.raises(NoAnswer, match=r"within 0\.05 s") as caught:
-        call.perform(work)
-    release.set()
-    assert caught.value.sent
+    error, limit = overdue(work, connecting=PATIENCE)
+    assert error.sent
+    assert f"within {limit:g} s" in str(error)
 
 
 def test_a_deadline_that_comes_closer_is_heard_by_whoever_waits() -> None:
-    call, release = Call[bool](SAFETY_NET, SAFETY_NET), threading.Event()
+    call, release = Call[bool](PATIENCE, PATIENCE), threading.Event()
 
     def work() -> bool:
         call.connected()
-        time.sleep(0.1)  # so that the caller waits
+        time.sleep(0.1)  # so that the caller waits; if it does not, it finds the new deadline at once
         call.progressed(time.monotonic())
-        return release.wait(SAFETY_NET / 3)
+        return release.wait(PATIENCE / 3)
 
     with pytest.raises(NoAnswer):
         call.perform(work)
@@ -96,7 +124,7 @@ def test_after_the_deadline_the_work_can_do_nothing_more() -> None:
     refused: list[str] = []
 
     def work() -> None:
-        release.wait(SAFETY_NET)
+        release.wait(PATIENCE)
         for name, act in {
             "enter": lambda: call.enter("connect"),
             "guard": lambda: call.guard(lambda: None),
@@ -113,29 +141,34 @@ def test_after_the_deadline_the_work_can_do_nothing_more() -> None:
     with pytest.raises(NoAnswer):
         call.perform(work)
     release.set()
-    assert ended.wait(SAFETY_NET)
+    assert ended.wait(PATIENCE)
     assert refused == ["enter", "guard", "connected", "sending"]
 
 
-def test_at_the_deadline_the_link_is_cut_once() -> None:
-    call, cut = Call[bool](0.05), threading.Event()
+def test_at_the_deadline_the_link_is_cut() -> None:
+    cuts: list[threading.Event] = []
 
-    def work() -> bool:
+    def work(call: Call[bool], wait: Callable[[], bool]) -> bool:
+        cut = threading.Event()
         call.guard(cut.set)
-        return cut.wait(SAFETY_NET)  # as a read that only ends with the connection
+        cuts.append(cut)
+        return wait()
 
-    with pytest.raises(NoAnswer):
-        call.perform(work)
-    assert cut.is_set()
+    overdue(work)
+    assert all(cut.is_set() for cut in cuts)
 
 
 def test_a_turn_is_not_waited_for_longer_than_the_deadline() -> None:
-    call, lock = Call[None](0.05), threading.Lock()
+    for limit in (0.05, *LIMITS):
+        call, lock = Call[None](limit), threading.Lock()
 
-    def work() -> None:
-        with call.turn(lock, "worker w"):
-            pass
+        def work(call: Call[None] = call, lock: threading.Lock = lock) -> None:
+            with call.turn(lock, "worker w"):
+                pass
 
-    with lock, pytest.raises(NoAnswer) as caught:
-        call.perform(work)
-    assert (caught.value.kind, caught.value.step) == (SilenceKind.UNREACHABLE, "turn")
+        with lock, pytest.raises(NoAnswer) as caught:
+            call.perform(work)
+        if caught.value.step == "turn":
+            assert caught.value.kind is SilenceKind.UNREACHABLE
+            return
+    raise AssertionError("never came to its turn")

@@ -17,7 +17,8 @@ from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.ssh_exchange import LARGEST_GROUP, Exchange, GroupExchange
 from iris_cli.remote.ssh_packets import Packets
 from iris_cli.remote.ssh_wire import Wire
-from tests.support.sshd import PATIENCE, SshLab
+from tests.support.sshd import SshLab
+from tests.support.waiting import PATIENCE
 
 _LIBRARY: Any = paramiko.Transport
 

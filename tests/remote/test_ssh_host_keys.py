@@ -13,7 +13,8 @@ from iris_cli.core.observations import SilenceKind
 from iris_cli.errors import NotWritableError
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import NoAnswer, Target
-from tests.support.sshd import PATIENCE, SshLab, know, presented, write_key
+from tests.support.sshd import SshLab, know, presented, write_key
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.ssh
 

@@ -18,8 +18,8 @@ from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.ssh_wire import Wire
 from iris_cli.remote.transport import NoAnswer, Target
 from tests.support.relay import relay
-from tests.support.sshd import PATIENCE, SshLab, write_key
-from tests.support.worker_host import until
+from tests.support.sshd import SshLab, write_key
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.ssh
 

@@ -20,8 +20,8 @@ from iris_cli.remote.ssh_reader import Reader
 from iris_cli.remote.transport import NoAnswer, Target
 from tests.support.odd_server import Eager, odd_server
 from tests.support.relay import Fault, relay
-from tests.support.sshd import PATIENCE, SshLab
-from tests.support.worker_host import until
+from tests.support.sshd import SshLab
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.ssh
 _KEX_REPLY = 31

@@ -23,7 +23,8 @@ from iris_cli.remote.ssh_call import Call
 from iris_cli.remote.transport import NoAnswer, Output, Payload, Target
 from tests.remote.test_ssh_shell import LIMIT, Conversation, text
 from tests.support.relay import Fault, relay
-from tests.support.sshd import PATIENCE, SshHost, SshLab
+from tests.support.sshd import SshHost, SshLab
+from tests.support.waiting import PATIENCE
 
 MARK = b"READY 0123456789abcdef"
 SUM = f"{{ printf '%s\\n' '{MARK.decode()}'; sha256sum; exit 0; }}\n"

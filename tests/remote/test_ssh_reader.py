@@ -17,8 +17,8 @@ from iris_cli.remote.ssh_packets import LARGEST_PACKET, Packets
 from iris_cli.remote.ssh_reader import Reader
 from iris_cli.remote.transport import NoAnswer, Target
 from tests.support.relay import relay
-from tests.support.sshd import PATIENCE, SshLab
-from tests.support.worker_host import until
+from tests.support.sshd import SshLab
+from tests.support.waiting import PATIENCE, until
 
 BIG = 3_000_000
 

@@ -23,8 +23,8 @@ from iris_cli.remote.ssh_shell import Shell
 from iris_cli.remote.ssh_wire import Wire
 from iris_cli.remote.transport import NoAnswer, Output, Target
 from tests.support.relay import Fault, relay
-from tests.support.sshd import PATIENCE, SshLab
-from tests.support.worker_host import until
+from tests.support.sshd import SshLab
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.ssh
 
@@ -118,7 +118,7 @@ def test_more_calls_at_the_same_time_than_sshd_has_sessions_wait_for_each_other(
     ssh_lab: SshLab, ssh: SshTransport
 ) -> None:
     (host,) = ssh_lab()  # MaxSessions is 10
-    results = dict(fan_out(range(16), lambda n: run(ssh, host.target(), f"sleep 0.5; exit {n}").status))
+    results = dict(fan_out(range(16), lambda n: run(ssh, host.target(), f"sleep 0.2; exit {n}").status))
     assert results == {n: n for n in range(16)}
 
 
@@ -341,5 +341,5 @@ def test_a_connection_in_use_is_not_given_up(
 ) -> None:
     monkeypatch.setattr(ssh_dial, "MOST_KEPT", 1)
     hosts = ssh_lab(4)
-    results = fan_out(hosts, lambda host: run(ssh, host.target(), "sleep 0.5; exit 3").status)
+    results = fan_out(hosts, lambda host: run(ssh, host.target(), "sleep 0.2; exit 3").status)
     assert [status for _, status in results] == [3] * 4

@@ -99,7 +99,7 @@ def test_a_long_argument_arrives_whole(dash_task: Task) -> None:
 
 def test_every_option_means_what_it_means_to_iris(task: Task) -> None:
     words = (
-        "launch --name eval --tpu v5litepod-16 --cpu .5 --memory 1000MiB --replicas 8 --slices=2 "
+        "launch --name eval --tpu v5litepod-16 --cpu .5 --memory 1000MiB --replicas 8 --slices=2 --spread "
         "-c region=us-west4 -ctpu-worker-id>=1 --constraint=!spot --prefer pool --tolerate spot "
         "--group-by rack -e A=b -eB=c --env A=d --env HERE --secret HF --setup make --env-preset jax "
         "--priority high --max-retries-failure 1 --max-retries-preemption 2 --max-task-failures 3 "
@@ -111,7 +111,7 @@ def test_every_option_means_what_it_means_to_iris(task: Task) -> None:
     job = found.job
     assert job.command == ("python", "eval.py", "--json")
     assert (job.name, job.tpu, job.cpu, job.memory) == ("eval", "v5litepod-16", 0.5, 1000 << 20)
-    assert (job.replicas, job.slices, job.group_by) == (8, 2, "rack")
+    assert (job.replicas, job.slices, job.spread, job.group_by) == (8, 2, True, "rack")
     assert job.constraints == tuple(
         map(parse_constraint, ("region=us-west4", "tpu-worker-id>=1", "!spot", "~pool"))
     )
@@ -329,6 +329,7 @@ def test_an_iris_of_the_host_comes_first(make_host: MakeHost, tmp_path: Path) ->
 
 
 def test_no_launch_carries_it(dash_host: WorkerHost) -> None:
+    dash_host.probe()
     dash_host.wait(dash_host.launch("true"))
     *_, probe, launch, _ = (
         [script for script in dash_host.transport.scripts if b"tell_probe" in script]

@@ -24,7 +24,8 @@ from iris_cli.ops.session import Session
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
 from tests.support.devices import HOLD, Devices
-from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in, start_ticks, until
+from tests.support.waiting import until
+from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in, start_ticks
 
 
 @pytest.fixture

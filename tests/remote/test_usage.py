@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from iris_cli.core.observations import UsageReport
-from tests.support.worker_host import WorkerHost, until
+from tests.support.waiting import until
+from tests.support.worker_host import WorkerHost
 
 BIG = 512 << 10
 

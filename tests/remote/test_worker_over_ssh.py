@@ -12,8 +12,9 @@ from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.task_runner import LaunchRequest, TaskRunner
 from iris_cli.remote.transport import Target
-from tests.support.sshd import PATIENCE, SshLab
-from tests.support.worker_host import kill, marked, reports, until
+from tests.support.sshd import SshLab
+from tests.support.waiting import PATIENCE, until
+from tests.support.worker_host import kill, marked, reports
 
 pytestmark = pytest.mark.ssh
 

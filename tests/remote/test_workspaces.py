@@ -16,7 +16,8 @@ from iris_cli.remote.task_runner import LaunchRequest, Shipment
 from iris_cli.remote.worker_script import HostPaths, worker_script
 from tests.remote.test_ship import TAR, tree
 from tests.support.archives import Archive, archive, shipment
-from tests.support.worker_host import WorkerHost, at_once, command_line, kill, marked, until
+from tests.support.waiting import until
+from tests.support.worker_host import WorkerHost, at_once, command_line, kill, marked
 
 S = RemoteState
 WORKSPACE = shipment(TAR)
@@ -159,8 +160,8 @@ def test_a_set_up_that_fails_keeps_nothing_and_is_tried_again(worker: WorkerHost
     assert lines(tmp_path / "runs") == 2
 
 
-def marked_as_waiting(host: WorkerHost, request: LaunchRequest) -> bool:
-    """Whether it sleeps between two looks, or runs the set-up."""
+def sleeps(host: WorkerHost, request: LaunchRequest) -> bool:
+    """True if it waits between two looks, in the set-up or for the set-up of another one."""
     return any(words[:1] == ["sleep"] for words in map(command_line, marked(request.token)))
 
 
@@ -171,12 +172,8 @@ def test_those_who_wait_for_a_set_up_fail_with_it(worker: WorkerHost, tmp_path: 
     prepare(worker, *requests)
     until(lambda: lines(tmp_path / "runs"))
     until(lambda: all((worker.attempt_dir(each.token) / "setup.pid").exists() for each in requests))
-    until(lambda: (store(worker) / "lock.1").exists())
-    import time
-
-    time.sleep(
-        1.0
-    )  # so that they have begun to wait; if one has not, it runs the set-up itself and fails, too
+    for request in requests:
+        until(lambda request=request: sleeps(worker, request))  # type: ignore[misc]  # bound
     (tmp_path / "go").write_text("")
     for request in requests:
         ended = worker.wait(request.token)

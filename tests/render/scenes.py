@@ -59,7 +59,10 @@ def no_runner(_cluster_id: str) -> TaskRunner:
 
 
 def session_of(lab: Lab, directory: Path, cycle_ago: float | None = 38.0) -> Session:
-    """A session on the lab's log, as written to a state directory; the last cycle ran `cycle_ago` seconds ago."""
+    """A session on the lab's log, as written to a state directory.
+
+    Cron ran the last cycle `cycle_ago` seconds ago: with more than 3 minutes nobody believes in the next one.
+    """
     directory.mkdir(mode=0o700)
     store = FileStore(directory)
     for transaction in lab.log:
@@ -67,7 +70,8 @@ def session_of(lab: Lab, directory: Path, cycle_ago: float | None = 38.0) -> Ses
         store.append(transaction.seq - 1, transaction.events, at=transaction.at, actor=actor)
     state = StateDir(directory, now=lambda: lab.now, actor="me@laptop")
     if cycle_ago is not None:
-        state.write_heartbeat({"at": lab.now - cycle_ago})
+        at = {"at": lab.now - cycle_ago}
+        state.write_heartbeat(at, "cron", {**at, "interval": 60.0})
     config = ClusterConfig(path=directory / "cluster.yaml", limits=lab.limits)
     return Session(state=state, config=config, make_runner=no_runner, clock=StoppedClock(lab.now))
 
@@ -96,7 +100,12 @@ def failed_gang() -> Lab:
     lab.reports("train/* running").advance("2h50m")
     token = lab.attempt("train", 2).token
     crash = AttemptReport(
-        token=token, state=RemoteState.EXITED, exit_code=137, started_ago=10200.0, log_tail=CRASH
+        token=token,
+        state=RemoteState.EXITED,
+        exit_code=137,
+        cause="signal",
+        started_ago=10200.0,
+        log_tail=CRASH,
     )
     lab.answers(lab.answer_of("v5a-2", crash)).advance("30s")
     return lab.reports("train/task-0 stopped", "train/task-1 stopped").advance("42m")
@@ -138,7 +147,7 @@ def many_tasks() -> Lab:
     lab.job("sweep", replicas=500, max_task_failures=5).schedule()
     lab.reports("sweep/* running").advance("7m")
     lab.reports(*(f"sweep/task-{index} exited 0" for index in range(30)))
-    lab.reports("sweep/task-77 exited 1", "sweep/task-90 exited 139")
+    lab.reports("sweep/task-77 exited 1", "sweep/task-90 signal 139")
     return lab.advance("3m").schedule().reports("sweep/* running").advance("1m")
 
 
@@ -210,6 +219,15 @@ EVIL = (
 """Colours, a link and a clear screen, text that runs the other way, markup, wide and combining characters."""
 
 
+def two_regions() -> Lab:
+    """A free slice in each of two regions."""
+    return (
+        Lab()
+        .slice("west", "v5litepod-16", region="us-west4")
+        .slice("east", "v5litepod-16", region="us-east1")
+    )
+
+
 def hostile() -> Lab:
     """Everything that users and hosts may write freely wants more; names are as long as they may be."""
     longest = "a-job-whose-name-is-as-long-as-names-may-be-and-not-a-bit-longer"[:63]
@@ -238,5 +256,6 @@ SCENES: dict[str, Callable[[], Lab]] = {
     "lost_host": lost_host,
     "family": family,
     "ways_to_fail": ways_to_fail,
+    "two_regions": two_regions,
     "hostile": hostile,
 }

@@ -1,4 +1,4 @@
-"""Expected output beside the tests. IRIS_REWRITE=1 writes it anew: read the diff before it is committed."""
+"""Recorded output in `expected/`. IRIS_REWRITE=1 records it again: read the diff before you commit it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ class Screen:
         show(output or Output())
         return self._capsys.readouterr().out
 
+    def told(self, show: Show) -> str:
+        """What reached standard error."""
+        show(Output())
+        return self._capsys.readouterr().err
+
     def json(self, show: Show) -> str:
         return self.text(show, output=Output(as_json=True))
 
     def quiet(self, show: Show) -> str:
         return self.text(show, output=Output(quiet=True))
-
-    def at_all_widths(self, show: Show) -> str:
-        return "\n".join(f"{'=' * 20} {width} columns\n{self.text(show, width)}" for width in WIDTHS)
 
 
 def check(name: str, shown: str) -> None:

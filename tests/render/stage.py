@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from iris_cli.cli import app, consent
+from iris_cli.clock import Clock
 from iris_cli.core.attributes import DEVICE_VARIANT_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.observations import ProbeReport, RemoteState, Silence, SilenceKind
 from iris_cli.core.task import AttemptState
 from iris_cli.journal.durable import DISK
 from iris_cli.journal.file_store import FileStore
+from iris_cli.journal.runners import LOOP, HeldRunner, Runner
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops import workplace
 from iris_cli.ops.workplace import Workplace
 from iris_cli.remote.operator_calls import CommandEnd, CommandRequest
 from iris_cli.remote.stack_calls import Programs
@@ -170,6 +171,7 @@ class Stage:
     hosts: Hosts
     clock: StoppedClock
     _first_line: str
+    loop: HeldRunner  # a background loop, as far as anybody can see
     answers: list[str] = field(default_factory=list)  # of somebody at a terminal; none: nobody is there
 
     @property
@@ -180,13 +182,26 @@ class Stage:
     def cluster_id(self) -> str:
         return str(json.loads(self._first_line)["cluster_id"])
 
+    def nobody_runs_cycles(self, since: float) -> None:
+        """The loop was killed so many seconds ago, right after a cycle."""
+        self.loop.release()
+        at = {"at": self.lab.now - since}
+        state = StateDir(self.directory / "state", now=lambda: self.lab.now, actor="me@laptop")
+        state.write_heartbeat(at, LOOP, at)
+
+    def loop_lacks(self, trouble: str) -> None:
+        """Its last cycle has found something that it can't do."""
+        at = {"at": self.lab.now - 3.0}
+        state = StateDir(self.directory / "state", now=lambda: self.lab.now, actor="me@laptop")
+        state.write_heartbeat(at, LOOP, {**at, "troubles": [trouble]})
+
     def typed(
         self, line: str, width: int = 100, *, told: bool = True, colour: bool = False
     ) -> tuple[str, int]:
         """What it shows on stdout, and on stderr if that is `told`, in the order in which it comes; its exit code."""
         codes: list[int] = []
         words = shlex.split(line)
-        text = self.shown(lambda: codes.append(_code_of(words)), width, told=told, colour=colour)
+        text = self.shown(lambda: codes.append(_code_of(words, self.clock)), width, told=told, colour=colour)
         return text, codes[0]
 
     def shown(
@@ -240,15 +255,14 @@ class Stage:
         patch.setenv("PATH", str(self.directory / "bin"))
         patch.setattr(DISK, "fsync", lambda _fd: None)
         patch.setattr("getpass.getuser", lambda: "me")
-        patch.setattr(workplace, "SystemClock", lambda: self.clock)
         patch.setattr(Workplace, "actor", "me@laptop")
         patch.setattr(Workplace, "transport", cast("SshTransport", Keys()))
         patch.setattr(Workplace, "_runner", lambda *_: self.hosts)
 
 
-def _code_of(words: Sequence[str]) -> int:
+def _code_of(words: Sequence[str], clock: Clock) -> int:
     try:
-        return app.run(words)
+        return app.run(words, clock)
     except SystemExit as ended:  # the help of a group
         return int(ended.code or 0)
 
@@ -270,15 +284,17 @@ class Stages:
         directory.mkdir(mode=0o700)
         shutil.copytree(self._kept / scene, directory, dirs_exist_ok=True)
         clock = StoppedClock(lab.now)
+        loop = _loop(lab, directory / "state")
         first = (directory / "state" / "events.jsonl").read_text().partition("\n")[0]
         try:
-            yield Stage(directory, lab, Hosts(lab, clock), clock, first)
+            yield Stage(directory, lab, Hosts(lab, clock), clock, first, loop)
         finally:
+            loop.release()
             shutil.rmtree(directory)
 
 
 def _write(lab: Lab, directory: Path) -> None:
-    """Its log, a configuration with its hosts, and a cycle that ran 38 s ago."""
+    """Its log, a configuration with its hosts, and a cycle of the background loop that ran 3 s ago."""
     state = directory / "state"
     state.mkdir(mode=0o700, parents=True)
     store = FileStore(state)
@@ -286,8 +302,19 @@ def _write(lab: Lab, directory: Path) -> None:
         store.append(
             transaction.seq - 1, transaction.events, at=transaction.at, actor="me@laptop iris schedule"
         )
-    StateDir(state, now=lambda: lab.now, actor="me@laptop").write_heartbeat({"at": lab.now - 38.0})
+    at = {"at": lab.now - 3.0}
+    StateDir(state, now=lambda: lab.now, actor="me@laptop").write_heartbeat(at, LOOP, at)
     (directory / "cluster.yaml").write_text(_configuration(lab))
+
+
+def _loop(lab: Lab, state: Path) -> HeldRunner:
+    """The lock of a background loop, as a process 4711 of this host would hold it."""
+    since = lab.now - 3600.0
+    runners = StateDir(state, now=lambda: lab.now, actor="me@laptop").runners
+    held = runners.hold(LOOP, "iris loop", interval=10.0, since=since)
+    assert held is not None
+    held.sign(Runner(kind=LOOP, pid=4711, actor="me@laptop", command="iris loop", interval=10.0, since=since))
+    return held
 
 
 def _configuration(lab: Lab) -> str:

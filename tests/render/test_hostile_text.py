@@ -114,7 +114,7 @@ SHOWS: dict[str, Callable[[Session, Output], None]] = {
 @example(text=ESCAPES)
 @example(text=MARKUP)
 @settings(
-    max_examples=25,
+    max_examples=8,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     derandomize=True,

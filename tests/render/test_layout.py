@@ -31,7 +31,7 @@ def by_rich(renderable: RenderableType, width: int) -> str:
     return console.file.getvalue()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(_LINES | _TABLES | _FACTS | _GROUPS, st.integers(1, 100))
 def test_what_is_laid_out_here_is_what_rich_makes_of_it(made: Text | Table | Group, width: int) -> None:
     lines = made.lines(width)

@@ -66,12 +66,12 @@ def test_every_task_has_a_line_of_its_own_on_request(tmp_path: Path, screen: Scr
 @pytest.mark.parametrize(
     ("cycle_ago", "words"),
     [
-        (38.0, "last cycle 38s ago"),
-        (7200.0, "last cycle 2h ago: does cron run? iris schedule --once"),
-        (None, "no cycle has run yet: iris schedule --once"),
+        (38.0, "cycles: cron every 1m, last 38s ago"),
+        (7200.0, "nobody runs cycles: what is shown is 2h old: iris loop start, or iris cron install"),
+        (None, "nobody runs cycles, and none ran yet: iris loop start, or iris cron install"),
     ],
 )
-def test_the_age_of_the_facts_is_on_the_first_line(
+def test_the_age_of_the_facts_is_on_the_second_line(
     cycle_ago: float | None, words: str, tmp_path: Path, screen: Screen
 ) -> None:
     session = session_of(busy(), tmp_path / "state", cycle_ago)
@@ -79,7 +79,7 @@ def test_the_age_of_the_facts_is_on_the_first_line(
         partial(show_cluster, status=cluster_status(session)),
         partial(show_job, status=job_status(session, "train")),
     ):
-        assert screen.text(show).splitlines()[0].endswith(words)
+        assert screen.text(show).splitlines()[1] == words
 
 
 def test_a_look_at_the_past_says_so(tmp_path: Path, screen: Screen) -> None:

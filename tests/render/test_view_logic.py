@@ -10,14 +10,14 @@ import pytest
 
 from iris_cli.core.events import AttemptEvent, Event, WorkerRegistered
 from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.job import Job, JobRequest, JobState
-from iris_cli.core.outcome import EndReason
+from iris_cli.core.job import Job, JobState
+from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.resources import Resources
 from iris_cli.core.scheduling import plan
 from iris_cli.core.task import Task
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops.causes import exit_words
+from iris_cli.ops.causes import end_words, exit_words
 from iris_cli.ops.event_words import event_words
 from iris_cli.ops.history import history
 from iris_cli.ops.inventory import inventory
@@ -129,7 +129,8 @@ def test_the_card_of_a_failed_gang_names_the_rank_that_failed_first(tmp_path: Pa
     seen = job_status(session_of(failed_gang(), tmp_path / "state"), "train")
     assert seen.failure is not None
     assert seen.failure.headline == "rank 2 failed first"
-    assert seen.failure.cause == "exit 137 (SIGKILL or exit 137)"
+    assert seen.failure.cause == "killed by SIGKILL"
+    assert seen.failure.exit == "137 (SIGKILL)"
     assert seen.failure.worker == "v5a-2"
     assert seen.failure.log_lines[-1] == "ValueError: loss is nan"
     assert seen.next == "iris exec v5a-2 -- sh -c 'dmesg | grep -i -A1 oom'"
@@ -185,19 +186,20 @@ def test_the_next_command_fits_the_state(
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("reason", "code", "column", "words"),
     [
-        (None, ""),
-        (0, "0"),
-        (1, "1"),
-        (128, "128"),
-        (137, "137 (SIGKILL or exit 137)"),
-        (143, "143 (SIGTERM or exit 143)"),
-        (255, "255"),
+        (EndReason.CANCELLED, None, "", "cancelled"),
+        (EndReason.USER_ERROR, 1, "1", "exit 1"),
+        (EndReason.USER_ERROR, 137, "137", "exit 137"),
+        (EndReason.SIGNAL, 137, "137 (SIGKILL)", "killed by SIGKILL"),
+        (EndReason.OOM, 137, "137", "ran out of memory, exit 137"),
     ],
 )
-def test_an_exit_code_above_128_is_a_signal_or_an_exit_status(code: int | None, words: str) -> None:
-    assert exit_words(code) == words
+def test_an_exit_code_above_128_names_a_signal_only_if_one_was_reported(
+    reason: EndReason, code: int | None, column: str, words: str
+) -> None:
+    end = End(reason=reason, exit_code=code)
+    assert (exit_words(end), end_words(end)) == (column, words)
 
 
 @pytest.mark.parametrize(
@@ -298,41 +300,6 @@ def test_why_groups_the_tasks_that_wait_for_the_same(tmp_path: Path) -> None:
     answer = why(session_of(many_tasks(), tmp_path / "state"), "sweep")
     assert [len(wait.tasks) for wait in answer.waits] == [308]
     assert len(answer.places) == 160
-
-
-def test_why_says_where_what_fits_by_now_will_go(tmp_path: Path) -> None:
-    lab = Lab().worker("w").job("job")
-    (wait,) = why(session_of(lab, tmp_path / "state"), "job").waits
-    assert (wait.prospect, wait.will_go_to) == ("fits now: the next cycle places it", (WorkerId("w"),))
-
-
-@pytest.mark.parametrize(
-    ("asked", "then", "prospect"),
-    [
-        (
-            JobRequest(command=("true",), scheduling_timeout=60.0),
-            "2m",
-            "its scheduling_timeout is over: the next cycle ends it",
-        ),
-        (
-            JobRequest(command=("true",), after=("first",)),
-            "0s",
-            "what it waits for (first) did not succeed: the next cycle ends it",
-        ),
-    ],
-)
-def test_why_says_when_the_next_cycle_will_give_up(
-    asked: JobRequest, then: str, prospect: str, tmp_path: Path
-) -> None:
-    lab = Lab().worker("w").job("first").cancel("first").job("job", asked).advance(then)
-    (wait,) = why(session_of(lab, tmp_path / "state"), "job").waits
-    assert wait.prospect == prospect
-
-
-def test_why_doubts_a_placement_on_a_silent_worker(tmp_path: Path) -> None:
-    lab = Lab().worker("w").job("job").schedule().reports("job/* running").silent("w").advance("3m")
-    (place,) = why(session_of(lab, tmp_path / "state"), "job/task-0").places
-    assert place.doubt == "suspect for 3m: connect: unreachable"
 
 
 @pytest.mark.parametrize(

@@ -46,12 +46,25 @@ def test_a_person_sees_this(scene: str, tmp_path: Path) -> None:
     check(f"watch-{scene}.txt", "\n".join(pages))
 
 
+@pytest.mark.parametrize(
+    ("cycle_ago", "words"),
+    [
+        (38.0, "cycles: cron every 1m, last 40s ago"),
+        (7200.0, "nobody runs cycles: what is shown is 2h old: iris loop start, or iris cron install"),
+    ],
+)
+def test_its_second_line_says_who_runs_cycles(cycle_ago: float, words: str, tmp_path: Path) -> None:
+    shown = lines(board(session_of(busy(), tmp_path / "state", cycle_ago)), 200, 30)
+    assert shown[1] == words
+    assert any("the next cycle" in line for line in shown) == (cycle_ago == 38.0)
+
+
 def test_a_damage_that_was_mended_stands_there_no_more(tmp_path: Path) -> None:
     session = session_of(busy(), tmp_path / "state")
     log = tmp_path / "state" / "events.jsonl"
     sound = log.read_bytes()
     log.write_bytes(sound[:-20] + b"?" + sound[-19:])
-    assert "is damaged" in lines(board(session), 400, 30)[1]
+    assert "is damaged" in lines(board(session), 400, 30)[2]
     log.write_bytes(sound)
     assert not any("is damaged" in line for line in lines(board(session), 400, 30))
 

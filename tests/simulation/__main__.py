@@ -16,10 +16,10 @@ def main(first: int, count: int, *, scaling: bool = False) -> int:
         if result.ledger is not None:
             wasted += result.ledger.wasted
             spent_on_slices += result.ledger.spent
+        failed += bool(result.breaches)
         if count == 1:
             print(result.report())
         elif result.breaches:
-            failed += 1
             print(f"seed {seed}: {result.breaches[0]}", flush=True)
     spent = time.process_time() - began
     print(f"{count} seeds, {failed} failed, {spent / count:.3f} s of CPU each")

@@ -87,12 +87,12 @@ class Cloud:
         self.quota: dict[Scope, int] = {}
         self._scheduler = scheduler
         self._truth = truth
-        self._behaviour = behaviour
+        self.behaviour = behaviour
         self._made = 0
 
     @property
     def rng(self) -> Random:
-        return self._scheduler.rng
+        return self._scheduler.draws("cloud")
 
     def places(self) -> list[Place]:
         """The VMs that have addresses, beside those of the configuration."""
@@ -202,7 +202,7 @@ class Cloud:
         name = f"{worker}.{made.incarnation.removeprefix('machine ')}"
         if made.group.setup:
             self._truth.raw.add(name)
-        return Machine(name, facts, f"key of {name}", self._scheduler, self._truth, self._behaviour)
+        return Machine(name, facts, f"key of {name}", self._scheduler, self._truth, self.behaviour)
 
     # What happens to it
 
@@ -249,37 +249,37 @@ class SimProvider:
     """One place of the cloud, as one invocation sees it: it waits in every call, and may be killed there."""
 
     def __init__(self, cloud: Cloud, scheduler: Scheduler, process: Process, scope: Scope) -> None:
-        self._cloud = cloud
+        self.cloud = cloud
         self._scheduler = scheduler
         self._process = process
         self._scope = scope
 
     def list(self) -> tuple[CloudSlice, ...]:
         self._pause()
-        if self._is_silent() or self._cloud.rng.random() < self._cloud.unreliable / 2:
+        if self._is_silent() or self.cloud.rng.random() < self.cloud.unreliable / 2:
             raise self._no_answer("list")
-        found = [each.listed() for each in self._cloud.slices.values() if each.scope == self._scope]
+        found = [each.listed() for each in self.cloud.slices.values() if each.scope == self._scope]
         self._pause()
         self._tell("list", ", ".join(f"{each.name} {each.state}" for each in found) or "nothing")
-        self._cloud.ledger.listed(self._process.name)
+        self.cloud.ledger.listed(self._process.name)
         return tuple(found)
 
     def create(self, name: str, group: ScaleGroup) -> None:
         who = self._process.name
-        self._cloud.ledger.asks_for(who, name)
-        self._call("create", name, partial(self._cloud.make, who, name, group, self._scope))
+        self.cloud.ledger.asks_for(who, name)
+        self._call("create", name, partial(self.cloud.make, who, name, group, self._scope))
 
     def delete(self, name: str) -> None:
-        self._cloud.ledger.asks_to_delete(self._process.name, name)
-        self._call("delete", name, lambda *, late: self._cloud.remove(name))
+        self.cloud.ledger.asks_to_delete(self._process.name, name)
+        self._call("delete", name, lambda *, late: self.cloud.remove(name))
 
     def _call(self, what: str, name: str, act: Callable[..., None]) -> None:
         """A request is heard, or not, or later; and answered, or not."""
         self._pause()
-        rng = self._cloud.rng
+        rng = self.cloud.rng
         if self._is_silent():
             raise self._no_answer(what, name)
-        if rng.random() < self._cloud.unreliable:
+        if rng.random() < self.cloud.unreliable:
             kind = rng.choice(("lost", "late", "late", "unanswered", "unanswered"))
             if kind == "late":
                 self._scheduler.after(rng.choice((40.0, 100.0, 300.0)), partial(_late, act))
@@ -296,17 +296,17 @@ class SimProvider:
         self._pause()
 
     def _is_silent(self) -> bool:
-        return self._scope in self._cloud.down or self._cloud.network.offline_since is not None
+        return self._scope in self.cloud.down or self.cloud.network.offline_since is not None
 
     def _no_answer(self, *words: str) -> ProviderError:
         """After the time that one waits for it."""
         self._tell(*words, "no answer")
-        self._strand().pause(self._cloud.rng.choice((0.1, CALL_TIMEOUT)))
+        self._strand().pause(self.cloud.rng.choice((0.1, CALL_TIMEOUT)))
         return ProviderError(Refusal.UNANSWERED, "no answer")
 
     def _pause(self) -> None:
-        slow = self._cloud.slow
-        self._strand().pause(self._cloud.rng.choice((5.0, 25.0, 60.0) if slow else (0.05, 0.3, 1.5)))
+        slow = self.cloud.slow
+        self._strand().pause(self.cloud.rng.choice((5.0, 25.0, 60.0) if slow else (0.05, 0.3, 1.5)))
 
     def _strand(self) -> Strand:
         strand = self._scheduler.current
@@ -314,7 +314,7 @@ class SimProvider:
         return strand
 
     def _tell(self, *words: str) -> None:
-        self._cloud.ledger.story.tell(self._process.name, (f"[{self._scope}]", *words))
+        self.cloud.ledger.story.tell(self._process.name, (f"[{self._scope}]", *words))
 
 
 def _late(act: Callable[..., None]) -> None:

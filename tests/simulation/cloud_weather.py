@@ -7,7 +7,6 @@ from dataclasses import replace
 from iris_cli.core.cloud import Scope
 from tests.simulation.cloud import Cloud, Made
 from tests.simulation.fleet import Place
-from tests.simulation.holdings import FOREIGN
 from tests.simulation.site import Site
 from tests.simulation.tasks import Behaviour
 from tests.simulation.weather import FAULTS, Weather
@@ -36,9 +35,6 @@ class CloudWeather(Weather):
     def clear_up(self) -> None:
         super().clear_up()
         self.site.config = self._configured
-        for machine in self._machines():
-            for home in machine.homes.values():
-                home.entries.pop(FOREIGN, None)
 
     def cloud_unreliable(self) -> None:
         self.cloud.unreliable = self._rng.choice((0.2, 0.5, 0.8))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
+import gzip
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +14,7 @@ from random import Random
 from iris_cli.errors import LockedError
 from iris_cli.journal import layout
 from iris_cli.journal.durable import Disk
+from iris_cli.journal.head import Head, read_head
 from iris_cli.journal.holder import Holder
 from iris_cli.journal.lock import HeldLock
 from tests.simulation.strands import Scheduler, Strand
@@ -30,15 +31,20 @@ class Medium:
         rng: Random,
         committed: Callable[[int, str], None],
         snapshot_written: Callable[[], None],
+        head_leads: Callable[[int], None],
     ) -> None:
         self.state = state
         self.log = state / layout.LOG
         self._head = state / layout.HEAD
+        self._archive = state / layout.ARCHIVE
+        self._last_head: Head | None = None
         self.trouble = 0
+        self.failures = 0  # calls that were refused
         self._rng = rng
         self._synced: dict[int, int] = {}  # bytes by inode
         self._committed = committed
         self._snapshot_written = snapshot_written
+        self._head_leads = head_leads
 
     def synced(self, fd: int) -> None:
         status = os.fstat(fd)
@@ -49,8 +55,12 @@ class Medium:
         self._synced[inode] = min(size, self._synced.get(inode, 0))
 
     def durable(self) -> bytes:
-        """The part of the log that a power cut leaves."""
-        with open(self.log, "rb") as stream:
+        """The part of the log that a power cut leaves, with what was moved to the archive."""
+        archived = [gzip.decompress(self._left_of(path)) for path in sorted(self._archive.glob("*.gz"))]
+        return b"".join((*archived, self._left_of(self.log)))
+
+    def _left_of(self, path: Path) -> bytes:
+        with open(path, "rb") as stream:
             return stream.read(self._synced.get(os.fstat(stream.fileno()).st_ino, 0))
 
     def is_head(self, fd: int) -> bool:
@@ -64,10 +74,21 @@ class Medium:
         elif target.name == layout.SNAPSHOT:
             self._snapshot_written()
 
-    def head_moved(self) -> None:
-        """A line counts as committed when HEAD names it: then somebody may act on it."""
-        head = json.loads(self._head.read_bytes())
-        self._committed(head["seq"], head["crc"])
+    def head_moved(self) -> bool:
+        """Report the line that HEAD names, if that is another one: from now on a reader acts on it.
+
+        HEAD is padded with blanks, so a write that was cut off can be whole to a reader.
+        """
+        head = read_head(self.state)
+        if head is None or head == self._last_head:
+            return False
+        self._last_head = head
+        with open(self.log, "rb") as stream:
+            status = os.fstat(stream.fileno())
+        if self._synced.get(status.st_ino, 0) < status.st_size:
+            self._head_leads(head.seq)
+        self._committed(head.seq, head.crc)
+        return True
 
     def power_cut(self) -> int:
         """Lose a random part of what was not synced; returns how many bytes."""
@@ -93,34 +114,37 @@ class SimDisk(Disk):
 
     def write(self, fd: int, data: bytes) -> int:
         strand = self._strand()
-        rng = self._scheduler.rng
+        rng = self._scheduler.draws("disk")
         strand.pause(0.0005)
         if strand.process.step():
-            part = os.write(fd, data[: rng.randint(0, len(data))])
-            self._noticed(fd, whole=part == len(data))
+            os.write(fd, data[: rng.randint(0, len(data))])
+            self._noticed(fd)
             strand.die()
-        if self._medium.fails(0.8):
+        if self._fails(0.8):
             part = rng.choice((0, len(data) // 2))
             os.write(fd, data[:part])
+            self._noticed(fd)
             if self._medium.trouble == errno.EIO or not part:
                 raise OSError(self._medium.trouble, os.strerror(self._medium.trouble))
             return part
         written = os.write(fd, data)
-        if self._noticed(fd, whole=written == len(data)):
+        if self._noticed(fd):
             strand.pause(0.0005)  # others may act on it before its writer does, who may be killed
         return written
 
-    def _noticed(self, fd: int, *, whole: bool) -> bool:
-        """Whether that was all of HEAD: whoever reads it from now on believes it, whatever becomes of its writer."""
-        moved = whole and self._medium.is_head(fd)
-        if moved:
-            self._medium.head_moved()
-        return moved
+    def _fails(self, share: float) -> bool:
+        failed = self._medium.fails(share)
+        self._medium.failures += failed
+        return failed
+
+    def _noticed(self, fd: int) -> bool:
+        """Whether a write to this file has moved HEAD, whatever becomes of its writer."""
+        return self._medium.is_head(fd) and self._medium.head_moved()
 
     def fsync(self, fd: int) -> None:
         strand = self._strand()
-        strand.pause(2.0 if self._scheduler.rng.random() < 0.01 else 0.004)
-        if self._medium.fails(0.6):
+        strand.pause(2.0 if self._scheduler.draws("disk").random() < 0.01 else 0.004)
+        if self._fails(0.6):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         self._medium.synced(fd)
         if strand.process.step():
@@ -128,14 +152,14 @@ class SimDisk(Disk):
 
     def truncate(self, fd: int, size: int) -> None:
         self._strand().pause(0.0005)
-        if self._medium.fails(0.5):
+        if self._fails(0.5):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         os.ftruncate(fd, size)
         self._medium.truncated(fd, size)
 
     def rename(self, source: Path, target: Path) -> None:
         self._strand().pause(0.0005)
-        if self._medium.fails(0.3):
+        if self._fails(0.3):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         os.replace(source, target)
         self._medium.renamed(target)

@@ -1,68 +1,103 @@
-"""Find for each planted mutation the first seed that notices it: `python -m tests.simulation.find_mutants`.
+"""Find for each mutation the first seeds that notice it: `python -m tests.simulation.find_mutants [NAME...]`.
 
-Writes the table of docs/simulation.md anew. Names of mutations as arguments: only shows what finds those.
+Writes their rows of the tables in docs/simulation.md; without names all rows.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from tests.simulation.lifecycle_promises import LIFECYCLE_PROMISES
 from tests.simulation.mutations import MUTATIONS
+from tests.simulation.placement_promises import PLACEMENT_PROMISES
 from tests.simulation.planting import Mutation
 from tests.simulation.scaling_mutations import SCALING_MUTATIONS
 from tests.simulation.simulation import run
 
 PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
-ALL = (*MUTATIONS, *SCALING_MUTATIONS)
-_MOST = 1000
-_BEGIN = "| mutation | what is left out | seed | what it breaks |\n|---|---|---|---|\n"
-_ROW = re.compile(r"^\| `([a-z-]+)` \| .* \| (\d+) \| .* \|$", re.MULTILINE)
+PROMISES = (*LIFECYCLE_PROMISES, *PLACEMENT_PROMISES)
+"""Each is found in the weather of every run."""
+TABLES = (PROMISES, (*MUTATIONS, *SCALING_MUTATIONS))
+"""The mutations of each table of the page."""
+ALL = tuple(mutation for table in TABLES for mutation in table)
+SEARCHED = 2000
+"""Seeds within which each broken promise must be found."""
+
+_LISTED = 3  # seeds of each row: when the product changes, a seed may become another story
+_FURTHER = 60  # seeds behind the first one that are searched for the others
+_BEGIN = "| mutation | what is left out | seeds | the first breach |\n|---|---|---|---|\n"
+_ROW = re.compile(r"^\| `([a-z-]+)` \| .* \| ([\d, ]+) \| .* \|\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The first seed that notices, and the first thing that it says."""
+    """A seed that notices, and the first breach that it reports."""
 
     seed: int
     breach: str
 
 
-def find(mutation: Mutation, seeds: Iterable[int]) -> Found | None:
-    """The first of the seeds whose run is in breach of an invariant with this mutation, and only with it."""
-    scaling = mutation in SCALING_MUTATIONS
+def found_in(mutation: Mutation, seeds: Iterable[int]) -> Iterator[Found]:
+    """The seeds whose run is in breach of an invariant with this mutation, and only with it."""
     for seed in seeds:
-        with mutation.amid():
-            with mutation.plant():
-                noticed = run(seed, mutation.faults, scaling=scaling).breaches
-            if noticed and not run(seed, mutation.faults, scaling=scaling).breaches:
-                return Found(seed, noticed[0])
-    return None
+        noticed = breach_at(mutation, seed)
+        if noticed is not None and not _run(mutation, seed):
+            yield Found(seed, noticed)
 
 
-def listed() -> dict[str, int]:
-    """The seeds in the table, by mutation."""
-    return {name: int(seed) for name, seed in _ROW.findall(PAGE.read_text())}
+def breach_at(mutation: Mutation, seed: int) -> str | None:
+    """The first breach of the run of a seed with this mutation."""
+    return next(iter(_run(mutation, seed, planted=True)), None)
+
+
+def _run(mutation: Mutation, seed: int, *, planted: bool = False) -> list[str]:
+    with mutation.amid(), mutation.plant() if planted else nullcontext():
+        return run(seed, mutation.faults, scaling=mutation in SCALING_MUTATIONS).breaches
+
+
+def find(mutation: Mutation, seeds: Iterable[int]) -> Found | None:
+    """The first of the seeds that notices a mutation."""
+    return next(found_in(mutation, seeds), None)
+
+
+def listed() -> dict[str, list[int]]:
+    """The seeds in the tables, by mutation."""
+    return {name: [int(seed) for seed in seeds.split(",")] for name, seeds in _ROW.findall(PAGE.read_text())}
 
 
 def main(names: list[str]) -> int:
-    rows, missing = [], 0
+    """Search, write the page, and return how many mutations no seed notices."""
+    rows = {match[1]: match[0] for match in _ROW.finditer(PAGE.read_text())}
+    missing = 0
     for mutation in ALL:
         if names and mutation.name not in names:
             continue
-        found = find(mutation, range(_MOST))
-        missing += found is None
-        print(mutation.name, found, flush=True)
-        if found is not None:
-            said = found.breach.replace("|", "/").splitlines()[0][:140]
-            rows.append(f"| `{mutation.name}` | {mutation.breaks} | {found.seed} | {said} |\n")
-    if not names:
-        head, _, rest = PAGE.read_text().partition(_BEGIN)
-        PAGE.write_text(head + _BEGIN + "".join(rows) + _ROW.sub("", rest).lstrip("\n"))
+        first = find(mutation, range(SEARCHED))
+        missing += first is None
+        print(mutation.name, first, flush=True)
+        if first is None:
+            continue
+        further = islice(found_in(mutation, range(first.seed + 1, first.seed + _FURTHER)), _LISTED - 1)
+        seeds = ", ".join(str(found.seed) for found in (first, *further))
+        said = first.breach.replace("|", "/").splitlines()[0][:140]
+        rows[mutation.name] = f"| `{mutation.name}` | {mutation.breaks} | {seeds} | {said} |\n"
+        _write(rows)
     return missing
+
+
+def _write(rows: dict[str, str]) -> None:
+    head, *rest = _ROW.sub("", PAGE.read_text()).split(_BEGIN)
+    written = [
+        _BEGIN + "".join(rows.get(mutation.name, "") for mutation in table) + text
+        for table, text in zip(TABLES, rest, strict=True)
+    ]
+    PAGE.write_text("".join((head, *written)))
 
 
 if __name__ == "__main__":

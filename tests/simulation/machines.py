@@ -6,7 +6,7 @@ The rules are those of the worker's scripts, call by call; a call is over in an 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from random import Random
+from functools import partial
 
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.observations import AttemptReport, Holder, ProbeReport, UnwedgeReport, WorkerReport
@@ -36,13 +36,10 @@ class Machine:
         self.processes: dict[Token, Running] = {}
         self.exists = True
         self.up_since = scheduler.now  # in the future while it boots
-        self.disk_full = False
-        self.chips_busy = False  # by a process that iris knows nothing of
-        self.unkillable = False
-        self.starts_hang = False
-        self.starts_take_long = False
+        self.tidy_up()
         self.skew = 0.0
         self._scheduler = scheduler
+        self._rng = scheduler.draws(name)
         self._truth = truth
         self._behaviour = behaviour
         self._lives = 0
@@ -52,15 +49,17 @@ class Machine:
         return f"{self.name}-boot-{self.boots}"
 
     @property
-    def _rng(self) -> Random:
-        return self._scheduler.rng
-
-    @property
     def answers(self) -> bool:
         return self.exists and self._scheduler.now >= self.up_since
 
     def home(self, worker: WorkerId) -> Home:
         return self.homes.setdefault(worker, Home())
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether something is being set up here, or waits for the other ranks of its gang."""
+        entries = (entry for home in self.homes.values() for entry in home.entries.values())
+        return any(entry.state in _WAITING and entry.boot_id == self.boot_id for entry in entries)
 
     # The calls
 
@@ -116,6 +115,7 @@ class Machine:
             self._truth.prepares(self, token)
         if self.disk_full:
             entry.state, entry.cause = S.NOSTART, "disk"
+            self._truth.refuses(token)
         else:
             self._await_chips(home, token, entry, self._scheduler.now + request.device_wait)
 
@@ -128,6 +128,7 @@ class Machine:
         if request.exclusive and self._chips_held():
             if self._scheduler.now >= until:
                 entry.state, entry.cause = S.NOSTART, "chips"
+                self._truth.refuses(token)
             else:
                 self._scheduler.after(5.0, lambda: self._await_chips(home, token, entry, until))
         elif request.setup:
@@ -157,6 +158,7 @@ class Machine:
     def stop(self, worker: WorkerId, token: Token, grace: float) -> None:
         home = self.home(worker)
         entry = home.entries.get(token)
+        self._truth.fences(token)
         if entry is None and token not in self.processes:
             home.entries[token] = Entry(S.STOPPED, boot_id=self.boot_id)
             return
@@ -271,8 +273,7 @@ class Machine:
 
     def meets(self, token: Token, fate: Fate) -> None:
         """What this attempt will come to, if nothing else happens to it before."""
-        process = self.processes[token]
-        self._scheduler.after(fate.after, lambda: self._exits(process, fate))
+        self._scheduler.after(fate.after, partial(self._exits, self.processes[token], fate))
 
     def _exits(self, process: Running, fate: Fate) -> None:
         if not self._alive(process) or (self.unkillable and fate.code != 0):
@@ -351,7 +352,7 @@ class Machine:
             self._ends(process, "ended by hand")
 
     def tidy_up(self) -> None:
-        """Broken hardware is mended."""
+        """Nothing is broken, and no process that iris knows nothing of holds chips."""
         self.disk_full = self.chips_busy = self.unkillable = False
         self.starts_hang = self.starts_take_long = False
 

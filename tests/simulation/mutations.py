@@ -30,6 +30,7 @@ from tests.simulation.planting import (
     Mutation,
     ghosts_may_stay,
     late_since_assignment,
+    launches_in_limbo,
     long_work_on_hosts_soon_given_up,
     no_signs_of_life,
 )
@@ -279,7 +280,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "free-the-unkillable",
         "UNKILLABLE is taken for STOPPED",
         lambda: _heard_as(S.UNKILLABLE, S.STOPPED),
-        ("unkillable", "kill_a_wrapper", "reboot"),
+        ("unkillable", "unkillable", "unkillable", "reboot"),
     ),
     Mutation(
         "orphans-are-lost",
@@ -336,6 +337,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         _take_over_unsaid,
         ("unreliable", "kill_an_invocation"),
     ),
+    Mutation("launches-in-limbo", "a launch without an answer is not given up", launches_in_limbo),
     Mutation("go-before-all-are-prepared", "a rank starts as soon as it is set up", _ready_at_once),
     Mutation(
         "ghosts-may-stay",

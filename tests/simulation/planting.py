@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from iris_cli.core.job import ReplaceLost
+from iris_cli.core.lifecycle import attempts
 from iris_cli.core.limits import Limits
 from iris_cli.ops import observe, readiness
 from iris_cli.remote.launch_request import LaunchRequest
@@ -38,6 +39,10 @@ def late_since_assignment() -> AbstractContextManager[Any]:
     return patch.object(
         readiness, "_is_late", lambda draft, attempt, _, limits: is_late(draft, attempt, None, limits)
     )
+
+
+def launches_in_limbo() -> AbstractContextManager[Any]:
+    return patch.object(attempts, "give_up", lambda draft, launched: None)
 
 
 def no_signs_of_life() -> AbstractContextManager[Any]:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from itertools import islice
 from typing import Any
 
+from iris_cli.core.canonical import preemptible_constraint
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.job import JobRequest, ReplaceLost
+from iris_cli.core.job import Job, JobRequest, Priority, ReplaceLost
 from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.ops import cycle, unwedge, workers
 from iris_cli.ops.cancel import cancel
+from iris_cli.ops.compaction import compact
 from iris_cli.ops.launch import launch
 from iris_cli.ops.session import Session
 from iris_cli.ops.watch import watch
 from iris_cli.ops.why import why
+from tests.simulation.fleet import Place, is_as_probed, serves
 from tests.simulation.machines import Machine
 from tests.simulation.site import Site
 from tests.simulation.strands import Luck
+
+TAINT = "flaky"
+_SOON = 1000.0  # seconds after which a quarantine ends by itself while a run is still watched
 
 JOBS: tuple[dict[str, Any], ...] = (
     {"name": "gang", "tpu": "v4-16", "max_retries_failure": 1},
@@ -27,7 +34,7 @@ JOBS: tuple[dict[str, Any], ...] = (
     {"name": "sweep", "replicas": 4, "cpu": 2.0, "max_retries_failure": 1, "max_task_failures": 1},
     {"name": "leased", "cpu": 1.0, "lease": 200.0, "grace": 10.0, "replace_lost": ReplaceLost.ALWAYS},
     {"name": "one", "cpu": 3.0, "max_retries_preemption": 5, "max_retries_failure": 3},
-    {"name": "brief", "cpu": 1.0, "timeout": 120.0, "grace": 5.0},
+    {"name": "brief", "cpu": 1.0, "timeout": 60.0, "grace": 5.0, "max_retries_failure": 1},
     {"name": "setup", "cpu": 1.0, "setup": "make", "max_retries_failure": 2},
     {
         "name": "gpus",
@@ -40,9 +47,26 @@ JOBS: tuple[dict[str, Any], ...] = (
     {"name": "wide", "gpu": "A100:2", "cpu": 0.5, "max_retries_preemption": 3, "force": True},
     {"name": "now", "cpu": 3.0, "scheduling_timeout": 100.0, "max_retries_preemption": 2},
     {"name": "secret", "cpu": 1.0, "secrets": ("SIM_SECRET",)},
+    {"name": "array", "array": "0-5%2", "cpu": 1.0},
+    {"name": "strict", "array": "0-3", "keep_going": False, "cpu": 1.0, "max_task_failures": 1},
+    {"name": "throttled", "array": "0-3%1", "cpu": 1.0, "scheduling_timeout": 90.0},
+    {"name": "high", "cpu": 2.5, "priority": Priority.HIGH, "max_retries_failure": 1},
+    {"name": "normal", "cpu": 2.5, "replicas": 3, "max_task_failures": 1},
+    {"name": "low", "cpu": 2.5, "priority": Priority.LOW, "max_retries_preemption": 1},
+    {"name": "fragile", "cpu": 1.0, "replicas": 2, "max_retries_preemption": 0, "max_task_failures": 1},
+    {"name": "brittle", "tpu": "v4-16", "max_retries_preemption": 1},
+    {"name": "timed", "tpu": "v4-16", "timeout": 90.0, "grace": 5.0, "max_retries_failure": 2},
+    {"name": "held", "tpu": "v4-16", "lease": 100.0, "grace": 20.0, "max_retries_preemption": 2},
+    {"name": "kept", "cpu": 1.0, "replace_lost": ReplaceLost.NEVER},
+    {"name": "moved", "cpu": 1.0, "replicas": 2, "replace_lost": ReplaceLost.ALWAYS},
+    {"name": "spot", "cpu": 1.0, "constraints": (preemptible_constraint(),), "force": True},
+    {"name": "tolerant", "cpu": 2.0, "tolerate": (TAINT,)},
 )
-CHILDREN = ("sweep", "one", "rack", "gpus")
+CHILDREN = ("sweep", "one", "rack", "gpus", "array", "kept")
 """Jobs that start others, if they run."""
+RUSH = ("high", "normal", "low", "array")
+"""Jobs that compete for the same hosts, submitted together in some runs."""
+_RUSHED = 0.25
 
 
 def schedule(session: Session) -> None:
@@ -51,8 +75,9 @@ def schedule(session: Session) -> None:
 
 def follow(session: Session, interval: float, steps: int) -> None:
     """Watch for so many steps, until somebody presses Ctrl-C."""
-    for _ in islice(watch(session, interval=interval, schedule=True), steps):
-        pass
+    with closing(watch(session, interval=interval, schedule=True)) as shown:
+        for _ in islice(shown, steps):
+            pass
 
 
 class Program:
@@ -63,16 +88,23 @@ class Program:
     def pass_of_cron(self, session: Session) -> None:
         schedule(session)
 
-    def __init__(self, site: Site, length: float) -> None:
+    def __init__(self, site: Site, places: Sequence[Place], length: float) -> None:
         self.site = site
-        self._rng = site.scheduler.rng
+        self._places = places
+        self._rng = site.scheduler.draws("program")
+        self._operator = site.scheduler.draws("operator")  # what is chosen while a command runs
         self._end = site.scheduler.now + length
+        self._lifts = self._rng.random() < 0.5
+        self.unlucky = self._rng.choice((0.0, 1.0, 1.0))  # whether invocations are killed and stopped
 
     def begin(self) -> None:
         rng = self._rng
         self.cron()
-        for job in rng.sample(self.jobs, rng.randint(3, 6)):
-            self._at_any_time(0.4, "launch", self._launch(job))
+        chosen = rng.sample(self.jobs, rng.randint(3, 8))
+        if rng.random() < _RUSHED:
+            chosen += [job for job in self.jobs if job["name"] in RUSH and job not in chosen]
+        for job in chosen:
+            self._at_any_time(rng.choice((0.02, 0.4)), "launch", self._launch(job))
             if job["name"] in CHILDREN:
                 child = {"name": f"{job['name']}/child", "cpu": 0.5, "max_retries_preemption": 5}
                 self._at_any_time(0.8, "launch", self._launch(child))
@@ -97,8 +129,8 @@ class Program:
     def _invoke(self, command: str, act: Callable[[Session], object], *, patience: float = 10.0) -> None:
         rng = self._rng
         luck = Luck(
-            dies_at=rng.randint(1, 60) if rng.random() < 0.2 else 0,
-            stalls_at=rng.randint(1, 40) if rng.random() < 0.15 else 0,
+            dies_at=rng.randint(1, 60) if rng.random() < 0.2 * self.unlucky else 0,
+            stalls_at=rng.randint(1, 40) if rng.random() < 0.15 * self.unlucky else 0,
             stalls_for=rng.choice((10.0, 30.0, 70.0, 200.0)),
         )
         process = self.site.invoke(command, act, luck=luck, patience=patience)
@@ -106,7 +138,7 @@ class Program:
 
     def _launch(self, job: dict[str, Any]) -> Callable[[Session], object]:
         def act(session: Session) -> None:
-            after = tuple(session.view().jobs) if self._rng.random() < 0.1 else ()
+            after = tuple(session.view().jobs) if self._operator.random() < 0.15 else ()
             launch(session, JobRequest(command=("true",), after=after[-1:], **job))
 
         return act
@@ -125,6 +157,8 @@ class Program:
             ("accept", self.accept_all),
             ("unwedge", self.unwedge_one),
             ("unwedge", self.unwedge_one),
+            ("taint", lambda session: workers.taint(session, worker, TAINT)),
+            ("compact", lambda session: compact(session.state, "log compact", 10.0)),
             ("schedule", schedule),
         ]
 
@@ -136,13 +170,13 @@ class Program:
         """Clear a host of what is in the way there, one where something is if there is any."""
         addresses = self.site.network.addresses
         wedged = [worker for worker, machine in addresses.items() if machine.is_wedged(worker)]
-        name = self._rng.choice(wedged or list(addresses))
+        name = self._operator.choice(wedged or list(addresses))
         unwedge.clear(session, unwedge.look(session, name), grace=5.0)
 
     def cancel_one(self, session: Session) -> None:
         names = [job.id for job in session.view().jobs.values() if job.end is None]
         if names:
-            cancel(session, [self._rng.choice(names)])
+            cancel(session, [self._operator.choice(names)])
 
     def declare_dead(self, session: Session, name: WorkerId) -> None:
         """The operator takes a host that doesn't answer for gone. That may be wrong, or its name lead elsewhere."""
@@ -160,7 +194,7 @@ class Program:
                 if machine is not None:
                     self.site.network.known_keys[worker.id] = machine.key
                 stranger = workers.look_at(session, worker.id)
-                session.clock.sleep(self._rng.choice((1.0, 5.0, 60.0)))  # the operator reads, and thinks
+                session.clock.sleep(self._operator.choice((1.0, 5.0, 60.0)))  # the operator reads, and thinks
                 workers.accept(session, stranger)
 
     def _untrusted(self, session: Session) -> list[Worker]:
@@ -181,7 +215,11 @@ class Program:
         self.accept_all(session)
         for worker in self._untrusted(session):
             self._clean_up_elsewhere(session, worker)
-        workers.uncordon(session, list(session.view().workers))
+        known = session.view().workers
+        workers.uncordon(session, [each.id for each in known.values() if each.draining or self._helps])
+        for worker in known.values():
+            if TAINT in worker.taints:
+                workers.taint(session, worker.id, TAINT, remove=True)
 
     def _clean_up_elsewhere(self, session: Session, worker: Worker) -> None:
         """What was started where an address led for a while is ended there by hand; nobody else knows the way."""
@@ -190,11 +228,29 @@ class Program:
             machine.abandon(worker.id)
             workers.forget(session, worker.id, dead=True)
 
+    @property
+    def _helps(self) -> bool:
+        """Whether the operator lifts every quarantine and cool-down, or waits until they end by themselves."""
+        return self._lifts or self.site.config.limits.quarantine_retry > _SOON
+
     def unexplained(self) -> list[JobId]:
         """Jobs that go on without a reason that keeps them: what waits must wait for something."""
         cluster = self.site.truth.cluster
         still_open = [job.id for job in cluster.jobs.values() if job.end is None]
-        return [job for job in still_open if cluster.live_of(job) or not self._waits_for_good(job)]
+        return [
+            job
+            for job in still_open
+            if cluster.live_of(job) or self.could_run(cluster.jobs[job]) or not self._waits_for_good(job)
+        ]
+
+    def could_run(self, job: Job) -> bool:
+        """Whether the machines that there are could run a job, now that nothing is wrong with them."""
+        cluster = self.site.truth.cluster
+        if any(cluster.jobs[each].end is None for each in job.after if each in cluster.jobs):
+            return False
+        # A host that was forgotten, and registered while its address led elsewhere, is another one in the log.
+        as_they_are = all(is_as_probed(place, cluster.workers.get(place.worker)) for place in self._places)
+        return as_they_are and serves(self._places, job)
 
     def _waits_for_good(self, job: JobId) -> bool:
         answer = why(self.site.view(), job)

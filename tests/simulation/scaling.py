@@ -81,6 +81,7 @@ def draw_groups(rng: Random) -> tuple[ScaleGroup, ...]:
 def with_groups(config: ClusterConfig, rng: Random) -> ClusterConfig:
     limits = replace(
         config.limits,
+        slice_request_timeout=rng.choice((60.0, 300.0)),
         slice_create_timeout=rng.choice((200.0, 400.0)),
         slice_boot_timeout=rng.choice((400.0, 600.0)),
         scale_backoff_first=rng.choice((5.0, 30.0)),
@@ -102,7 +103,7 @@ def open_cloud(site: Site, behaviour: Behaviour) -> Cloud:
     scheduler, truth = site.scheduler, site.truth
     ledger = Ledger(scheduler, truth, site.config.scale_groups, site.config.limits, site.medium.durable)
     cloud = Cloud(scheduler, site.network, truth, behaviour, ledger)
-    cloud.troubled = scheduler.rng.choice(TROUBLED)
+    cloud.troubled = scheduler.draws("cloud").choice(TROUBLED)
     ledger.watch(cloud.slices.values)
     site.truth.on_commit = ledger.committed
     site.providers = partial(SimProvider, cloud, scheduler)
@@ -121,7 +122,7 @@ class ScalingProgram(Program):
     jobs = SCALING_JOBS
 
     def pass_of_cron(self, session: Session) -> None:
-        (schedule_and_scale if self._rng.random() < 0.85 else schedule)(session)
+        (schedule_and_scale if self._operator.random() < 0.85 else schedule)(session)
 
     def workers(self) -> list[WorkerId]:
         """Also those of slices, whether or not they are still there."""
@@ -145,6 +146,10 @@ class ScalingProgram(Program):
             each.id for each in known.workers.values() if each.id not in hers and each.drain_reason != REMOVED
         ]
         workers.uncordon(session, mine)
+
+    def could_run(self, job: Job) -> bool:
+        """Which jobs slices could be made for is the matter of `unserved`."""
+        return False
 
     def goes_home(self, session: Session) -> None:
         """What waits in vain is cancelled."""
@@ -210,6 +215,8 @@ def _passes(site: Site, program: ScalingProgram, most: int, enough: Callable[[],
     for _ in range(most):
         site.invoke("order", program.put_in_order)
         site.invoke("cron", schedule_and_scale)
-        scheduler.run(scheduler.now + scheduler.rng.choice((60.0, 120.0)), lambda: bool(story.breaches))
+        scheduler.run(
+            scheduler.now + scheduler.draws("calm").choice((60.0, 120.0)), lambda: bool(story.breaches)
+        )
         if story.breaches or enough():
             break

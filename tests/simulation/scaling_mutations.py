@@ -20,6 +20,7 @@ from iris_cli.core.lifecycle import slices
 from iris_cli.core.slice import Slice, SliceState
 from iris_cli.ops import autoscale, set_up
 from tests.simulation import scaling as worlds
+from tests.simulation.cloud import SimProvider
 from tests.simulation.planting import Mutation
 
 
@@ -33,6 +34,18 @@ def some_always() -> AbstractContextManager[Any]:
 
 def most_go_wrong() -> AbstractContextManager[Any]:
     return patch.object(worlds, "TROUBLED", (0.7,))
+
+
+def deletions_get_lost() -> AbstractContextManager[Any]:
+    """Most requests to delete a slice are lost until all faults are over."""
+    delete = SimProvider.delete
+
+    def often_lost(self: SimProvider, name: str) -> None:
+        self.cloud.unreliable = 0.0 if self.cloud.behaviour.calm else 0.7
+        delete(self, name)
+        self.cloud.unreliable = 0.0
+
+    return patch.object(SimProvider, "delete", often_lost)
 
 
 def _names_are_used_again() -> AbstractContextManager[Any]:
@@ -229,7 +242,8 @@ SCALING_MUTATIONS: tuple[Mutation, ...] = (
         "asked-to-go-once",
         "a deletion is asked for once, heard or not",
         _asked_to_go_once,
-        (*["cloud_unreliable"] * 3, *["kill_an_invocation"] * 3),
+        ("preempt", "fall_ill"),
+        deletions_get_lost,
     ),
     Mutation(
         "join-one-by-one",

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import count
 from pathlib import Path
-from random import Random
 from unittest.mock import patch
 
 from iris_cli.core.job import Job
@@ -33,7 +32,7 @@ from tests.simulation.scaling import (
 )
 from tests.simulation.site import Site
 from tests.simulation.story import Story
-from tests.simulation.strands import Scheduler
+from tests.simulation.strands import Scheduler, draws_of
 from tests.simulation.tasks import Behaviour
 from tests.simulation.truth import Truth
 from tests.simulation.weather import Weather
@@ -71,16 +70,14 @@ def run(seed: int, faults: Sequence[str] = (), *, asking: bool = False, scaling:
 
     `asking`: its tasks ask for child jobs and endpoints from inside. `scaling`: slices are made on demand.
     """
-    rng = Random(seed)
-    scheduler = Scheduler(rng, START)
+    scheduler = Scheduler(draws_of(seed), START)
     directory = Path(tempfile.mkdtemp(prefix=f"iris-sim-{seed}-", dir=_memory()))
     try:
         with (
             patch("iris_cli.journal.lock.StateLock", partial(SimLock, scheduler)),
             patch("iris_cli.journal.scan.decode_line", lru_cache(_LINES)(decode_line)),
             patch("iris_cli.ops.secret_values._value", _secret_value(scheduler)),
-            patch("secrets.token_hex", lambda size: f"{rng.getrandbits(8 * size):0{2 * size}x}"),
-            patch("iris_cli.journal.record.os.urandom", _unlike_all_before()),
+            patch("iris_cli.randomness.os.urandom", _unlike_all_before()),
         ):
             if scaling:
                 return _run_scaling(seed, scheduler, directory, faults)
@@ -95,7 +92,7 @@ def _secret_value(scheduler: Scheduler) -> Callable[[Job, str], str]:
     def value(_job: Job, name: str) -> str:
         strand = scheduler.current
         if strand is not None and not strand.process.has_secrets:
-            raise MissingSecretError(name)
+            raise MissingSecretError(name, "not set")
         return "sesame"
 
     return value
@@ -115,20 +112,21 @@ def _memory() -> str | None:
 def _run(
     seed: int, scheduler: Scheduler, directory: Path, faults: Sequence[str], *, asking: bool = False
 ) -> Run:
-    rng = scheduler.rng
+    rng = scheduler.draws("fleet")
     story = Story(lambda: scheduler.now)
     places = draw_fleet(rng)
-    behaviour = Behaviour(rng)
+    behaviour = Behaviour(scheduler.draws("tasks"))
     network = Network(scheduler)
     site = Site(directory / "state", config_of(rng, places, directory), network, story, scheduler)
     _set_up(site, places, behaviour)
     if asking:
-        network.boxes = Boxes(scheduler, site.truth, Random(f"asking {seed}"))
+        network.boxes = Boxes(scheduler, site.truth, scheduler.draws("asking"))
         site.truth.on_start, site.truth.on_commit = network.boxes.begins, network.boxes.committed
     length = rng.choice((150.0, 500.0, 1000.0))
-    program, weather = Program(site, length), Weather(site, places, behaviour)
+    program, weather = Program(site, places, length), Weather(site, places, behaviour)
     program.begin()
     weather.begin(length, faults)
+    site.conduct.quiet = not (weather.drawn or program.unlucky)
     with patch("iris_cli.core.evolve.replay", site.replay):
         scheduler.run(START + length, lambda: _stops(story, scheduler))
         if not story.breaches:
@@ -138,7 +136,7 @@ def _run(
 
 
 def _set_up(site: Site, places: Sequence[Place], behaviour: Behaviour) -> None:
-    cloned = site.scheduler.rng.random() < 0.3  # all from one image, with its host key
+    cloned = site.scheduler.draws("fleet").random() < 0.3  # all from one image, with its host key
     for place in places:
         key = "key of the image" if cloned else f"key of {place.worker}"
         machine = Machine(place.worker, place.facts, key, site.scheduler, site.truth, behaviour)
@@ -146,16 +144,16 @@ def _set_up(site: Site, places: Sequence[Place], behaviour: Behaviour) -> None:
 
 
 def _run_scaling(seed: int, scheduler: Scheduler, directory: Path, faults: Sequence[str]) -> Run:
-    rng = scheduler.rng
+    rng = scheduler.draws("fleet")
     story = Story(lambda: scheduler.now)
     places = few_at_home(draw_fleet(rng), rng)
-    behaviour = Behaviour(rng)
+    behaviour = Behaviour(scheduler.draws("tasks"))
     config = with_groups(config_of(rng, places, directory), rng)
     site = Site(directory / "state", config, Network(scheduler), story, scheduler)
     _set_up(site, places, behaviour)
     cloud = open_cloud(site, behaviour)
     length = rng.choice((500.0, 1000.0))
-    program, weather = ScalingProgram(site, length), CloudWeather(site, places, behaviour, cloud)
+    program, weather = ScalingProgram(site, places, length), CloudWeather(site, places, behaviour, cloud)
     program.begin()
     weather.begin(length, faults)
     with patch("iris_cli.core.evolve.replay", site.replay):
@@ -186,7 +184,7 @@ def _calm(site: Site, program: Program, weather: Weather) -> None:
         site.invoke("order", program.put_in_order)
         site.invoke("cron", schedule)
         scheduler.run(
-            scheduler.now + scheduler.rng.choice((60.0, 120.0, 700.0)), lambda: bool(story.breaches)
+            scheduler.now + scheduler.draws("calm").choice((60.0, 120.0, 700.0)), lambda: bool(story.breaches)
         )
         if story.breaches or not (program.unexplained() or any(site.truth.cluster.live_attempts())):
             break

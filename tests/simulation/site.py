@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Generic, TypeVar, cast
 
 from iris_cli.capacity.provider import SliceProvider
@@ -14,16 +15,19 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import Transaction
 from iris_cli.core.evolve import replay
 from iris_cli.core.slice import Keeper
-from iris_cli.errors import IrisError, LogDamagedError
+from iris_cli.errors import IrisError, LogDamagedError, LogReplacedError
 from iris_cli.journal.record import Record
 from iris_cli.journal.snapshot import EVERY_LINES
-from iris_cli.journal.state_dir import StateDir
+from iris_cli.journal.state_dir import LogView, StateDir
 from iris_cli.ops.session import Session
 from iris_cli.remote.task_runner import TaskRunner
+from tests.simulation.conduct import Conduct
 from tests.simulation.disk import Medium, SimDisk
+from tests.simulation.placements import Placements
 from tests.simulation.story import Story
 from tests.simulation.strands import Bell, Killed, Luck, Process, Scheduler
 from tests.simulation.truth import Truth
+from tests.simulation.verdicts import Verdicts
 from tests.simulation.wires import Network, SimRunner
 
 R = TypeVar("R")
@@ -38,6 +42,11 @@ class SimClock:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self.ahead = 0.0
+        self.was_set = False
+
+    def set_ahead(self, seconds: float) -> None:
+        """Set it wrong, or right again."""
+        self.ahead, self.was_set = seconds, True
 
     def now(self) -> float:
         return round(self._scheduler.now + self.ahead, 3)
@@ -99,6 +108,19 @@ _SNAPSHOT_EVERY = (1, 7, EVERY_LINES, EVERY_LINES, EVERY_LINES)
 """Lines after which invocations write a snapshot, by turns."""
 
 
+class Drawn:
+    """The randomness of a session: drawn from the seed, so that each run can be repeated."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+
+    def hexadecimal(self, size: int) -> str:
+        return f"{self._rng.getrandbits(8 * size):0{2 * size}x}"
+
+    def between(self, low: float, high: float) -> float:
+        return self._rng.uniform(low, high)
+
+
 class Site:
     """Where the operator works. `processes` are the invocations that run now."""
 
@@ -110,9 +132,26 @@ class Site:
         self.story = story
         self.config = config
         self.clock = SimClock(scheduler)
-        self.truth = Truth(story, cut_off_for=network.cut_off_for)
-        self.medium = Medium(state, scheduler.rng, self._committed, self._snapshot_written)
+        self.truth = Truth(story, cut_off_for=network.cut_off_for, now=lambda: scheduler.now)
+        self.conduct = Conduct(
+            self.truth,
+            config.limits,
+            config.replace_lost,
+            now=lambda: scheduler.now,
+            steady=lambda: not (self.clock.was_set or scheduler.slept),
+            prompt=self._is_prompt,
+        )
+        verdicts = Verdicts(story.breach, config.limits, self.conduct.asked_by)
+        self.truth.judges += [
+            verdicts.judge,
+            Placements(story.breach, config.limits).judge,
+            self.conduct.judge,
+        ]
+        self.medium = Medium(
+            state, scheduler.draws("disk"), self._committed, self._snapshot_written, self._head_leads
+        )
         self.processes: list[Process] = []
+        self._known: dict[str, Process] = {}  # also those that have ended
         self.providers: Callable[[Process, Scope], SliceProvider] | None = None
         self._state = state
         self._auditor = StateDir(state, now=self.clock.now, actor="auditor")
@@ -135,8 +174,11 @@ class Site:
         session = self._session(process, patience)
 
         def body() -> None:
+            failures = self.medium.failures
             try:
                 act(session)
+                if self.medium.failures == failures:  # else its last words may be lost, and its lease decides
+                    self.truth.ended_in_order(process.name, session.limits.dispatch_lease, self.clock.now())
                 if session.faults:
                     self._breach(process.name, "; ".join(session.faults))
             except Killed:
@@ -155,7 +197,11 @@ class Site:
         process.spawn(body)
         self.processes = [each for each in self.processes if each.running and not each.dead]
         self.processes.append(process)
+        self._known[process.name] = process
         return process
+
+    def _is_prompt(self, who: str) -> bool:
+        return who not in self._known or not self._known[who].stalled_until
 
     def _breach(self, who: str, what: str) -> None:
         self.story.breach(f"{who}: {what}")
@@ -181,9 +227,10 @@ class Site:
             ),
             config=self.config,
             make_runner=lambda _: cast(
-                "TaskRunner", SimRunner(self.network, process, self.truth, self.medium)
+                "TaskRunner", SimRunner(self.network, process, self.truth, self.medium, self.conduct)
             ),
             clock=self.clock,
+            randomness=Drawn(self.scheduler.draws("product")),
             keeper=_KEEPER,
             command="",
             lock_timeout=patience,
@@ -205,27 +252,40 @@ class Site:
     def _committed(self, seq: int, crc: str) -> None:
         strand = self.scheduler.current
         self._acknowledged[seq] = crc
-        self.audit(strand.process.name if strand is not None else "nobody")
+        self.audit(strand.process.name if strand is not None else "nobody", seq)
+
+    def _head_leads(self, seq: int) -> None:
+        self.story.breach(f"HEAD names line {seq}, and not all of the log is on the disk")
 
     def _snapshot_written(self) -> None:
         cluster = self.view().view()
         if cluster.seq == self._seen.seq and cluster != self._seen:
             self.story.breach("the snapshot, and the log behind it, give another cluster than the log")
 
-    def audit(self, who: str) -> None:
-        """Take in what is new in the log, transaction by transaction."""
+    def audit(self, who: str, committed: int) -> None:
+        """Take in what is new in the log up to that line. A line behind it may still be taken back by its writer."""
         try:
-            log = self._auditor.read(self._seen.seq)
+            log = self._read_on()
         except IrisError as error:
             self.story.breach(f"the log can't be read on: {error.message}".replace(str(self._state), ""))
             return
         if log.damage is not None:
             self.story.breach(log.damage.what.replace(str(self._state), ""))
         for record in log.transactions:
+            if record.seq > committed:
+                break
             self._seen = replay([record], self._seen)
             if isinstance(record, Record):
                 self._by_crc[record.crc] = self._seen
             self.truth.committed(record, self._seen, record.actor.strip() or who)
+
+    def _read_on(self) -> LogView:
+        """The log behind what was taken in. Read from its start where a line was taken back that had been read."""
+        try:
+            return self._auditor.read(self._seen.seq)
+        except LogReplacedError:
+            self._auditor = StateDir(self._state, now=self.clock.now, actor="auditor")
+            return self._auditor.read(self._seen.seq)
 
     def replay(self, transactions: Iterable[Transaction], start: Cluster | None = None) -> Cluster:
         """As `evolve.replay`; but what every invocation replays from the first line on is replayed once for all."""

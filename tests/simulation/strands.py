@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
@@ -20,11 +21,23 @@ class Killed(BaseException):
     """The invocation is dead, as after kill -9."""
 
 
+Draws = Callable[[str], Random]
+
+
+def draws_of(seed: int) -> Draws:
+    """Return the random numbers of a run by their subject.
+
+    Each subject has a generator of its own, so one call more to one host changes no fault and no other host. Seeds
+    thus stay similar stories when the product changes, and with a mutation.
+    """
+    return lru_cache(maxsize=None)(lambda subject: Random(f"{seed} {subject}"))
+
+
 class Scheduler:
     """Simulated time, and what is due when. What is due at the same moment comes in random order."""
 
-    def __init__(self, rng: Random, now: float) -> None:
-        self.rng = rng
+    def __init__(self, draws: Draws, now: float) -> None:
+        self.draws = draws
         self.now = now
         self.asleep_until = now  # the operator's machine is suspended: its strands don't run
         self.slept = 0.0  # seconds in all
@@ -33,9 +46,10 @@ class Scheduler:
         self._hub = getcurrent()
         self._due: list[tuple[float, float, int, Callable[[], None]]] = []
         self._number = count()
+        self._order = draws("order")
 
     def at(self, when: float, act: Callable[[], None]) -> None:
-        heappush(self._due, (when, self.rng.random(), next(self._number), act))
+        heappush(self._due, (when, self._order.random(), next(self._number), act))
 
     def after(self, seconds: float, act: Callable[[], None]) -> None:
         self.at(self.now + seconds, act)

@@ -20,7 +20,7 @@ class Fate:
 SET_UP = "set this host up"
 """The command that makes new VMs ready for use, where they need that."""
 
-_BAD_ENDS = ((1, ""), (2, ""), (137, "oom"), (139, ""), (143, ""))
+_BAD_ENDS = ((1, ""), (2, ""), (137, "oom"), (139, "signal"), (143, ""))
 
 
 class Behaviour:

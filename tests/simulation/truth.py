@@ -22,10 +22,12 @@ from iris_cli.core.events import (
     Transaction,
     WorkerForgotten,
 )
-from iris_cli.core.ids import AttemptId, Token, WorkerId, parent_of
+from iris_cli.core.ids import AttemptId, Token, parent_of
 from iris_cli.core.invariants import breaches
 from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason
 from iris_cli.core.task import AttemptState
+from iris_cli.core.worker import WorkerCondition
+from tests.simulation.life import Life
 from tests.simulation.story import Story
 
 if TYPE_CHECKING:
@@ -34,35 +36,10 @@ if TYPE_CHECKING:
 _CUT_OFF = 60.0
 """Seconds after which every answer has been weighed that was on its way when the link went down."""
 
+Judge = Callable[[Transaction, Cluster, Cluster, str], None]
+"""Given a transaction, the cluster before and after it, and who committed it."""
+
 _ENDS = (AttemptEnded, AttemptStopped, TaskDispatchFailed)
-
-
-@dataclass
-class Life:
-    """One attempt: what the log says of it, and what really became of it."""
-
-    id: AttemptId
-    worker: WorkerId
-    round: int
-    gang: bool
-    exclusive: bool
-    cpu_millis: int
-    gpus: tuple[int, ...]
-    assigner: str
-    where: Machine | None = None  # while processes of it live
-    prepared: bool = False
-    hung: bool = False  # it was told to start, and nothing came of that for a while
-    started: bool = False
-    code: int | None = None  # it ended by itself with this code
-    cause: str = ""
-    setup_failed: bool = False
-    misfortune: str = ""  # what the world did to it, other than its own end
-    record_lost: bool = False
-    over: bool = False  # the log says ENDED
-    taken_over: bool = False
-    presumed: bool = False  # it ended in the log without proof, by the operator's word or choice
-    over_by_lease: bool = False
-    supervised: bool = True  # its wrapper and its watchdogs live
 
 
 @dataclass
@@ -79,6 +56,8 @@ class Truth:
     cluster: Cluster = field(default_factory=Cluster)
     on_start: Callable[[Machine, Token], None] = lambda _machine, _token: None
     on_commit: Callable[[Sequence[Event], Cluster], None] = lambda _events, _after: None
+    judges: list[Judge] = field(default_factory=list)
+    now: Callable[[], float] = lambda: 0.0  # true time
     cut_off_for: Callable[[], float] = lambda: 0.0  # seconds that the operator's own link has been down
 
     def output_removed(self, tokens: Iterable[Token]) -> None:
@@ -113,6 +92,8 @@ class Truth:
                 self.story.breach(f"{job.id} goes on, and its parent has ended")
         self._charges(before)
         self._siblings(transaction)
+        for judge in self.judges:
+            judge(transaction, before, after, who)
         self.on_commit(transaction.events, after)
 
     def _assigned(self, event: TaskAssigned, who: str) -> None:
@@ -122,6 +103,7 @@ class Truth:
         self.lives[event.token] = Life(
             id=event.attempt_id,
             worker=event.worker,
+            boot_id=self.cluster.workers[event.worker].boot_id,
             round=attempt.round,
             gang=job.is_gang,
             exclusive=device is not None and device.kind == "tpu",
@@ -132,7 +114,7 @@ class Truth:
         self.by_attempt[event.attempt_id] = event.token
 
     def _attempt_event(self, event: AttemptEvent) -> None:
-        life = self.lives[self.by_attempt[event.attempt_id]]
+        life = self.life_of(event.attempt_id)
         if isinstance(event, DispatchTakenOver):
             life.taken_over = True
         elif isinstance(event, TaskRunning) and not life.started:
@@ -172,11 +154,12 @@ class Truth:
         elif reason is EndReason.OK or reason in PROGRAM_FAILURES or reason is EndReason.TIMEOUT:
             right = (life.code, reason is EndReason.TIMEOUT) == (code, life.cause == "timeout")
         else:
-            right = reason not in INFRASTRUCTURE or bool(life.misfortune)
+            right = reason not in INFRASTRUCTURE or (bool(life.misfortune) and life.started)
         if not right:
             said = f"{reason} {code if code is not None else ''}".strip()
             self.story.breach(
                 f"{life.id} ended as {said}; in truth: code {life.code} {life.cause}, {life.misfortune or 'no harm'}"
+                f"{'' if life.started else ', never started'}"
             )
 
     def _siblings(self, transaction: Transaction) -> None:
@@ -194,9 +177,10 @@ class Truth:
                     )
 
     def _same_round(self, attempt_id: AttemptId, event: AttemptEvent) -> bool:
-        return self._life(attempt_id).round == self._life(event.attempt_id).round
+        return self.life_of(attempt_id).round == self.life_of(event.attempt_id).round
 
-    def _life(self, attempt_id: AttemptId) -> Life:
+    def life_of(self, attempt_id: AttemptId) -> Life:
+        """What became of an attempt."""
         return self.lives[self.by_attempt[attempt_id]]
 
     def _charges(self, before: Cluster) -> None:
@@ -237,6 +221,15 @@ class Truth:
                 f"{who} sends {life.id}, which {life.assigner} assigned, without taking it over"
             )
 
+    def ended_in_order(self, who: str, lease: float, now: float) -> None:
+        """An invocation has ended, and was not killed: nothing that it assigned has to wait for its lease."""
+        for life in (each for each in self.lives.values() if each.assigner == who and not each.over):
+            attempt = self.cluster.attempt(life.id)
+            known = attempt.acknowledged or attempt.taken_over or attempt.state is not AttemptState.ASSIGNED
+            trusted = self.cluster.workers[attempt.worker].condition is not WorkerCondition.UNTRUSTED
+            if trusted and not known and 0 <= now - attempt.assigned_at < lease:
+                self.story.breach(f"{who} has ended, and leaves {life.id} in limbo")
+
     # What happens in the world
 
     def prepares(self, machine: Machine, token: Token) -> None:
@@ -252,6 +245,14 @@ class Truth:
         if token in self.lives:
             self.lives[token].prepared = True
 
+    def refuses(self, token: Token) -> None:
+        if token in self.lives:
+            self.lives[token].refused = True
+
+    def fences(self, token: Token) -> None:
+        if token in self.lives:
+            self.lives[token].fenced = True
+
     def hangs(self, token: Token) -> None:
         if token in self.lives:
             self.lives[token].hung = True
@@ -265,7 +266,7 @@ class Truth:
             self.raw.discard(self.set_ups[token].partition(" ")[0])
         life = self.lives.get(token)
         if life is not None:
-            life.where, life.code, life.cause = None, code, cause
+            life.where, life.code, life.cause, life.ended_at = None, code, cause, self.now()
 
     def ended(self, token: Token, how: str) -> None:
         """Its processes are gone, and not by their own doing."""
@@ -310,7 +311,7 @@ class Truth:
             self.story.breach(f"{life.id} starts a second time")
         if life.over and not life.presumed:
             self.story.breach(f"{life.id} starts on {machine.name}, and is over in the log")
-        life.started, life.where = True, machine
+        life.started, life.where, life.started_at = True, machine, self.now()
         self.on_start(machine, token)
         self._alone(machine, life)
         self._room(machine, life)

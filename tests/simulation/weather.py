@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.observations import RemoteState
@@ -16,8 +17,10 @@ from tests.simulation.tasks import Behaviour, Fate
 FAULTS = (
     "partition",
     "partition",
+    "partition",
     "partition_of_a_group",
     "partition_of_a_group",
+    "offline",
     "offline",
     "unreliable",
     "unreliable",
@@ -32,9 +35,12 @@ FAULTS = (
     "kill_a_wrapper",
     "kill_a_wrapper",
     "worker_disk_full",
+    "worker_disk_full",
+    "chips_busy",
     "chips_busy",
     "starts_hang",
     "slow_starts",
+    "unkillable",
     "unkillable",
     "refuse_key",
     "sleep",
@@ -60,16 +66,24 @@ class Weather:
         self.network = site.network
         self._behaviour = behaviour
         self._scheduler = site.scheduler
-        self._rng = site.scheduler.rng
+        self._rng = site.scheduler.draws("weather")
         self._recreated = 0
+        self.drawn = 0  # faults
         self._over = False
 
     def begin(self, length: float, only: Sequence[str] = ()) -> None:
         """Draw as many faults as it may be; with `only`, many of these alone."""
         faults = only or self.faults
-        for _ in range(12 if only else self._rng.choice((0, 3, 6, 10, 14))):
-            fault = getattr(self, self._rng.choice(faults))
-            self._scheduler.after(length * self._rng.random(), self._occurs(fault))
+        rng = self._rng
+        self.drawn = 12 if only else rng.choice((0, 4, 8, 12, 16))
+        for number in range(self.drawn):
+            fault, moment = getattr(self, rng.choice(faults)), length * rng.random()
+            self._scheduler.after(moment, self._occurs(partial(self._strike_by, number, fault)))
+
+    def _strike_by(self, number: int, fault: Callable[[], object]) -> None:
+        """Let a fault occur; what it draws changes nothing of the other ones."""
+        self._rng = self._scheduler.draws(f"fault {number}")
+        fault()
 
     def _occurs(self, fault: Callable[[], object]) -> Callable[[], None]:
         def act() -> None:
@@ -90,6 +104,8 @@ class Weather:
         self._put_addresses_back()
         for machine in self._machines():
             machine.tidy_up()
+            for home in machine.homes.values():
+                home.entries.pop(FOREIGN, None)
             machine.up_since = min(machine.up_since, self._scheduler.now)
             for token in machine.processes:
                 machine.meets(token, Fate(self._rng.uniform(1.0, 60.0)))
@@ -104,9 +120,13 @@ class Weather:
         return self._one_of(self.standing())
 
     def _one_of(self, places: list[Place]) -> Place:
-        """Any, but rather one where something runs."""
-        busy = [place for place in places if self.network.addresses[place.worker].processes]
-        return self._rng.choice(busy if busy and self._rng.random() < 0.6 else places)
+        """Any, but rather one where something starts, or else runs."""
+        there = {place.worker: self.network.addresses[place.worker] for place in places}
+        busy = [place for place in places if there[place.worker].processes]
+        starting = [place for place in places if there[place.worker].is_starting]
+        chance = self._rng.random()
+        preferred = starting if starting and chance < 0.3 else busy if busy and chance < 0.7 else places
+        return self._rng.choice(preferred)
 
     def _machine(self) -> Machine:
         return self.network.addresses[self._place().worker]
@@ -268,7 +288,7 @@ class Weather:
     def wrong_clock(self) -> None:
         ahead = self._rng.choice((-4000.0, -100.0, -5.0, 30.0, 300.0, 4000.0))
         self._tell("the operator's clock is ahead by", ahead)
-        self.site.clock.ahead = ahead
+        self.site.clock.set_ahead(ahead)
 
     def state_disk(self) -> None:
         self.site.medium.trouble = self._rng.choice((errno.ENOSPC, errno.EIO))

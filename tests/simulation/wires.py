@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from iris_cli.core.ids import RequestId, Token, WorkerId
@@ -19,6 +20,7 @@ from iris_cli.core.observations import (
 from iris_cli.core.observations import RemoteState as S
 from iris_cli.remote.launch_request import LaunchRequest
 from iris_cli.remote.transport import Target
+from tests.simulation.conduct import Conduct
 from tests.simulation.disk import Medium
 from tests.simulation.machines import Machine
 from tests.simulation.strands import Process, Scheduler
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 K = SilenceKind
+_REPORTS = (WorkerReport, ProbeReport, ReapReport, UnwedgeReport)
 _NOTHING_LEFT = (S.EXITED, S.CANCELLED, S.NOSTART, S.STOPPED, S.LOST, S.ABSENT)
 
 CONNECT_TIMEOUT = 10.0
@@ -62,10 +65,13 @@ class Network:
 class SimRunner:
     """Stands where the task runner of one invocation does."""
 
-    def __init__(self, network: Network, process: Process, truth: Truth, medium: Medium) -> None:
+    def __init__(
+        self, network: Network, process: Process, truth: Truth, medium: Medium, conduct: Conduct
+    ) -> None:
         self._network = network
         self._process = process
         self._truth = truth
+        self._conduct = conduct
         self._medium = medium
         self._scheduler = network.scheduler
 
@@ -79,6 +85,8 @@ class SimRunner:
         self, target: Target, tokens: Sequence[Token], *, renew: bool = True, held: Sequence[object] = ()
     ) -> WorkerReport | Silence:
         worker = target.worker
+        if renew:
+            self._conduct.renews(self._process.name, worker)
 
         def act(machine: Machine) -> WorkerReport:
             if renew:
@@ -119,6 +127,7 @@ class SimRunner:
         worker = target.worker
         tokens = [request.token for request in requests]
         durable = self._medium.durable()
+        self._conduct.launches(self._process.name, tokens)
         for request in requests:
             if SET_UP in request.argv:
                 self._truth.set_ups.setdefault(request.token, "")
@@ -128,7 +137,7 @@ class SimRunner:
         def act(machine: Machine) -> WorkerReport:
             if not machine.expects(worker, boot_id, incarnation):
                 return machine.poll(worker, ())
-            cut = self._network.unreliable > 0 and self._scheduler.rng.random() < 0.1
+            cut = self._network.unreliable > 0 and self._scheduler.draws(f"cuts {worker}").random() < 0.1
             for request in requests:
                 machine.prepare(worker, request, cut=cut and request is requests[-1])
             for token in tokens if go and not cut else ():
@@ -141,6 +150,7 @@ class SimRunner:
         self, target: Target, tokens: Sequence[Token], *, boot_id: str, incarnation: str
     ) -> WorkerReport | Silence:
         worker = target.worker
+        self._conduct.launches(self._process.name, tokens)
 
         def act(machine: Machine) -> WorkerReport:
             if not machine.expects(worker, boot_id, incarnation):
@@ -153,6 +163,8 @@ class SimRunner:
 
     def stop(self, target: Target, stops: Sequence[tuple[Token, float]]) -> WorkerReport | Silence:
         worker = target.worker
+        for token, grace in stops:
+            self._conduct.stops(self._process.name, worker, token, grace)
 
         def act(machine: Machine) -> WorkerReport:
             for token, grace in stops:
@@ -195,9 +207,19 @@ class SimRunner:
     def _call(
         self, worker: WorkerId, name: str, act: Callable[[Machine], T], *, first_contact: bool = False
     ) -> T | Silence:
+        who = self._process.name
+        self._conduct.calls(who, name, worker)
+        answer = self._carried_out(worker, name, act, first_contact=first_contact)
+        identity = (answer.boot_id, answer.incarnation) if isinstance(answer, _REPORTS) else None
+        self._conduct.answers(who, name, worker, identity)
+        return answer
+
+    def _carried_out(
+        self, worker: WorkerId, name: str, act: Callable[[Machine], T], *, first_contact: bool
+    ) -> T | Silence:
         strand = self._scheduler.current
         assert strand is not None
-        rng, network = self._scheduler.rng, self._network
+        rng, network = self._scheduler.draws(f"{name} {worker}"), self._network
         strand.pause(rng.choice((0.02, 0.1, 0.3)))
         machine = network.addresses.get(worker)
         trouble = self._at_the_door(worker, machine, first_contact=first_contact)
@@ -207,7 +229,7 @@ class SimRunner:
                 strand.pause(rng.choice((0.01, CONNECT_TIMEOUT)))
             return self._silence(worker, name, trouble, sent=False)
         call = _Call(self, worker, machine, act)
-        call.begin()
+        call.begin(rng)
         return call.wait(name)
 
     def _at_the_door(
@@ -250,10 +272,9 @@ class _Call(Generic[T]):
         assert strand is not None
         self.caller = strand
 
-    def begin(self) -> None:
+    def begin(self, rng: Random) -> None:
         """Draw its fate: when it arrives, how often, and what of the answer comes back."""
         network, scheduler = self.runner._network, self.runner._scheduler
-        rng = scheduler.rng
         slow = self.worker in network.slow
         delay = rng.choice((3.0, 4.9, 8.0)) if slow else rng.choice((0.01, 0.05, 0.2))
         self.back = rng.choice((0.01, 0.05, 0.2))

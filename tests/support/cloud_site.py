@@ -21,14 +21,16 @@ from iris_cli.remote.local_keys import make_key
 from iris_cli.tpu_emulator.cloud import Cloud
 from iris_cli.tpu_emulator.machines import LocalMachines
 from iris_cli.tpu_emulator.server import Emulator, start
-from tests.support.desk import Desk, until
+from tests.support.desk import Desk
 from tests.support.site import Site
+from tests.support.waiting import until
 
 ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"
 WEST, CENTRAL = "us-west4-a", "us-central2-b"
 CLUSTER = """
 cluster: {{name: lab}}
 ssh: {{key: id_ed25519}}
+limits: {{connect_timeout: 1m, dispatch_timeout: 1m}}
 scale_groups:
   - name: west
     priority: 1

@@ -24,20 +24,10 @@ from iris_cli.ops.launch import launch
 from iris_cli.ops.session import Session
 from iris_cli.remote.task_runner import TaskRunner
 from tests.support.site import Site
-
-PATIENCE = 300.0
-"""Seconds until something that does not happen is a failure of the test: a busy machine is no reason."""
+from tests.support.waiting import until
 
 Moment = tuple[str, str, str]
 """`("before" or "after", a call of the worker protocol, a worker)`."""
-
-
-def until(happened: Callable[[], object]) -> None:
-    """Wait for what happens without any further cycle."""
-    deadline = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
 
 
 class ShiftedClock:
@@ -54,6 +44,17 @@ class ShiftedClock:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+class Interrupted(ShiftedClock):
+    """A clock on which `then` happens in place of each sleep."""
+
+    def __init__(self, then: Callable[[], object], ahead: float = 0.0) -> None:
+        super().__init__()
+        self._then, self.ahead = then, ahead
+
+    def sleep(self, seconds: float) -> None:
+        self._then()
 
 
 class Desk:
@@ -94,11 +95,15 @@ class Desk:
 
     def until(self, happened: Callable[[], object], *, every: float = 0.0) -> None:
         """Run cycles until something has happened, each so many seconds after the other on our clock."""
-        deadline = time.monotonic() + PATIENCE
-        while not happened():
-            assert time.monotonic() < deadline, "it did not happen"
+
+        def cycled() -> bool:
+            if happened():
+                return True
             self.clock.ahead += every
             self.cycle()
+            return False
+
+        until(cycled)
 
     @property
     def cluster(self) -> Cluster:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from iris_cli.remote.worker_script import HostPaths
-from tests.support.worker_host import command_line, kill, until
+from tests.support.waiting import until
+from tests.support.worker_host import command_line, kill
 
 HOLD = """
 import os, signal, sys, time

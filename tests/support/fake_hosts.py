@@ -17,10 +17,15 @@ from iris_cli.core.observations import (
     WorkerReport,
 )
 from iris_cli.remote.output_calls import FilePiece, Version
+from iris_cli.remote.task_runner import LogChunk, LogPiece
 from iris_cli.remote.transport import Target
 
 S = RemoteState
 OVER = (S.EXITED, S.CANCELLED, S.NOSTART, S.LOST, S.STOPPED)
+
+
+class Killed(BaseException):
+    """Ends an invocation as SIGKILL would: it doesn't come to a last word."""
 
 
 @dataclass
@@ -50,11 +55,17 @@ class Entry:
         return answer["result"] if answer["ok"] else answer["error"]["message"]
 
 
-class PackedCalls:
-    """The call of the worker protocol that fetches what a task has packed, so many bytes at a time."""
+class FileCalls:
+    """The calls of the worker protocol that fetch outputs, and what a task has packed, so many bytes at a time."""
 
     hosts: dict[str, Host]
     piece = 64 << 10
+
+    def pieces(self, target: Target, wanted: Sequence[LogPiece]) -> tuple[LogChunk, ...] | Silence:
+        host = self.hosts[target.worker]
+        if host.silence is not None:
+            return Silence(worker=target.worker, kind=SilenceKind.TIMEOUT, step="output", detail="timeout")
+        return tuple(_chunk(host, each) for each in wanted)
 
     def packed(self, target: Target, token: Token, workspace: str, offset: int) -> FilePiece | Silence:
         host = self.hosts[target.worker]
@@ -68,12 +79,19 @@ class PackedCalls:
         return FilePiece(data=(data or b"")[offset:end], offset=offset, version=version)
 
 
+def _chunk(host: Host, piece: LogPiece) -> LogChunk:
+    data = host.tokens[piece.token].output if piece.token in host.tokens else b""
+    start = min(piece.offset, len(data)) if piece.offset >= 0 else max(0, len(data) + piece.offset)
+    return LogChunk(data=data[start : start + piece.limit], offset=start, size=len(data), inode=1)
+
+
 @dataclass
 class Host:
     """One machine: what it holds, and what goes wrong there."""
 
     name: str
     now: Callable[[], float]
+    rack: str = "r"  # as the configuration has it
     boot_id: str = "boot-1"
     incarnation: str = ""
     tokens: dict[Token, Entry] = field(default_factory=dict)

@@ -45,9 +45,9 @@ from iris_cli.ops.launch import launch
 from iris_cli.ops.session import Session
 from iris_cli.remote.task_runner import LaunchRequest, LogChunk, Shipment, TaskRunner
 from iris_cli.remote.transport import Target
-from tests.support.fake_hosts import OVER, Entry, Host, PackedCalls, S
+from tests.support.fake_hosts import OVER, Entry, FileCalls, Host, Killed, S
 
-__all__ = ["SIZE", "Clock", "Entry", "FakeRunner", "Host", "S", "Site"]
+__all__ = ["SIZE", "Clock", "Entry", "FakeRunner", "Host", "Killed", "S", "Site"]
 
 T = TypeVar("T")
 SIZE = 4096
@@ -55,7 +55,7 @@ SIZE = 4096
 
 
 @dataclass
-class FakeRunner(PackedCalls):
+class FakeRunner(FileCalls):
     """The calls of the worker protocol, on hosts in memory."""
 
     hosts: dict[str, Host]
@@ -319,7 +319,7 @@ class Clock:
 
 
 class Site:
-    """Hosts, a state directory and a clock; all hosts are in one `rack`."""
+    """Hosts, a state directory and a clock; all hosts are in one `rack` unless a test says otherwise."""
 
     def __init__(self, path: Path, *names: str, limits: Limits | None = None) -> None:
         self.clock = Clock()
@@ -334,7 +334,7 @@ class Site:
             HostConfig(
                 worker=WorkerId(name),
                 connection=Connection(host=name),
-                attributes={"rack": AttributeValue("r")},
+                attributes={"rack": AttributeValue(self.hosts[name].rack)},
             )
             for name in self.configured
         )
@@ -368,12 +368,12 @@ class Site:
         """A cycle whose process is killed when the answer of a call arrives from one host."""
 
         def die() -> None:
-            raise KeyboardInterrupt
+            raise Killed
 
         self.hosts[on].meanwhile[during] = die
         try:
             self.cycle()
-        except KeyboardInterrupt:
+        except Killed:
             return
         raise AssertionError(f"no {during} on {on}")
 

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from tests.support.local_transport import tools_of
-from tests.support.worker_host import until
+from tests.support.waiting import until
 
 SHIM = """#!{dash}
 case "$*" in {arguments})

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from iris_cli.tpu_emulator.server import Emulator
+from tests.support.waiting import PATIENCE
 
 ZONE = "projects/p/locations/us-west4-a"
 
@@ -30,7 +31,9 @@ class GoogleTpu:
         )
 
     def create(self, name: str, tpu: str = "v4-16", zone: str = ZONE, **fields: Any) -> Any:
-        return self.client.create_node(parent=zone, node_id=name, node=self.spec(tpu, **fields), timeout=60)
+        return self.client.create_node(
+            parent=zone, node_id=name, node=self.spec(tpu, **fields), timeout=PATIENCE
+        )
 
     def spot(self, name: str, **fields: Any) -> Any:
         return self.create(name, scheduling_config={"spot": True}, **fields)
@@ -49,7 +52,7 @@ class GoogleTpu:
         return [each.name.rpartition("/")[2] for each in self.client.list_nodes(parent=zone)]
 
     def delete(self, name: str) -> Any:
-        return self.client.delete_node(name=self.node_name(name), timeout=60)
+        return self.client.delete_node(name=self.node_name(name), timeout=PATIENCE)
 
     def ask(self, name: str, *nodes: str, **fields: Any) -> Any:
         """Queue a request for these nodes, or one of its own name; on-demand."""
@@ -59,7 +62,7 @@ class GoogleTpu:
         ]
         wanted = self.service.QueuedResource(tpu={"node_spec": specs}, **fields)
         return self.client.create_queued_resource(
-            parent=ZONE, queued_resource_id=name, queued_resource=wanted, timeout=60
+            parent=ZONE, queued_resource_id=name, queued_resource=wanted, timeout=PATIENCE
         )
 
     def request(self, name: str) -> Any:
@@ -75,5 +78,5 @@ class GoogleTpu:
 
     def withdraw(self, name: str, *, force: bool = False) -> Any:
         return self.client.delete_queued_resource(
-            request={"name": f"{ZONE}/queuedResources/{name}", "force": force}, timeout=60
+            request={"name": f"{ZONE}/queuedResources/{name}", "force": force}, timeout=PATIENCE
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_transport import tools_of
-from tests.support.worker_host import until
+from tests.support.waiting import PATIENCE, until
 
 SHIM = """#!{dash}
 case "$# $*" in
@@ -85,5 +85,5 @@ def skip_unless_calls_can_be_killed() -> None:
         pytest.skip("strace is not installed here")
     kill = ["strace", "-qq", "-o", "/dev/null", "-e", "trace=exit_group"]
     kill += ["-e", "inject=exit_group:signal=SIGKILL:when=1", "sh", "-c", "exit 0"]
-    if subprocess.run(kill, capture_output=True, check=False, timeout=60).returncode not in (-9, 137):
+    if subprocess.run(kill, capture_output=True, check=False, timeout=PATIENCE).returncode not in (-9, 137):
         pytest.skip("strace can't inject signals here")

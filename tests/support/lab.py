@@ -78,7 +78,7 @@ class Host:
 class Lab:
     """Commands and observations in, events out. Every method that changes something returns the lab itself."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, *, first_token: int = 1) -> None:
         self.limits = limits or Limits()
         self.now = START
         self.cluster = Cluster()
@@ -88,7 +88,7 @@ class Lab:
         self.policies: dict[WorkerId, ReplaceLost] = {}
         self.cloud = Cloud()
         self._gone: set[WorkerId] = set()
-        self._tokens = count(1)
+        self._tokens = count(first_token)
         with self.transaction() as draft:
             draft.record(ClusterCreated(name="lab"))
 
@@ -292,6 +292,16 @@ class Lab:
             for attempt_id in self.attempts_named(names):
                 attempts.not_sent(draft, attempt_id, error)
             self.settle(draft, [attempt_id.task.job for attempt_id in self.attempts_named(names)])
+        return self
+
+    def unanswered(self, names: str, kind: SilenceKind = SilenceKind.TIMEOUT) -> Lab:
+        """The launch of these tasks was sent, and no answer came."""
+        launched = self.attempts_named(names)
+        with self.transaction() as draft:
+            for worker in dict.fromkeys(self.cluster.attempt(each).worker for each in launched):
+                workers.silent(draft, self.silence_of(worker, kind), self.limits, launching=True)
+            attempts.give_up(draft, launched)
+            self.settle(draft, [attempt_id.task.job for attempt_id in launched])
         return self
 
     def due(self, worker: str, **options: float) -> list[str]:

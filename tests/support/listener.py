@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.support.waiting import PATIENCE
+
 SECRET = "T0KEN-3f9a"
 
 
@@ -36,7 +38,7 @@ def listening() -> Iterator[Listener]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             code = listener.answers.pop(0) if listener.answers else 200
             if code == 0:
-                listener.gate.wait(60)
+                listener.gate.wait(PATIENCE)
                 return
             if code == 200:
                 listener.posted.append(json.loads(body))

@@ -40,6 +40,7 @@ class LiteralPlan:
             self.reserve_after,
             self.backoff_max,
             self._in_doubt(),
+            self.cluster.jobs,
         )
         ready: list[Task] = []
         for job in self.cluster.jobs.values():

@@ -6,18 +6,27 @@ Read from the end of a cycle of the literal scheduler, with which it shares how 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
 
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.scheduling import Reason, WaitingKey
 from iris_cli.core.task import Task
 from iris_cli.core.worker import WorkerCondition
-from tests.support.literal_scheduler import Desk, LiteralScheduler, desk_of, room, satisfies, suffices
+from tests.support.literal_scheduler import (
+    Desk,
+    LiteralScheduler,
+    desk_of,
+    distance,
+    room,
+    satisfies,
+    suffices,
+)
 
 _SELECTION = ("invalid", "no_such_device", "constraint", "taint", "group_shape")
 """What a worker or group is or isn't, whatever it is doing."""
 
-_NOW = ("unhealthy", "cooldown", "chips", "gpus", "memory", "cpu")
+_NOW = ("unhealthy", "cooldown", "chips", "gpus", "memory", "cpu", "region")
 
 FITS = ""
 
@@ -26,11 +35,10 @@ _PRECEDENCE = (*_SELECTION, *_NOW, "secret", "after", "stopping", "reserved", "b
 
 def reasons_of(cycle: LiteralScheduler) -> dict[str, list[str]]:
     """For everything that waits the kinds of its reasons, in order of precedence."""
-    known: dict[str, list[str]] = {}
-    for job, tasks in cycle.waiting.values():
-        if job is not None and job.id not in known:
-            known[job.id] = _kinds(cycle, job, tasks)
-    return {key: known[job.id] if job else ["invalid"] for key, (job, _) in cycle.waiting.items()}
+    return {
+        key: _kinds(cycle, job, tasks, key) if job else ["invalid"]
+        for key, (job, tasks) in cycle.waiting.items()
+    }
 
 
 def kinds_of(waiting: Mapping[WaitingKey, tuple[Reason, ...]]) -> dict[str, list[str]]:
@@ -46,13 +54,13 @@ def in_order(kinds: Iterable[str]) -> list[str]:
     return sorted(dict.fromkeys(kinds), key=_PRECEDENCE)
 
 
-def _kinds(cycle: LiteralScheduler, job: Job, tasks: list[Task]) -> list[str]:
+def _kinds(cycle: LiteralScheduler, job: Job, tasks: list[Task], key: str) -> list[str]:
     if job.is_gang:
         if job.slices < 1 or job.replicas % job.slices:
             return ["invalid"]
         if len(tasks) != job.replicas:
             return ["stopping" if job.rounds or any(task.attempts for task in tasks) else "invalid"]
-    first = {desk.worker.id: next(_against(cycle, desk, job)) for desk in cycle.desks}
+    first = {desk.worker.id: next(_against(cycle, desk, job, key)) for desk in cycle.desks}
     kinds = in_order(first.values())
     if all(kind in _SELECTION for kind in kinds):
         return kinds[-1:] or ["no_such_device"]  # the one that left nobody
@@ -66,7 +74,7 @@ def _of_groups(cycle: LiteralScheduler, job: Job, first: Mapping[WorkerId, str])
     """What speaks against each group that could serve at all; where those are too few, against the others."""
     assert job.coscheduling is not None
     size = job.replicas // job.slices
-    verdicts = []
+    verdicts, judged = [], []
     for _, members in cycle.groups(job.coscheduling.group_by):
         found = [first[desk.worker.id] for desk in members]
         if any(kind != "no_such_device" for kind in found):
@@ -74,10 +82,22 @@ def _of_groups(cycle: LiteralScheduler, job: Job, first: Mapping[WorkerId, str])
                 found = [min(kind, "group_shape", key=_PRECEDENCE) for kind in found]
             whole = job.resources.device_type == "tpu"
             verdicts.append(_verdict(found, len(found) if whole else min(size, len(found))))
+            judged.append(members)
     serving = [kind for kind in verdicts if kind not in _SELECTION]
+    could = [members for kind, members in zip(verdicts, judged, strict=True) if kind not in _SELECTION]
+    free = [members for kind, members in zip(verdicts, judged, strict=True) if kind == FITS]
     if len(serving) >= job.slices:
-        return [kind for kind in serving if kind != FITS]
+        most = 2 if job.spread else 1
+        if _nearest(could, job) > most:
+            return ["region" if _nearest(could, job) == 2 else "group_shape"]
+        apart = ["region"] if _nearest(free, job) == 2 > most else []
+        return [*(kind for kind in serving if kind != FITS), *apart]
     return [kind for kind in verdicts if kind in _SELECTION]
+
+
+def _nearest(groups: list[list[Desk]], job: Job) -> int:
+    """How far from each other the groups of a gang are at least; 3: too few are of one device variant."""
+    return min((distance(some, job) for some in combinations(groups, job.slices)), default=3)
 
 
 def _verdict(members: list[str], needed: int) -> str:
@@ -85,7 +105,7 @@ def _verdict(members: list[str], needed: int) -> str:
     return sorted(members, key=_PRECEDENCE)[len(members) - needed]
 
 
-def _against(cycle: LiteralScheduler, desk: Desk, job: Job) -> Iterator[str]:
+def _against(cycle: LiteralScheduler, desk: Desk, job: Job, key: str) -> Iterator[str]:
     """All kinds of reasons that speak against a worker, in order of precedence; in the end that it fits."""
     worker, kind, device = desk.worker, job.resources.device_type, job.resources.device
     variant = "auto" if device is None or kind == "cpu" else device.variant
@@ -97,6 +117,9 @@ def _against(cycle: LiteralScheduler, desk: Desk, job: Job) -> Iterator[str]:
         yield "constraint"
     if any(key.startswith("taint:") and key[6:] not in job.tolerations for key in worker.attributes):
         yield "taint"
+    lone = kind == "tpu" and not job.is_gang
+    if lone and not cycle.is_alone(desk) and any(map(cycle.is_alone, cycle.may_serve(job))):
+        yield "group_shape"
     if worker.condition is not WorkerCondition.HEALTHY or any(
         (worker.draining, worker.quarantined, worker.unschedulable)
     ):
@@ -106,10 +129,8 @@ def _against(cycle: LiteralScheduler, desk: Desk, job: Job) -> Iterator[str]:
     yield from _missing(desk_of(worker), job)
     if worker.id in cycle.unconfirmed_stops:
         yield "stopping"
-    if desk.kept_for not in ("", job.id):
-        yield "reserved"
-    if not room(desk, job):
-        yield "behind"
+    if not room(desk, job, key):
+        yield "behind" if desk.kept_for in ("", key) else "reserved"
     yield FITS
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.autoscaling import DemandEntry, GroupState
@@ -14,35 +15,77 @@ Vm = dict[str, float]
 
 
 class LiteralRouter:
-    """`launch` counts slices by group, `home` says which group each entry goes to, None for none."""
+    """`launch` counts slices by group, `home` says which groups each entry goes to, by name."""
 
     def __init__(self, groups: Sequence[GroupState]) -> None:
         self.groups = sorted(groups, key=lambda each: (each.group.priority, each.group.name))
         self.slices: dict[str, list[list[Vm]]] = {each.group.name: [] for each in groups}
-        self.home: dict[str, str | None] = {}
+        self.home: dict[str, list[str]] = {}
 
     def run(self, entries: Sequence[DemandEntry]) -> LiteralRouter:
         for entry in entries:
-            self.home[str(entry.key)] = None if entry.invalid_reason else self._route(entry)
+            self.home[str(entry.key)] = [] if entry.invalid_reason else self._route(entry)
         return self
 
     @property
     def launch(self) -> dict[str, int]:
         return {name: len(slices) for name, slices in self.slices.items() if slices}
 
-    def _route(self, entry: DemandEntry) -> str | None:
+    def _route(self, entry: DemandEntry) -> list[str]:
         serving = [group for group in self.groups if self._serves(group, entry)]
+        in_order = sorted(serving, key=lambda each: (each.group.priority, -self._liked(each, entry)))
+        if entry.shape is not None and entry.shape.groups > 1:
+            return self._route_several(entry, in_order)
         for group in serving:
             if self._take(group, entry):
-                return group.group.name
-        for group in sorted(serving, key=lambda each: (each.group.priority, -self._liked(each, entry))):
+                return [group.group.name]
+        for group in in_order:
             before = list(self.slices[group.group.name])
             for _ in range(self._may_make(group)):
                 self.slices[group.group.name].append(self._new_slice(group))
                 if self._take(group, entry):
-                    return group.group.name
+                    return [group.group.name]
             self.slices[group.group.name] = before
-        return None
+        return []
+
+    def _route_several(self, entry: DemandEntry, in_order: list[GroupState]) -> list[str]:
+        """A group alone, else those of a zone, else those of a region; without new slices if that is possible."""
+        sets = [[group] for group in in_order]
+        for parts in (
+            (("zone", "region"), ("region",), ()) if entry.spread else (("zone", "region"), ("region",))
+        ):
+            places: dict[tuple[str, ...], list[GroupState]] = {}
+            for group in in_order:
+                has = slice_attributes(group.group)
+                variant = "" if entry.resources.device_type == "cpu" else group.group.template.type
+                place = (variant, *(str(has[part]) for part in parts))
+                places.setdefault(place, []).append(group)
+            sets += places.values()
+        for making in (False, True):
+            for some in sets:
+                taken = self._take_several(some, entry, making=making)
+                if taken:
+                    return taken
+        return []
+
+    def _take_several(self, groups: list[GroupState], entry: DemandEntry, *, making: bool) -> list[str]:
+        """One slice after the other: first those that are open, in the order of the groups, then new ones."""
+        before = {name: [[dict(vm) for vm in vms] for vms in slices] for name, slices in self.slices.items()}
+        one, taken = replace(entry, slices=1), dict[str, None]()
+        missing = entry.slices
+        for new in (False, True) if making else (False,):
+            for group in groups:
+                while missing and (not new or self._may_make(group)):
+                    if new:
+                        self.slices[group.group.name].append(self._new_slice(group))
+                    if not self._take(group, one):
+                        break
+                    taken[group.group.name] = None
+                    missing -= 1
+        if missing:
+            self.slices = before
+            return []
+        return sorted(taken)
 
     def _serves(self, group: GroupState, entry: DemandEntry) -> bool:
         has = {**slice_attributes(group.group), "tpu-name": AttributeValue("no name that anybody knows")}
@@ -50,6 +93,8 @@ class LiteralRouter:
         if device.kind == "gpu" or (
             device.kind == "tpu" and device.variant not in ("auto", group.group.template.type)
         ):
+            return False
+        if entry.one_vm and group.vm_count not in (None, 1):
             return False
         intent = normalize_constraints(entry.constraints)
         if intent.required_regions is not None and str(has["region"]) not in intent.required_regions:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.constraints import Constraint
@@ -18,6 +19,10 @@ from iris_cli.core.worker import Worker, WorkerCondition
 Placement = tuple[str, str, tuple[int, ...]]
 
 
+Room = tuple[int, int, int, int]
+"""Thousandths of a core, bytes, GPUs, and 1 for the chips."""
+
+
 @dataclass
 class Desk:
     """One worker and what is left of it."""
@@ -27,8 +32,14 @@ class Desk:
     memory: int
     gpus: list[int]
     chips: bool
-    attempts: int
+    held: list[Room]
     kept_for: str = ""
+    spare: Room | None = None
+
+    @property
+    def left(self) -> Room:
+        """What is left, whoever asks: cores, memory, GPUs, chips."""
+        return self.cpu, self.memory, len(self.gpus), int(self.chips)
 
     def attribute(self, key: str) -> AttributeValue | None:
         return self.worker.attributes.get(key)
@@ -50,6 +61,7 @@ class LiteralScheduler:
     reserve_after: float = 600.0
     backoff_max: float = 600.0
     unconfirmed_stops: Collection[str] = ()
+    jobs: Mapping[JobId, Job] = field(default_factory=dict)
     placements: list[Placement] = field(default_factory=list)
     reservations: dict[str, tuple[str, ...]] = field(default_factory=dict)
     timed_out: list[str] = field(default_factory=list)
@@ -62,6 +74,7 @@ class LiteralScheduler:
 
     def decide(self, tasks: Iterable[Task], jobs: Mapping[JobId, Job]) -> None:
         """The pending ones of these tasks."""
+        self.jobs = jobs
         self.desks = [desk_of(worker) for worker in sorted(self.fleet, key=lambda worker: worker.id)]
         self.taints = {key for worker in self.fleet for key in worker.attributes if key.startswith("taint:")}
         by_job: dict[JobId, dict[int, Task]] = {}
@@ -83,52 +96,76 @@ class LiteralScheduler:
             if rest and not self._place_gang(job, rest):
                 self.waiting[job.id] = job, rest
             return
+        left_over = []
         for task in rest:
             fitting = [desk for desk in self.desks if self._serves(desk, job) and room(desk, job)]
             if fitting:
                 self._take(job, task, min(fitting, key=lambda desk: self._rank(desk, job)))
             else:
                 self.waiting[str(task.id)] = job, [task]
+                left_over.append(task)
+        if left_over and 0 < self.reserve_after <= self.now - job.submitted_at:
+            self._reserve_one(job, str(left_over[0].id))
 
     def is_late(self, job: Job, together: list[Task]) -> bool:
-        """Never placed, and longer ago submitted than it may wait. A gang is one."""
+        """Never placed, and competing for longer than it may wait. A gang is one."""
         placed_once = any(task.attempts for task in together) or (job.is_gang and job.rounds > 0)
-        limited = job.scheduling_timeout > 0 and self.now - job.submitted_at > job.scheduling_timeout
-        return limited and not placed_once
+        awaited = [self.jobs[each].end for each in job.after if each in self.jobs]
+        if placed_once or job.scheduling_timeout == 0 or None in awaited:
+            return False
+        since = max([job.submitted_at, *(end.at for end in awaited if end is not None)])
+        return self.now - since > job.scheduling_timeout
 
     # Whom a task may go to
 
     def _serves(self, desk: Desk, job: Job) -> bool:
         return self._is_right(desk, job) and desk.worker.id not in self.unconfirmed_stops
 
+    def may_serve(self, job: Job) -> list[Desk]:
+        """Those with the right device, attributes and taints, whatever they are doing. A TPU task alone takes slices
+        of one VM if there are any.
+        """
+        found = [desk for desk in self.desks if self._matches(desk, job)]
+        if job.is_gang or job.resources.device_type != "tpu":
+            return found
+        return [desk for desk in found if self.is_alone(desk)] or found
+
+    def is_alone(self, desk: Desk) -> bool:
+        """Not a VM of a larger slice."""
+        name = desk.attribute("tpu-name")
+        mates = [each for each in self.desks if name is not None and each.attribute("tpu-name") == name]
+        return len(mates) < 2 and desk.whole_number("tpu-vm-count") in (None, 1)
+
     def _is_right(self, desk: Desk, job: Job) -> bool:
-        worker, kind, device = desk.worker, job.resources.device_type, job.resources.device
-        tolerated = {f"taint:{taint}" for taint in job.tolerations}
+        worker = desk.worker
         well = worker.condition is WorkerCondition.HEALTHY and not (
             worker.draining or worker.quarantined or worker.unschedulable
         )
         rests = self.now < worker.cooldown_until <= self.now + self.backoff_max
+        return well and not rests and any(each is desk for each in self.may_serve(job))
+
+    def _matches(self, desk: Desk, job: Job) -> bool:
+        worker, kind, device = desk.worker, job.resources.device_type, job.resources.device
+        tolerated = {f"taint:{taint}" for taint in job.tolerations}
         return (
             (kind == "cpu" or desk.text("device-type") == kind)
             and (kind == "cpu" or device is None or device.variant in ("auto", desk.text("device-variant")))
             and all(satisfies(worker, each) for each in job.constraints if each.required)
             and not any(key in worker.attributes for key in self.taints - tolerated)
-            and well
-            and not rests
-            and not desk.kept_for
         )
 
-    def _rank(self, desk: Desk, job: Job) -> tuple[int, int, str]:
+    def _rank(self, desk: Desk, job: Job) -> tuple[int, int, int, str]:
         name = desk.attribute("tpu-name")
         mates = [each for each in self.desks if name is not None and each.attribute("tpu-name") == name]
-        whole = name is not None and not any(each.attempts for each in mates)
+        whole = name is not None and not any(each.held for each in mates)
         if job.resources.device_type != "cpu":
             tier = int(whole and len(mates) > 1)
         elif desk.text("device-type") in ("", "cpu"):
             tier = 0
         else:
             tier = 3 if whole else 1 if name is not None else 2
-        return -_preferences(desk, job), tier, desk.worker.id
+        free = len(desk.gpus) if job.resources.device_type == "gpu" else 0
+        return -_preferences(desk, job), tier, free, desk.worker.id
 
     def _take(self, job: Job, task: Task, desk: Desk) -> None:
         resources = job.resources
@@ -137,7 +174,9 @@ class LiteralScheduler:
         desk.cpu -= resources.cpu_millis
         desk.memory -= resources.memory
         desk.chips = desk.chips and resources.device_type != "tpu"
-        desk.attempts += 1
+        desk.held.append(needed(job))
+        if desk.spare is not None:
+            desk.spare = _minus(desk.spare, needed(job))
         self.placements.append((str(task.id), desk.worker.id, gpus))
 
     # Gangs
@@ -155,9 +194,9 @@ class LiteralScheduler:
                 liked = sorted(fitting, key=lambda desk: -_preferences(desk, job))[:size]
                 chosen = sorted(liked, key=_seat)
                 met = sum(_preferences(desk, job) for desk in chosen)
-                ranked.append((-met, len(fitting), place, chosen))
-        best = sorted(ranked)[: job.slices]
-        if len(best) == job.slices:
+                ranked.append(((-met, len(fitting)), place, members, chosen))
+        best = best_set(job, ranked, by_distance=True)
+        if best:
             seats = [desk for *_, chosen in best for desk in chosen]
             for task, desk in zip(tasks, seats, strict=True):
                 self._take(job, task, desk)
@@ -177,25 +216,92 @@ class LiteralScheduler:
         return sorted(found.items(), key=lambda item: (type(item[0].value).__name__, item[0]))
 
     def _reserve(self, job: Job, groups: list[tuple[AttributeValue, list[Desk]]], size: int) -> None:
-        ranked = []
+        ranked, names = [], dict[int, str]()
         for place, (key, members) in enumerate(groups):
-            usable = [desk for desk in members if self._is_right(desk, job) and _large_enough(desk, job)]
+            usable = [desk for desk in members if self._could_have(desk, job)]
             if not suffices(job, members, usable, size):
                 continue
-            waits = [
-                (0 if self._serves(desk, job) and room(desk, job) else desk.attempts, at)
-                for at, desk in enumerate(usable)
-            ]
-            soonest = sorted(waits)[:size]
-            ranked.append(
-                (sum(wait for wait, _ in soonest), place, str(key), [usable[at] for _, at in soonest])
-            )
-        best = sorted(ranked)[: job.slices]
-        if len(best) == job.slices:
-            self.reservations[job.id] = tuple(name for _, _, name, _ in best)
+            soonest = sorted((_to_wait_for(desk, job), at) for at, desk in enumerate(usable))[:size]
+            kept = [usable[at] for _, at in soonest]
+            names[place] = str(key)
+            ranked.append(((sum(wait for wait, _ in soonest),), place, members, kept))
+        best = best_set(job, ranked, by_distance=False)
+        if best:
+            self.reservations[job.id] = tuple(names[place] for _, place, _, _ in best)
             for *_, desks in best:
                 for desk in desks:
-                    desk.kept_for = job.id
+                    _keep(desk, job, job.id)
+
+    def _reserve_one(self, job: Job, task: str) -> None:
+        """A worker for a task that needs a whole accelerator host, or half of the largest worker in any dimension."""
+        need = needed(job)
+        sizes = [_size(desk) for desk in self.may_serve(job)]
+        half = any(
+            2 * need[each] >= max(size[each] for size in sizes) for each in range(4) if need[each] and sizes
+        )
+        whole = job.resources.device_type == "tpu" or need[2] in [size[2] for size in sizes if size[2]]
+        could = [desk for desk in self.desks if self._could_have(desk, job)]
+        if could and (half or whole):
+            best = min(could, key=lambda desk: (_to_wait_for(desk, job), desk.worker.id))
+            self.reservations[task] = (best.worker.id,)
+            _keep(best, job, task)
+
+    def _could_have(self, desk: Desk, job: Job) -> bool:
+        """Nothing but busy capacity is lacking."""
+        return self._is_right(desk, job) and _covers(_size(desk), needed(job)) and not desk.kept_for
+
+
+def needed(job: Job) -> Room:
+    """What one task takes."""
+    device = job.resources.device
+    gpus = device.count if device and device.kind == "gpu" else 0
+    return job.resources.cpu_millis, job.resources.memory, gpus, int(job.resources.device_type == "tpu")
+
+
+def _size(desk: Desk) -> Room:
+    return desk.worker.cpu_millis, desk.worker.memory, desk.worker.gpus, 1
+
+
+def _covers(have: Room, need: Room) -> bool:
+    return all(some >= wanted for some, wanted in zip(have, need, strict=True))
+
+
+def _minus(have: Room, taken: Room) -> Room:
+    cpu, memory, gpus, chips = (some - each for some, each in zip(have, taken, strict=True))
+    return cpu, memory, gpus, chips
+
+
+def _ends(desk: Desk, job: Job) -> list[list[tuple[int, int]]]:
+    """For each dimension all sets of attempts whose end leaves enough of it: how many, and how much is over then.
+
+    Each set has the attempts with which the task has no room even if nothing else runs there.
+    """
+    need, found = needed(job), list[list[tuple[int, int]]]()
+    beside = _minus(_size(desk), need)
+    forced = [each for each in desk.held if not _covers(beside, each)]
+    others = [each for each in desk.held if _covers(beside, each)]
+    for number in range(4):
+        enough = []
+        for count in range(len(others) + 1):
+            for some in combinations(others, count):
+                free = desk.left[number] + sum(each[number] for each in (*forced, *some))
+                if free >= need[number]:
+                    enough.append((len(forced) + count, free - need[number]))
+        found.append(enough)
+    return found
+
+
+def _to_wait_for(desk: Desk, job: Job) -> int:
+    """The number of attempts that must end at least."""
+    if _covers(desk.left, needed(job)):
+        return 0
+    return max(min(count for count, _ in enough) for enough in _ends(desk, job))
+
+
+def _keep(desk: Desk, job: Job, key: str) -> None:
+    over = [min(excess for _, excess in enough) for enough in _ends(desk, job)]
+    cpu, memory, gpus, chips = map(min, desk.left, over)
+    desk.kept_for, desk.spare = key, (cpu, memory, gpus, chips)
 
 
 def satisfies(worker: Worker, constraint: Constraint) -> bool:
@@ -231,24 +337,14 @@ def desk_of(worker: Worker) -> Desk:
         memory=worker.memory - sum(claim.memory for claim in claims),
         gpus=[gpu for gpu in range(worker.gpus) if gpu not in taken],
         chips=not any(claim.chips for claim in claims),
-        attempts=len(claims),
+        held=[(each.cpu_millis, each.memory, len(each.gpus), int(each.chips)) for each in claims],
     )
 
 
-def room(desk: Desk, job: Job) -> bool:
-    return _enough(job, desk.cpu, desk.memory, len(desk.gpus)) and (
-        job.resources.device_type != "tpu" or desk.chips
-    )
-
-
-def _large_enough(desk: Desk, job: Job) -> bool:
-    return _enough(job, desk.worker.cpu_millis, desk.worker.memory, desk.worker.gpus)
-
-
-def _enough(job: Job, cpu: int, memory: int, gpus: int) -> bool:
-    device = job.resources.device
-    wanted = device.count if device and device.kind == "gpu" else 0
-    return cpu >= job.resources.cpu_millis and memory >= job.resources.memory and gpus >= wanted
+def room(desk: Desk, job: Job, key: str = "") -> bool:
+    """Whether there is room for a task now; on a reserved worker for one of the entry that it is reserved for."""
+    free = desk.left if desk.spare is None or desk.kept_for == key else desk.spare
+    return _covers(free, needed(job))
 
 
 def _preferences(desk: Desk, job: Job) -> int:
@@ -265,6 +361,35 @@ def suffices(job: Job, members: list[Desk], usable: list[Desk], size: int) -> bo
         and [desk.whole_number("tpu-worker-id") for desk in members] == list(range(size))
         and all(count in (None, size) for count in counts)
     )
+
+
+RankedGroup = tuple[tuple[int, ...], int, list[Desk], list[Desk]]
+"""The rank of a group (less is better), its place among the groups, its members, and those that are chosen."""
+
+
+def best_set(job: Job, groups: Sequence[RankedGroup], *, by_distance: bool) -> Sequence[RankedGroup]:
+    """Of all sets of as many groups as the job has slices the best; () if none may serve."""
+    found = []
+    for some in combinations(groups, job.slices):
+        far = distance([members for _, _, members, _ in some], job)
+        if far <= (2 if job.spread else 1):
+            rank = [sum(column) for column in zip(*(rank for rank, *_ in some), strict=True)]
+            places = [place for _, place, _, _ in some]
+            found.append((far, rank, places, some) if by_distance else (rank, far, places, some))
+    return min(found, key=lambda each: each[:3])[3] if found else ()
+
+
+def distance(groups: Sequence[list[Desk]], job: Job) -> int:
+    """0: in one zone, 1: in one region, 2: in several, 3: of several device variants."""
+    if job.slices == 1:
+        return 0
+    desks = [desk for members in groups for desk in members]
+    variants, regions, zones = (
+        {desk.attribute(key) for desk in desks} for key in ("device-variant", "region", "zone")
+    )
+    if len(variants) > 1 and job.resources.device_type != "cpu":
+        return 3
+    return 2 if len(regions) > 1 else 1 if len(zones) > 1 else 0
 
 
 def _seat(desk: Desk) -> tuple[bool, int, str]:

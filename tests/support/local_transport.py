@@ -12,9 +12,17 @@ import pytest
 
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.transport import NoAnswer, Output, Payload, Target
+from tests.support.waiting import PATIENCE
 
 SHELLS = ("dash", "busybox", "bash")
 """`busybox` is its ash with busybox's own commands in place of the GNU ones."""
+
+_REQUIRED = (
+    "awk base64 cat chmod cp date dd df du env find grep head id ln ls mkdir mv od readlink rm rmdir sed sleep sort"
+    " stat tail touch tr wc xargs"
+)
+REQUIRED = tuple(_REQUIRED.split())
+"""The commands without which a host is no worker."""
 
 
 class LocalTransport:
@@ -50,7 +58,7 @@ class LocalTransport:
                 capture_output=True,
                 env=self.env,
                 cwd=self.home,
-                timeout=60 + timeout,  # a busy machine must not fail a test
+                timeout=PATIENCE + timeout,
                 check=False,
                 start_new_session=True,
                 umask=0o022,

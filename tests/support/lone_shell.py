@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.waiting import PATIENCE
+
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 FORKS = {"x86_64": (56, 57, 58, 435), "aarch64": (220, 435)}
 """The system calls that make a process: clone, fork, vfork, clone3."""
@@ -52,8 +54,8 @@ def main(words: list[str]) -> None:
 
 def works() -> bool:
     """Whether a shell can really be kept from starting anything here."""
-    words = [sys.executable, __file__, "/bin/sh", "-c", "printf x; (:); printf y"]
-    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=120).stdout == "x"
+    words = [sys.executable, "-I", __file__, "/bin/sh", "-c", "printf x; (:); printf y"]
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE).stdout == "x"
 
 
 @contextmanager

@@ -20,6 +20,7 @@ import pytest
 from tests.support.pasted import ROOT, put_iris
 from tests.support.sshd import SshLab
 from tests.support.typed_lines import typed
+from tests.support.waiting import until
 
 HOME = "/home/ann"
 """What a reader sees instead of the directory of a test."""
@@ -31,10 +32,14 @@ _EXAMPLES = ROOT / "examples" / "first_gang"
 
 @dataclass
 class Newcomer:
-    """Ann's home. `directory` is hers alone; `vms` are the servers that play her VMs."""
+    """Ann's home. `directory` is hers alone; `vms` are the servers that play her VMs.
+
+    `loop`: `auto` if her commands may start the background loop, which a test then has to stop.
+    """
 
     directory: Path
     lab: SshLab
+    loop: str = "off"
 
     @property
     def place(self) -> Path:
@@ -81,11 +86,26 @@ class Newcomer:
     def release(self, job: str) -> None:
         (self.directory / "meetings" / f"{job}.held").unlink()
 
+    def settle_job(self, job: str) -> None:
+        """Run cycles until no rank of a job that has ended is still being stopped."""
+
+        def is_settled() -> bool:
+            self.types("iris schedule --once --quiet")
+            return "STOPPING" not in self.types(f"iris status {job}")
+
+        until(is_settled)
+
+    def wait(self, _longer: str) -> None:
+        """Wait longer for answers: this machine may be busy with other tests."""
+        with (self.place / "cluster.yaml").open("a") as config:
+            config.write("limits: {connect_timeout: 1m, dispatch_timeout: 1m}\n")
+
     def _env(self) -> dict[str, str]:
         paths = (str(self.directory / "bin"), "/usr/bin", "/bin")
         home = {"HOME": str(self.directory), "LOGNAME": "ann", "USER": "ann", "PATH": ":".join(paths)}
         return {
             **home,
+            "IRIS_LOOP": self.loop,
             "TERM": "dumb",
             "NO_COLOR": "1",
             "COLUMNS": str(COLUMNS),

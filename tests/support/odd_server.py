@@ -12,7 +12,8 @@ from typing import Any
 import paramiko
 from paramiko.common import AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
-from tests.support.sshd import PATIENCE, SshHost
+from tests.support.sshd import SshHost
+from tests.support.waiting import PATIENCE
 
 Oddity = Callable[[Any, paramiko.Channel], object]
 """What it does when it is asked to run the first command; it has the connection and the channel."""

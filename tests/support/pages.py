@@ -20,6 +20,9 @@ VOLATILE = (
     (re.compile(r"\b\d+(\.\d+)?([KMGT]i)?B\b|\b\d+ cores\b"), "<size of this machine>"),
     (re.compile(r"\b\d+ transactions\b"), "<transactions>"),  # answers that arrive together are one
     (re.compile(r"\b[0-9a-f]{12}\b"), "<hash>"),  # of a directory, with the times of its files
+    (re.compile(r"^background loop started .*\n", re.MULTILINE), ""),  # not if the one before still runs
+    (re.compile(r"^(cycles: .*|no job is open, .*)$", re.MULTILINE), "<who runs cycles>"),
+    (re.compile(r"^(ok    cycles: ).*$", re.MULTILINE), r"\1<who runs cycles>"),
     (re.compile(r" {2,}"), "  "),  # columns are as wide as what is in them
     (re.compile(r" +$", re.MULTILINE), ""),
 )

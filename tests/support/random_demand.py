@@ -74,4 +74,5 @@ def _a_job(dice: Dice, name: str, words: list[str]) -> Job:
         return gang(name, *wanted, tpu=None, replicas=dice.pick([2, 3, 5]), **asked)
     slices = dice.pick([1, 1, 2, 3])
     vms = _TYPES[tpu]
+    asked["spread"] = dice.rarely(4)
     return gang(name, *wanted, tpu=dice.pick([tpu, "auto"]), replicas=vms * slices, slices=slices, **asked)

@@ -100,6 +100,7 @@ situations = dice.map(a_situation)
 
 _VARIANTS = {"v4-8": 1, "v4-16": 2, "v4-32": 4}
 _OFTEN = ["v4-16", "v4-16", "v4-16", "v4-8", "v4-32"]
+_ZONES: list[dict[str, Any]] = [{}, {"zone": "a"}, {"zone": "b"}, {"zone": "b"}]
 _REGIONS: list[str | int] = ["us", "us", "us", "eu", "eu", 1, "1"]
 
 
@@ -112,7 +113,11 @@ def a_fleet(dice: Dice) -> list[Worker]:
         pool: dict[str, Any] = dice.pick([{}, {}, {"pool": "x"}, {"pool": 2}, {"tpu_worker_id": 9 - number}])
         gpus = dice.pick([0, 0, 2, 4])
         cpu = dice.pick([16, 8, 2])
-        where: dict[str, Any] = {"rack": dice.pick(_REGIONS), "region": dice.pick(_REGIONS)}
+        where: dict[str, Any] = {
+            "rack": dice.pick(_REGIONS),
+            "region": dice.pick(_REGIONS),
+            **dice.pick(_ZONES),
+        }
         found.append(_a_habit(dice, host(f"h{number}", cpu, gpus=gpus, **where, **pool)))
     return found
 
@@ -120,7 +125,7 @@ def a_fleet(dice: Dice) -> list[Worker]:
 def _a_slice(dice: Dice, name: str) -> list[Worker]:
     variant = dice.pick(_OFTEN)
     vms = _VARIANTS[variant]
-    extra: dict[str, Any] = {"region": dice.pick(_REGIONS)}
+    extra: dict[str, Any] = {"region": dice.pick(_REGIONS), **dice.pick(_ZONES)}
     if dice.rarely(6):
         extra["tpu_vm_count"] = dice.pick([vms, vms + 1])
     members = tpu_slice(name, variant, vms, **extra)
@@ -173,8 +178,19 @@ def _a_habit(dice: Dice, worker: Worker) -> Worker:
                 dice, worker
             )  # then a second thing, but nobody holds the same chips or GPUs twice
             return once if once.claims else _a_habit(dice, once)
+        case 16 | 17:
+            return _with_several(dice, worker)
         case _:
             return worker
+
+
+def _with_several(dice: Dice, worker: Worker) -> Worker:
+    """Attempts that end one by one: room for more is a matter of which."""
+    for number in range(2 + dice.up_to(2)):
+        gpus = (number,) if number < worker.gpus else ()
+        by, cpu, memory = dice.pick(["old", "new", "j0"]), dice.pick([1, 2, 3, 5]), dice.pick([1, 4, 7])
+        worker = busy(worker, by, cpu=cpu, gpus=gpus, memory=memory * GIB)
+    return worker
 
 
 def _some(dice: Dice, worker: Worker) -> tuple[int, ...]:
@@ -232,9 +248,11 @@ def _of_a_kind(dice: Dice, name: str, shared: dict[str, Any]) -> Job:
             variant = dice.pick(_OFTEN)
             asked, slices = dice.pick([variant, variant, "auto"]), dice.pick([1, 1, 2, 3])
             replicas = _VARIANTS[variant] * slices
+            shared["spread"] = dice.rarely(4)
             return _rounds(dice, gang(name, tpu=asked, replicas=replicas, slices=slices, **shared))
     device = dice.pick([None, None, Device("gpu", count=2)])
     size, slices = 1 + dice.up_to(2), dice.pick([1, 1, 2])
+    shared["spread"] = dice.rarely(4)
     by = "rack" if kind == "rack" else "tpu-name"
     return _rounds(
         dice, gang(name, tpu=None, by=by, replicas=size * slices, slices=slices, device=device, **shared)

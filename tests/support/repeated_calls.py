@@ -7,7 +7,8 @@ import time
 from iris_cli.core.ids import Token
 from iris_cli.core.observations import RemoteState
 from iris_cli.remote.task_runner import LaunchRequest
-from tests.support.worker_host import FINAL, PATIENCE, WorkerHost, marked
+from tests.support.waiting import until
+from tests.support.worker_host import FINAL, WorkerHost, marked, until_gone
 
 STAY = ("sh", "-c", 'echo $$ >>"$0"; exec sleep 1000')
 
@@ -33,11 +34,18 @@ def settle(host: WorkerHost, request: LaunchRequest) -> RemoteState:
 
 
 def fence(host: WorkerHost, token: Token) -> RemoteState:
-    """Stop it, again and again as every cycle does."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        state = host.stop(token, grace=0).state
-        if state in FINAL - {RemoteState.LOST}:
-            return state
-        time.sleep(0.05)
-    raise AssertionError(f"never fenced: {state}")
+    """Stop it, again and again as every cycle does. Once it is fenced nothing of it is left.
+
+    STOPPED is proof of that. A wrapper that has recorded any other end is about to end itself.
+    """
+    states: list[RemoteState] = []
+
+    def is_fenced() -> bool:
+        states.append(host.stop(token, grace=0).state)
+        return states[-1] in FINAL - {RemoteState.LOST}
+
+    until(is_fenced, lambda: states[-1])
+    if states[-1] is not RemoteState.STOPPED:
+        until_gone(token)
+    assert not marked(token)
+    return states[-1]

@@ -12,7 +12,7 @@ _AGO = re.compile(r"(.+)-ago")
 
 
 def parse_report(token: Token, words: str) -> AttemptReport:
-    """`STATE [EXIT CODE | CAUSE] [DURATION-ago]`; `timeout` and `oom` are exits with that cause.
+    """`STATE [EXIT CODE | CAUSE] [DURATION-ago]`; `timeout`, `oom` and `signal` are exits with that cause.
 
     The duration says how long ago an exit, or else the start (of the launch, the set-up, the command) was.
     """
@@ -20,7 +20,7 @@ def parse_report(token: Token, words: str) -> AttemptReport:
     ago = [parse_duration(match[1]) for word in rest if (match := _AGO.fullmatch(word))]
     rest = [word for word in rest if not _AGO.fullmatch(word)]
     since = ago[0] if ago else 0.0
-    if state in ("exited", "timeout", "oom"):
+    if state in ("exited", "timeout", "oom", "signal"):
         return AttemptReport(
             token=token,
             state=RemoteState.EXITED,

@@ -29,9 +29,12 @@ _LAUNCH: dict[str, Callable[[str], Any]] = {
     "memory": parse_memory,
     "replicas": int,
     "slices": int,
+    "spread": lambda text: text == "yes",
+    "keep-going": lambda text: text == "yes",
     "group-by": str,
     "tolerate": _words,
     "after": _words,
+    "array": str,
     "secrets": _words,
     "setup": str,
     "priority": Priority,
@@ -173,6 +176,10 @@ class Script(AutoscalingVerbs):
 
     def do_not_sent(self, names: str) -> None:
         self.lab.not_sent(names)
+
+    def do_unanswered(self, names: str, kind: str = "timeout") -> None:
+        """The launch of these tasks was sent, and no answer came."""
+        self.lab.unanswered(names, SilenceKind(kind))
 
     def do_reap(self, worker: str, *left: str) -> None:
         """Remove the files that are due on a worker; of some attempts it can't."""

@@ -6,17 +6,16 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from tests.support.command_server import command_server
 from tests.support.sshd import SshHost
-from tests.support.terminal import Terminal
-
-PATIENCE = 120.0
-"""Seconds until something that does not happen is a failure of the test."""
+from tests.support.terminal import OF_ANOTHER_TERMINAL, Terminal
+from tests.support.waiting import until
 
 
 @dataclass
@@ -36,12 +35,17 @@ class Site:
         slices: Mapping[str, Sequence[SshHost]],
         *,
         tpu: str,
-        limits: str = "backoff_first: 1s, connect_timeout: 5s",
         extra: str = "",
+        **limits: str,
     ) -> None:
-        """Describe slices by their hosts; the operator's known_hosts has all host keys."""
+        """Describe slices by their hosts; the operator's known_hosts has all host keys.
+
+        If `limits` says nothing else, no call to a host that answers times out.
+        """
+        limits = {"backoff_first": "1s", "connect_timeout": "1m", "dispatch_timeout": "1m"} | limits
+        shown = ", ".join(f"{name}: {value}" for name, value in limits.items())
         lines = ["cluster: {name: lab}", "ssh:", f"  key: {self.hosts[0].client_key}"]
-        lines += [f"limits: {{{limits}}}", "slices:"]
+        lines += [f"limits: {{{shown}}}", "slices:"]
         for name, hosts in slices.items():
             lines += [f"  - name: {name}", f"    type: {tpu}", "    hosts:"]
             lines += [f"      - {host.address}:{host.port}" for host in hosts]
@@ -52,23 +56,30 @@ class Site:
 
     def iris(self, *words: str, code: int | None = 0, env: Mapping[str, str] | None = None) -> Ran:
         """Run one command and check its exit code (None: any)."""
-        process = self.start(*words, env=env)
-        out, err = process.communicate(timeout=PATIENCE)
-        ran = Ran(words, process.returncode, out.decode(), err.decode())
+        with TemporaryDirectory() as place:
+            out, err = Path(place) / "out", Path(place) / "err"
+            server = command_server()
+            pid = server.start(words, directory=self.directory, env=self.environ(env), out=out, err=err)
+            found = server.wait(pid)
+            ran = Ran(words, found, out.read_text("utf-8"), err.read_text("utf-8"))
         assert code is None or ran.code == code, ran
         return ran
 
     def start(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start one command, to be ended by the caller."""
-        inherited = {name: value for name, value in os.environ.items() if name != "SSH_AUTH_SOCK"}
         return subprocess.Popen(
             [sys.executable, "-m", "iris_cli", *words],
             cwd=self.directory,
-            env={**inherited, "HOME": str(self.directory), **self.env, **(env or {})},
+            env=self.environ(env),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+
+    def environ(self, env: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The environment of its commands."""
+        inherited = {name: value for name, value in os.environ.items() if name not in OF_ANOTHER_TERMINAL}
+        return {**inherited, "HOME": str(self.directory), **self.env, **(env or {})}
 
     def terminal(self, *words: str, columns: int = 100, lines: int = 30) -> Terminal:
         """One command in a terminal of its own."""
@@ -82,13 +93,15 @@ class Site:
 
     def until(self, happened: Callable[[], bool], *, cycles: bool = True) -> None:
         """Run cycles until something has happened."""
-        deadline = time.monotonic() + PATIENCE
-        while not happened():
-            assert time.monotonic() < deadline, "it did not happen"
+
+        def cycled() -> bool:
+            if happened():
+                return True
             if cycles:
                 self.iris("schedule", "--once", "--quiet")
-            else:
-                time.sleep(0.05)
+            return False
+
+        until(cycled)
 
     def events(self) -> list[dict[str, Any]]:
         """Every event of the log, in order."""

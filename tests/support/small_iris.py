@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -25,8 +24,7 @@ from iris_cli.core.requests import (
 from iris_cli.remote.worker_script import task_program
 from tests.client.operator_thread import Decide
 from tests.support.local_transport import tools_of
-
-PATIENCE = 120.0
+from tests.support.waiting import PATIENCE, until
 
 
 class Ran(NamedTuple):
@@ -66,11 +64,16 @@ class Task:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        out, deadline = self.directory / "outbox", time.monotonic() + PATIENCE
+        found: list[Path] = []
+
+        def asks() -> bool:
+            assert process.poll() is None, process.communicate()
+            outbox = self.directory / "outbox"
+            found[:] = [path for path in outbox.iterdir() if not path.name.startswith(".")]
+            return bool(found)
+
         try:
-            while not (found := [path for path in out.iterdir() if not path.name.startswith(".")]):
-                assert process.poll() is None, process.communicate()
-                assert time.monotonic() < deadline, "it asks for nothing"
+            until(asks)
         finally:
             process.kill()
             process.communicate()

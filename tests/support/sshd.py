@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,10 +27,8 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.remote.host_keys import PresentedKey
 from iris_cli.remote.ssh import SshTransport
 from iris_cli.remote.transport import Target
-from tests.support.strays import end_strays
-
-PATIENCE = 30.0
-"""Seconds until a server that does not answer is a failure of the test."""
+from tests.support.strays import end_strays, parents
+from tests.support.waiting import PATIENCE, until
 
 
 @dataclass(eq=False)
@@ -47,7 +44,9 @@ class SshHost:
     port: int = 0
     public_host_key: str = ""
     _process: subprocess.Popen[bytes] | None = None
-    _log_start: int = 0
+    _launched_at: int = 0
+    _lent_at: int = 0
+    _serves_old_key: bool = False
 
     @property
     def worker(self) -> WorkerId:
@@ -86,18 +85,24 @@ class SshHost:
     def new_host_key(self) -> None:
         """What happens when a host is created anew; counts from the next start."""
         self.public_host_key = write_key(self.host_key_path)
+        self._serves_old_key = True
 
     def log(self) -> str:
-        """What the server wrote."""
-        return (self.directory / "log").read_text(errors="replace")
+        """What the server wrote in this test."""
+        return self._whole_log()[self._lent_at :]
+
+    def _whole_log(self) -> str:
+        path = self.directory / "log"
+        return path.read_text(errors="replace") if path.exists() else ""
 
     def launch(self) -> None:
         """Start without waiting until it answers."""
         self.port = self.port or _free_port()
         config = self.directory / "sshd_config"
         config.write_text("\n".join(self._config()) + "\n")
+        self._serves_old_key = False
         with (self.directory / "log").open("ab") as log:
-            self._log_start = len(self.log())
+            self._launched_at = len(self._whole_log())
             # An absolute path: sshd starts itself again for each connection.
             command = [sshd_path(), "-D", "-e", "-f", str(config)]
             self._process = self._spawn(command, log)
@@ -107,13 +112,16 @@ class SshHost:
 
     def wait(self) -> None:
         """Until it is this server, and no other, that has the port: whoever connects now is served."""
-        deadline = time.monotonic() + PATIENCE
-        while f"Server listening on {self.address} port {self.port}." not in self.log()[self._log_start :]:
+
+        def listens() -> bool:
             if self._process is None or self._process.poll() is not None:
                 raise RuntimeError(f"sshd did not start: {self.log()}")
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"sshd does not listen: {self.log()}")
-            time.sleep(0.01)
+            return (
+                f"Server listening on {self.address} port {self.port}."
+                in self._whole_log()[self._launched_at :]
+            )
+
+        until(listens, self._whole_log)
 
     def start(self) -> None:
         self.launch()
@@ -123,13 +131,27 @@ class SshHost:
         """End the server and the connections it serves, as a power cut would."""
         switch_off([self])
 
+    def lend(self, name: str, client_key: Path) -> None:
+        """Give it to a test that knows nothing of the one before. If it does not run, it is launched."""
+        self.name, self.client_key = name, client_key
+        self._lent_at = len(self._whole_log())
+        if self._process is None:
+            self.launch()
+
+    def renew(self) -> None:
+        """Give it an empty home, and forget what the last test has changed."""
+        if self._serves_old_key:
+            self.stop()
+        self.home.rename(self.directory / f"home.{len(list(self.directory.glob('home.*')))}")
+        self.home.mkdir()
+
     def _config(self) -> list[str]:
         env = {"HOME": str(self.home), **self.env}
         return [
             f"ListenAddress {self.address}",
             f"Port {self.port}",
             f"HostKey {self.host_key_path}",
-            f"AuthorizedKeysFile {self.client_key}.pub",
+            f"AuthorizedKeysFile {self.directory.parent}/client_key.pub",
             f"PidFile {self.directory / 'pid'}",
             "SetEnv " + " ".join(f'"{name}={value}"' for name, value in env.items()),
             "UsePAM no",
@@ -201,23 +223,28 @@ def _free_port() -> int:
 def switch_off(hosts: Sequence[SshHost]) -> None:
     """End these servers and the connections they serve."""
     processes = [host._process for host in hosts if host._process is not None]
-    family = _descendants([process.pid for process in processes]) if processes else []
+    family = _descendants(processes)
     for process in processes:
         process.kill()
         process.wait(PATIENCE)
     for host in hosts:
         host._process = None
-    for pid in family:
+    _kill(family)
+
+
+def _kill(pids: Sequence[int]) -> None:
+    for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-def _descendants(pids: Sequence[int]) -> list[int]:
+def _descendants(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
     """Sessions, shells and what they started."""
-    listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
+    if not processes:
+        return []
+    pids = [process.pid for process in processes]
     children: dict[int, list[int]] = {}
-    for line in listing.stdout.splitlines():
-        child, parent = map(int, line.split())
+    for child, parent in parents():
         children.setdefault(parent, []).append(child)
     found = list(pids)
     for one in found:
@@ -226,14 +253,23 @@ def _descendants(pids: Sequence[int]) -> list[int]:
 
 
 class SshLab:
-    """`ssh_lab(4)` starts four servers. `known_hosts` has their keys by worker, as `iris` records them."""
+    """`ssh_lab(4)` gives four servers. `known_hosts` has their keys by worker, as `iris` records them.
 
-    def __init__(self, directory: Path) -> None:
+    Servers without `env` and `options` are those of the `shared` lab, if there is one: they run on after the test.
+    """
+
+    def __init__(self, directory: Path, shared: SshLab | None = None) -> None:
         self.directory = directory
         self.hosts: list[SshHost] = []
         self.client_key = directory / "client_key"
         self.known_hosts = directory / "known_hosts"
-        write_key(self.client_key)
+        self._shared = shared
+        self._lent: list[SshHost] = []
+        if shared is None:
+            write_key(self.client_key)
+        else:
+            for suffix in ("", ".pub"):
+                shutil.copy(f"{shared.client_key}{suffix}", f"{self.client_key}{suffix}")
         self.known_hosts.touch(mode=0o600)
 
     def __call__(
@@ -242,9 +278,12 @@ class SshLab:
         """`env` is added to the environment of sessions, `options` are lines of sshd_config."""
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd insists; a start-up script makes it
-        started = [self._host(env or {}, options) for _ in range(count)]
-        for host in started:
-            host.launch()
+        if self._shared is not None and not env and not options:
+            started = self._shared.lend_to(self, count)
+        else:
+            started = [self._host(env or {}, options) for _ in range(count)]
+            for host in started:
+                host.launch()
         for host in started:
             host.wait()
         with self.known_hosts.open("a") as file:
@@ -253,11 +292,34 @@ class SshLab:
 
     def stop(self) -> None:
         """End the servers, and what was started through them."""
-        switch_off(self.hosts)
-        for host in self.hosts:
+        if self._shared is not None:
+            self._shared.take_back(self._lent)
+        own = [host for host in self.hosts if host not in self._lent]
+        switch_off(own)
+        for host in own:
             host.stop()
-        if self.hosts:
+        if own:
             end_strays(self.directory)
+
+    def lend_to(self, lab: SshLab, count: int) -> list[SshHost]:
+        """So many servers that the other lab has not been given yet."""
+        first = len(lab._lent)
+        while len(self.hosts) < first + count:
+            self._host({}, ())
+        lent = self.hosts[first : first + count]
+        for host in lent:
+            host.lend(f"host-{len(lab.hosts)}", lab.client_key)
+            lab.hosts.append(host)
+        lab._lent += lent
+        return lent
+
+    def take_back(self, lent: Sequence[SshHost]) -> None:
+        """End what was started through these servers, and make them as good as new."""
+        if lent:
+            _kill(_descendants([host._process for host in lent if host._process is not None]))
+            end_strays(self.directory)
+        for host in lent:
+            host.renew()
 
     def _host(self, env: Mapping[str, str], options: Sequence[str]) -> SshHost:
         name = f"host-{len(self.hosts)}"
@@ -268,12 +330,22 @@ class SshLab:
         return host
 
 
+@pytest.fixture(scope="session")
+def shared_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshLab]:
+    """Servers that the tests of this process use in turn."""
+    lab = SshLab(tmp_path_factory.mktemp("servers"))
+    try:
+        yield lab
+    finally:
+        lab.stop()
+
+
 @pytest.fixture
-def ssh_lab(tmp_path: Path) -> Iterator[SshLab]:
-    """Servers on demand; all are ended with the test, also when it fails."""
+def ssh_lab(shared_lab: SshLab, tmp_path: Path) -> Iterator[SshLab]:
+    """Servers on demand; what was started through them ends with the test, also when it fails."""
     directory = tmp_path / "lab"
     directory.mkdir()
-    lab = SshLab(directory)
+    lab = SshLab(directory, shared_lab)
     try:
         yield lab
     finally:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,10 +45,27 @@ def _belongs(pid: int, directory: bytes) -> bool:
     return place.startswith(directory + b"/") or directory + b"/" in Path(f"/proc/{pid}/environ").read_bytes()
 
 
+def parents() -> Iterator[tuple[int, int]]:
+    """Every process and its parent. `ps` is slower: it is for systems without /proc."""
+    if not Path("/proc/self").exists():
+        listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
+        for line in listing.stdout.splitlines():
+            child, parent = map(int, line.split())
+            yield child, parent
+        return
+    for pid in (int(entry) for entry in os.listdir("/proc") if entry.isdigit()):
+        with suppress(OSError):  # it has ended
+            yield pid, _parent_of(pid)
+
+
+def _parent_of(pid: int) -> int:
+    stat = Path("/proc", str(pid), "stat").read_text(errors="replace")
+    return int(stat.rpartition(") ")[2].split()[1])
+
+
 def _ancestry() -> set[int]:
     pid, found = os.getpid(), set()
     while pid:
         found.add(pid)
-        stat = Path("/proc", str(pid), "stat").read_text(errors="replace")
-        pid = int(stat.rpartition(") ")[2].split()[1])
+        pid = _parent_of(pid)
     return found

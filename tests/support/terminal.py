@@ -21,12 +21,11 @@ from types import TracebackType
 
 from rich.cells import cell_len
 
-PATIENCE = 120.0
-"""Seconds until something that does not appear is a failure of the test."""
+from tests.support.waiting import PATIENCE
 
 _PIECE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\x1b([=>78])|([\r\n\b\x07])|([^\x00-\x1f\x7f])")
 
-_OF_ANOTHER_TERMINAL = frozenset(
+OF_ANOTHER_TERMINAL = frozenset(
     {"NO_COLOR", "COLUMNS", "LINES", "FORCE_COLOR", "TTY_COMPATIBLE", "SSH_AUTH_SOCK"}
 )
 _BECOME_ITS_OWN = """
@@ -155,7 +154,7 @@ class Terminal:
         self._rest = ""
         self._ours, theirs = os.openpty()
         self.resize(columns, lines)
-        inherited = {name: value for name, value in os.environ.items() if name not in _OF_ANOTHER_TERMINAL}
+        inherited = {name: value for name, value in os.environ.items() if name not in OF_ANOTHER_TERMINAL}
         self.process = subprocess.Popen(
             [sys.executable, "-c", _BECOME_ITS_OWN, *command],
             stdin=theirs,

@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-PATIENCE = 120.0
-"""Seconds until a command that does not end is a failure of the test."""
+from tests.support.waiting import PATIENCE
 
 QUESTION = b"[y/N]: "
 

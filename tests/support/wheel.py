@@ -8,15 +8,17 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
+
+from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 300.0
-"""Seconds until a step that does not end is a failure of the test."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,12 @@ class Installed:
     @property
     def packages(self) -> Path:
         """Where its modules are."""
-        (directory,) = self.venv.glob("lib/python3*/site-packages")
-        return directory
+        return self.venv / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+
+    @property
+    def libraries(self) -> Path:
+        """Makes the libraries of the tests importable. The last file that an installation writes."""
+        return self.packages / "libraries.pth"
 
 
 def outside() -> dict[str, str]:
@@ -92,7 +98,7 @@ def install(wheel: Path, venv: Path) -> Installed:
     pip = (sys.executable, "-m", "pip", "--python", made.python, "install", "--quiet")
     run(*pip, "--no-index", "--no-deps", "--no-compile", wheel)
     # Files of this kind are not looked for in the directory that this one names: our tree is not found there.
-    (made.packages / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    made.libraries.write_text(sysconfig.get_path("purelib"))
     return made
 
 
@@ -109,9 +115,25 @@ def find_python(version: str) -> str | None:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    return build(tmp_path_factory.mktemp("built"))
+    with _shared(tmp_path_factory) as directory:
+        if not list((directory / "built").glob("*.whl")):
+            return build(directory / "built")
+        (sdist,), (wheel,) = ((directory / "built").glob(kind) for kind in ("*.tar.gz", "*.whl"))
+        return Built(sdist, wheel)
 
 
 @pytest.fixture(scope="session")
 def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return install(built.wheel, tmp_path_factory.mktemp("installed") / "venv")
+    with _shared(tmp_path_factory) as directory:
+        made = Installed(directory / "venv")
+        return made if made.libraries.exists() else install(built.wheel, made.venv)
+
+
+@contextmanager
+def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory that all processes of a test run share, used by one process at a time."""
+    own = tmp_path_factory.getbasetemp()
+    directory = (own.parent if os.environ.get("PYTEST_XDIST_WORKER") else own) / "package"
+    directory.mkdir(exist_ok=True)
+    with FileLock(directory / "lock"):
+        yield directory

@@ -132,7 +132,9 @@ def _updated(event: ev.WorkerUpdated, before: Cluster) -> str:
 def _condition(event: ev.WorkerConditionChanged, at: float) -> str:
     if event.condition is WorkerCondition.HEALTHY and not event.cooldown_until:
         return "healthy"
-    return f"{event.condition}, left alone for {format_duration(event.cooldown_until - at)}: {event.reason}"
+    left_alone = f"left alone for {format_duration(event.cooldown_until - at)}"
+    then = left_alone if event.cooldown_until else "polled by the next cycle"
+    return f"{event.condition}, {then}: {event.reason}"
 
 
 def _end(end: End) -> str:

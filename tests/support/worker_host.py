@@ -20,9 +20,7 @@ from iris_cli.remote.transport import Target
 from iris_cli.remote.worker_script import HostPaths
 from tests.support.local_transport import LocalTransport
 from tests.support.strays import end_strays
-
-PATIENCE = 60.0
-"""Seconds until something that should happen is a failure of the test."""
+from tests.support.waiting import PATIENCE, until
 
 FINAL = frozenset(
     {RemoteState.EXITED, RemoteState.CANCELLED, RemoteState.NOSTART, RemoteState.STOPPED, RemoteState.LOST}
@@ -115,15 +113,14 @@ class WorkerHost:
         self, token: Token, states: Iterable[RemoteState] = FINAL, *, renew: bool = True
     ) -> AttemptReport:
         """Poll until the attempt is in one of the states."""
-        wanted, last, pause = set(states), None, 0.02
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            last = self.poll(token, renew=renew)[0]
-            if last.state in wanted:
-                return last
-            time.sleep(pause)  # what takes long is asked for less often: each question is a process
-            pause = min(1.3 * pause, 0.15)
-        raise AssertionError(f"waited for {wanted}, but it is {last}")
+        wanted, polled = set(states), list[AttemptReport]()
+
+        def is_there() -> bool:
+            polled[:] = self.poll(token, renew=renew)
+            return polled[0].state in wanted
+
+        until(is_there, lambda: polled)
+        return polled[0]
 
     def ended(self, *argv: str, **settings: object) -> AttemptReport:
         """Run one attempt to its end."""
@@ -223,16 +220,6 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait for something; the time-out is a safety net only."""
-    deadline = time.monotonic() + PATIENCE
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(max(0.01, time.monotonic() - began))  # to look takes time that others need to get there
-        began = time.monotonic()
 
 
 def until_gone(token: Token) -> None:

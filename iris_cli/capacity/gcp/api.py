@@ -7,7 +7,6 @@ a few times.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from http import HTTPStatus
@@ -24,6 +23,7 @@ from google.protobuf.json_format import ParseError
 
 from iris_cli.capacity.gcp.refusals import error_of
 from iris_cli.capacity.provider import ProviderError
+from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.cloud import Refusal
 from iris_cli.core.dataclass import dataclass
 
@@ -47,13 +47,20 @@ class Api:
     """The calls about one project and zone. What they return are messages of the client's. All raise ProviderError."""
 
     def __init__(
-        self, project: str, zone: str, patience: Patience | None = None, *, partial: bool = False
+        self,
+        project: str,
+        zone: str,
+        patience: Patience | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        partial: bool = False,
     ) -> None:
         self.project = project
         self.parent = f"projects/{project}/locations/{zone}"
         self.unreachable: dict[str, None] = {}
         self._partial = partial
         self._patience = patience or Patience()
+        self._clock = clock
         try:
             self._endpoint, self._credentials = _way_in()
             options = ClientOptions(api_endpoint=self._endpoint or None)
@@ -180,8 +187,8 @@ class Api:
         return True
 
     def _call(self, ask: Callable[..., Any], request: Any) -> Any:
-        patience = self._patience
-        began = time.monotonic()
+        patience, clock = self._patience, self._clock
+        began = clock.monotonic()
         for attempt in range(patience.tries):
             try:
                 return ask(request=request, retry=None, timeout=patience.timeout)
@@ -189,11 +196,11 @@ class Api:
                 found = error_of(error, self.project)
                 if found.refusal is Refusal.DENIED:
                     _credentials.cache_clear()  # somebody may log in while this program goes on
-                late = time.monotonic() - began > patience.timeout
+                late = clock.monotonic() - began > patience.timeout
                 again = found.refusal is Refusal.UNANSWERED and not isinstance(error, (Conflict, ParseError))
                 if not again or late or attempt == patience.tries - 1:
                     raise found from error
-            time.sleep(patience.pause * 2**attempt)
+            clock.sleep(patience.pause * 2**attempt)
         raise AssertionError("there is at least one try")
 
 

@@ -10,12 +10,15 @@ from iris_cli.capacity.gcp.api import Api, Patience, usual_project
 from iris_cli.capacity.gcp.asking import OWNER
 from iris_cli.capacity.gcp.reading import label_of_request, short
 from iris_cli.capacity.provider import ProviderError
+from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.cloud import Refusal
 
 ALL_ZONES = "-"
 
 
-def nodes_as_json(project: str, zone: str, patience: Patience | None = None) -> dict[str, list[Any]]:
+def nodes_as_json(
+    project: str, zone: str, patience: Patience | None = None, clock: Clock = SYSTEM_CLOCK
+) -> dict[str, list[Any]]:
     """`nodes`, `queuedResources` without a node that are not iris' own, and `unreachable` zones. Raises ProviderError.
 
     Left out, the project is the usual one, and the zone is every zone.
@@ -23,7 +26,7 @@ def nodes_as_json(project: str, zone: str, patience: Patience | None = None) -> 
     project = project or usual_project()
     if not project:
         raise ProviderError(Refusal.INVALID, "which project of Google Cloud is not said")
-    api = Api(project, zone or ALL_ZONES, patience, partial=not zone)
+    api = Api(project, zone or ALL_ZONES, patience, clock, partial=not zone)
     requests = api.queued_resources()
     nodes = api.nodes()
     made = {_in_project(node.queued_resource) for node in nodes}

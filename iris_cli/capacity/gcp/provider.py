@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from iris_cli.capacity.gcp.reading import (
     short,
 )
 from iris_cli.capacity.provider import ProviderError
+from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.cloud import CloudSlice, Refusal
 from iris_cli.core.dataclass import replace
 from iris_cli.core.scale_group import ScaleGroup
@@ -37,16 +37,18 @@ class GcpProvider:
         owner: str,
         known: Mapping[str, Slice] | None = None,
         patience: Patience | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._owner = owner
         self._known = known or {}
-        self._api = Api(project, zone, patience)
+        self._clock = clock
+        self._api = Api(project, zone, patience, clock)
 
     def list(self) -> tuple[CloudSlice, ...]:
         """Nodes and queued resources, all pages. BEFORE nodes, queued resources: an ACTIVE one then has its node."""
         requests = self._api.queued_resources()
         found = merged(requests, self._api.nodes(), self._owner)
-        now = time.time()
+        now = self._clock.now()
         listed = [
             cloud_slice(name, each, now, self._known.get(name), self._host_keys)
             for name, each in found.items()

@@ -7,6 +7,7 @@ set of workers (an integer, one bit for each), and constraints mean here exactly
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from iris_cli.core.attributes import (
@@ -27,6 +28,7 @@ from iris_cli.core.scale_group import ScaleGroup
 from iris_cli.core.scheduling.capacity import mask_of
 from iris_cli.core.scheduling.feasibility import Shape
 from iris_cli.core.scheduling.fleet import Fleet
+from iris_cli.core.scheduling.sites import Place, places
 
 
 class Criterion(NamedTuple):
@@ -49,6 +51,7 @@ class Catalogue:
         self.fleet = Fleet(workers, 0.0, Limits(), ())
         self.everyone = self.fleet.everyone
         self.tiers = self._tiers()
+        self._places: dict[bool, list[Place]] = {}
         self._shaped: dict[Shape, int] = {}
         self._large_enough: dict[Amounts, int] = {}
 
@@ -58,6 +61,8 @@ class Catalogue:
         yield Criterion(UnmetKind.DEVICE, self.fleet.equipped(device))
         if entry.shape is not None:
             yield Criterion(UnmetKind.SHAPE, self._of_shape(entry.shape))
+        elif entry.one_vm:
+            yield Criterion(UnmetKind.SHAPE, self._of_one_vm)
         if entry.required_regions is not None:
             constraint = region_constraint(sorted(entry.required_regions))
             groups = self.fleet.satisfying(constraint)
@@ -86,6 +91,13 @@ class Catalogue:
         """For each preference of an entry the groups that meet it."""
         return [self.fleet.satisfying(each) for each in entry.constraints if not each.required]
 
+    def place(self, entry: DemandEntry, rank: int) -> Place:
+        """The device variant, the region and the zone of a group's slices, as they count for an entry."""
+        plain = entry.resources.device_type == "cpu"
+        if plain not in self._places:
+            self._places[plain] = places(self.fleet, plain=plain)
+        return self._places[plain][rank]
+
     def seats(self, entry: DemandEntry, rank: int) -> tuple[int, ...]:
         """The VMs of a slice of a group that may take a task of an entry, by their numbers there."""
         vms = range(self.vms(entry, rank))
@@ -109,6 +121,10 @@ class Catalogue:
             if those & groups
         }
         return [first[rank] for rank in sorted(first)]
+
+    @cached_property
+    def _of_one_vm(self) -> int:
+        return mask_of([rank for rank, state in enumerate(self.states) if state.vm_count in (None, 1)])
 
     def _of_shape(self, shape: Shape) -> int:
         found = self._shaped.get(shape)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from iris_cli.core.attributes import DEVICE_VARIANT_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, TAINT_KEY_PREFIX
+from iris_cli.core.attributes import DEVICE_VARIANT_ATTRIBUTE_KEY, TAINT_KEY_PREFIX
 from iris_cli.core.autoscaling.catalogue import Catalogue, Criterion
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState
@@ -17,15 +17,12 @@ from iris_cli.core.nearest import nearest
 from iris_cli.core.resources import AUTO, DEVICE_KINDS
 from iris_cli.core.scheduling.capacity import AMOUNT_KINDS, positions_of
 from iris_cli.core.scheduling.reasons import ReasonKind
+from iris_cli.core.scheduling.sites import REGION, VARIANT, Place
 from iris_cli.core.scheduling.wording import amount
 from iris_cli.core.topology import lookup
 from iris_cli.core.units import count
 
 _FEW = 3
-_TPU_REGIONS = (  # Google's regions with TPUs ("TPU regions and zones"), for slips of the pen
-    *("asia-east1", "asia-northeast1", "asia-south1", "asia-southeast1", "europe-west4", "us-central1"),
-    *("us-central2", "us-east1", "us-east4", "us-east5", "us-south1", "us-west1", "us-west4", "us-west8"),
-)
 _WANTED = (ConstraintOp.EQ, ConstraintOp.IN)
 
 
@@ -40,6 +37,25 @@ def why_nobody_serves(catalogue: Catalogue, entry: DemandEntry) -> UnmetReason:
             return UnmetReason(kind=criterion.kind, text=f"{criterion.subject or criterion.kind}: {words}")
         left &= criterion.groups
     raise AssertionError(f"somebody serves {entry.key}")
+
+
+def why_no_region(catalogue: Catalogue, entry: DemandEntry, left: Mapping[int, int]) -> UnmetReason | None:
+    """Several regions together could hold a gang, and none alone; `left`: how many slices each group may still make."""
+    if entry.shape is None or entry.shape.groups == 1 or entry.spread:
+        return None
+    found: dict[Place, dict[Place, int]] = {}  # by variant, then by region: how many slices could be there
+    there = [(catalogue.place(entry, rank), slices) for rank, slices in left.items()]
+    for place, slices in (*((site.place, site.slices) for site in entry.idle), *there):
+        regions = found.setdefault(place[:VARIANT], {})
+        regions[place[:REGION]] = regions.get(place[:REGION], 0) + slices
+    wanted = entry.shape.groups
+    for (variant,), regions in found.items():
+        if sum(regions.values()) >= wanted:
+            of = f" of {variant}" if variant is not None else ""
+            each = few(f"{region or 'no region'}: {slices}" for (_, region), slices in regions.items())
+            text = f"no region can hold {count(wanted, 'slice')}{of} ({each}); pass --spread to use several"
+            return UnmetReason(kind=UnmetKind.REGION, text=f"{UnmetKind.REGION}: {text}")
+    return None
 
 
 def capacity_reason(entry: DemandEntry, left: Sequence[tuple[GroupState, int]]) -> UnmetReason:
@@ -83,12 +99,11 @@ def _device_words(catalogue: Catalogue, entry: DemandEntry) -> str:
 
 
 def _shape_words(catalogue: Catalogue, entry: DemandEntry, left: int) -> str:
-    assert entry.shape is not None
     states = [catalogue.states[rank] for rank in positions_of(left)]
     made = dict.fromkeys(state.vm_count for state in states)
     sizes = few(count(vms, "VM") for vms in made if vms is not None)
-    wanted = count(entry.shape.size, "VM")
-    if entry.shape.whole:
+    wanted = count(entry.shape.size if entry.shape is not None else 1, "VM")
+    if entry.shape is None or entry.shape.whole:
         return f"wants slices of {wanted}, groups make slices of {sizes}"
     return f"wants {wanted} of one {entry.shape.group_by}, groups make slices of {sizes}"
 
@@ -128,8 +143,6 @@ def _constraint_words(catalogue: Catalogue, criterion: Criterion, left: int) -> 
         return f"wants {clip(format_constraint(constraint))}, {there}"
     wanted = [str(each) for each in constraint.operands]
     known = catalogue.values(key, catalogue.everyone)
-    if key == REGION_ATTRIBUTE_KEY:
-        known += _TPU_REGIONS
     return f"wants {' or '.join(clip(each) for each in wanted[:_FEW])}, {there}{_meant(wanted, known)}"
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 
 from iris_cli.core.autoscaling.groups import GroupState, coming
-from iris_cli.core.autoscaling.leftovers import Leftovers
+from iris_cli.core.autoscaling.leftovers import IdleSite, Leftovers
 from iris_cli.core.canonical import contradiction_in, normalize_constraints
+from iris_cli.core.capacity import Amounts
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
+from iris_cli.core.limits import Limits
 from iris_cli.core.resources import Resources
 from iris_cli.core.scale_group import ScaleGroup
 from iris_cli.core.scheduling import SchedulingResult, find_assignments
+from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.cycle import WaitingKey
-from iris_cli.core.scheduling.feasibility import Shape, shape_of
+from iris_cli.core.scheduling.feasibility import Requirement, Shape, shape_of
+from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.gangs import why_malformed
 from iris_cli.core.scheduling.order import TasksByJob, by_job
 from iris_cli.core.scheduling.reasons import ReasonKind
@@ -30,13 +35,18 @@ class DemandEntry:
 
     `constraints` are those of the job as they are, `preemptible` and `required_regions` what they say of placement
     (None: nothing). A gang has a `shape`, and needs `slices` that are not there yet: fewer than its shape has groups
-    where some stand idle or are coming. An entry with an `invalid_reason` can never be served.
+    if some are `idle` or coming at one site. All of its slices must be of one device variant and in one region, or with
+    `spread` in any. With `one_vm` a TPU task takes only slices of one VM. An entry with an `invalid_reason` can never
+    be served.
     """
 
     task_ids: tuple[TaskId, ...]
     resources: Resources = Resources()
     shape: Shape | None = None
     slices: int = 1
+    spread: bool = False
+    one_vm: bool = False
+    idle: tuple[IdleSite, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     tolerations: tuple[str, ...] = ()
     preemptible: bool | None = None
@@ -55,7 +65,7 @@ class Survey:
 
     entries: tuple[DemandEntry, ...]
     placed: frozenset[WorkerId]
-    kept: Mapping[JobId, frozenset[WorkerId]]
+    kept: Mapping[JobId, tuple[IdleSite, ...]]
 
 
 def compute_demand_entries(
@@ -113,7 +123,7 @@ def survey(
     """The demand that a dry run over these workers leaves. `tasks` are those that competed in it; `held` were kept from
     what was made for others.
     """
-    leftovers = Leftovers(result, workers, now)
+    leftovers, alone = Leftovers(result, workers, now), _Alone(workers, now)
     entries = []
     for key in (*result.waiting, *held):
         job_id = key.job if isinstance(key, TaskId) else key
@@ -126,10 +136,33 @@ def survey(
             continue  # it goes again as a whole, later
         ids = (key,) if isinstance(key, TaskId) else tuple(task.id for task in those)
         entry = entry_of(job, ids, malformed.text if malformed is not None else "")
+        if job.resources.device_type == "tpu" and not job.is_gang:
+            entry = replace(entry, one_vm=alone.takes_one_vm(job))
         if entry.slices > 1 and not entry.invalid_reason:
-            entry = replace(entry, slices=entry.slices - leftovers.keep_for(job, entry.slices - 1))
+            idle = leftovers.keep_for(job)
+            entry = replace(entry, slices=entry.slices - (idle[0].slices if idle else 0), idle=idle)
         entries.append(entry)
     return Survey(entries=tuple(entries), placed=leftovers.placed, kept=leftovers.kept_for)
+
+
+class _Alone:
+    """Tells for TPU tasks alone whether they wait for slices of one VM, because there are some."""
+
+    def __init__(self, workers: Sequence[Worker], now: float) -> None:
+        self._workers = workers
+        self._now = now
+        self._known: dict[str, bool] = {}
+
+    def takes_one_vm(self, job: Job) -> bool:
+        if job.signature not in self._known:
+            context = SchedulingContext(self._fleet, [Amounts.needed(job.resources)])
+            found = Requirement(job, context).right_slices != self._fleet.everyone
+            self._known[job.signature] = found
+        return self._known[job.signature]
+
+    @cached_property
+    def _fleet(self) -> Fleet:
+        return Fleet(self._workers, self._now, Limits(), ())
 
 
 def entry_of(job: Job, tasks: tuple[TaskId, ...], invalid: str = "") -> DemandEntry:
@@ -147,6 +180,7 @@ def entry_of(job: Job, tasks: tuple[TaskId, ...], invalid: str = "") -> DemandEn
         resources=job.resources,
         shape=shape,
         slices=shape.groups if shape is not None else 1,
+        spread=job.spread,
         constraints=job.constraints,
         tolerations=job.tolerations,
         preemptible=preemptible,

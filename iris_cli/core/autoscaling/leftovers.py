@@ -1,9 +1,10 @@
-"""Groups of workers that nobody got in a dry run: a gang that needs several takes these before new ones are made."""
+"""Groups of workers that are idle after a dry run: a gang that needs several uses these before new ones are made."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 from iris_cli.core.capacity import Amounts
 from iris_cli.core.ids import JobId, WorkerId
@@ -14,41 +15,58 @@ from iris_cli.core.scheduling.capacity import positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.feasibility import Requirement
 from iris_cli.core.scheduling.fleet import Fleet
+from iris_cli.core.scheduling.sites import ZONE, Place, Sites, common
 from iris_cli.core.scheduling.verdicts import fits
 from iris_cli.core.worker import Worker
 
 
+class IdleSite(NamedTuple):
+    """Idle groups that may serve one gang together, `slices` of them, and their workers. `place`: what they share."""
+
+    place: Place
+    slices: int
+    workers: frozenset[WorkerId]
+
+
 class Leftovers:
-    """The workers that nothing runs on, and nothing was placed on. What one gang is to have no other one gets."""
+    """The workers that nothing runs on and nothing was placed on. What is kept for one gang no other gang gets."""
 
     def __init__(self, result: SchedulingResult, workers: Sequence[Worker], now: float) -> None:
         self._workers = workers
         self._now = now
         self._placed = frozenset(each.worker for each in result.assignments)
         self._kept: set[WorkerId] = set()
-        self.kept_for: dict[JobId, frozenset[WorkerId]] = {}
+        self.kept_for: dict[JobId, tuple[IdleSite, ...]] = {}
 
     @property
     def placed(self) -> frozenset[WorkerId]:
         """The workers that got something."""
         return self._placed
 
-    def keep_for(self, job: Job, most: int) -> int:
-        """Keep groups that serve a gang, so many at most; how many there were."""
+    def keep_for(self, job: Job) -> tuple[IdleSite, ...]:
+        """Keep the groups that serve a gang, at each site fewer than it needs. The site with the most is first."""
         context = SchedulingContext(self._fleet, [Amounts.needed(job.resources)])
         requirement = Requirement(job, context)
-        assert requirement.shape is not None
+        shape, sites = requirement.shape, Sites(self._fleet, requirement)
+        assert shape is not None
         free = requirement.candidates(context)
-        found, names_found = 0, set[WorkerId]()
-        for group in self._fleet.groups(requirement.shape.group_by).groups:
-            names = [self._fleet.ids[position] for position in positions_of(group.mask & free)]
-            if found < most and fits(group, requirement.shape, free) and self._kept.isdisjoint(names):
-                names_found.update(names)
-                found += 1
-        if found:
-            self._kept |= names_found
-            self.kept_for[job.id] = frozenset(names_found)
-        return found
+        groups = self._fleet.groups(shape.group_by).groups
+        names = {
+            group.number: [self._fleet.ids[position] for position in positions_of(group.mask & free)]
+            for group in groups
+            if fits(group, shape, free)
+        }
+        unkept = [number for number, those in names.items() if self._kept.isdisjoint(those)]
+        found = []
+        for site in sites.divided(unkept, sites.reach).values():
+            zone = sites.largest(site, ZONE)
+            chosen = [*zone, *(number for number in site if number not in zone)][: shape.groups - 1]
+            place = common(sites.place_of(number) for number in chosen)
+            workers = frozenset(worker for number in chosen for worker in names[number])
+            found.append(IdleSite(place, len(chosen), workers))
+            self._kept |= workers
+        self.kept_for[job.id] = tuple(sorted(found, key=lambda site: -site.slices))
+        return self.kept_for[job.id]
 
     @cached_property
     def _fleet(self) -> Fleet:

@@ -36,10 +36,18 @@ class Openings:
         if entry.shape is None:
             seat = self._first_free(need, seats)
             return seat is not None and self._occupy([seat], need)
-        rows = self._free_rows(need, entry, seats)
-        if len(rows) < self._rows_needed(entry):
-            return False
-        return self._occupy([seat for row in rows for seat in row], need)
+        slices = entry.shape.size if _shares_an_attribute(entry) else 1
+        return self.take_slices(entry, seats, slices)
+
+    def take_slices(self, entry: DemandEntry, seats: tuple[int, ...], slices: int) -> bool:
+        """Give a gang its room on so many slices, or nothing."""
+        need = Amounts.needed(entry.resources)
+        rows = self._free_rows(need, entry, seats, slices)
+        return len(rows) == slices and self._occupy([seat for row in rows for seat in row], need)
+
+    def free_slices(self, entry: DemandEntry, seats: tuple[int, ...], most: int) -> int:
+        """How many open slices have room for a group of a gang, counted up to `most`."""
+        return len(self._free_rows(Amounts.needed(entry.resources), entry, seats, most))
 
     def missing_for(self, entry: DemandEntry, seats: tuple[int, ...]) -> int:
         """How many more slices an entry needs, beside what is open."""
@@ -47,21 +55,20 @@ class Openings:
             return 1
         need = Amounts.needed(entry.resources)
         if _shares_an_attribute(entry):
-            free = sum(len(row) for row in self._free_rows(need, entry, seats))
+            free = len(self._free_rows(need, entry, seats, entry.shape.size))
             return -(-(entry.shape.size - free) // max(1, len(seats)))
-        return entry.slices - len(self._free_rows(need, entry, seats))
+        return 1 - self.free_slices(entry, seats, 1)
 
-    def _rows_needed(self, entry: DemandEntry) -> int:
-        return entry.shape.size if _shares_an_attribute(entry) and entry.shape is not None else entry.slices
-
-    def _free_rows(self, need: Amounts, entry: DemandEntry, seats: tuple[int, ...]) -> list[list[Seat]]:
+    def _free_rows(
+        self, need: Amounts, entry: DemandEntry, seats: tuple[int, ...], most: int
+    ) -> list[list[Seat]]:
         """What is free for each of the groups of a gang, or for each of its tasks where its slices are one group."""
         assert entry.shape is not None
         if _shares_an_attribute(entry):
             free = (
                 (number, vm) for number, row in enumerate(self._left) for vm in seats if row[vm].covers(need)
             )
-            return [[seat] for seat in islice(free, entry.shape.size)]
+            return [[seat] for seat in islice(free, most)]
         start, _ = self._from.get((need, None), (0, 0))
         rows: list[list[Seat]] = []
         for number in range(start, len(self._left)):
@@ -69,7 +76,7 @@ class Openings:
             fitting = [(number, vm) for vm in seats if row[vm].covers(need)]
             if len(fitting) >= entry.shape.size:
                 rows.append(fitting[: entry.shape.size])
-                if len(rows) == entry.slices:
+                if len(rows) == most:
                     break
         if entry.shape.whole:
             self._from[need, None] = (rows[0][0][0] if rows else len(self._left), 0)

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from iris_cli.core import collector
 from iris_cli.core.autoscaling.catalogue import Catalogue
-from iris_cli.core.autoscaling.culprit import capacity_reason, why_nobody_serves
+from iris_cli.core.autoscaling.culprit import capacity_reason, why_no_region, why_nobody_serves
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.autoscaling.openings import Openings
+from iris_cli.core.autoscaling.sites import Site, sites_for
 from iris_cli.core.autoscaling.unmet import UnmetKind, UnmetReason
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.scale_group import ScaleGroup
@@ -45,9 +46,10 @@ def route_demand(
 
     A group as the configuration has it stands for one without any slices.
 
-    Room on slices that others before have asked for is used up first. Else, of the groups that would serve, the one
-    of the lowest priority makes one (of equal ones the one that meets more preferences, then the first by name); one
-    that is at its `max_slices`, or backs off, is passed over. All slices of a gang come from one group.
+    Room on slices that others before have asked for is used up first. Otherwise, of the groups that would serve, the
+    one of the lowest priority makes one (of equal ones the one that meets more preferences, then the first by name);
+    one that is at its `max_slices`, or backs off, is passed over. The slices of a gang, idle ones included, are of one
+    device variant and one region, if possible of one zone: where most are idle, then in the order of the groups.
     """
     waterfall = _Waterfall(Catalogue(groups))
     return waterfall.run(entries)
@@ -60,7 +62,9 @@ class _Wish:
         self.serving = catalogue.serving(entry)
         self.preferred = catalogue.preferred(entry)
         self.full = 0
+        self.stuck = -1  # how many openings there were when no site could hold the gang
         self.seen = opened  # how many openings it has heard of
+        self.sites: list[Site] | None = None
         self.reason: UnmetReason | None = None
 
 
@@ -78,10 +82,10 @@ class _Waterfall:
     def run(self, entries: Iterable[DemandEntry]) -> RoutingDecision:
         for entry in entries:
             wish = self._wish(entry)
-            rank = None if entry.invalid_reason else self._find(entry, wish)
-            if rank is None:
+            ranks = [] if entry.invalid_reason else self._serve(entry, wish)
+            if not ranks:
                 self._unmet.append(UnmetDemand(entry=entry, reason=self._reason(entry, wish)))
-            else:
+            for rank in ranks:
                 self._routed.setdefault(rank, []).append(entry)
         names = [state.name for state in self._catalogue.states]
         return RoutingDecision(
@@ -99,6 +103,9 @@ class _Waterfall:
             entry.tolerations,
             entry.preemptible,
             entry.required_regions,
+            entry.spread,
+            entry.one_vm,
+            entry.idle,
         )
         found = self._wishes.get(asked)
         if found is None:
@@ -107,6 +114,55 @@ class _Waterfall:
             found.full &= ~(1 << rank)
         found.seen = len(self._opened)
         return found
+
+    def _serve(self, entry: DemandEntry, wish: _Wish) -> list[int]:
+        """The groups whose slices an entry is given; [] if there is no room for it."""
+        if entry.shape is not None and entry.shape.groups > 1:
+            return self._serve_at_one_site(entry, wish)
+        rank = self._find(entry, wish)
+        return [] if rank is None else [rank]
+
+    def _serve_at_one_site(self, entry: DemandEntry, wish: _Wish) -> list[int]:
+        if wish.stuck == len(self._opened):
+            return []
+        if wish.sites is None:
+            ranks = list(self._in_order(wish, wish.serving))
+            wish.sites = list(dict.fromkeys(sites_for(self._catalogue, entry, ranks)))
+        for making in (False, True):
+            able = self._open | self._with_room if making else self._open
+            for site in wish.sites:
+                if not site.groups & able:
+                    continue
+                shares = self._shares(entry, site, making=making)
+                if sum(shares.values()) == site.needed:
+                    for rank, slices in shares.items():
+                        self._give(entry, rank, slices)
+                    return list(shares)
+        wish.stuck = len(self._opened)
+        return []
+
+    def _shares(self, entry: DemandEntry, site: Site, *, making: bool) -> dict[int, int]:
+        """How many slices each group of a site would give: open ones first, then, if `making`, new ones."""
+        shares, missing = dict[int, int](), site.needed
+        for rank in site.ranks:
+            if missing and rank in self._openings:
+                seats = self._catalogue.seats(entry, rank)
+                shares[rank] = self._openings[rank].free_slices(entry, seats, missing)
+                missing -= shares[rank]
+        for rank in site.ranks if making else ():
+            made = min(missing, self._left(rank))
+            shares[rank] = shares.get(rank, 0) + made
+            missing -= made
+        return {rank: slices for rank, slices in shares.items() if slices}
+
+    def _give(self, entry: DemandEntry, rank: int, slices: int) -> None:
+        """Have an entry take slices of a group, new ones if the open ones have no room."""
+        seats = self._catalogue.seats(entry, rank)
+        openings = self._openings.get(rank)
+        missing = slices - (openings.free_slices(entry, seats, slices) if openings is not None else 0)
+        if missing:
+            self._open_more(entry, rank, missing)
+        self._openings[rank].take_slices(entry, seats, slices)
 
     def _find(self, entry: DemandEntry, wish: _Wish) -> int | None:
         for rank in positions_of(wish.serving & self._open & ~wish.full):
@@ -128,18 +184,22 @@ class _Waterfall:
 
     def _make(self, entry: DemandEntry, rank: int) -> bool:
         """Have a group make the slices that an entry needs, if it may."""
-        state, seats = self._catalogue.states[rank], self._catalogue.seats(entry, rank)
-        openings = self._openings.get(rank) or Openings(state)
+        seats = self._catalogue.seats(entry, rank)
+        openings = self._openings.get(rank) or Openings(self._catalogue.states[rank])
         missing = openings.missing_for(entry, seats)
         if missing > self._left(rank):
             return False
-        openings.open(missing, self._catalogue.vms(entry, rank))
-        self._openings[rank] = openings
+        self._open_more(entry, rank, missing)
+        return self._openings[rank].take(entry, seats)
+
+    def _open_more(self, entry: DemandEntry, rank: int, slices: int) -> None:
+        state = self._catalogue.states[rank]
+        openings = self._openings.setdefault(rank, Openings(state))
+        openings.open(slices, self._catalogue.vms(entry, rank))
         self._opened.append(rank)
         self._open |= 1 << rank
         if openings.count == state.room:
             self._with_room &= ~(1 << rank)
-        return openings.take(entry, seats)
 
     def _left(self, rank: int) -> int:
         """How many slices a group may still be asked for."""
@@ -151,10 +211,10 @@ class _Waterfall:
             return UnmetReason(kind=UnmetKind.INVALID, text=f"invalid: {entry.invalid_reason}")
         if wish.reason is None:
             if wish.serving:
-                left = [
-                    (self._catalogue.states[rank], self._left(rank)) for rank in positions_of(wish.serving)
-                ]
-                wish.reason = capacity_reason(entry, left)
+                left = {rank: self._left(rank) for rank in positions_of(wish.serving)}
+                wish.reason = why_no_region(self._catalogue, entry, left) or capacity_reason(
+                    entry, [(self._catalogue.states[rank], slices) for rank, slices in left.items()]
+                )
             else:
                 wish.reason = why_nobody_serves(self._catalogue, entry)
         return wish.reason
@@ -170,3 +230,6 @@ class _Asked(NamedTuple):
     tolerations: object
     preemptible: object
     required_regions: object
+    spread: object
+    one_vm: object
+    idle: object

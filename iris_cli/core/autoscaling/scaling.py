@@ -8,10 +8,10 @@ from typing import NamedTuple
 from iris_cli.core.autoscaling.catalogue import Catalogue
 from iris_cli.core.autoscaling.demand import DemandEntry, Survey, survey, without_preferences
 from iris_cli.core.autoscaling.groups import GroupState, by_waterfall, coming
+from iris_cli.core.autoscaling.leftovers import IdleSite
 from iris_cli.core.autoscaling.removals import Removal, idle, stuck
-from iris_cli.core.autoscaling.routing import RoutingDecision, UnmetDemand, route_demand
+from iris_cli.core.autoscaling.routing import RoutingDecision, route_demand
 from iris_cli.core.autoscaling.standing import group_states
-from iris_cli.core.autoscaling.unmet import UnmetKind
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.ids import JobId, WorkerId
@@ -21,6 +21,7 @@ from iris_cli.core.scale_group import Provider, ScaleGroup
 from iris_cli.core.scheduling import plan
 from iris_cli.core.scheduling.capacity import positions_of
 from iris_cli.core.scheduling.order import by_job
+from iris_cli.core.scheduling.sites import REGION, VARIANT
 from iris_cli.core.slice import SliceState, slice_name, slice_of
 from iris_cli.core.task import AttemptState
 from iris_cli.core.worker import Worker, WorkerCondition
@@ -152,27 +153,28 @@ def _needed(
     cluster: Cluster, states: Sequence[GroupState], found: Survey, routing: RoutingDecision
 ) -> frozenset[WorkerId]:
     """The workers that must stay. What is kept for a gang that can never have all of its slices is kept for nothing."""
-    unmet = {each.entry.key: each for each in routing.unmet}
+    unmet = {each.entry.key: each.entry for each in routing.unmet}
     kept = [
-        worker
-        for job, workers in found.kept.items()
-        if job not in unmet or _in_reach(cluster, states, unmet[job], workers)
-        for worker in sorted(workers)
+        site.workers
+        for job, sites in found.kept.items()
+        for site in sites
+        if job not in unmet or _in_reach(cluster, states, unmet[job], site)
     ]
-    return found.placed.union(kept)
+    return found.placed.union(*kept)
 
 
-def _in_reach(
-    cluster: Cluster, states: Sequence[GroupState], unmet: UnmetDemand, kept: frozenset[WorkerId]
-) -> bool:
-    """Whether the groups that serve could have enough slices, beside those that are kept and are none of theirs."""
-    entry = unmet.entry
-    if unmet.reason.kind not in (UnmetKind.MAX_SLICES, UnmetKind.BACK_OFF) or entry.shape is None:
+def _in_reach(cluster: Cluster, states: Sequence[GroupState], entry: DemandEntry, idle: IdleSite) -> bool:
+    """Whether the groups at a site could have enough slices, beside those that are idle and are none of theirs."""
+    if entry.invalid_reason or entry.shape is None:
         return False
-    catalogue = Catalogue(states)
-    most = sum(catalogue.states[rank].group.max_slices for rank in positions_of(catalogue.serving(entry)))
-    made = {slice_of(worker) for worker in kept} & cluster.slices.keys()
-    return entry.shape.groups <= most + (entry.shape.groups - entry.slices - len(made))
+    catalogue, depth = Catalogue(states), VARIANT if entry.spread else REGION
+    most = sum(
+        catalogue.states[rank].group.max_slices
+        for rank in positions_of(catalogue.serving(entry))
+        if catalogue.place(entry, rank)[:depth] == idle.place[:depth]
+    )
+    made = {slice_of(worker) for worker in idle.workers} & cluster.slices.keys()
+    return entry.shape.groups <= most + idle.slices - len(made)
 
 
 # What is to be made

@@ -181,11 +181,13 @@ def _task_requeued(cluster: Cluster, event: ev.TaskRequeued, _at: float, records
         task.preemptions += event.reason in INFRASTRUCTURE
 
 
-def _task_ended(cluster: Cluster, event: ev.TaskEnded, _at: float, records: Records) -> None:
+def _task_ended(cluster: Cluster, event: ev.TaskEnded, at: float, records: Records) -> None:
     task = records.of(cluster.tasks, event.task)
     if task.state.terminal or not event.state.terminal:
         raise illegal(event, task)
     task.state, task.end = event.state, event.end
+    if cluster.jobs[task.job].max_running:
+        records.of(cluster.jobs, task.job).last_task_ended_at = at
 
 
 def _endpoint_registered(

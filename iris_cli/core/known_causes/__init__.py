@@ -10,7 +10,7 @@ from functools import cache
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.known_causes.rule import Rule
-from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End
+from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, signal_of
 
 MOST_SEARCHED = 1 << 16
 """How many of the last characters of a text are searched."""
@@ -80,9 +80,9 @@ def _fits(rule: Rule, end: End, said: str, words: Set[str]) -> str | None:
             continue  # the text can't have it, which is known far sooner than by a search
         if (line := _line_with(saying, said)) is not None:
             return line
-    if end.reason in rule.reasons or (end.exit_code in rule.exits and end.reason in PROGRAM_FAILURES):
-        return ""
-    return None
+    by_code = end.exit_code in rule.exits and end.reason in PROGRAM_FAILURES
+    by_signal = bool(rule.signal) and signal_of(end) == rule.signal
+    return "" if end.reason in rule.reasons or by_code or by_signal else None
 
 
 @cache

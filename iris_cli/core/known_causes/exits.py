@@ -1,4 +1,4 @@
-"""What an exit status tells by itself, where the program left no words: shells end with 128 and the signal's number."""
+"""Causes known by the exit code or the signal alone, for a program that printed nothing."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ HOSTS = (
         name="lease-ended",
         says=("its lease ended: nobody polled it",),
         cause="no cycle polled it for as long as its --lease, and so its worker stopped it",
-        fix="Have cycles run by themselves (`iris cron install`), or launch it with a longer lease, or with none.",
+        fix="See who runs cycles (`iris loop show`, `iris cron show`), or launch it with a longer lease or none.",
         source="https://man7.org/linux/man-pages/man5/crontab.5.html",
-        next="iris cron show",
+        next="iris loop show",
     ),
 )
 """What happened to a host, or on it, in the words in which iris records it."""
@@ -75,15 +75,15 @@ EXITS = (
     ),
     Rule(
         name="exit-killed",
-        exits=(137,),
-        cause="killed by SIGKILL, and not by iris: most likely by the kernel, for want of memory",
+        signal="SIGKILL",
+        cause="SIGKILL, not sent by iris; the kernel sends it when memory runs out",
         fix="dmesg on the host tells if it was the kernel. If so, ask for what it needs (--memory), or load less.",
         source=_SIGNALS,
         next="iris exec {worker} -- sh -c 'dmesg | grep -i -A1 oom'",
     ),
     Rule(
         name="exit-bus-error",
-        exits=(135,),
+        signal="SIGBUS",
         cause="SIGBUS: memory behind a file or /dev/shm was not there",
         fix="The disk below a mapped file is full, or /dev/shm is; or the file was cut while it was mapped.",
         source=_SIGNALS,
@@ -91,7 +91,7 @@ EXITS = (
     ),
     Rule(
         name="exit-illegal-instruction",
-        exits=(132,),
+        signal="SIGILL",
         cause="SIGILL: a binary uses instructions that this processor lacks",
         fix="Prebuilt wheels of TensorFlow and jaxlib need AVX: another kind of host, or a build for this one.",
         source="https://github.com/tensorflow/tensorflow/issues/17411",
@@ -99,7 +99,7 @@ EXITS = (
     ),
     Rule(
         name="exit-abort",
-        exits=(134,),
+        signal="SIGABRT",
         cause="SIGABRT: a check inside a C++ library failed",
         fix="The first line with `Check failed` or `F0000` says which; what follows it is only the stack.",
         source=_SIGNALS,
@@ -107,7 +107,7 @@ EXITS = (
     ),
     Rule(
         name="exit-segfault",
-        exits=(139,),
+        signal="SIGSEGV",
         cause="SIGSEGV: a crash inside native code",
         fix="--env PYTHONFAULTHANDLER=1 makes Python say where. Mostly libraries that don't fit each other.",
         source="https://docs.python.org/3/library/faulthandler.html",
@@ -115,10 +115,19 @@ EXITS = (
     ),
     Rule(
         name="exit-terminated",
-        exits=(143,),
-        cause="ended by a SIGTERM that iris did not send",
+        signal="SIGTERM",
+        cause="SIGTERM, not sent by iris",
         fix="Somebody on the host did, or the host was shut down: `iris history` shows whether it was preempted then.",
         source=_SIGNALS,
         next="iris history {worker}",
+    ),
+    Rule(
+        name="exit-above-128",
+        exits=(132, 134, 135, 137, 139, 143),
+        cause="the command exited with it; a shell does so after a program that was ended by a signal",
+        fix="Its last lines say which program. The signal is the code less 128: 9 is SIGKILL, and then dmesg on the "
+        "host tells if it was the kernel, because memory ran out.",
+        source=_SHELL,
+        next="iris logs {task} --tail 200",
     ),
 )

@@ -8,7 +8,7 @@ from iris_cli.core.outcome import EndReason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """It fits what says one of `says`, or ended with one of `exits` or for one of `reasons`.
+    """It fits what says one of `says`, was ended by `signal`, or ended with one of `exits` or for one of `reasons`.
 
     `says`: what stands in one line as it is; `*` for anything between, a line feed first for the beginning of the
     line. `source` is the page that tells of it; `next` is a command, with {job}, {task} and {worker} for those it is
@@ -18,6 +18,7 @@ class Rule:
     name: str
     says: tuple[str, ...] = ()
     exits: tuple[int, ...] = ()
+    signal: str = ""
     reasons: tuple[EndReason, ...] = ()
     cause: str
     fix: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from itertools import chain
 
 from iris_cli.core.cluster import Cluster
@@ -87,8 +87,15 @@ def take_over(draft: Draft, limits: Limits) -> None:
         and not attempt.taken_over
         and not 0 <= draft.at - attempt.assigned_at < limits.dispatch_lease
     ]
-    for attempt_id in stale:
-        draft.record(DispatchTakenOver(task=attempt_id.task, attempt=attempt_id.number))
+    give_up(draft, stale)
+
+
+def give_up(draft: Draft, launched: Iterable[AttemptId]) -> None:
+    """Leave attempts whose launch got no answer to the next cycle of anybody: only the worker's word ends them."""
+    for attempt_id in launched:
+        attempt = draft.cluster.attempt(attempt_id)
+        if attempt.state is AttemptState.ASSIGNED and not attempt.taken_over:
+            draft.record(DispatchTakenOver(task=attempt_id.task, attempt=attempt_id.number))
 
 
 def give_back(draft: Draft, unable: Container[JobId]) -> list[JobId]:

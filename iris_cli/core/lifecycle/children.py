@@ -161,6 +161,7 @@ def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, by: Submission) -
         env={**parent.env, **(wanted.env or {})},
         setup=parent.setup if wanted.setup is None else wanted.setup,
         workspace=wanted.workspace or parent.workspace,
+        priority=wanted.priority or parent.priority,
         secrets=wanted.secrets and tuple(_with_source(parent, name) for name in wanted.secrets),
     )
     return accept(cluster, over(request, by.defaults), by.fleet, by.limits)

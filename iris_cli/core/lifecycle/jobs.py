@@ -6,7 +6,7 @@ from iris_cli.core.dataclass import replace
 from iris_cli.core.events import AttemptStopRequested, JobCancelled, JobEnded, TaskEnded
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, TaskId
-from iris_cli.core.job import JobState
+from iris_cli.core.job import Job, JobState
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.task import AttemptState, Task, TaskState
 
@@ -69,15 +69,18 @@ def _end_of(draft: Draft, job_id: JobId, state: JobState) -> End:
             (task.end for task in tasks if task.end and task.end.reason is EndReason.CANCELLED),
             End(reason=EndReason.CANCELLED, at=draft.at),
         )
-    culprit = _culprit(tasks)
+    culprit = _culprit(draft.cluster.jobs[job_id], tasks)
     if culprit is None or culprit.end is None:
         return End(reason=EndReason.WORKER_FAILED, at=draft.at)
     return replace(culprit.end, at=draft.at, trigger=culprit.end.trigger or culprit.id)
 
 
-def _culprit(tasks: list[Task]) -> Task | None:
-    """The first task that ended for a reason of its own, the worst kind of end first."""
-    severity = (TaskState.UNSCHEDULABLE, TaskState.FAILED, TaskState.WORKER_FAILED)
+def _culprit(job: Job, tasks: list[Task]) -> Task | None:
+    """The first task whose own end made the job fail. A tolerated failure is blamed only if there is no other."""
+    failures = sum(task.state is TaskState.FAILED for task in tasks)
+    tolerated = not job.is_gang and failures <= job.max_task_failures
+    by_exit, by_host = TaskState.FAILED, TaskState.WORKER_FAILED
+    severity = (TaskState.UNSCHEDULABLE, *((by_host, by_exit) if tolerated else (by_exit, by_host)))
     own = [
         task
         for task in tasks

@@ -118,9 +118,16 @@ def set_up_ended(draft: Draft, ended: SliceSetUp, limits: Limits) -> None:
 
 
 def intend(draft: Draft, plan: ScalingPlan, limits: Limits) -> None:
-    """Record what a plan wants, before anybody is asked for it."""
+    """Record what a plan wants, before anybody is asked for it.
+
+    A group of which a slice has just failed backs off: a slice that was requested now would expire unasked.
+    """
+    for removal in plan.delete:
+        remove(draft, removal, limits)
     for order in plan.create:
         group = order.group
+        if backing_off(draft.cluster.scale_groups.get(group.name), draft.at, limits):
+            continue
         draft.record(
             SliceRequested(
                 slice=order.slice,
@@ -130,8 +137,6 @@ def intend(draft: Draft, plan: ScalingPlan, limits: Limits) -> None:
                 wanted_by=order.wanted_by,
             )
         )
-    for removal in plan.delete:
-        remove(draft, removal, limits)
 
 
 def remove(draft: Draft, removal: Removal, limits: Limits) -> None:

@@ -73,9 +73,10 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
     replicas, slices, group_by = _shape(request, device, fleet)
     if device is not None and not request.force:
         _check_offered(device, fleet)
-    chosen = _chosen(request)
+    name = _name(cluster, request, command)
+    chosen = {**_inherited(cluster, name), **_chosen(request), **_failing(request, bool(group_by))}
     job = Job(
-        id=_name(cluster, request, command),
+        id=name,
         command=command,
         resources=_resources(request, device),
         replicas=replicas,
@@ -94,6 +95,23 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
     return job
 
 
+def _failing(request: JobRequest, gang: bool) -> dict[str, bool]:
+    """Return whether the tasks go on after one of them failed: by default those of an array do. Raises UsageError."""
+    if gang and request.keep_going:
+        raise UsageError(
+            "--keep-going is for tasks that run alone: a gang ends with its first failed rank",
+            hint="drop --keep-going; --max-retries-failure restarts the whole gang",
+        )
+    is_array = request.array is not None or request.lines is not None
+    return {"keep_going": is_array if request.keep_going is None else request.keep_going}
+
+
+def _inherited(cluster: Cluster, name: JobId) -> dict[str, Any]:
+    """Return the fields that a child job has from its parent unless its request names its own."""
+    parent = parent_of(name)
+    return {"priority": cluster.jobs[parent].priority} if parent is not None else {}
+
+
 def _chosen(request: JobRequest) -> dict[str, Any]:
     """The fields that go from request to job as they are; what wasn't said keeps the job's default."""
     same = [item.name for item in fields(JobRequest) if item.name in _AS_THEY_ARE]
@@ -102,6 +120,7 @@ def _chosen(request: JobRequest) -> dict[str, Any]:
 
 _AS_THEY_ARE = frozenset(
     {
+        "spread",
         "constraints",
         "env",
         "workspace",

@@ -26,6 +26,8 @@ from iris_cli.core.worker import Worker, WorkerCondition, cooling
 REMOVED = "removed from cluster.yaml"
 
 _LOST_AFTER_POLLS = 3
+_ASKED_AGAIN = frozenset({*SILENT, SilenceKind.PROTOCOL})
+"""A launch that ended so was cut off. Another key, or a refused one, is no less so a moment later."""
 
 
 def reconcile(draft: Draft, hosts: Mapping[WorkerId, Connection]) -> None:
@@ -53,20 +55,32 @@ def hold_until_complete(draft: Draft, worker_id: WorkerId) -> None:
         draft.record(WorkerDrained(worker=worker_id, reason=INCOMPLETE))
 
 
-def silent(draft: Draft, silence: Silence, limits: Limits) -> None:
-    """A poll or a probe brought no answer: back off, and say why."""
+def silent(
+    draft: Draft, silence: Silence, limits: Limits, *, asked_at: float | None = None, launching: bool = False
+) -> None:
+    """Record a call without an answer, and for how long the worker is left alone.
+
+    After a call that was `launching` something the next cycle asks the worker: the back-off begins when that fails.
+    A call that was sent (`asked_at`) before the last silence was recorded tells nothing new.
+    """
     worker = draft.cluster.workers[silence.worker]
-    failed = worker.failed_polls + 1
-    reason = f"{silence.step}: {silence.detail}"
-    condition = _condition_after(worker, silence, failed, draft.at, limits)
+    launching = launching and silence.kind in _ASKED_AGAIN
+    if not launching and asked_at is not None and _recorded_since(worker, asked_at, draft.at):
+        return
+    failed = worker.failed_polls + (not launching)
     change = WorkerConditionChanged(
         worker=worker.id,
-        condition=condition,
-        reason=reason,
+        condition=_condition_after(worker, silence, failed, draft.at, limits),
+        reason=f"{silence.step}: {silence.detail}",
         failed_polls=failed,
-        cooldown_until=round(draft.at + limits.backoff(failed), 3),
+        cooldown_until=0.0 if launching else round(draft.at + limits.backoff(failed), 3),
     )
     draft.record(change)
+
+
+def _recorded_since(worker: Worker, asked_at: float, now: float) -> bool:
+    """Whether a silence of the worker was recorded after that time. None is in the future, unless a clock was set."""
+    return worker.unwell is not None and asked_at < worker.unwell.last <= now
 
 
 def recovered(draft: Draft, worker_id: WorkerId) -> None:

@@ -3,6 +3,7 @@
 from iris_cli.core.scheduling.ahead import Taker
 from iris_cli.core.scheduling.cycle import SchedulingResult, Waiting, WaitingKey, find_assignments
 from iris_cli.core.scheduling.explanation import ConstraintCount, DimensionCount, Explanation, NearMiss
+from iris_cli.core.scheduling.independent import Independent, independent, untouched
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.plan import Plan, plan
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
@@ -15,6 +16,7 @@ __all__ = [
     "ConstraintCount",
     "DimensionCount",
     "Explanation",
+    "Independent",
     "NearMiss",
     "Plan",
     "Reason",
@@ -24,5 +26,7 @@ __all__ = [
     "Waiting",
     "WaitingKey",
     "find_assignments",
+    "independent",
     "plan",
+    "untouched",
 ]

@@ -12,9 +12,9 @@ from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.job import Job, Priority
 from iris_cli.core.scheduling import wording
 from iris_cli.core.scheduling.capacity import first_of, mask_of, positions_of
-from iris_cli.core.scheduling.feasibility import has_shape
 from iris_cli.core.scheduling.groups import Group
 from iris_cli.core.scheduling.reasons import ReasonKind
+from iris_cli.core.scheduling.sites import VARIANT, Sites
 from iris_cli.core.scheduling.verdicts import Case, Verdict, fits, group_on
 from iris_cli.core.scheduling.what_if import Change, ChangeKind
 from iris_cli.core.slice import INCOMPLETE
@@ -34,7 +34,9 @@ _BUSY = frozenset(
 )
 _PASSED_OVER = frozenset({ReasonKind.RESERVED, ReasonKind.BEHIND})
 _LESS = (ChangeKind.LESS_CPU, ChangeKind.LESS_MEMORY, ChangeKind.FEWER_GPUS)
-_TO_THE_JOB = frozenset({ChangeKind.DROP, ChangeKind.TOLERATE, ChangeKind.PRIORITY, *_LESS})
+_TO_THE_JOB = frozenset(
+    {ChangeKind.DROP, ChangeKind.TOLERATE, ChangeKind.SPREAD, ChangeKind.PRIORITY, *_LESS}
+)
 
 
 def single_change(
@@ -65,9 +67,12 @@ def _proposals(case: Case, job: Job, nearest: list[Verdict]) -> Iterator[Change]
 
 
 def _relaxations(case: Case) -> Iterator[Change]:
-    """Each constraint left out, each taint tolerated, where workers would do then if nobody came before."""
+    """A spread over regions, each constraint left out, each taint tolerated, if that leaves enough workers."""
     fleet, requirement = case.context.fleet, case.requirement
     ready = fleet.healthy & fleet.rested & fleet.settled & requirement.equipped & case.had_room
+    several = requirement.shape is not None and requirement.shape.groups > 1
+    if several and not requirement.job.spread and _serve(case, ready & requirement.selected, VARIANT):
+        yield Change(kind=ChangeKind.SPREAD)
     for dropped in requirement.required:
         allowed = fleet.everyone
         for constraint in requirement.required:
@@ -82,12 +87,15 @@ def _relaxations(case: Case) -> Iterator[Change]:
                 yield Change(kind=ChangeKind.TOLERATE, subject=taint)
 
 
-def _serve(case: Case, workers: int) -> bool:
+def _serve(case: Case, workers: int, depth: int = 0) -> bool:
+    """Whether these workers are enough; with a `depth` for a gang whose groups need not share more than that."""
     shape = case.requirement.shape
     if shape is None:
         return bool(workers)
     groups = case.context.fleet.groups(shape.group_by).groups
-    return sum(fits(group, shape, workers) for group in groups) >= shape.groups
+    fitting = [group.number for group in groups if fits(group, shape, workers)]
+    sites = Sites(case.context.fleet, case.requirement)
+    return len(sites.largest(fitting, depth or sites.reach)) >= shape.groups
 
 
 def _reductions(case: Case) -> Iterator[Change]:
@@ -101,18 +109,24 @@ def _reductions(case: Case) -> Iterator[Change]:
 def _enough_for_one_more(case: Case, number: int) -> int:
     """The most of one dimension that as many workers have as are needed, of those that lack nothing else."""
     context, requirement = case.context, case.requirement
-    able = requirement.eligible & case.open
-    for other, dimension in enumerate(context.dimensions):
-        if other != number:
-            able &= dimension.now[requirement.need[other]]
+    others = [other for other in range(len(requirement.need)) if other != number]
+    able = requirement.eligible
+    for other in others:
+        able &= context.dimensions[other].now[requirement.need[other]]
+    for position in positions_of(requirement.eligible & case.own):
+        left = case.left(position)
+        able |= all(left[other] >= requirement.need[other] for other in others) << position
     shape = requirement.shape
     if shape is None:
-        return _nth([context.left(position)[number] for position in positions_of(able)], 1)
-    groups = [group for group in context.fleet.groups(shape.group_by).groups if has_shape(group, shape)]
-    amounts = [
-        [context.left(position)[number] for position in positions_of(group.mask & able)] for group in groups
-    ]
-    return _nth([_nth(those, shape.size) for those in amounts], shape.groups)
+        return _nth([case.left(position)[number] for position in positions_of(able)], 1)
+    groups = context.fleet.groups(shape.group_by).groups
+
+    def enough_in(group: Group) -> int:
+        left = [case.left(position)[number] for position in positions_of(group.mask & able)]
+        return _nth(left, shape.size)
+
+    sites = Sites(context.fleet, requirement).tiers[-1]
+    return max((_nth([enough_in(groups[each]) for each in site], shape.groups) for site in sites), default=0)
 
 
 def _nth(amounts: list[int], number: int) -> int:

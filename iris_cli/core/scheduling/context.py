@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from iris_cli.core.capacity import Amounts, WorkerCapacity
 from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
-from iris_cli.core.ids import JobId
+from iris_cli.core.ids import JobId, TaskId
 from iris_cli.core.scheduling.capacity import Dimension, Levels, mask_of
 from iris_cli.core.scheduling.fleet import Fleet
 from iris_cli.core.scheduling.groups import Group
 from iris_cli.core.scheduling.packing import Packing, Parcel
 
+Change = tuple[int, Amounts | None]
+"""A position whose room has shrunk, and what a task took there; None for a reservation."""
+
+
+class Load:
+    """What a worker has while nothing runs there, what is left, and what each attempt holds.
+
+    Workers that are alike in all of these share one, which is known by its identity.
+    """
+
+    __slots__ = ("held", "idle", "left")
+
+    def __init__(self, idle: Amounts, left: Amounts, held: tuple[Amounts, ...]) -> None:
+        self.idle = idle
+        self.left = left
+        self.held = held
+
 
 class SchedulingContext:
     """The state of one cycle, thrown away with it. Nothing that was given in is changed.
 
-    `needs` are those of every entry of the queue. `changes` lists the positions whose room has shrunk;
-    `version` moves on when a worker that was no candidate, or a worse one, may have become the best.
+    `needs` are those of every entry of the queue. `changes` lists where room has shrunk;
+    `version` moves on when a worker that was no candidate, or a worse one, may have become the best. The room on a
+    reserved worker is what others may still take.
     """
 
     def __init__(self, fleet: Fleet, needs: Sequence[Amounts]) -> None:
@@ -27,11 +45,17 @@ class SchedulingContext:
         self.attempts = [each.attempts for each in capacities]
         self._free_gpus = [each.gpus for each in capacities]
         self._survey_room([each.left for each in capacities], needs)
-        self.changes: list[int] = []
+        self.changes: list[Change] = []
+        self._sorted = 0  # so many of the changes are in `_placed`
+        self._placed: dict[int, list[Amounts]] = {}
+        self._loads: dict[int, Load] = {}
+        self._alike: dict[tuple[Amounts | int, ...], Load] = {}
         self.version = 0
-        self.open = fleet.everyone  # not reserved for a gang
-        self.reserved_by: dict[int, JobId] = {}
-        self.reservations: dict[JobId, list[Group]] = {}
+        self.open = fleet.everyone  # not reserved
+        self.reserved_by: dict[int, TaskId | JobId] = {}
+        self.reservations: dict[TaskId | JobId, list[Group]] = {}
+        self._withheld: dict[int, Amounts] = {}
+        self._shares: dict[tuple[int, Amounts], tuple[Amounts, int, Amounts]] = {}  # alike for many workers
         self._survey_slices()
 
     # Room
@@ -79,6 +103,30 @@ class SchedulingContext:
         """What one worker has left now."""
         return self._packing.left(self._stock[position])
 
+    def left_to_owner(self, position: int) -> Amounts:
+        """What a reserved worker has left now for those that it is reserved for."""
+        return Amounts(*map(int.__add__, self.left(position), self._withheld[position]))
+
+    def load(self, position: int) -> Load:
+        """The load of one worker: of live attempts, and of tasks placed in this cycle."""
+        if self._sorted < len(self.changes):
+            for where, taken in self.changes[self._sorted :]:
+                if taken is not None:
+                    self._loads.pop(where, None)
+                    self._placed.setdefault(where, []).append(taken)
+            self._sorted = len(self.changes)
+        found = self._loads.get(position)
+        if found is None:
+            claims = map(Amounts.held, self.fleet.workers[position].claims.values())
+            held = (*claims, *self._placed.get(position, ()))
+            idle, stock = self._idle[position], self._stock[position]
+            alike = idle, stock, *held
+            found = self._alike.get(alike)
+            if found is None:
+                found = self._alike[alike] = Load(idle, self._packing.left(stock), held)
+            self._loads[position] = found
+        return found
+
     def take(self, position: int, parcel: Parcel) -> bool:
         """Give one task its share of a worker, but for the GPUs' numbers. False where there is no room."""
         before = self._stock[position]
@@ -91,14 +139,30 @@ class SchedulingContext:
         if not self.attempts[position]:
             self._begin(position)
         self.attempts[position] += 1
-        self.changes.append(position)
+        self.changes.append((position, parcel.need))
         return True
 
     def take_gpus(self, position: int, count: int) -> tuple[int, ...]:
         """The indexes of the GPUs that go with what was taken: the lowest free ones."""
-        free = self._free_gpus[position]
+        free, by_free = self._free_gpus[position], self._by_free_gpus
         self._free_gpus[position] = free[count:]
+        fewer = len(free) - count
+        by_free[len(free)] ^= 1 << position
+        by_free[fewer] = by_free.get(fewer, 0) | 1 << position
+        self.version += 1  # it may be the best fit for other tasks now
         return free[:count]
+
+    def gpu_tiers(self, count: int) -> Iterator[int]:
+        """The workers with at least so many free GPUs, those with the fewest first."""
+        return (those for free, those in sorted(self._by_free_gpus.items()) if free >= count)
+
+    @cached_property
+    def _by_free_gpus(self) -> dict[int, int]:
+        """The workers by the number of their free GPUs."""
+        positions: dict[int, list[int]] = {}
+        for position, free in enumerate(self._free_gpus):
+            positions.setdefault(len(free), []).append(position)
+        return {count: mask_of(those) for count, those in positions.items()}
 
     def _shrink(self, position: int, before: int, parcel: Parcel) -> None:
         for number in parcel.taken:
@@ -108,7 +172,11 @@ class SchedulingContext:
     @cached_property
     def idle(self) -> list[Levels]:
         """What workers have while nothing runs there, in the order of `Amounts`."""
-        return _levels(_alike(Amounts.idle(worker) for worker in self.fleet.workers))
+        return _levels(_alike(self._idle))
+
+    @cached_property
+    def _idle(self) -> list[Amounts]:
+        return list(map(Amounts.idle, self.fleet.workers))
 
     def large_enough(self, need: Amounts) -> int:
         """The workers that would have room if nothing ran there."""
@@ -117,13 +185,22 @@ class SchedulingContext:
             found &= levels.reaching([amount])[amount]
         return found
 
-    def reserve(self, job: JobId, groups: list[Group], positions: list[int]) -> None:
-        """Keep workers for a gang: nobody after it in the queue gets them."""
-        self.open &= ~mask_of(positions)
-        self.reserved_by.update(dict.fromkeys(positions, job))
-        self.reservations[job] = groups
-        self.changes += positions
-        self.version += 1
+    def reserve(self, key: TaskId | JobId, groups: list[Group], spare: Mapping[int, Amounts]) -> None:
+        """Reserve workers for a gang or a task. Of each one those after it in the queue may take what is `spare`."""
+        for position, amounts in spare.items():
+            share = self._stock[position], amounts
+            if share not in self._shares:
+                left = self.left(position)
+                withheld = Amounts(*map(int.__sub__, left, amounts))
+                self._shares[share] = left, self._packing.stock(amounts), withheld
+            left, self._stock[position], self._withheld[position] = self._shares[share]
+            for dimension, had, has in zip(self.dimensions, left, amounts, strict=True):
+                if had != has:
+                    dimension.shrink(position, had, has)
+        self.open &= ~mask_of(list(spare))
+        self.reserved_by.update(dict.fromkeys(spare, key))
+        self.reservations[key] = groups
+        self.changes += [(position, None) for position in spare]
 
     # Slices nobody has touched yet
 

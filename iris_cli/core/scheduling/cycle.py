@@ -23,6 +23,7 @@ from iris_cli.core.scheduling.gangs import GangPlacer, why_malformed
 from iris_cli.core.scheduling.order import Entry, TasksByJob, queue_of, split_overdue
 from iris_cli.core.scheduling.placement import Assignment, assign, find_seat
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
+from iris_cli.core.scheduling.reservation import Reservations
 from iris_cli.core.scheduling.what_if import Record, UnconfirmedStops
 from iris_cli.core.task import Task
 from iris_cli.core.worker import Worker
@@ -68,15 +69,15 @@ class SchedulingResult:
     """What a cycle decided: `assignments` in the order of decision, a gang's in the order of its tasks.
 
     `timed_out_tasks` were not placed within their `scheduling_timeout`. Everything else is `waiting`: single
-    tasks by their ids, gangs by those of their jobs. `reservations` names the groups kept for a gang,
-    `kept` the workers and for whom.
+    tasks by their ids, gangs by those of their jobs. `reservations` names the groups reserved for a gang, or the worker
+    for a task; `kept` the reserved workers and for which gang or task.
     """
 
     assignments: tuple[Assignment, ...]
     timed_out_tasks: tuple[TaskId, ...]
     waiting: Waiting
-    reservations: Mapping[JobId, tuple[str, ...]]
-    kept: Mapping[WorkerId, JobId]
+    reservations: Mapping[WaitingKey, tuple[str, ...]]
+    kept: Mapping[WorkerId, WaitingKey]
     choices: Choices = field(compare=False, repr=False)
 
     def chosen(self, task: TaskId) -> str:
@@ -103,16 +104,16 @@ def find_assignments(
     """Decide who is placed where. `now` in seconds since the epoch. Tasks grouped by job are all pending.
 
     The same input in any order gives the same result, and nothing of it is changed. Capacity is what the
-    claims of the workers leave. Workers in `unconfirmed_stops` take nothing new. A gang that has waited for
-    `gang_reserve_after` seconds (0: never) keeps workers free for itself; a cool-down longer than
-    `backoff_max` counts as over, for then a clock was wrong. What needs a device that scale groups have
+    claims of the workers leave. Workers in `unconfirmed_stops` take nothing new. A gang, or a task that needs much of
+    a worker, reserves workers once it has waited for `gang_reserve_after` seconds (0: never); a cool-down longer
+    than `backoff_max` counts as over, for then a clock was wrong. What needs a device that scale groups have
     `offered` is not said never to run.
     """
     queue = queue_of(pending_tasks, get_job, now)
     fleet = Fleet(workers, now, Limits(backoff_max=backoff_max), unconfirmed_stops, offered)
     context = SchedulingContext(fleet, [Amounts.needed(job.resources) for job in queue.asked.values()])
     requirements = {signature: Requirement(job, context) for signature, job in queue.asked.items()}
-    served = _serve(queue.entries, requirements, GangPlacer(context, gang_reserve_after))
+    served = _serve(queue.entries, requirements, context, Reservations(context, gang_reserve_after))
     unmet: _Unmet = {**dict.fromkeys(queue.orphans, _NO_JOB), **served.malformed, **served.unmet}
     again = partial(_again, now=now, gang_reserve_after=gang_reserve_after, backoff_max=backoff_max)
     record = Record(
@@ -135,9 +136,9 @@ def find_assignments(
         timed_out_tasks=tuple(served.timed_out),
         waiting=Waiting(Explainer(context, record), unmet),
         reservations={
-            job: tuple(str(group.key) for group in groups) for job, groups in context.reservations.items()
+            key: tuple(str(group.key) for group in groups) for key, groups in context.reservations.items()
         },
-        kept={fleet.ids[position]: job for position, job in context.reserved_by.items()},
+        kept={fleet.ids[position]: key for position, key in context.reserved_by.items()},
         choices=Choices(context, requirement_of, record),
     )
 
@@ -155,11 +156,16 @@ class _Served(NamedTuple):
     unmet: dict[WaitingKey, Requirement]
 
 
-def _serve(queue: Iterable[Entry], requirements: Mapping[str, Requirement], gangs: GangPlacer) -> _Served:
+def _serve(
+    queue: Iterable[Entry],
+    requirements: Mapping[str, Requirement],
+    context: SchedulingContext,
+    reservations: Reservations,
+) -> _Served:
     """Everybody's turn comes once. Most of the time of a large cycle is spent in this loop."""
     served = _Served([], [], {}, {})
     placed, timed_out, malformed, unmet = served
-    context, now = gangs.context, gangs.context.fleet.now
+    gangs, now = GangPlacer(context, reservations), context.fleet.now
     for _, _, job_id, job, tasks, signature, overdue in queue:
         if overdue:
             late, tasks = split_overdue(job, tasks, now)
@@ -181,4 +187,8 @@ def _serve(queue: Iterable[Entry], requirements: Mapping[str, Requirement], gang
                 placed.append(assign(context, requirement, task, requirement.seat))
             else:
                 placed.append(Assignment(task.id, requirement.worker))
+        if requirement.exhausted and requirement.reservable and job.submitted_at <= reservations.due_until:
+            first = next((task.id for task in tasks if task.id in unmet), None)
+            if first is not None:
+                requirement.reservable = reservations.reserve_worker(first, requirement)
     return served

@@ -23,6 +23,7 @@ from iris_cli.core.scheduling.explanation import ConstraintCount, DimensionCount
 from iris_cli.core.scheduling.feasibility import Requirement, Shape
 from iris_cli.core.scheduling.groups import Group
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
+from iris_cli.core.scheduling.sites import REGION, VARIANT, Sites
 from iris_cli.core.scheduling.verdicts import (
     Case,
     Refusal,
@@ -56,17 +57,17 @@ class Explainer:
         self._reasons: dict[tuple[Requirement, int], tuple[Reason, ...]] = {}
 
     def reasons(self, requirement: Requirement, entry: TaskId | JobId) -> tuple[Reason, ...]:
-        """Why the requirement isn't met, in order of precedence, and what is kept for this entry."""
-        kept = self._context.reservations.get(entry) if isinstance(entry, str) else None
+        """Why the requirement isn't met, in order of precedence, and what is reserved for this entry."""
+        kept = self._context.reservations.get(entry)
         if not kept:
             found = self._usual.get(requirement)
             if found is None:
                 found = self._usual[requirement] = self._once(requirement, self._context.open)
             return found
-        # Who keeps workers waits for those that are busy among them, and for all that others keep.
+        # It waits for what is busy among the workers reserved for it, and for all that is reserved for others.
         first, *others = self._once(requirement, self._open_to(entry))
         names = ", ".join(wording.unit_name(requirement.shape, group) for group in kept)
-        return (replace(first, text=f"{first.text}; {names} kept free for it"), *others)
+        return (replace(first, text=f"{first.text}; {names} reserved for it"), *others)
 
     def explain(self, requirement: Requirement, entry: TaskId | JobId) -> Explanation:
         """Everything that there is to say about an entry that waits."""
@@ -117,17 +118,16 @@ class Explainer:
         return [self._context.fleet.ids[position] for position in positions_of(workers)]
 
     def _open_to(self, entry: TaskId | JobId) -> int:
-        """The workers that nobody else has reserved."""
-        own = self._own.get(entry, 0) if isinstance(entry, str) else 0
-        return self._context.open | own
+        """The workers that are not reserved for another entry."""
+        return self._context.open | self._own.get(entry, 0)
 
     @cached_property
-    def _own(self) -> dict[JobId, int]:
-        """By job, the workers that are kept for it."""
-        found: dict[JobId, list[int]] = {}
-        for position, job in self._context.reserved_by.items():
-            found.setdefault(job, []).append(position)
-        return {job: mask_of(positions) for job, positions in found.items()}
+    def _own(self) -> dict[TaskId | JobId, int]:
+        """By gang or task, the workers that are reserved for it."""
+        found: dict[TaskId | JobId, list[int]] = {}
+        for position, key in self._context.reserved_by.items():
+            found.setdefault(key, []).append(position)
+        return {key: mask_of(positions) for key, positions in found.items()}
 
     def _near_miss(self, case: Case, verdict: Verdict) -> NearMiss:
         assert verdict.kind is not None
@@ -162,18 +162,20 @@ class Explainer:
 
     def _of_groups(self, case: Case, shape: Shape) -> Iterator[Reason]:
         verdicts, tally = self._survey(case.requirement, shape)
-        own = case.open & ~self._context.open
-        if own:  # what is kept for somebody changes the verdict on its own groups alone
+        if case.own:  # a reservation changes the verdict on its own groups alone
             at = self._context.fleet.groups(shape.group_by).at
-            touched = frozenset(at[position] for position in positions_of(own)) - {-1}
+            touched = frozenset(at[position] for position in positions_of(case.own)) - {-1}
             before = [verdict for verdict in map(verdicts.get, touched) if verdict is not None]
-            tally = tally.but(before, judge(case, shape, touched))
+            now = judge(case, shape, touched)
+            tally = tally.but(before, now)
+            if shape.groups > 1:
+                verdicts = {**verdicts, **{verdict.group.number: verdict for verdict in now}}
         refusals = tally.refusals()
         unfit = [refusal for refusal in refusals if refusal.kind.rank <= ReasonKind.GROUP_SHAPE.rank]
         serving = len(verdicts) - sum(refusal.units for refusal in unfit)
         if serving >= shape.groups:
-            for refusal in refusals[len(unfit) :]:
-                yield self._unavailable(case.requirement, refusal, serving)
+            reasons = [self._unavailable(case.requirement, each, serving) for each in refusals[len(unfit) :]]
+            yield from self._at_one_site(case.requirement, verdicts, reasons) if shape.groups > 1 else reasons
         elif unfit and unfit[-1].kind is not ReasonKind.GROUP_SHAPE:
             yield self._unselected(case.requirement, unfit, serving)
         elif serving:
@@ -182,6 +184,21 @@ class Explainer:
         else:
             refused = [each for each in verdicts.values() if each.kind is ReasonKind.GROUP_SHAPE]
             yield self._wrong_shape(shape, [verdict.group for verdict in refused])
+
+    def _at_one_site(
+        self, requirement: Requirement, verdicts: dict[int, Verdict], reasons: list[Reason]
+    ) -> list[Reason]:
+        """The reasons of a gang of several groups: these, and that those which could serve are not at one site."""
+        sites = Sites(self._context.fleet, requirement)
+        free = [number for number, verdict in verdicts.items() if verdict.kind is None]
+        if len(sites.largest(free, VARIANT)) >= sites.needed > len(sites.largest(free, REGION)):
+            apart = [] if requirement.job.spread else [_apart(requirement, sites, free, free=True)]
+        else:
+            apart = []
+        could = [number for number, verdict in verdicts.items() if verdict.serves]
+        if not sites.serve(could):
+            return apart or [_apart(requirement, sites, could, free=False)]
+        return sorted([*reasons, *apart], key=lambda reason: reason.kind.rank)
 
     def _survey(self, requirement: Requirement, shape: Shape) -> Survey:
         """The verdicts on groups by number, where nothing is kept for whoever asks; counted once."""
@@ -248,6 +265,20 @@ class Explainer:
                 fleet, device = self._context.fleet, requirement.job.resources.device
                 text = wording.too_large(fleet, device, kind, need, largest)
         return Reason(kind=kind, text=text, need=need, have=have, refused=units)
+
+
+def _apart(requirement: Requirement, sites: Sites, groups: list[int], *, free: bool) -> Reason:
+    """Enough groups could serve, but not of one device variant, or not in one region; `free`: all of these now."""
+    shape, alike = requirement.shape, sites.largest(groups, VARIANT)
+    assert shape is not None
+    if len(alike) < sites.needed:
+        kind, have = ReasonKind.GROUP_SHAPE, len(alike)
+        text = wording.of_several_variants(shape, sites.variants(groups))
+    else:
+        kind, have, groups = ReasonKind.REGION, len(sites.largest(alike, REGION)), alike
+        variant = "" if requirement.plain else next(iter(sites.variants(alike)))
+        text = wording.in_several_regions(shape, variant, len(alike), sites.regions(alike), free=free)
+    return Reason(kind=kind, text=text, need=sites.needed, have=have, refused=len(groups) - have)
 
 
 def _largest(groups: list[Group]) -> Group | None:

@@ -23,9 +23,11 @@ class Shape(NamedTuple):
 class Requirement:
     """What some entries ask for, as sets of workers.
 
-    `selected` satisfy device, constraints and tolerations; `eligible` may also be given something in this
+    `selected` satisfy device, constraints and tolerations; of these a TPU task alone takes only slices of one VM if
+    there are any (`right_slices`; `one_vm`: that excludes others). `eligible` may also be given something in this
     cycle, if they have room. `levels` are sets of workers by how many preferences they meet, the most first.
-    `exhausted`: nothing fits any more, and as room only shrinks, nothing will in this cycle.
+    `exhausted`: nothing fits any more, and as room only shrinks, nothing will in this cycle. `reservable`: it is not
+    known yet that no worker can be reserved for a single task.
     """
 
     def __init__(self, job: Job, context: SchedulingContext) -> None:
@@ -43,17 +45,23 @@ class Requirement:
             self.allowed &= fleet.satisfying(constraint)
         self.tolerated = fleet.tolerating(job.tolerations)
         self.selected = self.equipped & self.allowed & self.tolerated
+        self.right_slices = fleet.everyone
+        if self.shape is None and self.need.chips and self.selected & fleet.single_vms:
+            self.right_slices = fleet.single_vms
+        self.one_vm = bool(self.selected & ~self.right_slices)
+        self.selected &= self.right_slices
         self.healthy = self.selected & fleet.healthy & fleet.rested
         self.eligible = self.healthy & fleet.settled
         self.levels = _levels(fleet.everyone, self.preferred)
         self.exhausted = not self.eligible
+        self.reservable = True
         self.seat = -1  # the position chosen last
         self.worker = WorkerId("")  # who that is
         self.seat_version = -1  # and the version of the context then
 
     def candidates(self, context: SchedulingContext) -> int:
-        """The workers that fit now and are not reserved."""
-        return self.eligible & context.open & context.with_room(self.need)
+        """The workers that fit now."""
+        return self.eligible & context.with_room(self.need)
 
 
 def shape_of(job: Job) -> Shape | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import chain, compress, count
 
+from iris_cli.core.attributes import WORKER_ID_ATTRIBUTE_KEY
 from iris_cli.core.constraints import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
     TAINT_KEY_PREFIX,
+    TPU_NAME_ATTRIBUTE_KEY,
     AttributeValue,
     Constraint,
 )
@@ -16,7 +19,7 @@ from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.limits import Limits
 from iris_cli.core.resources import AUTO, Device, device_compatible
 from iris_cli.core.scheduling.capacity import mask_of
-from iris_cli.core.scheduling.groups import GroupIndex
+from iris_cli.core.scheduling.groups import GroupIndex, vm_count
 from iris_cli.core.worker import Worker, WorkerCondition, cooling
 
 
@@ -68,6 +71,14 @@ class Fleet:
         if found is None:
             found = {value: mask_of(those) for value, those in self.members(key).items()}
             self._holders[key] = found
+        return found
+
+    def values(self, key: str) -> list[AttributeValue | None]:
+        """The value of an attribute by position; None for the workers without it."""
+        found: list[AttributeValue | None] = [None] * len(self.workers)
+        for value, those in self.members(key).items():
+            for position in those:
+                found[position] = value
         return found
 
     def satisfying(self, constraint: Constraint) -> int:
@@ -136,6 +147,15 @@ class Fleet:
             found = self._groups[key] = GroupIndex(self.workers, self.members(key))
         return found
 
+    @cached_property
+    def single_vms(self) -> int:
+        """The workers that are no VM of a larger slice, by their own account or by what is registered."""
+        slices = self.groups(TPU_NAME_ATTRIBUTE_KEY)
+        return self._all_but(
+            vm_count(worker) not in (None, 1) or (at >= 0 and len(slices.groups[at].members) > 1)
+            for worker, at in zip(self.workers, slices.at, strict=True)
+        )
+
     def _all_but(self, exceptions: Iterable[object]) -> int:
         """Everyone but those for whom something holds; given for each position."""
         return self.everyone & ~mask_of(list(compress(count(), exceptions)))
@@ -143,6 +163,8 @@ class Fleet:
     def _by_value(self, key: str) -> dict[object, tuple[AttributeValue, list[int]]]:
         """Found by the plain values, which hash faster; their types keep `1` and `1.0` apart."""
         found: dict[object, tuple[AttributeValue, list[int]]] = {}
+        if key == WORKER_ID_ATTRIBUTE_KEY:
+            return {each: (AttributeValue(each), [position]) for position, each in enumerate(self.ids)}
         for position, worker in enumerate(self.workers):
             value = worker.attributes.get(key)
             if value is None:

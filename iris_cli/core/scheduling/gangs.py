@@ -11,15 +11,17 @@ from iris_cli.core.scheduling.feasibility import Requirement, has_shape
 from iris_cli.core.scheduling.groups import Group, GroupQueue, Rank, Ranker
 from iris_cli.core.scheduling.placement import Assignment, assign
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
+from iris_cli.core.scheduling.reservation import Reservations, Waits
+from iris_cli.core.scheduling.sites import Sites
 from iris_cli.core.task import Task
 
 
 class GangPlacer:
-    """Places the gangs of one cycle, and reserves for those that have waited `reserve_after` seconds."""
+    """Places the gangs of one cycle, and reserves for those that have waited long."""
 
-    def __init__(self, context: SchedulingContext, reserve_after: float) -> None:
+    def __init__(self, context: SchedulingContext, reservations: Reservations) -> None:
         self.context = context
-        self._reserve_after = reserve_after
+        self._reservations = reservations
         self._searches: dict[Requirement, GroupSearch] = {}
 
     def place(self, job: Job, tasks: list[Task], requirement: Requirement, placed: list[Assignment]) -> bool:
@@ -32,8 +34,10 @@ class GangPlacer:
                     placed.append(assign(self.context, requirement, task, position))
                 return True
             requirement.exhausted = True
-        if 0 < self._reserve_after <= self.context.fleet.now - job.submitted_at:
-            self._reserve(job, requirement)
+        if job.submitted_at <= self._reservations.due_until:
+            found = self._search(requirement).reservable(self._reservations.waits(requirement.need))
+            if found:
+                self._reservations.reserve(job.id, *found, requirement.need)
         return False
 
     def _search(self, requirement: Requirement) -> GroupSearch:
@@ -41,11 +45,6 @@ class GangPlacer:
         if found is None:
             found = self._searches[requirement] = GroupSearch(self.context, requirement)
         return found
-
-    def _reserve(self, job: Job, requirement: Requirement) -> None:
-        found = self._search(requirement).reservable()
-        if found:
-            self.context.reserve(job.id, *found)
 
 
 class GroupSearch:
@@ -57,33 +56,36 @@ class GroupSearch:
         self._requirement = requirement
         self._shape = requirement.shape
         self._index = context.fleet.groups(self._shape.group_by)
+        self._sites = Sites(context.fleet, requirement)
         self._eligible = flags_of(requirement.eligible, context.fleet.everyone)
         self._preferred = [flags_of(those, context.fleet.everyone) for those in requirement.preferred]
         self._fitting: GroupQueue | None = None
         self._waiting: GroupQueue | None = None
 
     def seats(self) -> list[int] | None:
-        """One position for each task in order of its index, or None where the gang doesn't fit.
+        """One position for each task in the order of its index, or None if the gang does not fit.
 
-        Groups by rank: most preferences met, then the fewest fitting workers, then the group's key. Within a
-        group those who meet the most, in the order of the workers' numbers in their slice, else of their ids.
+        Of several groups a set of one zone goes first, then one of one region. Then groups by rank: most preferences
+        met, then the fewest fitting workers, then the group's key. Within a group the workers that meet the most, in
+        the order of their numbers in the slice, otherwise of their ids.
         """
         if self._fitting is None:
-            self._fitting = GroupQueue(self._index, self._context.changes, self._by_fit)
-        groups = self._fitting.first(self._shape.groups)
+            self._fitting = GroupQueue(self._index, self._context.changes, self._by_fit, self._sites.tiers)
+        groups = self._fitting.first(self._shape.groups, by_tier=True)
         if groups is None:
             return None
         return [position for group in groups for position in self._first_members(group)]
 
-    def reservable(self) -> tuple[list[Group], list[int]] | None:
-        """The groups with the fewest live attempts to wait for, and the workers of them to keep.
+    def reservable(self, waits: Waits) -> tuple[list[Group], list[int]] | None:
+        """The groups with the fewest live attempts to wait for, and the workers of them to reserve.
 
         None where more than busy workers is in the way, or where others have reserved what there is.
         """
         if self._waiting is None:
             could = self._requirement.healthy & self._context.large_enough(self._requirement.need)
             self._could = flags_of(could, self._context.fleet.everyone)
-            self._waiting = GroupQueue(self._index, self._context.changes, self._by_wait)
+            self._waits = waits
+            self._waiting = GroupQueue(self._index, self._context.changes, self._by_wait, self._sites.tiers)
         groups = self._waiting.first(self._shape.groups)
         if groups is None:
             return None
@@ -104,7 +106,7 @@ class GroupSearch:
             if preferred:
                 chosen = mask_of(self._first_members(group))
                 met = sum((chosen & those).bit_count() for those in preferred)
-            return -met, fitting.bit_count(), group.number
+            return -met, fitting.bit_count()
 
         return rank
 
@@ -125,27 +127,24 @@ class GroupSearch:
     def _by_wait(self) -> Ranker:
         def rank(group: Group) -> Rank | None:
             soonest = self._soonest(group)
-            return (sum(wait for wait, _ in soonest), group.number) if soonest else None
+            return (sum(wait for wait, _ in soonest),) if soonest else None
 
         return rank
 
     def _soonest(self, group: Group) -> list[tuple[int, int]]:
-        """The members with the fewest live attempts in the way, as many as are needed; else none."""
+        """The members with the fewest live attempts to wait for, as many as are needed; else none."""
         taken = self._context.reserved_by
         if not has_shape(group, self._shape):
             return []
         usable = [each for each in group.members if self._could[each] == "1" and each not in taken]
         if len(usable) < self._shape.size:
             return []
-        waits = [(0 if self._fits(each) else self._context.attempts[each], each) for each in usable]
+        waits = [(self._waits.count(each), each) for each in usable]
         return sorted(waits, key=lambda pair: pair[0])[: self._shape.size]
 
     def _fits(self, position: int) -> bool:
-        return (
-            self._eligible[position] == "1"
-            and position not in self._context.reserved_by
-            and self._context.has_room(position, self._requirement.parcel)
-        )
+        room = self._context.has_room(position, self._requirement.parcel)
+        return room and self._eligible[position] == "1"
 
 
 def why_malformed(job: Job, tasks: list[Task]) -> Reason | None:

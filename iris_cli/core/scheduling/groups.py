@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -47,49 +47,95 @@ class GroupIndex:
 
 Rank = tuple[int, ...]
 Ranker = Callable[[Group], Rank | None]
+RankedSet = tuple[Rank, list[int]]
+
+
+class _Site:
+    """Groups that may serve together. `best`: as many as are needed, with their rank; None if not known."""
+
+    __slots__ = ("best", "heap")
+
+    def __init__(self, groups: Iterable[int], ranks: Sequence[Rank | None]) -> None:
+        self.heap = [(rank, number) for number in groups if (rank := ranks[number]) is not None]
+        heapify(self.heap)
+        self.best: RankedSet | None = None
+
+    def first(self, count: int, ranks: Sequence[Rank | None]) -> RankedSet | None:
+        """The `count` best groups, or None if there are not as many."""
+        if self.best is None:
+            found: list[tuple[Rank, int]] = []
+            while self.heap and len(found) < count:
+                entry = heappop(self.heap)
+                if ranks[entry[1]] is entry[0]:  # otherwise it was ranked again since
+                    found.append(entry)
+            for entry in found:
+                heappush(self.heap, entry)
+            if len(found) == count:
+                rank = tuple(map(sum, zip(*(rank for rank, _ in found), strict=True)))
+                self.best = rank, sorted(number for _, number in found)
+        return self.best
 
 
 class GroupQueue:
-    """The groups that may serve, the best first, kept current as workers are taken.
+    """The sets of groups that may serve, kept current as workers are taken.
 
-    `ranker()` gives a function from a group to its rank (lower is better, no two equal) or None, valid until
-    the next change. Only groups of workers that changed since the last look are ranked again.
+    `ranker()` gives a function from a group to its rank (lower is better) or None, valid until the next change. Only
+    groups of workers that changed since the last look are ranked again. A set of groups has the sums of their ranks;
+    of equal sets the first one by number goes first.
     """
 
-    def __init__(self, index: GroupIndex, changes: Sequence[int], ranker: Callable[[], Ranker]) -> None:
+    def __init__(
+        self,
+        index: GroupIndex,
+        changes: Sequence[tuple[int, object]],
+        ranker: Callable[[], Ranker],
+        tiers: Iterable[Iterable[Sequence[int]]],
+    ) -> None:
+        """`tiers` hold the sites, as numbers of groups: all groups of a set are of one site."""
         self._index = index
         self._changes = changes
         self._seen = len(changes)
         self._ranker = ranker
         rank = ranker()
         self._ranks = [rank(group) for group in index.groups]
-        self._heap = [(found, number) for number, found in enumerate(self._ranks) if found is not None]
-        heapify(self._heap)
+        self._tiers: list[list[_Site]] = []
+        self._sites_of: list[list[_Site]] = [[] for _ in index.groups]
+        for tier in tiers:
+            self._tiers.append([])
+            for numbers in tier:
+                site = _Site(numbers, self._ranks)
+                self._tiers[-1].append(site)
+                for number in numbers:
+                    self._sites_of[number].append(site)
 
-    def first(self, count: int) -> list[Group] | None:
-        """The `count` best groups, best first, or None where there aren't as many."""
+    def first(self, count: int, *, by_tier: bool = False) -> list[Group] | None:
+        """The best set of `count` groups, by number; None if there is none.
+
+        With `by_tier` a set of an earlier tier goes before all of later ones, otherwise only before equal ones.
+        """
         self._catch_up()
-        best: list[tuple[Rank, int]] = []
-        while self._heap and len(best) < count:
-            entry = heappop(self._heap)
-            if self._ranks[entry[1]] is entry[0]:  # else it was ranked anew since
-                best.append(entry)
-        for entry in best:
-            heappush(self._heap, entry)
-        return [self._index.groups[number] for _, number in best] if len(best) == count else None
+        found: list[tuple[Rank, int, list[int]]] = []
+        for number, tier in enumerate(self._tiers):
+            sets = (site.first(count, self._ranks) for site in tier)
+            found += [(best[0], number, best[1]) for best in sets if best is not None]
+            if found and by_tier:
+                break
+        return [self._index.groups[number] for number in min(found)[-1]] if found else None
 
     def _catch_up(self) -> None:
         if self._seen == len(self._changes):
             return
-        touched = dict.fromkeys(self._index.at[position] for position in self._changes[self._seen :])
+        touched = dict.fromkeys(self._index.at[position] for position, _ in self._changes[self._seen :])
         self._seen = len(self._changes)
         rank = self._ranker()
         for number in touched:
             if number < 0:
                 continue
             found = self._ranks[number] = rank(self._index.groups[number])
-            if found is not None:
-                heappush(self._heap, (found, number))
+            for site in self._sites_of[number]:
+                site.best = None
+                if found is not None:
+                    heappush(site.heap, (found, number))
 
 
 def vm_count(worker: Worker) -> int | None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from iris_cli.core.ids import JobId, TaskId, depth_of, root_of
 from iris_cli.core.job import Job, Priority
 from iris_cli.core.task import Task, TaskState
+from iris_cli.core.waiting import competes_since
 
 _PENDING = TaskState.PENDING
 
@@ -18,7 +19,7 @@ _Age = int | tuple[float, ...]
 Entry = tuple[_Age, float, JobId, Job, list[Task], str, bool]
 """A job and its pending tasks, by index. A gang competes as a whole, other tasks one after another.
 
-The first three say when its turn comes. Then there are its signature, and whether its `scheduling_timeout` is over.
+The first three say when its turn comes. The last two are its signature, and `is_overdue`.
 """
 
 
@@ -50,7 +51,7 @@ def queue_of(
             continue
         at, signature = job.submitted_at, job.signature
         asked[signature] = job
-        overdue = 0 < job.scheduling_timeout < now - at
+        overdue = is_overdue(job, get_job, now)
         if "/" in job_id:
             age = _age(job, get_job(root_of(job_id)) or job)
             children[job.priority].append((age, at, job_id, job, tasks, signature, overdue))
@@ -63,17 +64,26 @@ def queue_of(
     return Queue(entries, asked, sorted(orphans))
 
 
-def split_overdue(job: Job, tasks: list[Task], now: float) -> tuple[list[Task], list[Task]]:
-    """The tasks that were never placed within the job's `scheduling_timeout`, and the rest.
+def is_overdue(job: Job, get_job: Callable[[JobId], Job | None], now: float) -> bool:
+    """True if the job has competed for longer than its `scheduling_timeout` (0: no limit)."""
+    return 0 < job.scheduling_timeout < now - job.submitted_at and (
+        not job.after or job.scheduling_timeout < now - competes_since(job, get_job)
+    )
 
-    A gang is one: all or none of it. What was placed once has no such deadline any more.
+
+def split_overdue(job: Job, tasks: list[Task], now: float) -> tuple[list[Task], list[Task]]:
+    """Return the tasks of an overdue job that end because they were never placed, and the other tasks.
+
+    A gang ends as a whole or not at all. A task that the throttle held competes since the last end of a task of its
+    job. The throttle never held the first `max_running` tasks.
     """
-    if not 0 < job.scheduling_timeout < now - job.submitted_at:
-        return [], tasks
     if job.is_gang:
         placed_once = job.rounds > 0 or any(task.attempts for task in tasks)
         return ([], tasks) if placed_once else (tasks, [])
-    return [task for task in tasks if not task.attempts], [task for task in tasks if task.attempts]
+    held = job.max_running > 0 and now - job.last_task_ended_at <= job.scheduling_timeout
+    limit = job.max_running if held else job.replicas
+    late = [task for task in tasks if not task.attempts and task.index < limit]
+    return late, [task for task in tasks if task.attempts or task.index >= limit]
 
 
 def by_job(pending: Iterable[Task] | TasksByJob) -> TasksByJob:

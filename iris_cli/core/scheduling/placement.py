@@ -46,14 +46,18 @@ def assign(context: SchedulingContext, requirement: Requirement, task: Task, pos
 
 
 def _choose(context: SchedulingContext, requirement: Requirement) -> bool:
-    """Find the first worker by rank: most preferences met, then the tiers that keep slices whole, then its id."""
+    """Find the first worker by rank: most preferences met, then the tiers that keep slices whole, then the fewest free
+    GPUs for a task that needs some, then its id.
+    """
     candidates = requirement.candidates(context)
     if not candidates:
         requirement.exhausted = True
         return False
     best = _first_common(candidates, requirement.levels)
-    tiers = context.cpu_tiers if requirement.plain else context.device_tiers
-    requirement.seat = first_of(_first_common(best, tiers))
+    best = _first_common(best, context.cpu_tiers if requirement.plain else context.device_tiers)
+    if requirement.need.gpus:
+        best = _first_common(best, context.gpu_tiers(requirement.need.gpus))
+    requirement.seat = first_of(best)
     requirement.worker = context.fleet.ids[requirement.seat]
     requirement.seat_version = context.version
     return True

@@ -18,7 +18,7 @@ from iris_cli.core.resources import Device
 from iris_cli.core.scheduling.cycle import SchedulingResult, WaitingKey, find_assignments
 from iris_cli.core.scheduling.explanation import Explanation
 from iris_cli.core.scheduling.homes import Homes
-from iris_cli.core.scheduling.order import TasksByJob, by_job, split_overdue
+from iris_cli.core.scheduling.order import TasksByJob, by_job, is_overdue, split_overdue
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.task import AttemptState, Task
@@ -52,6 +52,11 @@ class Plan:
         """Everything that waits: single tasks by their ids, gangs by those of their jobs."""
         return ChainMap(self.held, self.result.waiting)  # type: ignore[arg-type]  # only ever read
 
+    def only(self, assignments: tuple[Assignment, ...]) -> Plan:
+        """Return the plan with these of its assignments, and without ends for tasks that it does not place."""
+        result = replace(self.result, assignments=assignments)
+        return replace(self, result=result, timed_out_tasks=(), dependency_failed=())
+
     def reasons(self, job: JobId) -> tuple[Reason, ...]:
         """Why a gang or tasks of a job wait, each reason once; nothing where none does."""
         waiting = self.waiting
@@ -79,7 +84,8 @@ def plan(
     """Plan one cycle at `now`, in seconds since the epoch. `gang_reserve_after` overrules the limits.
 
     Held back are jobs of which something is `missing`, jobs whose dependencies haven't ended, and tasks and gangs
-    of which an older attempt hasn't. Deadlines hold for those too. `offered` are the devices that scale groups could
+    of which an older attempt hasn't. Deadlines hold for those too, unless they wait for a dependency or are held by the
+    throttle of their array. `offered` are the devices that scale groups could
     add.
     """
     limits = limits or Limits()
@@ -90,15 +96,19 @@ def plan(
             gate.admit(job, tasks)
     homes, stops = Homes(cluster), _unconfirmed_stops(cluster)
 
-    def cycle(ready: TasksByJob, get_job: Callable[[JobId], Job | None] = homes.job) -> SchedulingResult:
+    reserve_after = limits.gang_reserve_after if gang_reserve_after is None else gang_reserve_after
+
+    def cycle(
+        ready: TasksByJob,
+        get_job: Callable[[JobId], Job | None] = homes.job,
+        reserve_after: float = reserve_after,
+    ) -> SchedulingResult:
         return find_assignments(
             ready,
             cluster.workers.values(),
             get_job,
             now,
-            gang_reserve_after=limits.gang_reserve_after
-            if gang_reserve_after is None
-            else gang_reserve_after,
+            gang_reserve_after=reserve_after,
             backoff_max=limits.backoff_max,
             unconfirmed_stops=stops,
             offered=offered,
@@ -110,7 +120,7 @@ def plan(
         gate.hold_back(more)
         result = cycle(gate.ready)
     late = by_job(map(cluster.tasks.__getitem__, result.timed_out_tasks))
-    patient = cycle(late, partial(_patient, homes)) if late else None
+    patient = cycle(late, partial(_patient, homes), reserve_after=0.0) if late else None
     return Plan(
         result=result,
         timed_out_tasks=(*result.timed_out_tasks, *gate.timed_out),
@@ -152,7 +162,7 @@ class _Gate:
             self.failed += [task.id for task in tasks]
             return
         reasons = self._of_job(job, states)
-        if reasons:
+        if reasons and is_overdue(job, self._cluster.jobs.get, self._now):
             late, tasks = split_overdue(job, tasks, self._now)
             self.timed_out += [task.id for task in late]
         if job.is_gang:
@@ -178,13 +188,11 @@ class _Gate:
         """
         live = sum(map(_is_live, self._cluster.tasks_of(job.id)))
         room = max(0, job.max_running - live)
-        new = [task for task in tasks if not _is_live(task)]
-        late, waiting = split_overdue(job, new[room:], self._now)
-        self.timed_out += [task.id for task in late]
+        held = [task.id for task in tasks if not _is_live(task)][room:]
         text = f"at most {job.max_running} of the job's tasks run at a time"
         reason = Reason(kind=ReasonKind.BEHIND, text=text, need=1, have=0)
-        self.held |= {task.id: (reason,) for task in waiting}
-        behind = {task.id for task in new[room:]}
+        self.held |= dict.fromkeys(held, (reason,))
+        behind = set(held)
         return [task for task in tasks if task.id not in behind]
 
     def _sort(self, key: WaitingKey, job: Job, tasks: list[Task], reasons: tuple[Reason, ...]) -> None:
@@ -199,7 +207,7 @@ class _Gate:
             reasons.append(Reason(kind=ReasonKind.INVALID, text=self._missing.files[job.id]))
         missing = self._missing.secrets.get(job.id)
         if missing:
-            text = f"can't be resolved here: {', '.join(missing)}"
+            text = "; ".join(missing)
             reasons.append(
                 Reason(kind=ReasonKind.SECRET, text=text, need=len(job.secrets), refused=len(missing))
             )

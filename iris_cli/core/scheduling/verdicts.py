@@ -7,9 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
+from iris_cli.core.capacity import Amounts
 from iris_cli.core.constraints import AttributeValue
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.scheduling.capacity import positions_of
+from iris_cli.core.scheduling.capacity import mask_of, positions_of
 from iris_cli.core.scheduling.context import SchedulingContext
 from iris_cli.core.scheduling.feasibility import Requirement, Shape, has_shape
 from iris_cli.core.scheduling.groups import Group
@@ -20,7 +21,7 @@ Stage = tuple[ReasonKind, int]
 
 
 class Case(NamedTuple):
-    """A requirement at the end of a cycle. `open` are the workers that nobody else has reserved."""
+    """A requirement at the end of a cycle. `open` are the workers that are not reserved for another entry."""
 
     context: SchedulingContext
     requirement: Requirement
@@ -29,7 +30,24 @@ class Case(NamedTuple):
     @property
     def candidates(self) -> int:
         """The workers that fit now."""
-        return self.requirement.eligible & self.open & self.context.with_room(self.requirement.need)
+        return self.requirement.eligible & self.room
+
+    @property
+    def own(self) -> int:
+        """The workers that are reserved for the entry itself."""
+        return self.open & ~self.context.open
+
+    @property
+    def room(self) -> int:
+        """The workers with room, the reserved ones as well if it is left to this entry."""
+        need = self.requirement.need
+        own = [each for each in positions_of(self.own) if self.left(each).covers(need)]
+        return self.context.with_room(need) | mask_of(own)
+
+    def left(self, position: int) -> Amounts:
+        """What a worker has left for the entry."""
+        own = self.own >> position & 1
+        return self.context.left_to_owner(position) if own else self.context.left(position)
 
     @property
     def had_room(self) -> int:
@@ -46,6 +64,11 @@ class Verdict(NamedTuple):
     group: Group
     kind: ReasonKind | None
     lacking: int
+
+    @property
+    def serves(self) -> bool:
+        """Whether the group serves, now or once it is available."""
+        return self.kind is None or self.kind.rank > ReasonKind.GROUP_SHAPE.rank
 
 
 class Refusal(NamedTuple):
@@ -66,12 +89,13 @@ def selection(requirement: Requirement) -> list[Stage]:
         (ReasonKind.NO_SUCH_DEVICE, requirement.equipped),
         (ReasonKind.CONSTRAINT, requirement.allowed),
         (ReasonKind.TAINT, requirement.tolerated),
+        (ReasonKind.GROUP_SHAPE, requirement.right_slices),
     ]
 
 
 def availability(case: Case) -> list[Stage]:
     """What keeps a worker that is right from serving now. Who passes all of these fits."""
-    context, need = case.context, case.requirement.need
+    context, need, room = case.context, case.requirement.need, case.room
     fleet = context.fleet
     return [
         (ReasonKind.UNHEALTHY, fleet.healthy),
@@ -81,8 +105,8 @@ def availability(case: Case) -> list[Stage]:
         (ReasonKind.MEMORY, context.memory.at_start[need.memory]),
         (ReasonKind.CPU, context.cpu.at_start[need.cpu_millis]),
         (ReasonKind.STOPPING, fleet.settled),
-        (ReasonKind.RESERVED, case.open),
-        (ReasonKind.BEHIND, context.with_room(need)),
+        (ReasonKind.RESERVED, case.open | room),
+        (ReasonKind.BEHIND, room),
     ]
 
 

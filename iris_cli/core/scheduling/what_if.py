@@ -30,6 +30,7 @@ class ChangeKind(StrEnum):
 
     DROP = "drop"
     TOLERATE = "tolerate"
+    SPREAD = "spread"
     JOB_ENDS = "job_ends"
     TASK_ENDS = "task_ends"
     UNCORDON = "uncordon"
@@ -127,6 +128,8 @@ def _changed_job(job: Job, change: Change) -> Job:
             return replace(job, constraints=rest)
         case ChangeKind.TOLERATE:
             return replace(job, tolerations=(*job.tolerations, change.subject))
+        case ChangeKind.SPREAD:
+            return replace(job, spread=True)
         case ChangeKind.PRIORITY:
             return replace(job, priority=Priority(change.subject), order=_LAST)
         case ChangeKind.LESS_CPU:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from operator import or_
 
@@ -35,10 +35,7 @@ _PHRASES = {  # of several workers, and of one
     ReasonKind.COOLDOWN: ("are cooling down", "is cooling down"),
     ReasonKind.CHIPS: ("have their chips in use", "has its chips in use"),
     ReasonKind.STOPPING: ("wait until a stop is confirmed", "waits until a stop is confirmed"),
-    ReasonKind.RESERVED: (
-        "are kept for a gang that has waited long",
-        "is kept for a gang that has waited long",
-    ),
+    ReasonKind.RESERVED: ("are reserved for jobs ahead of it", "is reserved for a job ahead of it"),
     ReasonKind.BEHIND: (
         "went to those ahead of it in this cycle",
         "went to those ahead of it in this cycle",
@@ -108,7 +105,7 @@ def constraints_unmet(requirement: Requirement, fleet: Fleet, refusal: Refusal, 
     failing = [each for each in requirement.required if refusal.lacking & ~fleet.satisfying(each)]
     never = [each for each in failing if not refusal.lacking & fleet.satisfying(each)]
     names = few(format_constraint(each) for each in never or failing)
-    attributes = fleet.workers[first_of(refusal.lacking)].attributes
+    attributes = fleet.workers[first_of(refusal.lacking)].all_attributes
     clash = next(filter(None, (each.type_clash(attributes) for each in failing)), "")
     together = "" if never or len(failing) == 1 else "all of "
     who = "other " * other + unit(requirement.shape)
@@ -135,6 +132,19 @@ def tainted(requirement: Requirement, fleet: Fleet, refusal: Refusal, *, other: 
 def too_few(shape: Shape, serving: int) -> str:
     """Fewer groups than the gang has slices serve at all."""
     return f"it needs {units(shape, shape.groups)}, and only {serving} could serve"
+
+
+def in_several_regions(shape: Shape, variant: str, groups: int, regions: int, *, free: bool) -> str:
+    """Enough groups for the gang, but too few in each region."""
+    there = f"{groups} {'free ' * free}{unit(shape)}{'' if groups == 1 else 's'}"
+    there += (f" of {variant}" if variant else "") + ("" if free else " could serve")
+    return f"{there}, in {regions} regions; pass --spread to use {'both' if groups == 2 else 'several'}"
+
+
+def of_several_variants(shape: Shape, variants: Mapping[str, int]) -> str:
+    """Enough groups for the gang, but too few of each device variant, which are given by variant."""
+    there = few(f"{count} of {variant}" for variant, count in variants.items()) or "none"
+    return f"it needs {units(shape, shape.groups)} of one device type, and only {there} could serve"
 
 
 def wrong_shape(shape: Shape, fleet: Fleet, largest: Group | None, *, all_serve: bool) -> str:
@@ -170,10 +180,13 @@ def unavailable(context: SchedulingContext, requirement: Requirement, refusal: R
     shape = requirement.shape
     short = f"less than {_needed(requirement, kind)} free" if kind not in _PHRASES else ""
     several, one = _PHRASES.get(kind, (f"have {short}", f"has {short}"))
+    single, many = unit(shape), units(shape, serving)
+    if requirement.one_vm:
+        single, many = "slice of one VM", f"{serving} slices of one VM"
     if serving == 1:
-        text = f"the only {unit(shape)} {f'has workers that {several}' if shape else one}"
+        text = f"the only {single} {f'has workers that {several}' if shape else one}"
     else:
-        text = f"{refused} of {units(shape, serving)} {'have workers that ' if shape else ''}{several}"
+        text = f"{refused} of {many} {'have workers that ' if shape else ''}{several}"
     detail = _detail(context, kind, lacking)
     return f"{text} ({detail})" if detail else text
 
@@ -207,7 +220,7 @@ def _detail(context: SchedulingContext, kind: ReasonKind, lacking: int) -> str:
         case ReasonKind.COOLDOWN:
             return f"{worker.id} for another {format_duration(worker.cooldown_until - fleet.now)}"
         case ReasonKind.RESERVED:
-            return few(context.reserved_by[position] for position in positions_of(lacking))
+            return few(str(context.reserved_by[position]) for position in positions_of(lacking))
         case ReasonKind.BEHIND:
             return ""
         case ReasonKind.STOPPING:
@@ -245,7 +258,8 @@ def lacks(context: SchedulingContext, requirement: Requirement, verdict: Verdict
     worker = fleet.workers[position]
     if kind is ReasonKind.CONSTRAINT:
         unmet = [each.key for each in requirement.required if not fleet.satisfying(each) >> position & 1]
-        found = {key: worker.attributes.get(key) for key in unmet}
+        attributes = worker.all_attributes
+        found = {key: attributes.get(key) for key in unmet}
         return few(f"no {key}" if value is None else f"{key} is {value}" for key, value in found.items())
     if kind is ReasonKind.TAINT:
         return few(
@@ -253,8 +267,9 @@ def lacks(context: SchedulingContext, requirement: Requirement, verdict: Verdict
             for taint, those in fleet.taints.items()
             if those >> position & 1 and taint not in requirement.job.tolerations
         )
-    if kind is ReasonKind.GROUP_SHAPE and requirement.shape is not None:
-        return _shape_lacks(verdict.group, requirement.shape)
+    if kind is ReasonKind.GROUP_SHAPE:
+        shape = requirement.shape
+        return _shape_lacks(verdict.group, shape) if shape is not None else "a VM of a larger slice"
     if kind is ReasonKind.NO_SUCH_DEVICE and requirement.job.resources.device is not None:
         return f"{_named(requirement.job.resources.device)} is missing on {worker.id}"
     if kind in (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU):
@@ -277,7 +292,7 @@ def hints(fleet: Fleet, requirement: Requirement) -> Iterator[str]:
     """What may have been meant by constraints that nobody satisfies."""
     never = [each for each in requirement.required if not fleet.satisfying(each)]
     if never:
-        yield from near_misses(never, [worker.attributes for worker in fleet.workers])
+        yield from near_misses(never, [worker.all_attributes for worker in fleet.workers])
 
 
 # What would have to be otherwise
@@ -289,6 +304,8 @@ def change(fleet: Fleet, need: Amounts, change: Change, names: str, *, several: 
     match change.kind:
         case ChangeKind.DROP | ChangeKind.TOLERATE:
             return f"{change.kind} {subject}: {names} {fit}"
+        case ChangeKind.SPREAD:
+            return f"add --spread: {names} {fit}"
         case ChangeKind.PRIORITY:
             return f"launch it with --priority {subject}: {names} {fit}"
         case ChangeKind.LESS_CPU | ChangeKind.LESS_MEMORY | ChangeKind.FEWER_GPUS:

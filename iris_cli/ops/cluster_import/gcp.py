@@ -7,14 +7,15 @@ import shlex
 
 from iris_cli.capacity.opening import list_nodes as ask
 from iris_cli.capacity.provider import ProviderError
+from iris_cli.clock import Clock
 from iris_cli.core.cloud import Refusal
 from iris_cli.errors import UnreachableError, UsageError
 
 
-def list_nodes(project: str, zone: str) -> str:
+def list_nodes(project: str, zone: str, clock: Clock) -> str:
     """The JSON of all nodes, as `projects.locations.nodes.list` answers it. Raises UsageError, UnreachableError."""
     try:
-        return json.dumps(ask(project, zone))
+        return json.dumps(ask(project, zone, clock))
     except ProviderError as error:
         named = f" --project {shlex.quote(project)}" if project else ""
         kind = UnreachableError if error.refusal is Refusal.UNANSWERED else UsageError

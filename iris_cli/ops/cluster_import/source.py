@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from iris_cli.clock import Clock
 from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import clip
 from iris_cli.core.nearest import did_you_mean
@@ -30,7 +31,9 @@ _TABLE = re.compile(r"NAME[ \t]+ZONE\b")  # as gcloud lists for people
 _SSH_HOST = re.compile(r"^\s*(Host|Match|Include)[ \t=]", re.IGNORECASE | re.MULTILINE)
 
 
-def read_source(source: str, names: Sequence[str], *, home: Path, project: str = "", zone: str = "") -> Found:
+def read_source(
+    source: str, names: Sequence[str], clock: Clock, *, home: Path, project: str = "", zone: str = ""
+) -> Found:
     """What `--from` names, as far as the `names` (or patterns) choose it; without `--from` these are the hosts.
 
     Raises UsageError.
@@ -38,7 +41,7 @@ def read_source(source: str, names: Sequence[str], *, home: Path, project: str =
     if not source:
         return read_host_words(names)
     if source == GCP:
-        found = read_nodes(list_nodes(project, zone))
+        found = read_nodes(list_nodes(project, zone, clock))
     elif source == SSH_CONFIG:
         found = read_ssh_config(home / ".ssh" / "config")
     else:

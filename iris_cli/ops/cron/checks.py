@@ -11,12 +11,15 @@ from pathlib import Path
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import clip
-from iris_cli.core.units import count, format_duration
+from iris_cli.core.units import format_duration
 from iris_cli.errors import IrisError
 from iris_cli.ops.cron import crontab, timer
 from iris_cli.ops.cron.entry import CronEntry, last_lines
 from iris_cli.ops.findings import Finding, failure, fine, warning
-from iris_cli.ops.view import CycleAge
+from iris_cli.ops.loop.cycles import CRON, Cycles
+from iris_cli.ops.loop.wording import cycles_words
+from iris_cli.ops.loop.work import jobs_need_cycles
+from iris_cli.ops.view import STALE_AFTER
 
 _INSTALL = "iris cron install --every {}"
 
@@ -56,22 +59,28 @@ def installed(entry: CronEntry, units: Path) -> Installed:
 
 
 def check_cycles(
-    cycle: CycleAge, cluster: Cluster, found: Installed, ours: tuple[str, ...]
+    cycles: Cycles, cluster: Cluster, found: Installed, ours: tuple[str, ...]
 ) -> Iterator[Finding]:
     """Whether somebody runs cycles; `ours` is how this program is called."""
     yield from _check_program(found, ours[0])
-    ago = "there was no cycle yet" if cycle.age is None else f"the last one was {_ago(cycle.age)}"
-    if found.where and cycle.stale:
+    for trouble in cycles.troubles:
+        yield warning("cycles", f"background loop: {trouble}", "iris loop start")
+    ago = (
+        "no cycle ran yet"
+        if cycles.last is None
+        else f"the last cycle was {format_duration(cycles.last)} ago"
+    )
+    is_silent = cycles.last is None or cycles.last > STALE_AFTER
+    if found.where and not cycles.coming and is_silent:
         said = last_lines(found.log) if found.log is not None else []
-        last = f"; it said last: {clip(said[-1])}" if said else ""
+        last = f"; its last output: {clip(said[-1])}" if said else ""
         yield warning("cycles", f"{found.where} should run them, and {ago}{last}", found.daemon)
-        return
-    waiting = sum(job.end is None for job in cluster.open_jobs())
-    if cycle.stale and waiting:
-        yield warning("cycles", f"{ago}, and {count(waiting, 'job')} would need one", found.again)
-        return
-    by = f"; {found.where} runs them" if found.where else ""
-    yield fine("cycles", f"{ago}{by}")
+    elif cycles.needed and not (cycles.coming or found.where):
+        needs = jobs_need_cycles(cluster) or "notices or slices"
+        yield warning("cycles", f"nobody runs cycles, and {ago}; waiting: {needs}", cycles.fix)
+    else:
+        by = f"; {found.where} runs them" if found.where and cycles.by in (None, CRON) else ""
+        yield fine("cycles", f"{cycles_words(cycles).removeprefix('cycles: ') if cycles.by else ago}{by}")
 
 
 def _check_program(found: Installed, ours: str) -> Iterator[Finding]:
@@ -82,7 +91,3 @@ def _check_program(found: Installed, ours: str) -> Iterator[Finding]:
         yield failure("cron", f"{found.where} calls {clip(called)}, which is not there any more", found.again)
     elif os.path.realpath(called) != os.path.realpath(ours):
         yield warning("cron", f"{found.where} calls {clip(called)}, and this is {ours}", found.again)
-
-
-def _ago(age: float) -> str:
-    return f"{format_duration(age)} ago"

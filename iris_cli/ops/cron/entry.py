@@ -6,7 +6,6 @@ import hashlib
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +42,8 @@ class CronEntry:
         """Who finds another cycle at work leaves it to that."""
         names = ["--config", str(self.config), "--state-dir", str(self.state)]
         more = ["--autoscale"] if self.autoscale else []
-        return [*self.program, *names, "schedule", "--once", "--lock-timeout", "0", *more]
+        how = ["--once", "--lock-timeout", "0", "--cron", f"{self.every:g}"]
+        return [*self.program, *names, "schedule", *how, *more]
 
     @property
     def log(self) -> Path:
@@ -60,15 +60,6 @@ def absolute(path: Path) -> Path:
     if any(ord(character) < 32 for character in str(path)):
         raise UsageError(f"{clip(str(path))!r} has control characters in its name, which cron can't be given")
     return path.absolute()
-
-
-def this_program() -> tuple[str, ...]:
-    """How to call this very iris. The name it is called by is kept: what it leads to moves with each upgrade."""
-    called = Path(sys.argv[0])
-    for path in (called, Path(sys.executable).with_name("iris")):
-        if path.name == "iris" and path.is_file() and os.access(path, os.X_OK):
-            return (str(path.absolute()),)
-    return (sys.executable, "-m", "iris_cli")
 
 
 def run_tool(

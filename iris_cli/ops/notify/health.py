@@ -8,16 +8,16 @@ from iris_cli.core.notices import MOST_TRIES, Channel
 from iris_cli.core.units import count, format_duration
 from iris_cli.ops.session import Session
 
-FIX = "correct notify in cluster.yaml; the next cycle tries again when its time has come"
+FIX = "correct notify in cluster.yaml"
 
 
-def troubles(session: Session) -> Iterator[str]:
-    """What is wrong with each channel, in a sentence."""
+def troubles(session: Session, *, coming: bool) -> Iterator[str]:
+    """What is wrong with each channel, in a sentence. `coming`: there will be a next cycle."""
     books = session.state.notices.read() if session.config.notify.channels else None
     for name in session.config.notify.channels if books is not None else ():
         channel = books.channels.get(name, Channel()) if books is not None else Channel()
         if channel.failures:
-            yield _words(channel, session.clock.now())
+            yield _words(channel, session.clock.now(), coming=coming)
 
 
 def told(session: Session) -> str:
@@ -30,11 +30,12 @@ def told(session: Session) -> str:
     return f"{last}; {count(lost, 'notice')} given up" if lost else last
 
 
-def _words(channel: Channel, now: float) -> str:
+def _words(channel: Channel, now: float, *, coming: bool) -> str:
     tries = f" ({channel.failures} times in a row)" if channel.failures > 1 else ""
     wait = channel.retry_at - now
-    again = f"in {format_duration(wait)}" if wait > 0 else "with the next cycle"
-    waiting = f"{count(len(channel.waiting), 'notice')} to tell, again {again}" if channel.waiting else ""
+    again = f"tried again in {format_duration(wait) if wait > 0 else 'the next cycle'}"
+    then = again if coming else "nobody runs cycles"
+    waiting = f"{count(len(channel.waiting), 'notice')} to tell, {then}" if channel.waiting else ""
     lost = (
         f"{count(channel.given_up, 'notice')} given up after {MOST_TRIES} tries" if channel.given_up else ""
     )

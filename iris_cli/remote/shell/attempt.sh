@@ -16,6 +16,8 @@
 #   stop.run.<since>.<grace>.<pid>.<start>, then stop.done or stop.stuck.<since>.<grace>      (see stop.sh)
 #   lease.<t>        when the lease was renewed, which gives it a new name. lease.off: the task ended
 #                    before; lease.out.<t>: it ran out then, and its watchdog stops the attempt (see run.sh)
+#   signal           what the wrapper's shell printed about the end of the command: it does so for most
+#                    signals, and for no exit. Made beforehand, like the others.
 #   timeout          the time limit was reached; timeout.off: the task ended before. setup-timeout likewise
 #   told             before it recorded the end, a signal told the wrapper to end: the host may be shutting
 #                    down, and the task have saved its work and ended with 0 for that, which is no success
@@ -27,7 +29,9 @@ names() {
     for name in "$1"/*; do
         name=${name##*/}
         case $name in
+        x.pending | begin.pending | end.pending) unsaid="$unsaid${name%.pending}" ;;
         *.pending) ;;
+        cancel) cancelled=1 ;;
         x.*) final "${name#x.}" ;;
         launch.*) launched=${name#*.} ;;
         begin.*) began=${name#*.} ;;
@@ -45,13 +49,25 @@ names() {
         lease.*) lease=$name ;;
         esac
     done
-    # Two ends, or two codes, contradict each other: the result is unknown.
-    [ "$finals" -le 1 ] || x=
-    case $x$end_code in EXITED- | "EXITED$x_code") ;; EXITED*) x= ;; esac
+    is_complete || x= x_code=- x_cause=-
+}
+
+# is_complete: whether the names tell one end, and all that belongs to it. If not, the result is unknown. What
+# the lease has ended is left to its watchdog.
+is_complete() {
+    [ "$finals" = 1 ] || return
+    case $x$x_cause in
+    EXITED*)
+        case $lease in lease.out.*) return 1 ;; esac
+        case $unsaid:$end_code in :- | ":$x_code") ;; *) return 1 ;; esac
+        ;;
+    NOSTART*) [ "$began" = - ] ;;
+    CANCELLED-) [ -n "$cancelled" ] ;;
+    esac
 }
 
 no_names() {
-    x= x_code=- x_cause=- finals=0 told=
+    x= x_code=- x_cause=- finals=0 told= unsaid= cancelled=
     launched=- began=- ended=- end_code=- stop= ready= going= asked=- set_up= lease=
 }
 
@@ -75,7 +91,7 @@ final() {
         ;;
     *)
         is_code "${1%%.*}" || return
-        case ${1#*.} in timeout | oom) x_cause=${1#*.} ;; "$1") ;; *) return ;; esac
+        case ${1#*.} in timeout | oom | signal) x_cause=${1#*.} ;; "$1") ;; *) return ;; esac
         x=EXITED
         x_code=${1%%.*}
         ;;
@@ -110,9 +126,10 @@ boot_of() { read_pid "$1/pid" || read_pid "$1/setup.pid" || prepared_boot "$1"; 
 #
 # Names are not read in one instant. So whenever a process is found dead, they are read once more: what it
 # wrote before it died is visible then, and only then may its silence be taken for the loss of its result. The
-# same holds when nothing is found alive any more: whoever ended it may have written that down.
+# same holds for a claimed end: the names count as they are read AFTER the proof that no process is left.
+# Until then the wrapper may correct what its task has forged, and a stop or the lease may end the attempt.
 state_of() {
-    dead=
+    dead= settled=
     no_names
     while :; do
         if [ -f "$1" ]; then
@@ -123,8 +140,71 @@ state_of() {
             names "$1"
             state_by_names "$1" || continue
         fi
-        return
+        case $settled$state in
+        ABSENT | EXITED | CANCELLED | NOSTART | STOPPED | LOST) ;;
+        *) return ;;
+        esac
+        if ! is_proven "$1"; then
+            state_of_living "$1"
+            return
+        fi
+        settled=1
     done
+}
+
+# state_of_living TOKEN -> $state: its names claim an end, but processes of it live. Its wrapper is on its way
+# to the command or away from it; or the task has edited its files, and then what they claim is worth nothing.
+state_of_living() {
+    x= x_code=- x_cause=- ended=- state=ORPHANED
+    if is_writer "$1/pid" "$1"; then
+        state=LAUNCHING
+    elif is_writer "$1/setup.pid" "$1"; then
+        state=PREPARING
+    fi
+    if [ "$began" != - ] && { [ "$state" = LAUNCHING ] || [ ! -e "$1/pid" ]; }; then state=RUNNING; fi
+}
+
+# is_proven TOKEN: whether no process is left of an attempt whose names claim its end.
+is_proven() {
+    if [ -n "$alone" ]; then
+        is_unmarked "$1"
+        return
+    fi
+    case " $proven " in *" $1 "*) ;; *) prove "$1" ;; esac
+    case " $proven " in *" $1 "*) ;; *) return 1 ;; esac
+    group=
+    group_of "$1" "$1"
+    ! is_populated
+}
+
+# prove TOKENS -> more $proven: those that have no process left. A wrapper that has just recorded the end of
+# its task is about to end itself: that is waited for, a quarter of a second.
+prove() {
+    for pause in 0.02 0.03 0.05 0.05 0.1 ''; do
+        if processes_of "$@" && [ -z "$found" ]; then
+            proven="$proven $*"
+            return
+        fi
+        [ -z "$pause" ] || nap "$pause"
+    done
+    [ $# -gt 1 ] || return
+    for suspect; do
+        ! processes_of "$suspect" || [ -n "$found" ] || proven="$proven $suspect"
+    done
+}
+
+# is_writer FILE TOKEN -> $pid $pid_start: whether the process that FILE names lives, and executes the file
+# `run` of the attempt, as all do that write such a file. A task may have written another number to it.
+is_writer() {
+    read_pid "$1" && [ "$pid_boot" = "$boot" ] && is_alive "$pid" "$pid_start" || return
+    [ ! -r "$iris_proc/self/stat" ] || executes_run "$pid" "$2"
+}
+
+# executes_run PID TOKEN: whether it is the wrapper of that attempt, or has just been forked by it.
+executes_run() {
+    words=
+    IFS= read -r words 2>/dev/null <"$iris_proc/$1/cmdline"
+    case $words in *"/$2/runstart" | *"/$2/runsetup") ;; *) return 1 ;; esac
 }
 
 # state_by_names TOKEN -> $state. False: look again, for $dead was found dead only now.
@@ -148,7 +228,7 @@ state_by_names() {
     esac
     if [ -n "$state" ]; then
         return 0
-    elif [ -n "$going" ]; then
+    elif [ -n "$going" ] || [ "$began" != - ]; then
         state=LAUNCHING
         [ -e "$1/pid" ] || [ "$began" != - ] || return 0
         [ "$began" = - ] || state=RUNNING
@@ -171,10 +251,10 @@ state_by_names() {
 # writer_of TOKEN FILE -> $state, if whoever wrote FILE is gone: ORPHANED, LOST, or what is about to be noted.
 # False: look again. An ill-formed file is a dead one's: nothing can be known of its writer.
 writer_of() {
-    read_pid "$1/$2" && is_alive "$pid" "$pid_start" && return
+    ! is_writer "$1/$2" "$1" || return 0
     case $dead in
     "$2 $pid $pid_start gone")
-        state=LOST
+        state=LOST proven="$proven $1"
         # Nothing is left, so that the watchdog of the lease has done all but write it down.
         case $lease in lease.out.*) state=CANCELLED x_cause=lease ended=${lease#lease.out.} ;; esac
         ;;
@@ -196,6 +276,7 @@ writer_of() {
 is_gone() {
     [ -z "$alone" ] || return
     self_pid
+    group=
     group_of "${2:-$1}" "$1"
     look "$1" "" "" "$self" && [ -z "$found" ] || return
     nap 0.03

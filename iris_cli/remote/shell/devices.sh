@@ -97,11 +97,12 @@ end_leftovers() {
     done
 }
 
-# is_over PATH: whether the attempt has ended, by its names.
+# is_over PATH: whether the attempt has ended, by its names, and has no wrapper any more.
 is_over() {
     [ -d "$1" ] || { [ -f "$1" ] && return; }
     names "$1"
-    [ -n "$x" ] || [ "$stop" = stop.done ]
+    [ -n "$x" ] || [ "$stop" = stop.done ] || return
+    ! is_writer "$1/pid" "${1##*/}" && ! is_writer "$1/setup.pid" "${1##*/}"
 }
 
 # marker_of PID -> $marker: the attempt in its environment; empty if there is none, or it can't be seen.

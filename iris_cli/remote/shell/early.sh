@@ -14,25 +14,21 @@ run_limit() {
 
 # warn SELF: whoever waits for this signal. Most others would be ended by it, and nobody asked for that.
 warn() {
-    leaders
-    group_of . "$token"
+    leaders "$token"
     look "$token" "$leaders" "" "$1" || return
-    warned=0
+    warned=0 handlers=
     for process in $found; do
-        is_wrapper "${process%%:*}" && continue
-        is_handled "${process%%:*}" "$early_number" && signal "$early_name" "$process" || continue
-        warned=$((warned + 1))
+        # What the wrapper forks has its handlers, too, until it is the task.
+        executes_run "${process%%:*}" "$token" && continue
+        is_handled "${process%%:*}" "$early_number" || continue
+        warned=$((warned + 1)) handlers="$handlers $process"
     done
+    # BEFORE the signal: a task that it ends takes its watchdog along.
     printf 'iris: %s s before the time limit: SIG%s to %s process(es) with a handler for it\n' \
         $((early_lead / 100)) "$early_name" "$warned" 2>/dev/null >>err
-}
-
-# is_wrapper PID: whether it is our wrapper, or what that has just forked: this has its handlers, too, and is
-# not the task yet.
-is_wrapper() {
-    words=
-    IFS= read -r words 2>/dev/null <"$iris_proc/$1/cmdline"
-    case $words in *"/$token/runstart") ;; *) return 1 ;; esac
+    for process in $handlers; do
+        ! is_handled "${process%%:*}" "$early_number" || signal "$early_name" "$process"
+    done
 }
 
 # is_handled PID NUMBER: whether that process has a handler for that signal. The mask has a bit for each, the

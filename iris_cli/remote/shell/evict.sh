@@ -1,18 +1,14 @@
 # Ends processes that were named one by one, and none that belongs to an attempt which is to be kept.
 # The working directory is <root>/a, or any other one if there is none.
 
-# kept_processes TOKENS SELF -> $kept: all processes of those attempts that have not ended, as words
+# kept_processes TOKENS SELF -> $kept: all processes of those attempts, as words
 # <pid>:<start>=<token>. SELF is as for `look`. False if that can't be told.
 kept_processes() {
     kept=
     for each in $1; do
-        ! is_over "$each" || continue
         found=$(
-            leaders= group=
-            if cd "$each" 2>/dev/null; then
-                leaders
-                group_of . "$each"
-            fi
+            leaders=
+            ! cd "$each" 2>/dev/null || leaders "$each"
             look "$each" "$leaders" "" "$2" && printf '%s ' $found
         ) || return
         for process in $found; do kept="$kept $process=$each"; done

@@ -30,6 +30,14 @@ cancel() {
 # make_empty FILE: of an attempt, on a full disk too.
 make_empty() { printf '' 2>/dev/null >"$1" || ln "$spare" "$1" 2>/dev/null; }
 
+# drop KIND [NAME]: in the directory of the attempt, what is named KIND.*, except NAME.
+drop() {
+    for name in "$1".*; do
+        case $name in "${2-}" | "$1.*") continue ;; esac
+        rm -f "./$name" 2>/dev/null || rmdir "./$name" 2>/dev/null
+    done
+}
+
 # refuse TOKEN RECORD: end it as x.RECORD before it has started, unless somebody else's start came first.
 # BEFORE looking at `pid`: `cancel`. So without a `pid` there will be no start; with one, that attempt's own
 # state is the answer.

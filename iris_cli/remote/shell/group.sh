@@ -28,28 +28,20 @@ make_group() {
     group_of . "$token"
 }
 
-# group_of DIRECTORY TOKEN -> $group: the attempt's, empty if it has none. A name that isn't ours is none.
+# group_of DIRECTORY TOKEN -> $group: the attempt's, if a file there names it; otherwise $group stays. A name
+# that isn't ours is none.
 group_of() {
-    group=
-    [ -f "$1/group" ] && read -r group 2>/dev/null <"$1/group"
-    case $group in
-    *..*) group= ;;
-    "$iris_sys/fs/cgroup"*"/iris-$2") [ -d "$group" ] || group= ;;
-    *) group= ;;
+    named=
+    [ -f "$1/group" ] && read -r named 2>/dev/null <"$1/group"
+    case $named in
+    *..*) ;;
+    "$iris_sys/fs/cgroup"*"/iris-$2") [ ! -d "$named" ] || group=$named ;;
     esac
+    return 0
 }
 
 # enter_group: this process, and what it starts from now on.
 enter_group() { [ -z "$group" ] || printf 0 2>/dev/null >"$group/cgroup.procs"; }
-
-# members GROUP -> more $marks: its processes, as paths, and those of the groups that a task has made in it.
-# False if they can't be told.
-members() {
-    [ -d "$1" ] || return 0
-    [ -r "$1/cgroup.procs" ] || return
-    while read -r member; do marks="$marks /$member/."; done <"$1/cgroup.procs"
-    for below in "$1"/*/; do members "${below%/}" || return; done
-}
 
 # is_populated: whether something lives in $group. The kernel says so in one instant: a chain of processes,
 # each of which forks and ends, may hide from any number of looks.

@@ -12,7 +12,7 @@
 # environment:
 
 search_works= boot_time= defaults= started= no_room= watchdog= kills_before= cautions= terse=
-renewing= group= alive_at= alone= asking= held=
+renewing= group= alive_at= alone= asking= held= proven= nonce= lacks=
 spare=../spare
 
 # nap: a short pause, a whole second where `sleep` knows no fractions.
@@ -23,7 +23,19 @@ wall_clock() {
     clock=
     # shellcheck disable=SC3045
     printf -v clock '%(%s)T' -1 >/dev/null 2>&1
-    is_number "$clock" || clock=$(date +%s)
+    is_number "$clock" || clock=$(date +%s 2>/dev/null)
+    is_number "$clock" || boot_clock # so that a probe can say that `date` is missing
+}
+
+# boot_clock -> $clock: the wall clock without a process, to the second.
+boot_clock() {
+    clock=
+    while read -r word rest; do
+        [ "$word" != btime ] || clock=$rest
+    done 2>/dev/null <"$iris_proc/stat"
+    is_number "$clock" || return
+    now
+    clock=$((clock + now / 100))
 }
 
 # detach COMMAND...: become COMMAND in a session of its own. To be called in a background subshell, which is
@@ -98,12 +110,31 @@ if [ -r "$iris_proc/self/stat" ]; then
         case $? in 0 | 123) printf 'complete\n' ;; esac
     }
 
-    # marked TOKEN: prints the processes with the attempt's marker in their environment, as paths. False if
-    # the search itself failed: then nothing is known.
+    # marked TOKEN: prints the processes with the attempt's marker in their environment, or in its control
+    # group, as paths. False if the search itself failed: then nothing is known.
     marked() {
-        printf '%s\n' "$iris_proc"/[0-9]*/environ |
-            LC_ALL=C xargs grep -ls "IRIS_ATTEMPT_TOKEN=$1" 2>/dev/null
+        printf '%s\n' "$iris_proc"/[0-9]*/environ "$iris_proc"/[0-9]*/cgroup |
+            LC_ALL=C xargs grep -ls -e "IRIS_ATTEMPT_TOKEN=$1" -e "/iris-$1" 2>/dev/null
         case $? in 0 | 1 | 123) ;; *) return 1 ;; esac
+    }
+
+    # processes_of TOKENS -> $found: the live processes of these attempts, by marker and control group, for
+    # the price of one process. False if that is not known: `grep` must find its own environment, too.
+    processes_of() {
+        found= complete= mark=$$.$nonce
+        patterns="-e IRIS_SEARCH=$mark"
+        for candidate; do patterns="$patterns -e IRIS_ATTEMPT_TOKEN=$candidate -e /iris-$candidate"; done
+        # shellcheck disable=SC2086
+        paths=$(IRIS_SEARCH=$mark LC_ALL=C grep -ls $patterns "$iris_proc"/[0-9]*/environ \
+            "$iris_proc"/[0-9]*/cgroup "$iris_proc/self/environ" 2>/dev/null)
+        for candidate in $paths; do
+            candidate=${candidate%/*}
+            case $candidate in
+            */self) complete=1 ;;
+            *) ! start_of "${candidate##*/}" || found="$found ${candidate##*/}" ;;
+            esac
+        done
+        [ -n "$complete" ]
     }
 
     # can_search: whether grep here finds a variable in the middle of an environment, behind a NUL.
@@ -160,6 +191,11 @@ else
     marked() {
         { LC_ALL=C ps -A -E -ww -o pid= -o command= || LC_ALL=C ps axeww -o pid= -o command=; } 2>/dev/null |
             awk -v marker="IRIS_ATTEMPT_TOKEN=$1" 'index($0, " " marker) { print "/" $1 "/" }'
+    }
+
+    processes_of() {
+        found=
+        for candidate; do found=$found$(marked "$candidate") || return; done
     }
 
     can_search() { :; }

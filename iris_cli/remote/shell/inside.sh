@@ -108,7 +108,7 @@ answered() {
     await "$1" "$patience" || {
         [ -z "$reading" ] || rm -f "$out/$1"
         fail 7 'no answer for 5m: does nobody poll this cluster?' \
-            "start \`iris watch\`, or cron, on the operator's machine"
+            "run \`iris loop start\` on the operator's machine"
     }
     answer=$(cat "$in/$1")
     rm -f "$out/$1"

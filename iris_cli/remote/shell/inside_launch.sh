@@ -29,7 +29,7 @@ job_fields() {
         *) option=$1 value=$2 shifts=2 ;;
         esac
         case $option in
-        --force | --no-inherit-constraints | --wait | --no-schedule)
+        --force | --spread | --keep-going | --fail-fast | --no-inherit-constraints | --wait | --no-schedule)
             [ "$option" = "$1" ] || refuse "$option takes no value"
             shifts=1
             ;;
@@ -77,7 +77,8 @@ job_field() {
         emit m "labels:${value%%=*}" "${value#*=}"
         ;;
     --group-by) emit g '' "$value" ;;
-    --force) emit f force '' ;;
+    --force | --spread | --keep-going) emit f "$key" '' ;;
+    --fail-fast) emit b keep_going '' ;;
     --no-inherit-constraints)
         none=1
         emit z constraints ''

@@ -13,6 +13,10 @@
 
 # prepare TOKEN CMD ENV SETUP SETTINGS: texts of the files, and of the settings in `run`.
 prepare() {
+    if [ ! -e "$1" ] && lacks_any; then
+        no_room "$1"
+        return
+    fi
     if ! make_directory "$1"; then
         if [ ! -d "$1" ]; then
             [ -e "$1" ] || no_room "$1"
@@ -57,8 +61,8 @@ make_directory() {
     fi
 }
 
-# no_room TOKEN -> $no_room: not even its directory can be made. Say NOSTART only if a tombstone keeps it from
-# starting later, when there is room again; without one it just isn't there yet.
+# no_room TOKEN -> $no_room: not even its directory can be made, or $lacks commands. Say NOSTART only if a
+# tombstone keeps it from starting later, when that is mended; without one it just isn't there yet.
 no_room() {
     tombstone "$1"
     [ ! -f "$1" ] || no_room="$no_room $1"
@@ -75,7 +79,7 @@ write_attempt() {
         make_pending "$name" "$name.pending" || exit 1
     done
     make_pending stop stop.idle || exit 1
-    printf '' >>out && printf '' >>err || exit 1
+    printf '' >>out && printf '' >>err && printf '' >>signal || exit 1
     written=
     printf '%s' "$2" >"$new/cmd" && printf '%s' "$3" >"$new/env" && printf '%s' "$4" >"$new/setup" &&
         printf '# %s %s\n%s\nmask=%s\n%s\nrun_main "$@"\n' \

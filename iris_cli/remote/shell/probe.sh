@@ -1,9 +1,11 @@
 # The call `probe`: what this host is.
-#   P <key> <number>        V <key>, then the text        K <token>
+#   P <key> <number>        V <key>, then the text        K <token>        N <missing command>
 
 # probe REMOTE_DIR CLUSTER WORKER
 probe() {
     root=$1/$2/$3
+    # BEFORE anything is made: a step that fails without its command looks like a full disk.
+    ! lacks_any || return
     if ! on_network_disk "$1"; then
         if make_root; then
             take_incarnation
@@ -18,6 +20,7 @@ probe() {
 # survey REMOTE_DIR CLUSTER WORKER: what this host is, and what a probe would refuse. Makes nothing.
 survey() {
     root=$1/$2/$3
+    ! lacks_any || return
     if ! on_network_disk "$1"; then
         existing "$root"
         [ -w "$place" ] || refuse_to_write
@@ -33,14 +36,13 @@ refuse_to_write() {
 demands() {
     can_search ||
         refusal "grep here can't search the environment of processes: install GNU grep or a newer busybox"
-    command -v base64 >/dev/null 2>&1 || command -v openssl >/dev/null 2>&1 ||
-        refusal "there is neither base64 nor openssl: install coreutils"
     [ "$boot" != - ] || refusal "this host doesn't say when it was booted"
     leaves_sessions_alone
 }
 
 # tell_probe: the lines of the answer.
 tell_probe() {
+    for each in $lacks; do line "N $each"; done
     machine
     accelerators
     containment

@@ -56,11 +56,13 @@ text() {
 # $asking, which tells them all, it says of what has ended whether requests are left.
 report() {
     [ -n "$alone" ] || sizes "$@"
+    prove_claims "$@"
     now
     for token; do
         if [ -n "$missing" ]; then no_names; state=ABSENT; else state_of "$token"; fi
         renew
-        case " $no_room " in *" $token "*) state=NOSTART x_cause=disk ;; esac
+        case " $no_room " in *" $token "*) state=NOSTART x_cause=${lacks:+commands} ;; esac
+        case $state$x_cause in NOSTART) x_cause=disk ;; esac
         # One line off the grammar would cost the whole answer, whatever is found in one directory.
         case $state in
         EXITED | CANCELLED) ;;
@@ -83,8 +85,21 @@ report() {
         bytes=$((bytes_out + bytes_err))
         line "A $token $state $x_code $x_cause $began $ago $bytes"
         [ -z "$is_over" ] || [ -n "$terse" ] || [ "$bytes" -eq 0 ] || text "$(tails "$token")"
+        [ "$x_cause" != commands ] || text "$(printf 'iris: not started: missing:%s\n' "$lacks" | encode)"
         [ -z "$is_over" ] || [ -n "$asking" ] || tell_left "$token"
     done
+}
+
+# prove_claims TOKENS -> $proven: of those whose names may claim an end, all in one search.
+prove_claims() {
+    proven= claims=
+    [ -z "$missing$alone" ] || return 0
+    for token; do
+        if [ -e "$token/x.pending" ] && [ ! -e "$token/stop.done" ]; then continue; fi
+        claims="$claims $token"
+    done
+    # shellcheck disable=SC2086
+    [ -z "$claims" ] || prove $claims
 }
 
 # tell_left TOKEN: M <token> if requests are left.

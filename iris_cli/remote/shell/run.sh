@@ -11,7 +11,7 @@ run_main() {
     boot_id
     # The task may signal its whole group: the wrapper outlives that. Handlers, unlike `trap ''`, aren't
     # inherited. A host that shuts down tells everybody.
-    signalled=
+    signalled= shell_report=/dev/null
     trap : USR1 USR2
     trap 'signalled=1' HUP INT QUIT TERM
     mode=$1
@@ -49,16 +49,35 @@ run_start() {
     oom_kills
     kills_before=$oom_kills
     now
-    mv begin.pending "begin.$now" 2>/dev/null
-    # shellcheck disable=SC2154 # task_env and task_cmd come from the files
-    (enter_group; umask "$mask" && cd work && task_env "$dir" && task_cmd) </dev/null >>out 2>>err
-    code=$?
+    note begin "$now"
+    # Unless the setup has replaced the file.
+    [ ! -f signal ] || [ -L signal ] || [ ! -w signal ] || shell_report=signal
+    # Two commands: dash ignores the redirection of a group that consists of a subshell.
+    {
+        # shellcheck disable=SC2154 # task_env and task_cmd come from the files
+        (enter_group; umask "$mask" && cd work && task_env "$dir" && task_cmd) </dev/null >>out 2>>err
+        code=$?
+    } 2>"$shell_report"
     unwatch
     end_lease || return
     ended_with "$code" timeout
     sweep
     record "$end"
+    is_stopped && return
+    drop x "x.$end"
+    [ -e "x.$end" ] || make_empty "x.$end"
 }
+
+# note NAME WORDS: rename NAME.pending to NAME.WORDS. Whatever the task has made of it goes; and so does the
+# old name where a full disk has no room for the new one, for it says that this has not happened.
+note() {
+    mv "$1.pending" "$1.$2" 2>/dev/null && return
+    drop "$1"
+    make_empty "$1.$2"
+}
+
+# is_stopped: whether a stop is at it. It cancels first; without that, only its task can have taken that name.
+is_stopped() { [ ! -e stop.idle ] && [ -e cancel ]; }
 
 # sign: of life, of a wrapper on its way: a slow host is not one on which starts hang. At most one every two
 # seconds: elsewhere there is none.
@@ -131,8 +150,8 @@ write_pid() {
 ended_with() {
     end=$1
     now
-    mv end.pending "end.$now.$1" 2>/dev/null
-    if [ ! -e stop.idle ]; then
+    note end "$now.$1"
+    if is_stopped; then
         end=cancelled
     elif ! in_time "$2"; then
         end=$1.timeout
@@ -140,7 +159,12 @@ ended_with() {
         oom_kills
         [ "${oom_kills:-0}" -le "${kills_before:-0}" ] || end=$1.oom
     fi
+    [ "$end" != "$1" ] || ! is_by_signal "$1" || end=$1.signal
 }
+
+# is_by_signal CODE: whether this shell printed that a signal ended the command ("Killed"). CODE alone can't
+# tell: 137 is also the exit of a shell whose last program was killed.
+is_by_signal() { [ "$1" -gt 128 ] && [ -s "$shell_report" ]; }
 
 # in_time LIMIT: whether what just ended was faster than its watchdog.
 in_time() { [ -e "$1.off" ] || mv "$1.pending" "$1.off" 2>/dev/null || [ ! -e "$1" ]; }
@@ -167,14 +191,14 @@ record() {
 # can't be ended the attempt goes on: its end would release what that holds. A stop does the same, so it is
 # left to that.
 sweep() {
-    [ -e stop.idle ] || return 0
+    ! is_stopped || return 0
     until (
         self_pid
         now
         kill_at=$((now + grace))
         end_all "$token" keep "$self"
     ); do
-        [ -e stop.idle ] || return 0
+        ! is_stopped || return 0
         nap
     done
 }
@@ -210,7 +234,7 @@ run_limit() {
 # await UPTIME LIMIT PID START: until then. False if there is nothing left to watch.
 await() {
     while [ "$now" -lt "$1" ]; do
-        is_alive "$3" "$4" && [ -e "$2.pending" ] && [ -e stop.idle ] || return
+        is_alive "$3" "$4" && [ -e "$2.pending" ] && ! is_stopped || return
         doze $(($1 - now))
         now
     done
@@ -292,7 +316,7 @@ run_lease() {
     remove_group "$group"
     now
     rm -f env n.*/env
-    mv end.pending "end.$now.-" 2>/dev/null
+    note end "$now.-"
     mv x.pending x.cancelled.lease 2>/dev/null
 }
 

@@ -63,6 +63,7 @@ is_being_shipped() {
 is_fresh() { [ -n "$(find "$1" "$1/gz" "$1/tar" -prune -mmin -2 2>/dev/null)" ]; }
 
 take_in() {
+    ! lacks gzip tar || { not_here workspace "missing commands:$lacks" || return; }
     [ "$bytes" -le "$limit" ] ||
         { not_here workspace "$bytes bytes are more than the $limit that are allowed" || return; }
     has_room || return

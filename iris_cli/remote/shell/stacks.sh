@@ -21,8 +21,7 @@ stacks() {
         ;;
     esac
     cd "$1" 2>/dev/null || return
-    leaders
-    group_of . "$1"
+    leaders "$1"
     self_pid
     if look "$1" "$leaders" "" "$self"; then
         here=$(pwd -P)
@@ -40,7 +39,7 @@ tell_programs() {
     pythons=
     for process; do
         shift
-        is_wrapper "${process%%:*}" && continue
+        executes_run "${process%%:*}" "$token" && continue
         set -- "$@" "$process"
         [ $# -gt 64 ] || ! is_python "${process%%:*}" || pythons="$pythons ${process%%:*}"
     done

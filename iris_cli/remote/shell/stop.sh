@@ -8,25 +8,18 @@
 
 # stop TOKEN GRACE: the fence.
 stop() {
-    if [ ! -d "$1" ]; then
-        [ ! -f "$1" ] || return
-        # No directory, but processes: the directory was removed under them. They need a stopper, which needs
-        # one.
-        if can_search && marks=$(marked "$1") && [ -z "$marks" ]; then
-            tombstone "$1"
-            [ ! -f "$1" ] || return
-        fi
-        mkdir "$1" 2>/dev/null
-        [ -d "$1" ] || return
-    fi
     state_of "$1"
     case $state in EXITED | NOSTART | CANCELLED | STOPPED) return ;; esac
+    [ -d "$1" ] || make_place "$1" || return
     # BEFORE anything else is looked at: from here on no wrapper starts the command.
     cancel "$1" || return
     find_stop "$1"
     [ -n "$stop" ] || { make_empty "$1/stop.idle" && names "$1"; }
     case $stop in
-    stop.done) return ;;
+    stop.done)
+        state_of "$1" # it may have been stopped since; if it lives, its task has made that name
+        case $state in EXITED | NOSTART | CANCELLED | STOPPED) return ;; esac
+        ;;
     stop.run.*)
         stop_parts "$stop"
         if is_alive "$stop_pid" "$stop_start"; then
@@ -43,6 +36,22 @@ stop() {
         printf '%s\nstopper "$@"\n}' "{
 $library" | detach sh -s "$PWD/$1" "$stop" "$2"
     ) >/dev/null 2>&1 &
+}
+
+# make_place TOKEN: what has no directory gets a tombstone, unless processes of it live: it was removed under
+# them. They need a stopper, which needs a directory. False if there is none.
+make_place() {
+    if processes_of "$1" && [ -z "$found" ]; then
+        if [ ! -f "$1" ] && [ ! -d "$1" ]; then
+            if [ -e "$1" ] || [ -L "$1" ]; then rm -f "$1"; fi
+            tombstone "$1"
+        fi
+        [ ! -f "$1" ] || return
+    elif [ -n "$found" ]; then
+        rm -f "$1" 2>/dev/null # no tombstone of ours: that is made only when nothing lives
+    fi
+    mkdir "$1" 2>/dev/null
+    [ -d "$1" ]
 }
 
 # find_stop TOKEN -> $stop, and what `names` sets. Where `run` is, stop.idle was made before it, and never may
@@ -91,9 +100,12 @@ stopper() {
     start_of $$
     mv "$2" "stop.run.$stop_since.$stop_grace.$$.$start" 2>/dev/null || exit 0
     kill_at=$((stop_since + stop_grace))
+    names .
     if end_all "$token" last $$; then
         rm -f env n.*/env
         remove_group "$group"
+        # An end that was recorded while the task lived is none.
+        [ -z "$x" ] || [ -z "$pressed" ] || drop x x.pending
         mv x.pending x.cancelled 2>/dev/null
         verdict=stop.done
     else
@@ -182,15 +194,4 @@ is_unmarked() {
         esac
     done
     [ -n "$can_tell" ]
-}
-
-# boot_clock -> $clock: the wall clock without a process, to the second.
-boot_clock() {
-    clock=
-    while read -r word rest; do
-        [ "$word" != btime ] || clock=$rest
-    done 2>/dev/null <"$iris_proc/stat"
-    is_number "$clock" || return
-    now
-    clock=$((clock + now / 100))
 }

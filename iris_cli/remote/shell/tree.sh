@@ -1,10 +1,10 @@
 # Find every process of an attempt; end them all.
 #
 # A process belongs to an attempt if the marker IRIS_ATTEMPT_TOKEN=<token> is in its environment, if it is in
-# the session of the attempt's wrapper, in the attempt's control group ($group), if it was seen to belong
-# before, or if its parent belongs. The wrapper
-# is the leader of that session, and as long as it is there no other session can have its number; once it is
-# gone, the number proves nothing. So stopping spares the wrapper until nothing else is left.
+# a control group named iris-<token>, in the session of the attempt's wrapper, if it was seen to belong
+# before, or if its parent belongs. The wrapper is the leader of that session, and as long as it is there no
+# other session can have its number; once it is gone, the number proves nothing. So stopping spares the
+# wrapper until nothing else is left.
 
 # look TOKEN LEADERS SEEN SELF -> $found: the attempt's processes as pid:start. LEADERS are its wrappers, SEEN
 # are processes that belonged to it before (both as pid:start); SELF, a process id, is left out with its
@@ -14,7 +14,6 @@ look() {
     can_search && marks=$(marked "$1") || return 1
     # shellcheck disable=SC2086
     marks=$(set -f && printf '%s ' $marks)
-    [ -z "$group" ] || members "$group" || return
     found=$(processes | LC_ALL=C awk -v marks="$marks" -v leaders="$2" -v seen="$3" -v self="$4" '
         /^\// {
             pid = text = $0
@@ -69,14 +68,14 @@ look() {
         }') || return 1
 }
 
-# leaders -> $leaders: the wrappers of the attempt in the working directory that are alive, as pid:start. A
-# task may have removed the files that say who they are: $wrapper knows itself, and its watchdogs know it.
+# leaders TOKEN -> $leaders: the wrappers of the attempt in the working directory that are alive, as
+# pid:start. A task may have removed the files that say who they are: $wrapper knows itself, and its watchdogs
+# know it.
 leaders() {
     leaders=
     [ -z "$wrapper" ] || ! is_alive "${wrapper%%:*}" "${wrapper#*:}" || leaders=" $wrapper"
     for name in pid setup.pid; do
-        read_pid "$name" && [ "$pid_boot" = "$boot" ] && is_alive "$pid" "$pid_start" &&
-            leaders="$leaders $pid:$pid_start"
+        ! is_writer "$name" "$1" || leaders="$leaders $pid:$pid_start"
     done
 }
 
@@ -93,12 +92,13 @@ signal() {
 
 # end_all TOKEN WRAPPER SELF: end everything of the attempt in the working directory: TERM once for each
 # process, KILL from the uptime $kill_at on, until two looks in a row find nothing. False if something
-# withstands that for ten seconds. `when_to_kill` sets $kill_at. WRAPPER `keep` leaves the wrapper alone;
+# withstands that for ten seconds. `when_to_kill` sets $kill_at; $pressed says whether anything but a wrapper
+# was there. WRAPPER `keep` leaves the wrapper alone;
 # `last` ends it as well, by itself if it can (it has an end to record), once nothing else is left.
 end_all() {
-    quiet=0 seen= termed= killing_since= alone_since= round=0
+    quiet=0 seen= pressed= termed= killing_since= alone_since= round=0
     while :; do
-        leaders
+        leaders "$1"
         group_of . "$1"
         now
         when_to_kill
@@ -141,7 +141,7 @@ press() {
         return 0
         ;;
     esac
-    alone_since=
+    alone_since= pressed=1
     # shellcheck disable=SC2086
     if [ "$now" -ge "$kill_at" ]; then
         signal KILL $others

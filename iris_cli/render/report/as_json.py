@@ -7,7 +7,7 @@ from typing import Any
 
 from iris_cli.ops.report import JobLine, Report
 from iris_cli.ops.report_figures import Ends, Sum, Use, by_label, by_priority, ends, total, uses
-from iris_cli.render.as_json import moment
+from iris_cli.render.as_json import moment, plain
 
 
 def report_document(report: Report) -> dict[str, Any]:
@@ -17,6 +17,7 @@ def report_document(report: Report) -> dict[str, Any]:
         "since": moment(report.since),
         "at": moment(report.at),
         "messages": list(report.messages),
+        "log_damage": plain(report.log_damage),
         "older": report.older,
         "total": {**_sum(total(report.jobs)), **_retries(report.jobs)},
         "labels": [{"label": each.name or None, **_sum(each)} for each in by_label(report.jobs)],

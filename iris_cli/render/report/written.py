@@ -6,6 +6,7 @@ from pathlib import Path
 
 from iris_cli.core.units import count, format_memory
 from iris_cli.ops.report import Report
+from iris_cli.render.as_json import plain
 from iris_cli.render.console import Output
 from iris_cli.render.tables import clock_time
 
@@ -23,6 +24,7 @@ def show_written(output: Output, report: Report, path: Path, size: int) -> None:
                 "older": report.older,
                 "workers": len(report.workers),
                 "messages": list(report.messages),
+                "log_damage": plain(report.log_damage),
             }
         )
     elif output.quiet:

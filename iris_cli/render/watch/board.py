@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from iris_cli.core.dataclass import dataclass
+from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.job import JobState
 from iris_cli.core.units import count
 from iris_cli.core.waiting import overdue_words
 from iris_cli.ops.board import Board, Bunch, Concern, JobOnBoard
 from iris_cli.ops.inventory import SliceRow, WorkerRow
+from iris_cli.ops.loop.cycles import Cycles
 from iris_cli.ops.status import ClusterStatus
-from iris_cli.ops.view import STALE_AFTER, CycleAge
 from iris_cli.render.clean import clean_line
-from iris_cli.render.cluster_tables import cycle_words, where
+from iris_cli.render.cluster_tables import banner, cycle_words, where
 from iris_cli.render.fold import fold
 from iris_cli.render.tables import NARROW, STYLES, clock_time, duration, folded
 from iris_cli.render.watch.news import News
@@ -101,20 +101,20 @@ def _head(status: ClusterStatus, moment: Moment) -> Iterator[Text]:
     taking = sum(not worker.refuses for worker in status.workers)
     workers = count(len(status.workers), "worker")
     workers += f", {taking} taking work" if taking != len(status.workers) else ""
-    parts = [_text(status.name, "bold"), _text(workers), _age(status.cycle, now)]
-    yield Text(_GAP).join([*parts, _text(f"{clock_time(now)[11:]} UTC", "dim")])
-    for message in status.messages:
-        yield _text(message, "bold red")
+    parts = [_text(status.name, "bold"), _text(workers), _text(f"{clock_time(now)[11:]} UTC", "dim")]
+    yield Text(_GAP).join(parts)
+    yield _age(status.cycles, now - status.at, now)
+    for line in banner(status.messages, status.cycles):
+        yield _text(line.content, "bold red")
     if moment.trouble:
         yield _text(f"no cycle: {moment.trouble}", "bold yellow")
 
 
-def _age(cycle: CycleAge | None, now: float) -> Text:
-    """In whole seconds, for it is seen to change."""
-    if cycle is None or cycle.at is None:
-        return cycle_words(cycle, False, now).__rich__()
-    age = float(max(0, int(now - cycle.at)))
-    return cycle_words(CycleAge(at=cycle.at, age=age, stale=age > STALE_AFTER), False, now).__rich__()
+def _age(cycles: Cycles | None, since: float, now: float) -> Text:
+    """Who runs cycles, `since` so many seconds; the age of the last one in whole seconds, for it is seen to change."""
+    if cycles is not None and cycles.last is not None:
+        cycles = replace(cycles, last=float(max(0, int(cycles.last + since))))
+    return cycle_words(cycles, now).__rich__()
 
 
 # Jobs

@@ -56,10 +56,9 @@ class LiveScreen:
             (signal.SIGWINCH, self._look_again),
             (signal.SIGCONT, self._look_again),
             (signal.SIGTSTP, self._suspend),
-            (signal.SIGHUP, signal.default_int_handler),  # else these end us with the terminal as it is
-            (signal.SIGQUIT, signal.default_int_handler),
+            (signal.SIGQUIT, signal.default_int_handler),  # else it ends us with the terminal as it is
         ):
-            # A shell without job control has Ctrl-Z ignored, nohup SIGHUP: that stays so.
+            # A shell without job control has Ctrl-Z ignored: that stays so.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._handlers[number] = signal.signal(number, handler)
         self._painter.start()

@@ -13,6 +13,7 @@ from iris_cli.tpu_emulator import shapes
 from iris_cli.tpu_emulator.records import Node
 from iris_cli.tpu_emulator.settings import Fault
 from tests.capacity.gcp_place import ZONE, GcpPlace
+from tests.support.desk import Interrupted
 
 
 @pytest.fixture(autouse=True)
@@ -114,14 +115,14 @@ def test_a_request_whose_node_is_there_is_found_also_where_its_project_is_a_numb
 def test_a_list_that_is_not_to_be_had_is_said(
     place: GcpPlace,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
     status: str,
     code: int,
     words: str,
 ) -> None:
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    at_once = Interrupted(lambda: None)
     place.cloud.faults.append(Fault(kind="error", status=status, times=9))
-    assert run(["cluster", "import", "--from", "gcp", "--project", "lab", "--zone", ZONE]) == code
+    words_typed = ["cluster", "import", "--from", "gcp", "--project", "lab", "--zone", ZONE]
+    assert run(words_typed, at_once) == code
     said = capsys.readouterr().err
     assert words in said
     assert f"gcloud compute tpus tpu-vm list --zone {ZONE} --project lab --format json" in said

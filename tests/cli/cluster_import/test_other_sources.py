@@ -161,7 +161,7 @@ def test_what_a_program_says_where_its_list_should_be_is_no_list_of_hosts(
 def test_where_google_can_not_be_asked_it_says_what_to_type(
     cluster_import: Import, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(project: str, zone: str) -> list[object]:
+    def refused(project: str, zone: str, _clock: object) -> list[object]:
         raise ProviderError(Refusal.DENIED, f"no credentials for {project} {zone}")
 
     monkeypatch.setattr(gcp, "ask", refused)

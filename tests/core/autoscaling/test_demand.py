@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from iris_cli.core.autoscaling import DemandEntry, GroupState, compute_demand_entries
+from iris_cli.core.autoscaling import DemandEntry, GroupState, compute_demand_entries, route_demand
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.ids import JobId, TaskId, Token
 from iris_cli.core.job import Job
 from iris_cli.core.resources import Device
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.worker import Worker
-from tests.support.fleet import gang, host, job, pending, tpu_slice, training
+from tests.support.fleet import gang, host, job, pending, tpu_slice, training, vm
 from tests.support.scale import state
 
 V5E = "v5litepod-16"
@@ -136,7 +136,8 @@ def test_a_gang_that_anything_serves_leaves_the_slice_that_another_one_asked_for
 
 
 def test_a_gang_of_several_slices_asks_only_for_those_that_are_missing() -> None:
-    [entry] = demand(tpu_slice("a", V5E), train(slices=3), groups=[state("west", slices=1, booting=1)])
+    idle = tpu_slice("a", V5E, region="us-west4")
+    [entry] = demand(idle, train(slices=3), groups=[state("west", slices=1, booting=1)])
     assert entry.slices == 1
     assert entry.shape is not None
     assert entry.shape.groups == 3
@@ -155,3 +156,21 @@ def test_a_slice_that_something_runs_on_is_not_idle() -> None:
 
 
 _TOKEN = Token("0" * 32)
+
+
+def test_a_tpu_task_alone_that_waits_for_a_slice_of_one_vm_asks_for_one() -> None:
+    """A larger slice would stay idle beside the registered one that it waits for."""
+    alone, busy = job("eval", device=Device("tpu")), training(vm("one-0", "one", 0, "v5litepod-4"))
+    [entry] = demand([*tpu_slice("a", V5E), busy], alone)
+    assert entry.one_vm
+    large, small = state("large", V5E, priority=1), state("small", "v5litepod-4", priority=2)
+    assert route_demand([entry], [large, small]).launch == {"small": 1}
+    [unmet] = route_demand([entry], [large]).unmet
+    assert str(unmet.reason) == "shape: wants slices of 1 VM, groups make slices of 4 VMs"
+
+
+def test_where_no_slice_has_one_vm_a_tpu_task_alone_asks_for_any() -> None:
+    alone = job("eval", device=Device("tpu"))
+    [entry] = demand([training(each) for each in tpu_slice("a", V5E)], alone)
+    assert not entry.one_vm
+    assert route_demand([entry], [state("large", V5E)]).launch == {"large": 1}

@@ -33,11 +33,11 @@ def _compare(dice: Dice) -> None:
     groups, entries = some_groups(dice), entries_of(*some_jobs(dice))
     expected = LiteralRouter(groups).run(entries)
     decision = route_demand(entries, groups)
-    homes: dict[str, str | None] = {
-        str(entry.key): name for name, some in decision.routed.items() for entry in some
-    }
-    homes |= {str(each.entry.key): None for each in decision.unmet}
-    assert homes == expected.home
+    homes: dict[str, list[str]] = {str(each.entry.key): [] for each in decision.unmet}
+    for name, some in decision.routed.items():
+        for entry in some:
+            homes.setdefault(str(entry.key), []).append(name)
+    assert {key: sorted(names) for key, names in homes.items()} == expected.home
     assert dict(decision.launch) == expected.launch
     for state in groups:
         if decision.launch.get(state.name):

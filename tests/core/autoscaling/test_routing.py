@@ -53,7 +53,17 @@ def test_constraints_choose_the_group(constraints: tuple[str, ...], expected: di
         (
             "region=eu-west4",
             UnmetKind.REGION,
-            "region: wants eu-west4, groups have us-west4, us-central2; did you mean europe-west4?",
+            "region: wants eu-west4, groups have us-west4, us-central2; did you mean us-west4?",
+        ),
+        (
+            "region=us-west5",
+            UnmetKind.REGION,
+            "region: wants us-west5, groups have us-west4, us-central2; did you mean us-west4?",
+        ),
+        (
+            "region=europe-north1",
+            UnmetKind.REGION,
+            "region: wants europe-north1, groups have us-west4, us-central2",
         ),
         (
             "region=us-west-4",

@@ -77,7 +77,7 @@ def in_another_process(seed: str) -> str:
 def test_the_hash_seed_changes_nothing() -> None:
     here = " ".join(map(report, [everything(), *anything()]))
     assert len(here.splitlines()) > 200
-    for seed in ("0", "1", "4242"):
+    for seed in ("0", "4242"):
         assert in_another_process(seed) == here
 
 

@@ -102,11 +102,28 @@ def test_a_dependency_that_nobody_knows_can_never_succeed() -> None:
     assert found.dependency_failed == (TaskId(JobId("last"), 0),)
 
 
-def test_the_deadline_holds_for_who_waits_for_a_dependency_too() -> None:
+def test_a_job_that_waits_for_a_dependency_never_times_out() -> None:
     jobs = [job("first"), gang("last", after=(JobId("first"),), scheduling_timeout=10.0)]
     found = plan(cluster([host("w")], jobs, task("first", TaskState.RUNNING, AttemptState.RUNNING)), 11.0)
-    assert found.timed_out_tasks == tuple(jobs[1].task_ids)
-    assert dict(found.waiting) == {}
+    assert found.timed_out_tasks == ()
+    assert list(found.waiting) == [JobId("last")]
+
+
+@pytest.mark.parametrize(("now", "late"), [(110.0, False), (110.1, True)])
+def test_the_clock_of_a_job_starts_when_the_last_of_its_dependencies_ends(now: float, late: bool) -> None:
+    ends = {"first": 100.0, "second": 40.0}
+    over = [job(each, end=End(reason=EndReason.OK, at=at)) for each, at in ends.items()]
+    last = gang("last", after=tuple(map(JobId, ends)), scheduling_timeout=10.0)
+    done = [task(each, TaskState.SUCCEEDED, ENDED) for each in ends]
+    found = plan(cluster(tpu_slice("a"), [*over, last], *done), now)
+    assert found.timed_out_tasks == (tuple(last.task_ids) if late else ())
+    assert len(found.assignments) == (0 if late else 4)
+
+
+def test_a_secret_that_is_missing_does_not_hold_the_deadline_of_a_job() -> None:
+    needy = job("needy", secrets=("TOKEN",), scheduling_timeout=10.0)
+    found = plan(cluster([host("w")], [needy]), 11.0, missing=Missing(secrets={needy.id: ["TOKEN"]}))
+    assert found.timed_out_tasks == tuple(needy.task_ids)
 
 
 # Secrets
@@ -114,11 +131,11 @@ def test_the_deadline_holds_for_who_waits_for_a_dependency_too() -> None:
 
 def test_a_job_whose_secrets_are_missing_takes_no_capacity() -> None:
     jobs = [job("needy", cpu=16, secrets=("TOKEN",), order=0), job("other", cpu=16, order=1)]
-    found = plan(cluster([host("w")], jobs), 0.0, missing=Missing(secrets={JobId("needy"): ["TOKEN"]}))
+    found = plan(
+        cluster([host("w")], jobs), 0.0, missing=Missing(secrets={JobId("needy"): ["TOKEN: not set"]})
+    )
     assert assigned(found) == ["other/task-0"]
-    assert [str(reason) for reason in found.reasons(JobId("needy"))] == [
-        "secret: can't be resolved here: TOKEN"
-    ]
+    assert [str(reason) for reason in found.reasons(JobId("needy"))] == ["secret: TOKEN: not set"]
 
 
 def test_reasons_to_hold_back_stand_in_order_of_precedence() -> None:

@@ -10,7 +10,7 @@ from tests.support.literal_reasons import kinds_of
 from tests.support.random_cluster import State, states
 from tests.support.random_fleet import NOW
 
-MANY, VERY_MANY = settings(max_examples=1_000), settings(max_examples=100_000)
+MANY, VERY_MANY = settings(max_examples=300), settings(max_examples=30_000)
 
 
 def assert_that_the_rules_read_literally_plan_the_same(state: State) -> None:
@@ -20,7 +20,8 @@ def assert_that_the_rules_read_literally_plan_the_same(state: State) -> None:
     assert [
         (str(each.task), each.worker, each.gpus) for each in found.assignments
     ] == literal.cycle.placements
-    assert found.result.reservations == literal.cycle.reservations
+    reservations = {str(key): names for key, names in found.result.reservations.items()}
+    assert reservations == literal.cycle.reservations
     assert sorted(map(str, found.timed_out_tasks)) == sorted(literal.timed_out)
     assert sorted(map(str, found.dependency_failed)) == sorted(literal.failed)
     assert kinds_of(found.waiting) == literal.waiting

@@ -36,7 +36,7 @@ def reasons(fleet: list[Worker], asked: Job, **options: Any) -> tuple[Reason, ..
 
 def test_the_vocabulary_is_fixed_and_so_is_its_order() -> None:
     assert " ".join(ReasonKind) == (
-        "invalid no_such_device constraint taint group_shape unhealthy cooldown chips gpus memory cpu "
+        "invalid no_such_device constraint taint group_shape unhealthy cooldown chips gpus memory cpu region "
         "secret after stopping reserved behind"
     )
 
@@ -104,7 +104,8 @@ ONE_WORKER: list[tuple[list[Worker], Job, str]] = [
     ("fleet", "asked", "text"), ONE_WORKER, ids=[each[2].split(" (")[0] for each in ONE_WORKER]
 )
 def test_the_reason_of_a_single_task_in_words(fleet: list[Worker], asked: Job, text: str) -> None:
-    assert [str(reason) for reason in reasons(fleet, asked, now=1000.0)] == [text]
+    found = reasons(fleet, asked, now=1000.0, gang_reserve_after=0.0)
+    assert [str(reason) for reason in found] == [text]
 
 
 UNPROBED = Worker(id=WorkerId("new"), condition=WorkerCondition.UNPROBED)

@@ -39,7 +39,7 @@ def test_who_comes_later_is_passed_over_and_told_so() -> None:
     assert result.assignments == ()
     assert result.reservations == {"train": ("a",)}
     assert kinds(result, "single", 0) == ["chips", "reserved"]
-    assert "slice a kept free for it" in text_of(result, "train")
+    assert "slice a reserved for it" in text_of(result, "train")
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,10 @@ def test_only_a_group_that_lacks_nothing_but_busy_capacity_is_kept(fields: dict[
 
 
 def test_who_found_room_before_the_gang_finds_none_after_it() -> None:
-    early, late = (job(name, cpu=9, order=at, submitted_at=LONG) for name, at in (("early", 0), ("late", 9)))
+    early = job("early", cpu=9, submitted_at=LONG)
+    late = job("late", cpu=105, order=9, submitted_at=LONG)
     result = cycle(
-        [training(worker) for worker in tpu_slice("a")], early, gang("train", order=5), late, now=LONG
+        [training(worker) for worker in tpu_slice("a")], early, gang("train", cpu=9, order=5), late, now=LONG
     )
     assert workers_of(result, "early") == ["a-0"]
     assert kinds(result, "late", 0) == ["reserved"]
@@ -158,7 +159,7 @@ def test_of_a_large_group_only_as_many_workers_are_kept_as_the_gang_needs() -> N
 
 def test_workers_beside_the_kept_ones_stay_open() -> None:
     rack = [busy(host(f"w{number}", rack="r"), cpu=12) for number in range(6)]
-    rack[0] = busy(rack[0], cpu=0)
+    rack[0] = busy(rack[0], cpu=1)
     waits = gang("g", tpu=None, by="rack", replicas=5, cpu=16)
     result = cycle(rack, waits, job("late", replicas=40, order=9, submitted_at=LONG), now=LONG)
     assert sorted(set(workers_of(result, "late"))) == ["w0"]

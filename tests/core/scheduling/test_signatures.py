@@ -41,10 +41,11 @@ JOBS = [
     *(replace(JOB, resources=Resources(device=device)) for device in DEVICES),
     *(replace(JOB, coscheduling=CoschedulingConfig("'a'"), constraints=(each,)) for each in EXISTING),
     *(
-        replace(JOB, replicas=replicas, slices=slices, coscheduling=gang)
+        replace(JOB, replicas=replicas, slices=slices, coscheduling=gang, spread=spread)
         for gang in (None, *map(CoschedulingConfig, TEXTS))
         for replicas in (1, 2, 12)
         for slices in (1, 2)
+        for spread in (False, True)
     ),
 ]
 
@@ -55,7 +56,7 @@ def asked(job: Job) -> tuple[Any, ...]:
         job.resources,
         job.tolerations,
         job.constraints,
-        (job.coscheduling, job.replicas, job.slices) if job.coscheduling else None,
+        (job.coscheduling, job.replicas, job.slices, job.spread) if job.coscheduling else None,
     )
 
 

@@ -15,6 +15,7 @@ from tests.support.fleet import (
     GIB,
     busy,
     cycle,
+    gang,
     host,
     job,
     kinds,
@@ -22,6 +23,7 @@ from tests.support.fleet import (
     tainted,
     tpu_slice,
     training,
+    values,
     vm,
     workers_of,
 )
@@ -232,6 +234,95 @@ def test_accelerator_work_leaves_whole_slices_of_several_vms_alone() -> None:
     assert workers_of(cycle(fleet, job("j", device=ANY_TPU, replicas=3)), "j") == ["b-0", "b-1", "a-0"]
 
 
+def test_a_gpu_task_goes_to_the_worker_with_the_fewest_free_gpus_that_fit() -> None:
+    fleet = [host("a", gpus=8), busy(host("b", gpus=8), gpus=(0, 1, 2)), host("c", gpus=2), host("d", gpus=4)]
+    for count, worker in ((1, "c"), (2, "c"), (3, "d"), (5, "b"), (6, "a")):
+        assert workers_of(cycle(fleet, job("j", device=Device("gpu", count=count))), "j") == [worker]
+
+
+def test_the_fewest_free_gpus_are_counted_anew_for_each_task_of_a_cycle() -> None:
+    fleet = [host("a", gpus=8), host("b", gpus=8), host("c", gpus=6)]
+    queue = [
+        job(f"j{at}", device=Device("gpu", count=count), order=at) for at, count in enumerate((8, 1, 4, 2))
+    ]
+    assert placed(cycle(fleet, *queue)) == {
+        "j0/task-0": "a",
+        "j1/task-0": "c",
+        "j2/task-0": "c",
+        "j3/task-0": "b",
+    }
+
+
+def test_gpus_that_a_gang_took_in_this_cycle_make_a_worker_the_best_fit() -> None:
+    fleet = [host("a", gpus=8), host("b", gpus=8), host("c", gpus=4)]
+    rack = [replace(each, attributes={**each.attributes, **values({"rack": each.id})}) for each in fleet]
+    ahead = job("ahead", device=Device("gpu", count=4))
+    big = gang("g", "rack=b", tpu=None, by="rack", replicas=1, device=Device("gpu", count=7), order=1)
+    last = job("last", device=Device("gpu"), order=2)
+    assert placed(cycle(rack, ahead, big, last)) == {
+        "ahead/task-0": "c",
+        "g/task-0": "b",
+        "last/task-0": "b",
+    }
+
+
+def test_a_preference_outranks_the_best_fit() -> None:
+    fleet = [host("a", gpus=2), host("b", gpus=8, region="eu")]
+    assert workers_of(cycle(fleet, job("j", "~region=eu", device=ANY_GPU)), "j") == ["b"]
+
+
+LARGER, ONE = tpu_slice("a", "v4-16", 2), vm("z", "one", 0, "v4-8")
+
+
+@pytest.mark.parametrize(
+    ("one", "waits_for"),
+    [
+        (ONE, []),
+        (training(ONE), ["chips"]),
+        (replace(ONE, condition=WorkerCondition.LOST), ["unhealthy"]),
+        (replace(ONE, draining=True), ["unhealthy"]),
+        (vm("z", "one", 0, "v4-8", tpu_vm_count=1), []),
+    ],
+    ids=["free", "busy", "lost", "draining", "by its own account"],
+)
+def test_a_tpu_task_alone_takes_slices_of_one_vm_or_waits_for_them(one: Worker, waits_for: list[str]) -> None:
+    result = cycle([*LARGER, one], job("j", device=ANY_TPU))
+    assert placed(result) == ({} if waits_for else {"j/task-0": "z"})
+    assert kinds(result, "j", 0) == waits_for
+
+
+@pytest.mark.parametrize(
+    ("others", "asked"),
+    [
+        ([], job("j", device=ANY_TPU)),
+        ([ONE], job("j", device=Device("tpu", "v4-16"))),
+        ([ONE], job("j", "region=us", device=ANY_TPU)),
+        ([tainted(ONE)], job("j", device=ANY_TPU)),
+        ([training(vm("z", "torn", 0, "v4-8", tpu_vm_count=2))], job("j", device=ANY_TPU)),
+        ([host("z", gpus=8)], job("j", device=ANY_TPU)),
+    ],
+    ids=["none", "another type", "another region", "a taint", "a VM of a torn slice", "another device"],
+)
+def test_it_takes_a_vm_of_a_larger_slice_if_no_slice_of_one_vm_meets_its_constraints(
+    others: list[Worker], asked: Any
+) -> None:
+    larger = [replace(each, attributes={**each.attributes, **values({"region": "us"})}) for each in LARGER]
+    assert placed(cycle([*larger, *others], asked)) == {"j/task-0": "a-0"}
+
+
+def test_why_says_that_the_others_are_vms_of_larger_slices() -> None:
+    result = cycle([*LARGER, training(ONE, "old")], job("j", device=ANY_TPU))
+    assert [str(each) for each in result.waiting[TaskId(JobId("j"), 0)]] == [
+        "chips: the only slice of one VM has its chips in use (held by old)"
+    ]
+    explanation = result.waiting.explain(TaskId(JobId("j"), 0))
+    assert [(miss.name, miss.text) for miss in explanation.near_misses] == [
+        ("worker z", "held by old"),
+        ("worker a-0", "a VM of a larger slice"),
+        ("worker a-1", "a VM of a larger slice"),
+    ]
+
+
 def test_among_equals_the_worker_id_decides_as_text() -> None:
     fleet = [host(f"w-{number}") for number in (2, 10, 1)]
     assert workers_of(cycle(fleet, job("j", cpu=16, replicas=3)), "j") == ["w-1", "w-10", "w-2"]
@@ -240,3 +331,20 @@ def test_among_equals_the_worker_id_decides_as_text() -> None:
 def test_an_assignment_unpacks_into_task_and_worker() -> None:
     task, worker = Assignment(TaskId(JobId("a"), 0), WorkerId("w"), gpus=(1,))
     assert (str(task), worker) == ("a/task-0", "w")
+
+
+@pytest.mark.parametrize(
+    ("typed", "fits"),
+    [
+        ("worker-id=7", ["7"]),
+        ("worker-id!=7", ["c1", "c2"]),
+        ("worker-id in c1,7", ["7", "c1"]),
+        ("worker-id='c2'", ["c2"]),
+        ("worker-id=c3", []),
+        ("!worker-id", []),
+    ],
+)
+def test_a_worker_is_named_by_its_id_which_is_always_text(typed: str, fits: list[str]) -> None:
+    asked = job("j", typed, replicas=3)
+    result = cycle([host("7", cpu=1), host("c1", cpu=1), host("c2", cpu=1)], asked)
+    assert sorted({str(each.worker) for each in result.assignments}) == fits

@@ -22,7 +22,7 @@ from iris_cli.ops.notify import teller
 from iris_cli.ops.notify.command import Command
 from iris_cli.ops.notify.cut import Cut
 from iris_cli.ops.session import Session
-from iris_cli.ops.status import cluster_status
+from iris_cli.ops.view import look
 from tests.ops.notify.processes import number_in, until_gone
 from tests.support.fake_runner import Site
 from tests.support.listener import SECRET, Listener
@@ -54,8 +54,8 @@ class Lab(Site):
     def cancel(self, *jobs: str) -> None:
         cancel(self.session(), [JobId(job) for job in jobs])
 
-    def trouble(self) -> str:
-        return " ".join(cluster_status(self.session()).messages)
+    def trouble(self, *, runs_cycles: bool = True) -> str:
+        return " ".join(look(self.session(), runs_cycles=runs_cycles).messages)
 
 
 @pytest.fixture
@@ -211,20 +211,21 @@ def test_a_server_that_fails_is_tried_again_later_and_meanwhile_status_and_docto
     lab.cancel("one", "two")
     listener.answers = [500, 500]
     lab.tell()
-    assert lab.trouble() == "notify: the webhook answered 500; 2 notices to tell, again in 10s"
+    assert lab.trouble() == "notify: the webhook answered 500; 2 notices to tell, tried again in 10s"
+    assert lab.trouble(runs_cycles=False).endswith("; 2 notices to tell, nobody runs cycles")
     lab.tell(5.0)
     assert len(listener.paths) == 1  # it is left alone
     lab.tell(6.0)
     assert (
         lab.trouble()
-        == "notify: the webhook answered 500 (2 times in a row); 2 notices to tell, again in 20s"
+        == "notify: the webhook answered 500 (2 times in a row); 2 notices to tell, tried again in 20s"
     )
-    [finding] = check_notify(lab.session())
+    [finding] = check_notify(lab.session(), coming=True)
     assert (finding.level, finding.subject) == (Level.WARN, "notify")
     lab.tell(21.0)
     assert sorted(each["job_id"] for each in listener.posted) == ["one", "two"]
     assert lab.trouble() == ""
-    [finding] = check_notify(lab.session())
+    [finding] = check_notify(lab.session(), coming=True)
     assert (finding.level, finding.text) == (Level.OK, "told 0s ago")
 
 

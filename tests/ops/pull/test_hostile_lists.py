@@ -103,15 +103,15 @@ def test_more_bytes_than_were_said_are_not_taken(
     assert (here / "x").stat().st_size == 2 * PIECE
 
 
-def test_a_million_names_are_all_refused_in_few_words(
+def test_a_hundred_thousand_bad_names_are_rejected_in_few_words(
     world: World, remote: RemoteFiles, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = Version(1, 1, 1)
-    names = tuple((b"output/../%d" % number, version) for number in range(1_000_000))
+    names = tuple((b"output/../%d" % number, version) for number in range(100_000))
     monkeypatch.setattr(remote, "files_of", lambda token: FileList(token=token, files=names, cut=True))
     found = row(world, remote, here)
     assert len(found.problems) == 6
-    assert "too many files: 1000000" in found.problems[0]
+    assert "too many files: 100000" in found.problems[0]
     assert "more problems" in found.problems[-1]
     assert tree(here) == {}
 

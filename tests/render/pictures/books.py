@@ -102,30 +102,33 @@ _CHILD = {
 }
 
 PICTURES = {
-    "log-verify": Picture(line="iris log verify"),
-    "log-verify-damaged": Picture(line="iris log verify", prepare=_damage),
-    "log-verify-archived": Picture(line="iris log verify", prepare=_compacted),
-    "log-salvage-asks": Picture(line="iris log salvage", prepare=_damage),
-    "log-salvage": Picture(line="iris log salvage --yes", prepare=_damage),
-    "log-salvage-sound": Picture(line="iris log salvage"),
-    "log-salvage-old-backup": Picture(line="iris log salvage", prepare=_old_backup),
-    "log-salvage-accept-loss": Picture(line="iris log salvage --accept-loss", prepare=_old_backup),
+    "log": Picture(line="iris log verify", then=("iris log salvage",)),
+    "log-damaged": Picture(
+        line="iris log verify",
+        then=(
+            "iris status",
+            "iris launch -- true",
+            "iris log salvage",
+            "iris log salvage --yes",
+            "iris log verify",
+        ),
+        prepare=_damage,
+    ),
+    "log-old-backup": Picture(
+        line="iris log salvage", then=("iris log salvage --accept-loss",), prepare=_old_backup
+    ),
     "log-compact": Picture(line="iris log compact", show=_moved),
-    "log-compact-nothing": Picture(line="iris log compact", prepare=_compacted),
+    "log-compacted": Picture(
+        line="iris log compact",
+        then=("iris log verify", "iris history --limit 3", "iris history --limit 3 --all"),
+        prepare=_compacted,
+    ),
     "log-export": Picture(line="iris log export --after 13", scene="failed_gang", as_json=False),
-    "status-damaged": Picture(line="iris status", prepare=_damage),
-    "launch-damaged": Picture(line="iris launch -- true", prepare=_damage),
-    "gc-dry-run": Picture(line="iris gc --dry-run", scene="retried_gang"),
-    "gc-asks": Picture(line="iris gc", scene="retried_gang", answers=("n",)),
-    "gc": Picture(line="iris gc --yes", scene="retried_gang"),
+    "gc": Picture(
+        line="iris gc --dry-run", then=("iris gc", "iris gc --yes"), scene="retried_gang", answers=("n",)
+    ),
     "gc-in-the-way": Picture(line="iris gc --yes"),
-    "gc-nothing": Picture(line="iris gc", scene="empty"),
     "pull": Picture(line="iris pull train --dir out", show=_pulled),
-    "pull-waiting": Picture(line="iris pull big"),
-    "register-endpoint-remove": Picture(line="iris register-endpoint http --remove"),
-    "register-endpoint-outside": Picture(line="iris register-endpoint http 8080"),
-    "history-archived": Picture(line="iris history --limit 3", prepare=_compacted),
-    "history-all": Picture(line="iris history --limit 3 --all", prepare=_compacted),
     "status-inside": Picture(
         line="iris status train/eval", show=lambda output: inside.show_status(output, _CHILD)
     ),

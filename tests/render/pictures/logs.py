@@ -31,16 +31,16 @@ def _silent(stage: Stage) -> None:
 
 
 PICTURES = {
-    "logs-folded": Picture(line="iris logs train", prepare=_writes),
-    "logs-not-folded": Picture(line="iris logs --no-fold train --tail 1", prepare=_writes),
-    "logs-one-rank": Picture(line="iris logs train --rank 3", prepare=_writes),
-    "logs-all": Picture(line="iris logs train/task-2 --tail all", prepare=_writes),
-    "logs-diff": Picture(line="iris logs --diff train", prepare=_writes),
+    "logs": Picture(
+        line="iris logs train",
+        then=(
+            "iris logs --no-fold train --tail 1",
+            "iris logs train --rank 3",
+            "iris logs train/task-2 --tail all",
+            "iris logs --diff train",
+        ),
+        prepare=_writes,
+    ),
     "logs-hostile": Picture(line="iris logs train --rank 0 --tail 1", prepare=_colours),
     "logs-kept": Picture(line="iris logs train", scene="failed_gang", prepare=_silent),
-    "logs-waiting": Picture(line="iris logs big"),
-    "logs-misspelt": Picture(line="iris logs trian"),
-    "logs-no-rank": Picture(line="iris logs train --rank 9"),
-    "logs-diff-follow": Picture(line="iris logs --diff --follow train"),
-    "logs-follow-over": Picture(line="iris logs --follow train", scene="failed_gang"),
 }

@@ -1,4 +1,4 @@
-"""One thing that iris prints."""
+"""One transcript: command lines typed one after the other, and the scene on which they are typed."""
 
 from __future__ import annotations
 
@@ -14,16 +14,22 @@ Show = Callable[[Output], object]
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A command line, and the scene on which it is typed.
+    """Command lines and the scene on which they are typed.
 
-    `prepare`: what happens there before. `answers`: those of somebody at a terminal; without any, nobody is there.
-    `show`: where a command would look at this machine, what it shows of what it might have found. `as_json`: whether
-    it makes one document for programs.
+    `line`, `then`: the first command and those after it, on the same state directory. `prepare`: runs before them.
+    `answers`: typed at the terminal; without any, stdin is no terminal. `show`: prints a result directly, for a command
+    that would read this machine. `as_json`: False if a command has no JSON document. `widths`: columns of the terminal.
     """
 
     line: str
+    then: tuple[str, ...] = ()
     scene: str = "busy"
     prepare: Prepare = lambda _stage: None
     answers: tuple[str, ...] = ()
     show: Show | None = None
     as_json: bool = True
+    widths: tuple[int, ...] = (100,)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return (self.line, *self.then)

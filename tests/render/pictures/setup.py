@@ -94,7 +94,7 @@ def _groups(stage: Stage) -> None:
     for line in (
         "launch --no-schedule --name train --tpu v5e-16 --slices 3 -- true",
         "launch --no-schedule --name large --tpu v4-32 -- true",
-        "launch --no-schedule --name far --tpu v5e-16 -c region=eu-west4 -- true",
+        "launch --no-schedule --force --name far --tpu v5e-16 -c region=eu-west4 -- true",
     ):
         stage.typed(line)
 
@@ -141,8 +141,7 @@ def _neglected(stage: Stage) -> None:
     """A key that all can read, a clock that is wrong, and no cycle for two hours."""
     _key(stage, 0o644)
     stage.hosts.hosts["cpu-0"].now = lambda: stage.lab.now - 95.0
-    state = StateDir(stage.directory / "state", now=lambda: stage.lab.now, actor="me@laptop")
-    state.write_heartbeat({"at": stage.lab.now - 7200.0})
+    stage.nobody_runs_cycles(7200.0)
 
 
 _LINE = "* * * * * cd /home/me/my-cluster && iris --lock-timeout 0 schedule --once >> state/cron.log 2>&1  # iris lab"
@@ -162,25 +161,27 @@ def _cron_is_late(output: Output) -> None:
 
 PICTURES = {
     "init": Picture(line="iris init --name lab --host 10.0.0.1", prepare=_nothing),
-    "init-empty": Picture(line="iris init --name lab", prepare=_nothing),
-    "init-there": Picture(line="iris init"),
-    "init-force": Picture(line="iris init --force --slice v4a=v4-32:10.0.0.[1-4]"),
-    "config-validate": Picture(line="iris config validate"),
-    "config-validate-groups": Picture(line="iris config validate", prepare=_groups),
+    "init-empty": Picture(line="iris status", then=("iris init --name lab",), prepare=_nothing),
+    "init-there": Picture(
+        line="iris init", then=("iris init --force --slice v4a=v4-32:10.0.0.[1-4]", "iris config validate")
+    ),
     "config-validate-wrong": Picture(line="iris config validate", prepare=_wrong),
-    "config-missing": Picture(line="iris status", prepare=_nothing),
     "import-first": Picture(line="iris cluster import --from tpus.json", prepare=_first_list, answers=("y",)),
     "import-dry-run": Picture(line="iris cluster import --from tpus.json --dry-run", prepare=_list_of_google),
     "import-declined": Picture(line="iris cluster import 'cpu-[2-3]'", answers=("n",)),
-    "import-nobody-there": Picture(line="iris cluster import 'cpu-[2-3]'"),
+    "import-not-confirmed": Picture(
+        line="iris cluster import 'cpu-[2-3]'", then=("iris cluster import --from tpus.json",)
+    ),
     "import-states": Picture(line="iris cluster import --from tpus.json --dry-run", prepare=_odd_states),
     "import-recreated": Picture(line="iris cluster import --from tpus.json --yes", prepare=_recreated),
     "import-recreated-accepted": Picture(
         line="iris cluster import --from tpus.json --yes --accept-recreated", prepare=_recreated
     ),
-    "import-gone": Picture(line="iris cluster import --from tpus.json --yes", prepare=_gone),
-    "import-prune": Picture(line="iris cluster import --from tpus.json --yes --prune", prepare=_gone),
-    "import-nothing": Picture(line="iris cluster import --from tpus.json"),
+    "import-gone": Picture(
+        line="iris cluster import --from tpus.json --yes",
+        then=("iris cluster import --from tpus.json --yes --prune",),
+        prepare=_gone,
+    ),
     "doctor-content": Picture(line="iris doctor", scene="retried_gang", prepare=_key),
     "doctor-offline": Picture(line="iris doctor --offline"),
     "doctor-finds": Picture(line="iris doctor", prepare=_neglected),
@@ -208,19 +209,31 @@ PICTURES = {
     "cron-remove-nothing": Picture(
         line="iris cron remove", show=lambda output: crontab.show_removed(output, [])
     ),
-    "autoscale-once": Picture(line="iris autoscale --once", prepare=_by_hand),
-    "schedule-autoscale": Picture(line="iris schedule --autoscale", prepare=_by_hand),
-    "autoscale-adopt": Picture(line="iris autoscale --adopt --yes", prepare=_by_hand),
-    "autoscale-moved": Picture(line="iris autoscale", prepare=_moved),
-    "autoscale-moved-dry-run": Picture(line="iris autoscale --dry-run", prepare=_moved),
-    "schedule-moved": Picture(line="iris schedule --once --autoscale", prepare=_moved),
+    "autoscale": Picture(
+        line="iris autoscale --once",
+        then=("iris schedule --autoscale", "iris autoscale --adopt --yes"),
+        prepare=_by_hand,
+    ),
+    "autoscale-groups": Picture(
+        line="iris status", then=("iris config validate", "iris autoscale --dry-run"), prepare=_groups
+    ),
+    "autoscale-moved": Picture(
+        line="iris status",
+        then=(
+            "iris autoscale --dry-run",
+            "iris autoscale",
+            "iris schedule --once --autoscale",
+            "iris autoscale --adopt",
+        ),
+        prepare=_moved,
+    ),
+    "autoscale-adopt": Picture(
+        line="iris autoscale --adopt",
+        then=("iris autoscale --adopt",),
+        prepare=_moved,
+        answers=("n", "y"),
+    ),
     "schedule-old-copy": Picture(line="iris schedule --autoscale", show=_an_old_copy),
-    "adopt-nobody-there": Picture(line="iris autoscale --adopt", prepare=_moved),
-    "adopt-declined": Picture(line="iris autoscale --adopt", prepare=_moved, answers=("n",)),
-    "adopt-moved": Picture(line="iris autoscale --adopt", prepare=_moved, answers=("y",)),
     "adopt-unheard-of": Picture(line="iris autoscale --adopt", show=_adopts(_UNHEARD_OF)),
     "adopt-moved-and-unheard-of": Picture(line="iris autoscale --adopt", show=_adopts(_BOTH)),
-    "autoscale-dry-run": Picture(line="iris autoscale --dry-run", prepare=_groups),
-    "status-groups": Picture(line="iris status", prepare=_groups),
-    "status-moved": Picture(line="iris status", prepare=_moved),
 }

@@ -67,37 +67,43 @@ def _stacks(stage: Stage) -> None:
 
 
 PICTURES = {
-    "worker-show-silent": Picture(line="iris worker show v5b-2"),
     "worker-probe": Picture(line="iris worker probe cpu-0 v5b-2"),
     "worker-probe-refused": Picture(line="iris worker probe cpu-0", prepare=_untrusting),
-    "worker-probe-accepts": Picture(
-        line="iris worker probe --accept-key cpu-0", prepare=_other_machine, answers=("y",)
+    "worker-probe-key": Picture(
+        line="iris worker probe --accept-key cpu-0",
+        then=(
+            "iris worker probe --accept-key cpu-0",
+            "iris worker probe --accept-key gpu-0",
+            "iris worker probe --accept-key --yes cpu-0",
+        ),
+        prepare=_other_machine,
+        answers=("n", "y", "y"),
     ),
-    "worker-probe-does-not-accept": Picture(
-        line="iris worker probe --accept-key cpu-0", prepare=_other_machine, answers=("n",)
+    "worker-drain": Picture(
+        line="iris worker drain cpu-0 cpu-1 --reason 'new disk'",
+        then=(
+            "iris worker uncordon cpu-1 cpu-0",
+            "iris worker taint cpu-0 flaky",
+            "iris worker taint cpu-0 flaky --remove",
+        ),
     ),
-    "worker-probe-first-key": Picture(line="iris worker probe --accept-key gpu-0", answers=("y",)),
-    "worker-probe-yes": Picture(line="iris worker probe --accept-key --yes cpu-0", prepare=_other_machine),
-    "worker-drain": Picture(line="iris worker drain cpu-0 cpu-1 --reason 'new disk'"),
-    "worker-drain-misspelt": Picture(line="iris worker drain cpu0"),
-    "worker-uncordon": Picture(line="iris worker uncordon cpu-1 cpu-0"),
-    "worker-taint": Picture(line="iris worker taint cpu-0 flaky"),
-    "worker-untaint": Picture(line="iris worker taint cpu-0 flaky --remove"),
-    "worker-forget-refused": Picture(line="iris worker forget v5a-0"),
-    "worker-forget-dead": Picture(line="iris worker forget --dead v5a-0 --reason 'it burnt'"),
-    "worker-forget": Picture(line="iris worker forget cpu-1"),
-    "worker-unwedge-nothing": Picture(line="iris worker unwedge cpu-0"),
-    "worker-unwedge-found": Picture(line="iris worker unwedge v5b-0", prepare=_holders),
-    "worker-unwedge-stops": Picture(line="iris worker unwedge v5b-0", prepare=_holders, answers=("y",)),
-    "worker-unwedge-in-vain": Picture(line="iris worker unwedge --yes v5b-0", prepare=_stuck),
-    "worker-unwedge-silent": Picture(line="iris worker unwedge v5b-2"),
-    "exec-job": Picture(line="iris exec train -- df -h /mnt", prepare=_answers),
-    "exec-worker": Picture(line="iris exec v5a-0 -- df -h /mnt", prepare=_answers),
-    "exec-waiting": Picture(line="iris exec big -- df -h"),
-    "exec-silent": Picture(line="iris exec v5b-2 -- df -h"),
+    "worker-forget": Picture(
+        line="iris worker forget v5a-0",
+        then=("iris worker forget --dead v5a-0 --reason 'it burnt'", "iris worker forget cpu-1"),
+    ),
+    "worker-unwedge-nothing": Picture(line="iris worker unwedge cpu-0", then=("iris worker unwedge v5b-2",)),
+    "worker-unwedge": Picture(
+        line="iris worker unwedge v5b-0",
+        then=("iris worker unwedge v5b-0",),
+        prepare=_holders,
+        answers=("n", "y"),
+    ),
+    "worker-unwedge-fails": Picture(line="iris worker unwedge --yes v5b-0", prepare=_stuck),
+    "exec": Picture(
+        line="iris exec train -- df -h /mnt",
+        then=("iris exec v5a-0 -- df -h /mnt", "iris exec v5b-2 -- df -h"),
+        prepare=_answers,
+    ),
     "stacks": Picture(line="iris stacks train", prepare=_stacks),
-    "stacks-waiting": Picture(line="iris stacks eval"),
-    "ssh-task": Picture(line="iris ssh --print prep/task-1"),
-    "ssh-job": Picture(line="iris ssh --print train"),
-    "ssh-waiting": Picture(line="iris ssh --print big"),
+    "ssh": Picture(line="iris ssh --print prep/task-1", then=("iris ssh --print train",)),
 }

@@ -1,0 +1,130 @@
+"""The part of a plan that no answer of a worker that is still being asked can change."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from iris_cli.core.capacity import Amounts
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.ids import JobId, TaskId, WorkerId
+from iris_cli.core.job import Job
+from iris_cli.core.limits import Limits
+from iris_cli.core.scheduling.capacity import mask_of
+from iris_cli.core.scheduling.feasibility import shape_of
+from iris_cli.core.scheduling.fleet import Fleet
+from iris_cli.core.scheduling.order import TasksByJob, queue_of
+from iris_cli.core.scheduling.placement import Assignment
+from iris_cli.core.scheduling.plan import Plan
+from iris_cli.core.worker import WorkerCondition
+
+_UNKNOWN = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
+"""The next probe of these may find other devices, amounts and attributes."""
+
+
+class Reach:
+    """The workers that could serve each job if they were healthy and nothing ran there, as sets of positions.
+
+    Slices are in it whole: which of its workers goes first depends on what runs on the others.
+    """
+
+    def __init__(self, cluster: Cluster, now: float) -> None:
+        self._fleet = Fleet(cluster.workers.values(), now, Limits(), ())
+        self._position = {worker_id: position for position, worker_id in enumerate(self._fleet.ids)}
+        self._idle = [Amounts.idle(worker) for worker in self._fleet.workers]
+        self._unknown = self.mask(worker.id for worker in self._fleet.workers if worker.condition in _UNKNOWN)
+        self._found: dict[str, int] = {}
+
+    def mask(self, workers: Iterable[WorkerId]) -> int:
+        """These workers as a set of positions; workers that the cluster does not have are left out."""
+        return mask_of([self._position[each] for each in workers if each in self._position])
+
+    def of(self, job: Job) -> int:
+        """The workers that could serve a job. A worker without a probe could have what is not known of it."""
+        if job.signature not in self._found:
+            self._found[job.signature] = self._of(job)
+        return self._found[job.signature]
+
+    def _of(self, job: Job) -> int:
+        fleet, need = self._fleet, Amounts.needed(job.resources)
+        right_device = fleet.equipped(job.resources.device)
+        known = right_device & mask_of([at for at, idle in enumerate(self._idle) if idle.covers(need)])
+        unknown = self._unknown & (right_device | ~self._having(DEVICE_TYPE_ATTRIBUTE_KEY))
+        for constraint in job.constraints:
+            if constraint.required:
+                satisfying = fleet.satisfying(constraint)
+                known &= satisfying
+                unknown &= satisfying | ~self._having(constraint.key)
+        found = (known | unknown) & fleet.tolerating(job.tolerations)
+        found = self._in_large_groups(job, found)
+        for group in fleet.groups(TPU_NAME_ATTRIBUTE_KEY).groups:
+            if group.mask & found:
+                found |= group.mask
+        return found
+
+    def _in_large_groups(self, job: Job, found: int) -> int:
+        """Of these workers those in groups with enough of them for a gang; one without a probe may join any group."""
+        shape = shape_of(job)
+        if shape is None:
+            return found
+        if found & self._unknown & ~self._having(shape.group_by):
+            return found
+        members = [found & group.mask for group in self._fleet.groups(shape.group_by).groups]
+        return sum(each for each in members if each.bit_count() >= shape.size)
+
+    def _having(self, key: str) -> int:
+        return mask_of([position for those in self._fleet.members(key).values() for position in those])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Independent:
+    """`assignments` can be committed now; what becomes of the jobs in `dependent` depends on a missing answer."""
+
+    assignments: tuple[Assignment, ...]
+    dependent: frozenset[JobId]
+
+
+def independent(
+    plan: Plan, cluster: Cluster, unheard: Collection[WorkerId], now: float, *, strict: bool
+) -> Independent:
+    """Return the assignments of a plan that do not depend on workers whose answer is missing.
+
+    `plan` places nothing on the `unheard` workers. With `strict`, a job depends on an answer if an unheard worker, or a
+    worker that could serve a dependent job ahead of it, could serve it. Otherwise a job depends on an answer only if,
+    in addition, it is not placed as a whole, or is placed on a worker that could serve a dependent job ahead of it.
+
+    The result is a subset of the plan's assignments in the plan's order, so it is as feasible as the plan; of a gang it
+    has all or none. No job takes a worker that could serve a dependent job ahead of it.
+    """
+    reach = Reach(cluster, now)
+    claimed = reach.mask(unheard)  # by what depends on an answer
+    placed: dict[JobId, list[Assignment]] = {}
+    for each in plan.assignments:
+        placed.setdefault(each.task.job, []).append(each)
+    waiting = {key.job if isinstance(key, TaskId) else key for key in plan.result.waiting}
+    kept: list[Assignment] = []
+    dependent: list[JobId] = []
+    alone: TasksByJob = {job: [] for job in (*placed, *waiting)}
+    entries = queue_of(alone, cluster.jobs.get, now).entries
+    for _, _, job_id, job, *_ in entries:
+        mine, could = placed.get(job_id, []), reach.of(job)
+        if strict:
+            free = [] if could & claimed else mine
+        else:
+            free = [each for each in mine if not reach.mask([each.worker]) & claimed]
+            free = [] if job.is_gang and len(free) < len(mine) else free
+        depends = bool(could & claimed) and (strict or job_id in waiting or len(free) < len(mine))
+        if depends:
+            claimed |= could
+            dependent.append(job_id)
+        kept += free
+    return Independent(assignments=tuple(kept), dependent=frozenset(dependent))
+
+
+def untouched(cluster: Cluster, unheard: Collection[WorkerId], now: float) -> list[JobId]:
+    """Return the open jobs with pending tasks that no unheard worker could serve."""
+    reach = Reach(cluster, now)
+    asked = reach.mask(unheard)
+    pending = dict.fromkeys(task.id.job for task in cluster.pending_tasks())
+    return [job for job in pending if not reach.of(cluster.jobs[job]) & asked]

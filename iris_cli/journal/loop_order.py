@@ -1,0 +1,48 @@
+"""What the operator said about the background loop: `loop.json`, which a running loop reads again and again."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from iris_cli.core.dataclass import dataclass
+from iris_cli.journal.durable import Disk, opened, replace_file
+from iris_cli.journal.layout import LOOP_ORDER
+
+_LIMIT = 4096  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopOrder:
+    """`stopped`: no loop may run. A loop that began under another `turn` is to end.
+
+    `by` says who gave the order, with which command; `since` is a time as text.
+    """
+
+    turn: str = ""
+    stopped: bool = False
+    by: str = ""
+    since: str = ""
+
+
+def read_loop_order(directory: Path) -> LoopOrder:
+    """The order as it is now; if nobody gave one, or if it can't be read, that loops may run."""
+    try:
+        with opened(directory / LOOP_ORDER, os.O_RDONLY | os.O_NONBLOCK) as fd:
+            said = json.loads(os.read(fd, _LIMIT))
+        return LoopOrder(
+            turn=str(said["turn"]),
+            stopped=said["stopped"] is True,
+            by=str(said["by"]),
+            since=str(said["since"]),
+        )
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return LoopOrder()
+
+
+def write_loop_order(directory: Path, disk: Disk, order: LoopOrder) -> None:
+    """Put it in the place of the one before, durably. Raises OSError."""
+    said = {"turn": order.turn, "stopped": order.stopped, "by": order.by, "since": order.since}
+    data = json.dumps(said).encode("ascii") + b"\n"
+    replace_file(disk, directory / LOOP_ORDER, data, alone=False, synced=True)

@@ -1,0 +1,262 @@
+"""Who runs cycles: one file with a lock for each process that does so for longer than one cycle.
+
+The kernel says who is alive: a lock is gone with its process. What stands in the file is for messages.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from iris_cli.clock import SYSTEM_CLOCK
+from iris_cli.core.dataclass import dataclass
+from iris_cli.journal.durable import PRIVATE_DIRECTORY, open_safely, opened
+from iris_cli.journal.layout import RUNNERS
+from iris_cli.randomness import SYSTEM_RANDOMNESS
+
+LOOP = "loop"
+"""The kind of which there is one for each state directory; of all others there may be any number."""
+
+KINDS = frozenset({LOOP, "watch", "wait", "command"})
+
+_LIMIT = 4096  # bytes
+_TRIES = 100  # at a lock that somebody has taken only to look, for an instant
+_BETWEEN = 0.005  # seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runner:
+    """A process that runs cycles. `interval` is in seconds, `since` in seconds since the epoch, `actor` is `user@host`.
+
+    `started` tells the process from a later one with the same pid; '' where the system does not say.
+    A pid of 0 is not known yet.
+    """
+
+    kind: str
+    pid: int = 0
+    actor: str = ""
+    command: str = ""
+    interval: float = 0.0
+    since: float = 0.0
+    started: str = ""
+
+    @staticmethod
+    def of_process(pid: int, kind: str, actor: str, command: str, *, interval: float, since: float) -> Runner:
+        return Runner(
+            kind=kind,
+            pid=pid,
+            actor=actor,
+            command=command,
+            interval=interval,
+            since=since,
+            started=_started(pid),
+        )
+
+    @property
+    def host(self) -> str:
+        return self.actor.rpartition("@")[2]
+
+    def is_this(self, pid: int) -> bool:
+        """Whether the process with this pid is the one that wrote this."""
+        return bool(pid) and pid == self.pid and self.started == _started(pid)
+
+    def entry(self) -> dict[str, Any]:
+        """The fields as JSON has them, without the kind, which is the name of the file."""
+        return {
+            "pid": self.pid,
+            "actor": self.actor,
+            "command": self.command,
+            "interval": self.interval,
+            "since": self.since,
+            "started": self.started,
+        }
+
+
+class HeldRunner:
+    """The lock of a runner, while this process holds it."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path = path
+        self.descriptor = fd
+
+    def in_place(self) -> bool:
+        """Whether the locked file is still the one that others look at."""
+        ours = os.fstat(self.descriptor)
+        try:
+            named = os.lstat(self._path)
+        except OSError:
+            return False
+        return (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino)
+
+    def sign(self, runner: Runner) -> None:
+        """Record who holds it. A full disk keeps nobody from holding it."""
+        data = json.dumps(runner.entry()).encode("ascii")[:_LIMIT]
+        with suppress(OSError):
+            os.pwrite(self.descriptor, data, 0)
+            os.ftruncate(self.descriptor, len(data))
+
+    def release(self) -> None:
+        """Let it go; the file stays only where the next one has the same name. A second time does nothing."""
+        if self.descriptor < 0:
+            return
+        with suppress(OSError):
+            if self._path.name != LOOP and self.in_place():
+                self._path.unlink()
+        # Not by closing alone: a process that was forked just now may still have the descriptor.
+        with suppress(OSError):
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+        self.hand_over()
+
+    def hand_over(self) -> None:
+        """Close the descriptor: the lock stays with a child that inherited it, and is gone if there is none."""
+        # Its number may be given to another file at once: a second close would hit that one.
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            with suppress(OSError):
+                os.close(descriptor)
+
+
+class Runners:
+    """The runners of one state directory. `actor` is `user@host`."""
+
+    def __init__(
+        self, directory: Path, actor: str, *, sleep: Callable[[float], object] = SYSTEM_CLOCK.sleep
+    ) -> None:
+        self._directory = directory / RUNNERS
+        self._actor = actor
+        self._sleep = sleep
+
+    def hold(self, kind: str, command: str, *, interval: float, since: float) -> HeldRunner | None:
+        """Become a runner; None if the loop's lock is held already. Raises OSError."""
+        self._directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+        self._clean()
+        while True:
+            path = self._directory / (kind if kind == LOOP else f"{kind}-{SYSTEM_RANDOMNESS.hexadecimal(8)}")
+            held = HeldRunner(path, open_safely(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK))
+            if not self._is_locked(held):
+                held.hand_over()
+                return None
+            if held.in_place():
+                held.sign(self._signature(kind, command, interval, since))
+                return held
+            held.release()  # somebody took it for a dead one's before it was locked
+
+    def inherit(self, fd: int, command: str, *, interval: float, since: float) -> HeldRunner | None:
+        """Take over the loop's lock with the descriptor that this process was started with; None if it is not that."""
+        held = HeldRunner(self._directory / LOOP, fd)
+        try:
+            if not held.in_place():
+                return None
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a no-op for whoever has inherited it
+            os.set_inheritable(fd, False)
+        except OSError:
+            return None
+        held.sign(self._signature(LOOP, command, interval, since))
+        return held
+
+    def alive(self) -> list[Runner]:
+        """All that run cycles now, on whatever host, the loop first. Writes nothing."""
+        found = [runner for path, runner in self._files() if runner is not None]
+        return sorted(found, key=lambda each: (each.kind != LOOP, each.since, each.pid))
+
+    @staticmethod
+    @contextmanager
+    def looking(path: Path) -> Iterator[bool]:
+        """Look at one file: whether nobody holds it, for as long as the block lasts. Raises OSError."""
+        with opened(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                    raise
+                yield False
+            else:
+                yield True
+
+    def _files(self) -> Iterator[tuple[Path, Runner | None]]:
+        """Each file with its runner; None: nobody holds it any more."""
+        try:
+            names = sorted(os.listdir(self._directory))
+        except OSError:
+            return
+        for name in names:
+            path = self._directory / name
+            if name.partition("-")[0] not in KINDS:
+                continue
+            with suppress(OSError):
+                if not stat.S_ISREG(os.lstat(path).st_mode):
+                    continue
+                with self.looking(path) as free:
+                    runner = None if free else _read(path)
+                yield path, runner
+
+    def _clean(self) -> None:
+        """Remove what runners left that were killed."""
+        for path, runner in list(self._files()):
+            if runner is None and path.name != LOOP:
+                with suppress(OSError):
+                    path.unlink()
+
+    def _is_locked(self, held: HeldRunner) -> bool:
+        """Lock it, waiting for those who only look."""
+        for _ in range(_TRIES):
+            try:
+                fcntl.flock(held.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                    held.hand_over()
+                    raise
+            self._sleep(_BETWEEN)
+        return False
+
+    def _signature(self, kind: str, command: str, interval: float, since: float) -> Runner:
+        return Runner.of_process(os.getpid(), kind, self._actor, command, interval=interval, since=since)
+
+
+def _read(path: Path) -> Runner:
+    """What a runner says of itself; as much of it as can be read."""
+    kind = path.name.partition("-")[0]
+    try:
+        with opened(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
+            said = json.loads(os.read(fd, _LIMIT))
+    except (OSError, ValueError, RecursionError):
+        return Runner(kind=kind)
+    return _runner(kind, said) if isinstance(said, dict) else Runner(kind=kind)
+
+
+def _runner(kind: str, said: Mapping[str, Any]) -> Runner:
+    def number(name: str) -> float:
+        value: Any = said.get(name)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(value) if is_number and isfinite(value) and value >= 0 else 0.0
+
+    def text(name: str) -> str:
+        value = said.get(name)
+        return value if isinstance(value, str) else ""
+
+    return Runner(
+        kind=kind,
+        pid=int(number("pid")),
+        actor=text("actor"),
+        command=text("command"),
+        interval=number("interval"),
+        since=number("since"),
+        started=text("started"),
+    )
+
+
+def _started(pid: int) -> str:
+    """When a process was started, in ticks since the boot of this machine; '' where the system does not say."""
+    with suppress(OSError, IndexError):
+        text = Path("/proc", str(pid), "stat").read_text(errors="replace")
+        return text.rpartition(") ")[2].split()[19]
+    return ""

@@ -1,0 +1,60 @@
+"""Select jobs by label and state, for `status` and `cancel`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.ids import clip
+from iris_cli.core.job import Job, JobState
+from iris_cli.core.nearest import did_you_mean, one_of
+from iris_cli.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Jobs that have all these labels and one of these states. A label with value None matches any value."""
+
+    labels: tuple[tuple[str, str | None], ...] = ()
+    states: tuple[JobState, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.labels or self.states)
+
+    def matches(self, cluster: Cluster, job: Job) -> bool:
+        return all(key in job.labels and value in (None, job.labels[key]) for key, value in self.labels) and (
+            not self.states or cluster.job_state(job.id) in self.states
+        )
+
+    def unknown_labels(self, cluster: Cluster) -> Iterator[str]:
+        """Yield a message for each label that no job has, with the nearest one."""
+        known: dict[str, set[str]] = {}
+        for job in cluster.jobs.values():
+            for key, value in job.labels.items():
+                known.setdefault(key, set()).add(value)
+        for key, wanted in self.labels:
+            if key not in known:
+                yield f"no job has a label {clip(key)!r}; {did_you_mean(clip(key), known)}".rstrip("; ")
+            elif wanted is not None and wanted not in known[key]:
+                meant = did_you_mean(clip(wanted), known[key])
+                yield f"no job has {key}={clip(wanted)}; {meant}".rstrip("; ")
+
+
+EVERY_JOB = JobFilter()
+
+
+def job_filter(labels: Sequence[str], states: Sequence[str]) -> JobFilter:
+    """Parse `key=value` or `key`, and names of states in any case. Raises UsageError."""
+    return JobFilter(tuple(map(_label, labels)), tuple(map(_state, states)))
+
+
+def _label(text: str) -> tuple[str, str | None]:
+    key, equals, value = text.partition("=")
+    if not key:
+        raise UsageError(f"{clip(text)!r} is not a label", hint="write --label key=value, or --label key")
+    return key, value if equals else None
+
+
+def _state(text: str) -> JobState:
+    return JobState(one_of(text, [state.lower() for state in JobState]).upper())

@@ -1,0 +1,50 @@
+"""Start the background loop for the work that a command leaves, while nobody else runs cycles."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from iris_cli.config.schema import Mode
+from iris_cli.journal.loop_order import read_loop_order
+from iris_cli.journal.runners import LOOP
+from iris_cli.ops.loop.cycles import cycles_of
+from iris_cli.ops.loop.work import work_left
+
+if TYPE_CHECKING:
+    from iris_cli.ops.session import Session
+    from iris_cli.ops.workplace import Workplace
+
+SWITCH = "IRIS_LOOP"
+"""The variable that keeps commands from starting a loop if it says `off`."""
+
+
+def starts_by_itself(where: Workplace, environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether a command may start the loop.
+
+    None starts inside a task: it would be stopped with the task. `iris loop stop` holds until `iris loop start`.
+    """
+    if environ.get(SWITCH, "").strip().lower() == Mode.OFF or "IRIS_TASK_DIR" in environ:
+        return False
+    return where.config.loop is not Mode.OFF and not read_loop_order(where.state.path).stopped
+
+
+def start_if_needed(
+    where: Workplace, session: Session, environ: Mapping[str, str] = os.environ
+) -> int | None:
+    """Start the loop if work is left and nobody runs cycles. Returns its pid, None if no loop was started.
+
+    Raises OSError if the loop can't be started, IrisError if the log can't be read.
+    """
+    if not starts_by_itself(where, environ):
+        return None
+    if not work_left(session.view(), session.config, session.state):
+        return None
+    # AFTER the log was read: a runner that ends releases its lock before it reads the log for the last time.
+    cycles = cycles_of(session.state, session.clock.now())
+    if cycles.coming or cycles.by == LOOP:  # a loop that is suspended keeps its lock
+        return None
+    from iris_cli.ops.loop.start import place_of, spawn
+
+    return spawn(place_of(where), environ)

@@ -1,0 +1,51 @@
+"""`cluster.yaml` under a running loop: read again whenever it changes, and the last valid one while it is wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from iris_cli.config.schema import ClusterConfig
+from iris_cli.core.units import count
+from iris_cli.errors import ConfigError
+
+
+class Configuration:
+    """The file at `path`. `load` reads it, and raises ConfigError.
+
+    `first` is what it says now; `invalid` says what is wrong with it later, '' if nothing is. Raises ConfigError.
+    """
+
+    def __init__(self, path: Path, load: Callable[[], ClusterConfig]) -> None:
+        self.invalid = ""
+        self._path = path
+        self._load = load
+        self._seen = self._signature()  # BEFORE it is read: should it change meanwhile, it is read once more
+        self.first = load()
+
+    def look(self) -> ClusterConfig | None:
+        """The configuration if it has changed since the last look and is valid."""
+        found = self._signature()
+        if found == self._seen:
+            return None
+        self._seen = found  # BEFORE it is read, as at first
+        try:
+            config = self._load()
+        except ConfigError as error:
+            self.invalid = count(len(error.problems), "problem") if error.problems else error.message
+            return None
+        self.invalid = "" if config.name == self.first.name else "another cluster.name"
+        return None if self.invalid else config
+
+    def troubles(self) -> Iterator[str]:
+        """What the operator is to know of it, with what to type."""
+        if self.invalid:
+            yield f"{self._path.name} is not valid ({self.invalid}), so it places nothing: iris config validate"
+
+    def _signature(self) -> tuple[int, ...]:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return ()
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

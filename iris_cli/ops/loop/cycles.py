@@ -1,0 +1,122 @@
+"""Who runs the cycles of a cluster, how old the last one is, and whether another one comes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+from iris_cli.config.schema import Mode
+from iris_cli.core.dataclass import dataclass, field, replace
+from iris_cli.core.ids import JobId
+from iris_cli.journal.heartbeat import runners_of
+from iris_cli.journal.runners import LOOP, Runner
+from iris_cli.journal.state_dir import StateDir
+
+CRON = "cron"
+
+_FIX = {
+    Mode.AUTO: "iris loop start, or iris cron install",
+    Mode.OFF: "iris watch --schedule, or iris cron install",
+}
+
+_MOST_MISSED = 3  # intervals without a cycle after which nobody believes in the next one
+_LEAST_PATIENCE = 60.0  # seconds: a cycle with many silent hosts may take some
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycles:
+    """Who runs cycles: `by` is the kind of runner, None if nobody does. `last`, `next` and `interval` are in seconds.
+
+    `last` is the age of the last cycle, None if there was none. `next` is the time until the next one, None if none
+    comes: nobody runs them, or whoever does is `late` (a suspended process keeps its lock). `host` is '' for this one.
+    `troubles` are what the loop can't do, each with what to type; `missing` the secrets that it lacks, by job.
+    `needed`: something is open that needs cycles; `fix` is what to type if nobody runs them.
+    """
+
+    by: str | None = None
+    pid: int | None = None
+    last: float | None = None
+    next: float | None = None
+    interval: float | None = None
+    host: str = ""
+    late: bool = False
+    troubles: tuple[str, ...] = ()
+    missing: Mapping[JobId, Sequence[str]] = field(default_factory=dict)
+    needed: bool = True
+    fix: str = _FIX[Mode.AUTO]
+
+    @property
+    def coming(self) -> bool:
+        """Whether there will be a next cycle, as far as anybody can know."""
+        return self.next is not None
+
+
+def cycles_of(state: StateDir, now: float, mode: Mode = Mode.AUTO, *, needed: bool = True) -> Cycles:
+    """Return who runs the cycles now; `mode` is that of the loop in cluster.yaml.
+
+    Takes no lock, writes nothing, and never raises OSError.
+    """
+    heartbeat = state.read_heartbeat()
+    said = runners_of(heartbeat)
+    times = [_number(each, "at") for each in (heartbeat or {}, *said.values())]
+    last = max((at for at in times if at is not None), default=None)
+    runners = state.runners.alive()
+    found = [_of_runner(each, said.get(each.kind, {}), now, state.host) for each in runners]
+    if (cron := _of_cron(said.get(CRON, {}), now)) is not None:
+        found.append(cron)
+    best = next((each for each in found if not each.late), next(iter(found), None))
+    return replace(best or Cycles(last=_age(last, now)), needed=needed, fix=_FIX[mode])
+
+
+def _of_runner(runner: Runner, said: Mapping[str, Any], now: float, here: str) -> Cycles:
+    """A process that holds its lock. Until its first cycle has ended it counts from its start."""
+    at = _number(said, "at")
+    interval = runner.interval or _number(said, "interval") or 0.0
+    since = max(at or 0.0, runner.since)
+    waited = max(0.0, now - since)
+    late = waited > max(_MOST_MISSED * interval, _LEAST_PATIENCE)
+    is_loop = runner.kind == LOOP
+    return Cycles(
+        by=runner.kind,
+        pid=runner.pid or None,
+        last=_age(at, now),
+        next=None if late else max(0.0, round(since + interval - now, 3)),
+        interval=interval,
+        host="" if runner.host in ("", here) else runner.host,
+        late=late,
+        troubles=_texts(said.get("troubles")) if is_loop else (),
+        missing=_missing(said.get("missing")) if is_loop else {},
+    )
+
+
+def _of_cron(said: Mapping[str, Any], now: float) -> Cycles | None:
+    """Cron, if its last cycle is young enough for it to be believed in."""
+    at, interval = _number(said, "at"), _number(said, "interval")
+    if at is None or not interval or max(0.0, now - at) >= _MOST_MISSED * interval:
+        return None
+    return Cycles(
+        by=CRON, last=_age(at, now), next=max(0.0, round(at + interval - now, 3)), interval=interval
+    )
+
+
+def _age(at: float | None, now: float) -> float | None:
+    """A clock that stepped back makes no negative age."""
+    return None if at is None else max(0.0, round(now - at, 3))
+
+
+def _number(said: Mapping[str, Any], name: str) -> float | None:
+    value: Any = said.get(name)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    return float(value) if is_number else None
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()
+
+
+def _missing(value: object) -> dict[JobId, list[str]]:
+    """By job; what is not of that form is left out."""
+    if not isinstance(value, dict):
+        return {}
+    return {JobId(str(job)): list(_texts(names)) for job, names in value.items()}

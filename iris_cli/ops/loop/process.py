@@ -1,0 +1,109 @@
+"""The process of a background loop: what it needs before its first cycle, and how it becomes its next version."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import import_module
+
+import iris_cli
+from iris_cli.core.dataclass import dataclass
+from iris_cli.core.scale_group import Provider
+from iris_cli.journal.loop_order import read_loop_order
+from iris_cli.journal.runners import LOOP, HeldRunner
+from iris_cli.ops.loop.configuration import Configuration
+from iris_cli.ops.loop.installed import Installed
+from iris_cli.ops.loop.run import Leaving, Loop, Turn
+from iris_cli.ops.loop.start import COMMAND
+from iris_cli.ops.session import Session
+from iris_cli.ops.workplace import Workplace
+
+_NICE = 10
+_NEVER_NEEDED = (
+    *("iris_cli.__main__", "iris_cli.client", "iris_cli.tpu_emulator"),
+    *("iris_cli.cli.demo", "iris_cli.capacity.gcp", "iris_cli.render.watch", "iris_cli.render.report"),
+)
+_LIBRARIES = ("paramiko", "cryptography.hazmat.primitives.asymmetric.ed25519", "yaml", "urllib.request")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a loop ended, and its lock."""
+
+    leaving: Leaving
+    held: HeldRunner
+
+
+def load_everything() -> None:
+    """Import all that a loop may need: while it runs, another version may be put in the place of the files."""
+    for module in pkgutil.walk_packages(iris_cli.__path__, "iris_cli.", onerror=lambda _: None):
+        if not module.name.startswith(_NEVER_NEEDED):
+            import_module(module.name)
+    for name in _LIBRARIES:
+        import_module(name)
+
+
+def settle() -> None:
+    """Be out of everybody's way: nicer than others, with private files, deaf to a terminal that closes."""
+    os.umask(0o077)
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def serve(
+    place: Workplace,
+    program: Sequence[str],
+    lock_fd: int | None,
+    *,
+    begin: Callable[[Session], None],
+    report: Callable[[Session, Turn], None],
+) -> Ended | None:
+    """Run the loop of this place to its end; None if there is another one. Raises IrisError, OSError.
+
+    `begin` and `report` hear of its session and of each turn.
+    """
+    held = _lock(place, lock_fd)
+    if held is None:
+        return None
+    load_everything()
+    configuration = Configuration(place.config_file, lambda: _again(place).config)
+    if any(each.template.provider is Provider.GCP for each in configuration.first.scale_groups):
+        import_module("iris_cli.capacity.gcp.provider")
+    session = place.session(COMMAND)
+    session.reconfigure(configuration.first)
+    begin(session)
+    loop = Loop(
+        session=session,
+        held=held,
+        configuration=configuration,
+        report=lambda turn: report(session, turn),
+        began=read_loop_order(session.state.path),
+        upgraded=Installed(program).newer,
+    )
+    leaving = loop.run()
+    return Ended(leaving, loop.held)
+
+
+def become(program: Sequence[str], held: HeldRunner) -> None:
+    """Become the program that is installed now, with the lock: nobody sees a moment without a loop. Raises OSError."""
+    os.set_inheritable(held.descriptor, True)
+    os.execv(program[0], [*program, "--lock-fd", str(held.descriptor)])  # noqa: S606 - our own program
+
+
+def _lock(place: Workplace, lock_fd: int | None) -> HeldRunner | None:
+    runners, now = place.state.runners, place.clock.now()
+    interval = place.config.limits.loop_interval
+    if lock_fd is not None:
+        held = runners.inherit(lock_fd, COMMAND, interval=interval, since=now)
+        if held is not None:
+            return held
+    return runners.hold(LOOP, COMMAND, interval=interval, since=now)
+
+
+def _again(place: Workplace) -> Workplace:
+    """The same place, of which nothing was read yet."""
+    return Workplace(place.config_file, place.state_path_in_use, place.lock_timeout)

@@ -1,0 +1,18 @@
+# The commands that a host must have. busybox has all of them.
+
+# lacks COMMANDS -> $lacks: the missing ones, each after a blank. False if the host has all.
+lacks() {
+    lacks=
+    for each; do
+        command -v "$each" >/dev/null 2>&1 || lacks="$lacks $each"
+    done
+    [ -n "$lacks" ]
+}
+
+# lacks_any -> $lacks: of the commands that every worker needs.
+lacks_any() {
+    encoder=base64
+    ! command -v openssl >/dev/null 2>&1 || encoder=openssl
+    lacks awk cat chmod cp date dd df du env find grep head id ln ls mkdir mv od readlink rm rmdir sed sleep \
+        sort stat tail touch tr wc xargs "$encoder"
+}

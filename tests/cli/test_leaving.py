@@ -1,0 +1,280 @@
+"""A command that leaves open jobs starts the background loop, unless somebody else runs cycles."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from iris_cli.journal.durable import DISK
+from iris_cli.journal.heartbeat import write_heartbeat
+from tests.support.mounts import on_a_small_disk, remount
+from tests.support.operator import CONFIG, Operator
+from tests.support.waiting import PATIENCE, until
+
+Ran = subprocess.CompletedProcess[str]
+STARTED = re.compile(r"^background loop started \(pid ([0-9]+)\): iris loop show$", re.MULTILINE)
+
+
+@pytest.fixture
+def ann(operator: Operator) -> Operator:
+    """The operator with an open job, in a shell in which commands may start the loop."""
+    operator.env["IRIS_LOOP"] = "auto"
+    return operator
+
+
+def starts(operator: Operator, said: str) -> None:
+    """A command has started the loop, and said which process it is."""
+    [pid] = map(int, STARTED.findall(said))
+    assert operator.pid() == pid
+
+
+def starts_none(operator: Operator, ran: Ran) -> None:
+    assert "loop" not in ran.stderr, ran
+    assert operator.loop is None
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("launch --name more -- true", 0),
+        ("launch --name=more -- true", 0),
+        ("launch --json --name more -- true", 0),
+        ("wait job --timeout 0.1s", 1),
+        ("worker probe", 7),
+    ],
+)
+def test_a_command_that_leaves_open_jobs_starts_the_loop_and_says_so(
+    ann: Operator, line: str, code: int
+) -> None:
+    ran = ann.iris(*line.split())
+    assert ran.returncode == code, ran
+    starts(ann, ran.stderr)
+    assert "loop" not in ran.stdout
+
+
+def test_the_next_command_finds_it_and_says_nothing(ann: Operator) -> None:
+    ann.iris("launch", "--name", "a", "--", "true")
+    first = ann.pid()
+    ran = ann.iris("launch", "--name", "b", "--", "true")
+    assert "loop" not in ran.stderr
+    assert ann.pid() == first
+
+
+def test_the_loop_ends_with_the_last_job(ann: Operator) -> None:
+    ann.iris("launch", "--name", "a", "--", "true")
+    pid = ann.pid()
+    ann.iris("cancel", "job", "a")
+    until(lambda: ann.loop is None, lambda: ann.log)
+    until(lambda: f"{pid}" in ann.log and "ended: nothing is left to do" in ann.log, lambda: ann.log)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("launch --no-schedule --name more -- true", 0),
+        ("launch --dry-run --name more -- true", 0),
+        ("schedule --once", 0),
+        ("status", 0),
+        ("why job", 0),
+        ("cancel job", 0),
+        ("doctor --offline", 1),
+    ],
+)
+def test_a_command_that_only_looks_or_submits_or_leaves_nothing_starts_none(
+    ann: Operator, line: str, code: int
+) -> None:
+    ran = ann.iris(*line.split())
+    assert ran.returncode == code, ran
+    assert not STARTED.search(ran.stderr), ran
+    assert ann.loop is None
+
+
+def _off(ann: Operator) -> None:
+    ann.env["IRIS_LOOP"] = "off"
+
+
+def _off_in_the_file(ann: Operator) -> None:
+    (ann.directory / "cluster.yaml").write_text(CONFIG + "loop: off\n")
+
+
+def _in_a_task(ann: Operator) -> None:
+    ann.env |= {"IRIS_TASK_DIR": str(ann.directory), "IRIS_STATE_DIR": str(ann.directory / "state")}
+
+
+def _stopped(ann: Operator) -> None:
+    ann.iris("loop", "stop")
+
+
+def _cron_runs(ann: Operator) -> None:
+    now = time.time()
+    write_heartbeat(ann.state.path, DISK, {"at": now}, "cron", {"at": now, "interval": 3600.0})
+
+
+@pytest.mark.parametrize(
+    "situation", [_off, _off_in_the_file, _in_a_task, _stopped, _cron_runs], ids=lambda each: each.__name__
+)
+def test_none_starts(ann: Operator, situation: Callable[[Operator], None]) -> None:
+    situation(ann)
+    ran = ann.iris("launch", "--name", "more", "--", "true")
+    assert ran.returncode == 0, ran
+    starts_none(ann, ran)
+
+
+def test_a_cron_that_is_silent_for_three_of_its_intervals_keeps_no_loop_away(ann: Operator) -> None:
+    at = time.time() - 200
+    write_heartbeat(ann.state.path, DISK, {"at": at}, "cron", {"at": at, "interval": 60.0})
+    starts(ann, ann.iris("launch", "--name", "more", "--", "true").stderr)
+
+
+def begin(ann: Operator, *words: str) -> subprocess.Popen[str]:
+    """Start a command that runs until it is ended."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "iris_cli", *words],
+        cwd=ann.directory,
+        env=ann.environ(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def ended(process: subprocess.Popen[str], number: int) -> str:
+    """What a command said that was sent this signal."""
+    process.send_signal(number)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, said
+    return said
+
+
+def test_a_launch_beside_a_wait_starts_none_and_the_wait_starts_it_when_it_is_left(ann: Operator) -> None:
+    with begin(ann, "wait", "job") as wait:
+        until(ann.state.runners.alive)
+        starts_none(ann, ann.iris("launch", "--name", "more", "--", "true"))
+        starts(ann, ended(wait, signal.SIGINT))
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        ("wait job", signal.SIGINT),
+        ("wait job", signal.SIGTERM),
+        ("wait job", signal.SIGHUP),
+        ("logs job --follow", signal.SIGINT),
+        ("launch --wait -- true", signal.SIGHUP),
+        ("launch --follow --name=more -- true", signal.SIGINT),
+        ("watch", signal.SIGHUP),
+        ("watch --schedule", signal.SIGTERM),
+    ],
+)
+def test_whoever_is_left_while_it_runs_cycles_starts_the_loop(ann: Operator, line: str, number: int) -> None:
+    with begin(ann, *line.split()) as process:
+        until(lambda: ann.state.read_heartbeat() is not None)  # its first cycle is over
+        starts(ann, ended(process, number))
+
+
+def test_whoever_stops_waiting_is_told_whether_the_job_goes_on(ann: Operator) -> None:
+    for loop, words in (
+        ("off", "stopped waiting; nobody runs cycles: iris loop start, or iris cron install"),
+        ("auto", "stopped waiting; job goes on: iris wait job, or iris cancel job"),
+    ):
+        ann.env["IRIS_LOOP"] = loop
+        (ann.state.path / "heartbeat.json").unlink(missing_ok=True)
+        with begin(ann, "wait", "job") as process:
+            until(lambda: ann.state.read_heartbeat() is not None)
+            assert words in ended(process, signal.SIGINT).splitlines()
+
+
+def test_a_second_hang_up_does_not_keep_the_first_from_starting_the_loop(ann: Operator) -> None:
+    """The kernel sends one and the shell another."""
+    with begin(ann, "wait", "job") as process:
+        until(lambda: ann.state.read_heartbeat() is not None)
+        os.kill(process.pid, signal.SIGHUP)
+        starts(ann, ended(process, signal.SIGHUP))
+
+
+def test_a_wait_under_nohup_goes_on_when_the_terminal_closes(ann: Operator) -> None:
+    words = ["nohup", sys.executable, "-m", "iris_cli", "wait", "job"]
+    with subprocess.Popen(
+        words, cwd=ann.directory, env=ann.environ(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        until(lambda: ann.state.read_heartbeat() is not None)
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)  # the kernel delivers SIGHUP, whose number is lower, first
+        assert process.wait() == 130
+    assert ann.pid()
+
+
+def test_two_terminals_at_once_start_one_loop(ann: Operator) -> None:
+    gate = threading.Barrier(6)
+    said: list[str] = []
+
+    def launch(number: int) -> None:
+        gate.wait()
+        said.append(ann.iris("launch", "--name", f"j{number}", "--", "true").stderr)
+
+    threads = [threading.Thread(target=launch, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    starts(ann, "".join(said))
+    ann.has_run_a_cycle()
+    assert ann.log.count("runs cycles") == 1
+
+
+def test_after_a_loop_was_killed_the_next_launch_starts_another_one(ann: Operator) -> None:
+    ann.iris("launch", "--name", "a", "--", "true")
+    ann.end()
+    starts(ann, ann.iris("launch", "--name", "b", "--", "true").stderr)
+
+
+def test_a_loop_that_can_not_be_started_is_one_warning_and_no_error(ann: Operator) -> None:
+    shutil.rmtree(ann.directory / "state" / "runners", ignore_errors=True)
+    (ann.directory / "state" / "runners").write_text("not a directory")
+    ran = ann.iris("launch", "--name", "more", "--", "true")
+    assert ran.returncode == 0
+    [line] = [line for line in ran.stderr.splitlines() if "loop" in line]
+    assert line == (
+        "warning: the background loop could not be started: File exists; "
+        "jobs wait until somebody runs: iris watch --schedule, or iris cron install"
+    )
+    assert ran.stdout == "more\n"
+
+
+def test_on_a_disk_that_is_really_read_only_a_wait_warns_once_and_ends_as_it_would(
+    ann: Operator, tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+
+    def attempt() -> None:
+        there = Operator(disk / "lab", env=ann.env)
+        shutil.copytree(ann.directory / "state", there.directory / "state")
+        shutil.copy(ann.directory / "cluster.yaml", there.directory)
+        remount(disk, "ro")
+        ran = there.iris("wait", "job", "--timeout", "0.1s")
+        assert ran.returncode == 1, ran
+        assert len([line for line in ran.stderr.splitlines() if "background loop" in line]) == 1, ran
+        assert "warning: the background loop could not be started: Read-only file system; " in ran.stderr
+        assert there.iris("launch", "--", "true").returncode == 10
+        assert there.loop is None
+
+    on_a_small_disk(disk, attempt, size="16m")
+
+
+def test_quietly_it_starts_without_a_word(ann: Operator) -> None:
+    ran = ann.iris("--quiet", "launch", "--name", "more", "--", "true")
+    assert ran.stderr == ""
+    assert ann.pid()

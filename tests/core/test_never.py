@@ -1,0 +1,115 @@
+"""A job that no worker could ever run is refused when it is submitted; one that some worker might run is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from iris_cli.core.capacity import Amounts
+from iris_cli.core.constraint_syntax import parse_constraint
+from iris_cli.core.constraints import AttributeValue
+from iris_cli.core.ids import JobId
+from iris_cli.core.job import Job
+from iris_cli.core.lifecycle.never import Offer, check_possible
+from iris_cli.core.resources import Device, Resources
+from iris_cli.errors import UnschedulableError
+
+GIB = 1 << 30
+
+
+def offer(
+    *, cpu: float = 2, memory: int = 8 * GIB, gpus: int = 0, known: bool = True, **attributes: str
+) -> Offer:
+    found = {key.replace("_", "-"): AttributeValue(value) for key, value in attributes.items()}
+    return Offer(found, Amounts(round(cpu * 1000), memory, gpus, 1) if known else None)
+
+
+FLEET = [
+    offer(region="us-west4"),
+    offer(cpu=4, memory=4 * GIB, region="us-east1"),
+    offer(gpus=4, device_type="gpu", device_variant="A100", region="us-east1"),
+]
+
+
+def job(*constraints: str, cpu: float = 1, memory: int = GIB, device: Device | None = None) -> Job:
+    return Job(
+        id=JobId("a"),
+        command=("true",),
+        resources=Resources(cpu=cpu, memory=memory, device=device),
+        constraints=tuple(map(parse_constraint, constraints)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message", "hint"),
+    [
+        (job(cpu=64), "no worker has 64 cores (largest: 4 cores)", "ask for 4 cores or less"),
+        (
+            job(memory=1 << 40),
+            "no worker has 1TiB of memory (largest: 8GiB of memory)",
+            "ask for 8GiB of memory or less",
+        ),
+        (
+            job(device=Device("gpu", "A100", 8)),
+            "no worker has 8 GPUs (largest: 4 GPUs)",
+            "ask for 4 GPUs or less",
+        ),
+        (job(cpu=4, memory=8 * GIB), "no worker has 4 cores and 8GiB of memory", ""),
+        (job("region=us-west4", cpu=4), "no worker has 4 cores (largest: 2 cores)", ""),
+        (job("region=mars"), "no worker satisfies region=mars", "region is us-east1 or us-west4"),
+        (job("region=us-est1"), "no worker satisfies region=us-est1", "did you mean 'us-east1'?"),
+        (job("rack"), "no worker satisfies rack", "no worker has an attribute rack"),
+        (
+            job("region=us-west4", device=Device("gpu", "A100")),
+            "no worker satisfies region=us-west4",
+            "did you mean 'us-east1'?",
+        ),
+        (
+            job("region!=us-west4", "region!=us-east1"),
+            "no worker satisfies all of region!=us-west4 and region!=us-east1",
+            "",
+        ),
+    ],
+)
+def test_a_job_that_no_worker_could_run_is_refused_with_the_nearest_that_could(
+    wanted: Job, message: str, hint: str
+) -> None:
+    with pytest.raises(UnschedulableError) as raised:
+        check_possible(wanted, FLEET)
+    assert raised.value.message == f"{message}: not submitted"
+    assert raised.value.hint.startswith(hint)
+    assert raised.value.hint.endswith("--force queues it anyway")
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        job(cpu=4),
+        job(memory=8 * GIB),
+        job("region=us-east1", cpu=4),
+        job("~region=mars"),
+        job("!taint:broken"),
+        job("taint:mine"),  # set by hand, perhaps in a minute
+        job(device=Device("gpu", "A100", 4)),
+    ],
+)
+def test_a_job_that_some_worker_could_run_is_not_refused(wanted: Job) -> None:
+    check_possible(wanted, FLEET)
+
+
+@pytest.mark.parametrize("wanted", [job(cpu=64), job("region=mars"), job(device=Device("gpu", "A100", 8))])
+def test_a_worker_that_was_never_probed_may_serve_anything(wanted: Job) -> None:
+    check_possible(wanted, [*FLEET, offer(known=False)])
+
+
+def test_a_scale_group_serves_what_its_attributes_allow() -> None:
+    group = offer(known=False, device_type="tpu", device_variant="v5litepod-16", region="us-west4")
+    check_possible(job(cpu=64), [*FLEET, group])
+    check_possible(job("rack=r7", device=Device("tpu")), [*FLEET, group])
+    with pytest.raises(UnschedulableError, match="region=mars"):
+        check_possible(job("region=mars"), [*FLEET, group])
+    with pytest.raises(UnschedulableError, match="8 GPUs"):
+        check_possible(job(device=Device("gpu", "A100", 8)), [*FLEET, group])
+
+
+def test_without_any_worker_a_job_waits_for_the_first() -> None:
+    check_possible(job(cpu=64), [])

@@ -1,0 +1,186 @@
+"""Somebody always runs the cycles: on real SSH servers, with nothing typed but a launch and looks at it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from iris_cli.journal.runners import Runner
+from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops.loop.start import running_loop
+from tests.support.site import Site
+from tests.support.sshd import SshHost
+from tests.support.waiting import PATIENCE, until
+
+pytestmark = pytest.mark.ssh
+
+STARTED = "background loop started"
+NOTIFY = 'notify: {{command: [sh, -c, "echo $IRIS_JOB_ID $IRIS_STATE >>{told}"]}}\n'
+SCRIPT = """
+echo "$IRIS_TASK_INDEX $IRIS_ATTEMPT" >>{lab}/starts
+if [ $IRIS_ATTEMPT = 1 ]; then until [ -e {lab}/second ]; do sleep 0.1; done; exit 0; fi
+if [ $IRIS_TASK_INDEX = 0 ]; then exec sleep 600; fi
+until [ -e {lab}/first ]; do sleep 0.1; done; exit 3
+"""
+"""Rank 1 fails at `first`, and rank 0 has to be stopped; the second try ends well at `second`."""
+
+
+class Ann(Site):
+    """Somebody who types `iris launch` and `iris status`."""
+
+    def launch(self, *more: str) -> str:
+        """Launch the gang with one retry; returns what it said."""
+        return self.iris("launch", *self.gang(), *more, "--", "sh", "-c", self.script).err
+
+    @property
+    def script(self) -> str:
+        return SCRIPT.format(lab=self.directory)
+
+    @staticmethod
+    def gang() -> tuple[str, ...]:
+        return ("--name", "train", "--tpu", "v4-16", "--grace", "1s", "--max-retries-failure", "1")
+
+    @property
+    def loop(self) -> Runner | None:
+        return running_loop(StateDir(self.state, now=time.time, actor=f"me@{os.uname().nodename}"))
+
+    def kill_loop(self, number: int = signal.SIGKILL) -> None:
+        loop = self.loop
+        assert loop is not None
+        os.kill(loop.pid, number)
+
+    def opens(self, *gates: str) -> None:
+        for gate in gates:
+            (self.directory / gate).touch()
+
+    def started(self, lines: int) -> None:
+        """Wait until so many ranks have started, in both tries together."""
+        path = self.directory / "starts"
+        until(lambda: path.exists() and len(path.read_text().splitlines()) >= lines)
+
+    def ends_well(self) -> None:
+        """It ends SUCCEEDED, and each rank has started once in each try. Then nothing of iris runs any more."""
+        until(lambda: self.job("train")["state"] == "SUCCEEDED", lambda: self.iris("status", "train").out)
+        starts = Counter((self.directory / "starts").read_text().splitlines())
+        assert starts == {"0 0": 1, "1 0": 1, "0 1": 1, "1 1": 1}
+        until(lambda: self.loop is None)
+
+
+@pytest.fixture
+def ann(ssh_lab: Callable[..., list[SshHost]], tmp_path: Path) -> Iterator[Ann]:
+    """One slice of two hosts, and a command that is told how jobs end."""
+    hosts = ssh_lab(2)
+    directory = tmp_path / "operator"
+    directory.mkdir()
+    site = Ann(directory, hosts, {"IRIS_LOOP": "auto"})
+    site.write_config({"a": hosts}, tpu="v4-16", extra=NOTIFY.format(told=directory / "told"))
+    yield site
+    site.iris("loop", "stop")
+
+
+def test_a_gang_with_a_retry_ends_well_with_nobody_there(ann: Ann) -> None:
+    said = ann.launch()
+    assert said.count(STARTED) == 1
+    ann.started(2)
+    cycles = ann.iris("status", "--json").json()["cycles"]
+    assert (cycles["by"], f"(pid {cycles['pid']})" in said) == ("loop", True)
+    ann.opens("first", "second")
+    ann.ends_well()
+    assert (ann.directory / "told").read_text() == "train SUCCEEDED\n"
+    assert "no job is open, last cycle" in ann.iris("status").out
+    assert "ended: nothing is left to do" in (ann.state / "loop.log").read_text()
+
+
+@pytest.mark.parametrize("how", ["--follow", "--wait"])
+def test_a_terminal_that_is_closed_leaves_the_loop_behind(ann: Ann, how: str) -> None:
+    with ann.terminal("launch", *ann.gang(), how, "--", "sh", "-c", ann.script) as terminal:
+        ann.started(2)
+        terminal.hang_up()
+        until(lambda: ann.loop is not None)
+    ann.opens("first", "second")
+    ann.ends_well()
+
+
+@pytest.mark.parametrize("kills", [4, pytest.param(50, marks=pytest.mark.soak)])
+def test_a_loop_that_is_killed_at_any_moment_loses_nothing(ann: Ann, kills: int) -> None:
+    moments = random.Random(kills)
+    ann.launch()
+    ann.opens("first")
+    for _ in range(kills):
+        time.sleep(moments.uniform(0.0, 1.5))  # any moment will do: nothing waits for it
+        ann.kill_loop()
+        until(lambda: ann.loop is None)
+        assert "nobody runs cycles: what is shown is " in ann.iris("status").out
+        ann.iris("loop", "start")
+    ann.opens("second")
+    ann.ends_well()
+
+
+@pytest.mark.parametrize("times", [3, pytest.param(50, marks=pytest.mark.soak)])
+def test_two_terminals_that_launch_at_once_start_one_loop(ann: Ann, times: int) -> None:
+    for number in range(times):
+        names = [f"a{number}", f"b{number}"]
+        both = [ann.start("launch", "--cpu", "0.01", "--name", name, "--", "sleep", "600") for name in names]
+        said = [process.communicate(timeout=PATIENCE)[1].decode() for process in both]
+        assert [process.returncode for process in both] == [0, 0], said
+        assert "".join(said).count(STARTED) == 1
+        ann.iris("cancel", "--wait", *names)
+        until(lambda: ann.loop is None)
+
+
+def test_a_loop_that_was_suspended_goes_on(ann: Ann) -> None:
+    ann.launch()
+    ann.started(2)
+    ann.kill_loop(signal.SIGSTOP)
+    ann.opens("first", "second")
+    assert f"background loop (pid {ann.loop.pid if ann.loop else 0})" in ann.iris("status").out
+    ann.kill_loop(signal.SIGCONT)
+    ann.ends_well()
+
+
+def test_with_the_loop_off_every_look_says_that_nobody_runs_cycles(ann: Ann) -> None:
+    ann.env["IRIS_LOOP"] = "off"
+    assert STARTED not in ann.launch()
+    ann.started(2)
+    assert "nobody runs cycles: what is shown is " in ann.iris("status").out
+    ann.opens("first", "second")
+    assert ann.iris("wait", "train").out == "train: SUCCEEDED\n"
+    ann.ends_well()
+
+
+def test_a_cron_that_runs_keeps_the_loop_away(ann: Ann) -> None:
+    ann.iris("schedule", "--once", "--lock-timeout", "0", "--cron", "3600")
+    assert STARTED not in ann.launch()
+    assert ann.iris("status", "--json").json()["cycles"]["by"] == "cron"
+    ann.opens("first", "second")
+
+    def cron() -> bool:
+        ann.iris("schedule", "--once", "--lock-timeout", "0", "--cron", "3600")
+        return bool(ann.job("train")["state"] == "SUCCEEDED")
+
+    until(cron)
+    ann.ends_well()
+
+
+def test_a_job_whose_secret_the_loop_lacks_waits_and_the_first_line_says_what_to_type(ann: Ann) -> None:
+    ann.env["WANDB"] = "value"
+    ann.iris("launch", "--cpu", "0.01", "--name", "holds", "--", "sleep", "600")
+    del ann.env["WANDB"]
+    ann.iris("loop", "start")
+    ann.env["WANDB"] = "value"
+    ann.iris("launch", "--no-schedule", "--cpu", "0.01", "--name", "eval", "--secret", "WANDB", "--", "true")
+    trouble = "background loop: secret WANDB of eval is not in its environment: "
+    until(lambda: ann.iris("status").out.startswith(trouble), lambda: ann.iris("status").out)
+    [wait] = json.loads(ann.iris("why", "eval", "--json").out)["waits"]
+    assert [each["kind"] for each in wait["explanation"]["reasons"]] == ["secret"]
+    ann.iris("loop", "start")
+    until(lambda: ann.job("eval")["state"] == "SUCCEEDED")
+    ann.iris("cancel", "holds")

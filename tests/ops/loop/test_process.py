@@ -1,0 +1,266 @@
+"""The loop as a process: alone, quiet, one for each state directory, and gone when it should be."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+import iris_cli
+from iris_cli.clock import SystemClock
+from iris_cli.errors import NotWritableError
+from iris_cli.journal.runners import LOOP, Runner
+from iris_cli.ops.loop import start
+from tests.house.rules import ROOT
+from tests.support.operator import CONFIG, Operator
+from tests.support.strays import parents
+from tests.support.waiting import until
+
+
+def children() -> set[int]:
+    """The children of this process, ended ones that nobody has waited for included."""
+    return {child for child, parent in parents() if parent == os.getpid()}
+
+
+def status_of(pid: int) -> dict[str, str]:
+    lines = Path("/proc", str(pid), "status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def test_it_has_no_terminal_and_nothing_of_whoever_started_it_but_its_environment(operator: Operator) -> None:
+    operator.env["MARK"] = "of this shell"
+    open_here = os.open(operator.directory / "cluster.yaml", os.O_RDONLY)
+    os.set_inheritable(open_here, True)
+    assert operator.spawn()
+    os.close(open_here)
+    pid = operator.pid()
+    operator.has_run_a_cycle()
+    stat_fields = Path("/proc", str(pid), "stat").read_text().rpartition(") ")[2].split()
+    session, terminal, nice = int(stat_fields[3]), int(stat_fields[4]), int(stat_fields[16])
+    assert session != os.getsid(0)
+    assert (terminal, nice) == (0, 10)
+    files = {each.name: os.readlink(each) for each in Path("/proc", str(pid), "fd").iterdir()}
+    log = str(operator.directory / "state" / "loop.log")
+    assert [files[name] for name in ("0", "1", "2")] == [os.devnull, log, log]
+    assert str(operator.directory / "cluster.yaml") not in files.values()
+    assert b"MARK=of this shell\0" in Path("/proc", str(pid), "environ").read_bytes()
+    assert stat.S_IMODE(os.stat(log).st_mode) == 0o600
+    assert status_of(pid)["Umask"] == "0077"
+
+
+def test_from_the_first_moment_it_is_seen_that_there_is_a_loop(operator: Operator) -> None:
+    assert operator.spawn()
+    assert operator.loop is not None
+    assert not operator.spawn()
+
+
+def test_its_process_is_no_child_of_the_command_that_started_it(operator: Operator) -> None:
+    before = children()
+    assert operator.spawn()
+    assert children() <= before
+    os.kill(operator.pid(), signal.SIGKILL)
+    until(lambda: operator.loop is None)
+    assert children() <= before
+
+
+def test_many_who_start_one_at_the_same_time_start_one(operator: Operator) -> None:
+    started: list[bool] = []
+    gate = threading.Barrier(20)
+
+    def run() -> None:
+        gate.wait()
+        started.append(operator.spawn())
+
+    threads = [threading.Thread(target=run) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(started) == [False] * 19 + [True]
+    operator.has_run_a_cycle()
+    assert operator.log.count("runs cycles") == 1
+
+
+def test_a_loop_that_is_started_by_hand_beside_another_one_leaves(operator: Operator) -> None:
+    assert operator.spawn()
+    operator.pid()
+    assert operator.iris("loop", "run").returncode == 0
+    assert "another loop runs already" in operator.log
+
+
+def test_one_that_was_killed_is_gone_at_once_and_the_next_one_goes_on(operator: Operator) -> None:
+    assert operator.spawn()
+    os.kill(operator.pid(), signal.SIGKILL)
+    until(lambda: operator.loop is None)
+    assert operator.spawn()
+    operator.has_run_a_cycle()
+
+
+def test_a_stop_holds_until_the_next_start(operator: Operator) -> None:
+    assert operator.spawn()
+    first = operator.pid()
+    done = operator.iris("loop", "stop")
+    assert done.stdout == f"stopped the background loop (pid {first}); none starts until: iris loop start\n"
+    assert operator.loop is None
+    assert not start.may_start(operator.state)
+    done = operator.iris("loop", "start")
+    assert done.returncode == 0, done
+    assert operator.pid() != first
+    assert start.may_start(operator.state)
+
+
+def test_a_start_puts_one_with_the_environment_of_its_shell_in_the_place_of_another(
+    operator: Operator,
+) -> None:
+    operator.env["MARK"] = "old"
+    assert operator.spawn()
+    first = operator.pid()
+    operator.env["MARK"] = "new"
+    done = operator.iris("loop", "start")
+    assert f"the background loop runs (pid {operator.pid()})" in done.stdout
+    assert operator.pid() != first
+    assert b"MARK=new\0" in Path("/proc", str(operator.pid()), "environ").read_bytes()
+    until(lambda: not Path("/proc", str(first)).exists())
+
+
+def test_a_loop_that_is_suspended_is_replaced_too(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert operator.spawn()
+    first = operator.pid()
+    os.kill(first, signal.SIGSTOP)
+    monkeypatch.setattr(start, "_TURNED", 0.2)
+    assert start.start(operator.place(), operator.environ()).pid != first
+
+
+def test_a_process_that_has_the_number_of_a_loop_by_now_is_left_alone(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bystander = subprocess.Popen(["sleep", "600"])
+    held = operator.state.runners.hold(LOOP, "iris loop", interval=1.0, since=0.0)
+    assert held is not None
+    held.sign(Runner(kind=LOOP, pid=bystander.pid, actor=operator.state.actor, started="7"))
+    monkeypatch.setattr(start, "_TURNED", 0.1)
+    monkeypatch.setattr(start, "_KILLED", 0.1)
+    with pytest.raises(Exception, match="does not end"):
+        start.stop(operator.state, SystemClock())
+    assert bystander.poll() is None
+    bystander.kill()
+    bystander.wait()
+    held.release()
+
+
+def test_it_ends_when_its_state_directory_is_deleted(operator: Operator) -> None:
+    assert operator.spawn()
+    pid = operator.pid()
+    operator.has_run_a_cycle()
+    shutil.rmtree(operator.directory / "state")
+    until(lambda: not Path("/proc", str(pid)).exists())
+    assert not (operator.directory / "state").exists()
+
+
+def test_a_start_in_a_directory_that_can_not_be_written_fails_with_words(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(*_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(start, "write_loop_order", read_only)
+    with pytest.raises(NotWritableError, match=r"loop\.json can't be written: Read-only"):
+        start.start(operator.place(), operator.environ())
+
+
+def test_a_loop_that_can_not_begin_tells_where_to_read_why(operator: Operator) -> None:
+    operator.env["PYTHONPATH"] = "/nowhere"
+    operator.env["PYTHONHOME"] = "/nowhere"
+    with pytest.raises(Exception, match="the background loop ended at once"):
+        start.start(operator.place(), operator.environ())
+    assert "Fatal Python error" in operator.log or "No module" in operator.log
+
+
+def test_with_nothing_to_do_a_start_only_takes_back_a_stop(operator: Operator) -> None:
+    operator.iris("loop", "stop")
+    operator.iris("cancel", "job")
+    done = operator.iris("loop", "start")
+    assert done.stdout == "nothing to do: no job is open\n"
+    assert start.may_start(operator.state)
+    assert operator.loop is None
+
+
+def test_loop_off_refuses_a_start(operator: Operator) -> None:
+    (operator.directory / "cluster.yaml").write_text(CONFIG + "loop: off\n")
+    done = operator.iris("loop", "start")
+    assert done.returncode == 2
+    assert "says loop: off" in done.stderr
+
+
+def test_the_log_is_rotated(operator: Operator) -> None:
+    log = operator.directory / "state" / "loop.log"
+    log.write_text("x" * (300 << 10))
+    log.chmod(0o600)
+    assert operator.spawn()
+    until(lambda: log.with_name("loop.log.1").exists())
+    until(lambda: log.exists() and log.stat().st_size < 1000)
+    files = {os.readlink(each) for each in Path("/proc", str(operator.pid()), "fd").iterdir()}
+    assert str(log) in files
+    assert f"{log}.1" not in files
+
+
+# Another version
+
+
+@pytest.fixture
+def installed(operator: Operator, tmp_path: Path) -> Path:
+    """The package as it is installed for the loop alone: it can be changed."""
+    target = tmp_path / "site" / "iris_cli"
+    shutil.copytree(Path(iris_cli.__file__).parent, target, ignore=shutil.ignore_patterns("__pycache__"))
+    operator.package = target.parent
+    assert operator.spawn()
+    operator.has_run_a_cycle()
+    return target
+
+
+def install(package: Path, version: str) -> None:
+    draft = package / "__init__.py.new"
+    draft.write_text(f'"""iris."""\n\n__version__ = "{version}"\n')
+    draft.replace(package / "__init__.py")
+
+
+def test_it_becomes_the_version_that_is_installed_under_it_without_a_moment_without_a_loop(
+    operator: Operator, installed: Path
+) -> None:
+    pid = operator.pid()
+    install(installed, "9.9.9")
+
+    def has_become_it() -> bool:
+        assert operator.loop is not None
+        return "iris 9.9.9 runs cycles" in operator.log
+
+    until(has_become_it)
+    assert operator.pid() == pid
+
+
+def test_a_version_that_can_not_run_is_not_taken(operator: Operator, installed: Path) -> None:
+    (installed / "ops" / "cycle.py").write_text("this is half of a file (")
+    install(installed, "9.9.9")
+    beats = (operator.state.read_heartbeat() or {})["at"]
+    until(lambda: (operator.state.read_heartbeat() or {})["at"] > beats + 3)
+    assert "iris 9.9.9 runs cycles" not in operator.log
+    shutil.copy(ROOT / "iris_cli" / "ops" / "cycle.py", installed / "ops" / "cycle.py")
+    install(installed, "9.9.10")
+    until(lambda: "iris 9.9.10 runs cycles" in operator.log)
+
+
+def test_while_it_is_removed_and_installed_again_it_goes_on(operator: Operator, installed: Path) -> None:
+    installed.rename(installed.with_name("away"))
+    beats = (operator.state.read_heartbeat() or {})["at"]
+    until(lambda: (operator.state.read_heartbeat() or {})["at"] > beats + 2)
+    installed.with_name("away").rename(installed)
+    install(installed, "9.9.9")
+    until(lambda: "iris 9.9.9 runs cycles" in operator.log)

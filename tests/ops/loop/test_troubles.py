@@ -1,0 +1,82 @@
+"""What the environment of a loop lacks is said with what to type."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import JobId
+from iris_cli.core.observations import SilenceKind
+from iris_cli.journal.heartbeat import runners_of
+from iris_cli.journal.runners import LOOP
+from iris_cli.ops.loop.troubles import environment_troubles, missing_here
+from tests.ops.loop.loop_lab import LoopLab
+
+
+def troubles(cluster: Cluster, **environ: str) -> list[str]:
+    return list(environment_troubles(cluster, {}, environ))
+
+
+@pytest.fixture
+def refused(tmp_path: Path) -> Cluster:
+    """A cluster whose only worker does not accept our key any more."""
+    lab = LoopLab(tmp_path, "w0")
+    lab.site.launch("train")
+    lab.site.cycle()
+    lab.site.hosts["w0"].silence = SilenceKind.AUTH
+    return lab.site.cycle(10.0)
+
+
+def test_an_agent_that_is_gone_is_named(refused: Cluster, tmp_path: Path) -> None:
+    assert troubles(refused, SSH_AUTH_SOCK=str(tmp_path / "gone")) == [
+        "its SSH agent is gone, w0 refused its key: iris loop start from a shell that has an agent"
+    ]
+
+
+def test_a_key_that_is_refused_is_named(
+    refused: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = ["w0 refused its key: iris doctor; then iris loop start from a shell that has the right one"]
+    assert troubles(refused) == said
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as agent:
+        agent.bind("agent")
+        assert troubles(refused, SSH_AUTH_SOCK=str(tmp_path / "agent")) == said
+
+
+def test_without_a_refusal_nothing_is_said_of_agents(tmp_path: Path) -> None:
+    assert troubles(LoopLab(tmp_path, "w0").site.cluster, SSH_AUTH_SOCK=str(tmp_path / "gone")) == []
+
+
+def test_a_secret_that_only_another_shell_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = LoopLab(tmp_path, "w0")
+    monkeypatch.delenv("WANDB", raising=False)
+    for name in ("train", "eval"):
+        lab.site.launch(name, secrets=("WANDB",), force=True)
+    lab.site.launch("plain")
+    assert missing_here(lab.site.cluster) == {"train": ["WANDB"], "eval": ["WANDB"]}
+    assert list(environment_troubles(lab.site.cluster, missing_here(lab.site.cluster), {})) == [
+        "secret WANDB of train, eval is not in its environment: iris loop start from a shell that has it"
+    ]
+    assert lab.run(60) is None
+    assert lab.running() == ["plain/task-0"]
+    said = runners_of(lab.site.session().state.read_heartbeat())[LOOP]
+    assert said["missing"] == {"train": ["WANDB"], "eval": ["WANDB"]}
+    assert len(said["troubles"]) == 1
+    monkeypatch.setenv("WANDB", "token")
+    assert missing_here(lab.site.cluster) == {}
+
+
+def test_many_jobs_that_lack_the_same_secret_make_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = LoopLab(tmp_path, "w0")
+    missing = {JobId(f"job-{number}"): ["A", "B"] for number in range(5)}
+    said = list(environment_troubles(lab.site.cluster, missing, {}))
+    assert [each.partition(" is not")[0] for each in said] == [
+        "secret A of job-0, job-1, job-2 and 2 more",
+        "secret B of job-0, job-1, job-2 and 2 more",
+    ]

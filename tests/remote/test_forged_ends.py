@@ -1,0 +1,400 @@
+"""A task that edits the files of its own attempt: no end counts while a process of the attempt is left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from itertools import product
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from iris_cli.core.ids import Token
+from iris_cli.core.observations import AttemptReport, RemoteState
+from iris_cli.remote.worker_script import HostPaths
+from tests.remote.conftest import MakeHost
+from tests.support.local_transport import tools_of
+from tests.support.waiting import LIMITS, PATIENCE, until
+from tests.support.worker_host import (
+    FINAL,
+    WorkerHost,
+    is_alive,
+    kill,
+    marked,
+    pids_in,
+    start_ticks,
+    until_gone,
+)
+
+ALIVE = {RemoteState.RUNNING, RemoteState.ORPHANED}
+
+FORGERIES = {
+    "the exit record is renamed": "mv x.pending x.0",
+    "both records are renamed": "mv end.pending end.1.0; mv x.pending x.0",
+    "an exit record is added": ": >x.0",
+    "a failure is recorded": "mv end.pending end.1.3; mv x.pending x.3",
+    "an exit record is a directory": "rm x.pending end.pending; mkdir x.0 end.1.0",
+    "an exit record is a link": "rm x.pending; ln -s /nowhere x.0; mkfifo end.1.0",
+    "a cancellation is recorded": ": >cancel; mv x.pending x.cancelled",
+    "the end of a lease is recorded": "mv x.pending x.cancelled.lease; : >lease.out.1",
+    "a refusal is recorded": "mv x.pending x.nostart.disk",
+    "a failed setup is recorded": "mv end.pending end.1.1; mv x.pending x.nostart.setup",
+    "the end of a stop is recorded": "mv stop.idle stop.done",
+    "a success and the end of a stop are recorded": "mv x.pending x.0; mv end.pending end.1.0; : >stop.done",
+    "the pid is of another boot": "echo 1 2 another-boot >pid; mv x.pending x.0",
+    "the pid is garbled": "echo garbled >pid; mv x.pending x.0; mv end.pending end.1.0",
+    "the pid is that of another process": 'echo "$BYSTANDER" >pid; mv x.pending x.0',
+    "the pid is a directory": "rm pid; mkdir pid; mv x.pending x.0; mv end.pending end.1.0",
+    "the pid is a pipe": "rm pid; mkfifo pid; mv x.pending x.0; mv end.pending end.1.0",
+    "the start is undone": "rmdir go; rm begin.* pid; mv x.pending x.0; mv end.pending end.1.0",
+    "all files are removed": "rm -rf ./*",
+    "the group is forgotten": "rm -f group; mv x.pending x.0; mv end.pending end.1.0",
+    "the directory is moved away": 'mv "$IRIS_TASK_DIR" "$ELSEWHERE"',
+    "the directory is removed": 'rm -rf "$IRIS_TASK_DIR"',
+    "the directory becomes a file": 'mv "$IRIS_TASK_DIR" "$ELSEWHERE"; : >"$IRIS_TASK_DIR"',
+    "the directory becomes a pipe": 'mv "$IRIS_TASK_DIR" "$ELSEWHERE"; mkfifo "$IRIS_TASK_DIR"',
+    "the directory becomes a broken link": 'mv "$IRIS_TASK_DIR" "$ELSEWHERE"; ln -s /nowhere "$IRIS_TASK_DIR"',
+}
+
+UNKNOWN = ("all files are removed", "the end of a lease is recorded")
+"""The wrapper itself does not know how these end."""
+
+WRAPPERS = {"lives": ":", "is killed": "kill -KILL $PPID", "is frozen": "kill -STOP $PPID"}
+
+FORGE = 'cd "$IRIS_TASK_DIR"; eval "$1"; cd /; eval "$2"; : >"$0"; exec sleep 7030'
+"""Its parent is the wrapper: it becomes the program of the task by `exec`."""
+
+DAEMON = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with open(sys.argv[1], "a") as file:
+            print(os.getpid(), file=file)
+        os.execve("/bin/sleep", ["sleep", "7030"], {"A": "1"} if sys.argv[2] == "bare" else dict(os.environ))
+    os._exit(0)
+os.wait()
+"""
+"""Forks twice into a session of its own, with or without its environment."""
+
+
+MakePlace = Callable[[bool], WorkerHost]
+
+
+@pytest.fixture
+def make_place(host_shell: str, make_host: MakeHost, tmp_path: Path) -> MakePlace:
+    """Makes a worker with control groups, or one without."""
+
+    def make(grouped: bool) -> WorkerHost:
+        paths = HostPaths() if grouped else HostPaths(sys=str(tmp_path / "no-groups"))
+        host = make_host(host_shell, paths=paths)
+        if grouped is not (host.probe().containment == "cgroup"):
+            pytest.skip("needs a control group (version 2) that can be written")
+        return host
+
+    return make
+
+
+def combinations() -> Iterator[object]:
+    """Each forgery with each wrapper, with and without a control group: one of the six by default."""
+    for number, (forged, forgery) in enumerate(FORGERIES.items()):
+        for at, (grouped, (happens, wrapper)) in enumerate(product((True, False), WRAPPERS.items())):
+            marks = () if at == number % 6 else pytest.mark.soak
+            name = f"{forged}, the wrapper {happens}, {'a' if grouped else 'no'} group"
+            yield pytest.param(forgery, wrapper, grouped, marks=marks, id=name)
+
+
+def forging(host: WorkerHost, tmp_path: Path, forgery: str, wrapper: str = ":") -> Token:
+    """The token of a task that has edited its files and runs on."""
+    bystander = f"{os.getpid()} {start_ticks(os.getpid())} {host.boot_id}"
+    env = {"ELSEWHERE": str(tmp_path / "elsewhere"), "BYSTANDER": bystander}
+    done = tmp_path / "done"
+    token = host.launch("sh", "-c", FORGE, str(done), forgery, wrapper, env=env)
+    until(done.exists)
+    return token
+
+
+def end_all_of(token: Token) -> None:
+    """Kill every process of the attempt, the wrapper before it can record anything."""
+    for name in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in marked(token):
+            os.kill(pid, name)
+    until_gone(token)
+
+
+@pytest.mark.parametrize(("forgery", "wrapper", "grouped"), list(combinations()))
+def test_nothing_that_a_task_does_to_its_files_ends_it_while_it_lives(
+    make_place: MakePlace, tmp_path: Path, forgery: str, wrapper: str, grouped: bool
+) -> None:
+    place = make_place(grouped)
+    token = forging(place, tmp_path, forgery, wrapper)
+    other = place.running("sleep", "1000")
+    assert place.state(token) in ALIVE
+    assert {report.state for report in place.poll(token, other)} <= ALIVE
+    assert marked(token)
+    report = place.stopped(token, grace=1.0)
+    assert report.state is RemoteState.STOPPED
+    assert not marked(token)
+    assert place.state(other) is RemoteState.RUNNING
+
+
+@pytest.mark.every_shell
+def test_a_renamed_exit_record_is_not_success_while_processes_live(host: WorkerHost, tmp_path: Path) -> None:
+    """The wrapper lives: it knows how the task ended, and says so."""
+    for code in (0, 3):
+        gate, ready = tmp_path / f"gate-{code}", tmp_path / f"ready-{code}"
+        script = (
+            'cd "$IRIS_TASK_DIR"; mv x.pending x.0; mv end.pending end.1.0; : >"$1"\n'
+            f'while [ ! -e "$0" ]; do sleep 0.02; done; exit {code}'
+        )
+        token = host.launch("sh", "-c", script, str(gate), str(ready))
+        until(ready.exists)
+        assert host.state(token) is RemoteState.RUNNING
+        gate.touch()
+        report = host.wait(token)
+        assert (report.state, report.exit_code) == (RemoteState.EXITED, code)
+        assert report.ended_ago is not None
+        assert report.ended_ago < 60
+
+
+@pytest.mark.parametrize(
+    "forgery", [each for name, each in FORGERIES.items() if "directory" not in name and name not in UNKNOWN]
+)
+def test_the_wrapper_records_how_its_task_ended_whatever_the_task_has_written(
+    host: WorkerHost, tmp_path: Path, forgery: str
+) -> None:
+    script = f'cd "$IRIS_TASK_DIR"; {forgery}; exit 3'
+    report = host.ended("sh", "-c", script, env={"BYSTANDER": "1 2 nobody"})
+    assert (report.state, report.exit_code) == (RemoteState.EXITED, 3)
+
+
+@pytest.mark.parametrize(
+    ("forgery", "state"),
+    [
+        ("mv x.pending x.0", RemoteState.LOST),
+        (": >x.0", RemoteState.LOST),
+        ("mv end.pending end.1.0; : >x.0", RemoteState.LOST),
+        ("mv end.pending end.1.0; mv x.pending x.3", RemoteState.LOST),
+        ("mv x.pending x.cancelled", RemoteState.LOST),
+        ("mv x.pending x.nostart.disk", RemoteState.LOST),
+        ("mv end.pending end.1.0; mv x.pending x.0", RemoteState.EXITED),  # as complete as the wrapper's own
+    ],
+)
+def test_what_nobody_supervised_ends_as_its_record_says_only_if_that_is_complete(
+    host: WorkerHost, tmp_path: Path, forgery: str, state: RemoteState
+) -> None:
+    token = forging(host, tmp_path, forgery, "kill -KILL $PPID")
+    assert host.state(token) in ALIVE
+    end_all_of(token)
+    assert host.wait(token).state is state
+
+
+def test_a_setup_cannot_record_the_success_of_its_task(host: WorkerHost) -> None:
+    forgery = 'cd "$IRIS_TASK_DIR"; mv end.pending end.1.0; mv x.pending x.0'
+    request = host.request("sh", "-c", "exit 3", setup=forgery)
+    host.prepare(request)
+    report = host.wait(request.token, FINAL | {RemoteState.PREPARED})
+    assert report.state is not RemoteState.EXITED
+    host.go(request.token)
+    report = host.wait(request.token)
+    assert (report.state, report.exit_code) != (RemoteState.EXITED, 0)
+
+
+@pytest.mark.parametrize(("kind", "grouped"), [("marked", True), ("marked", False), ("bare", True)])
+def test_a_daemon_keeps_its_attempt_from_ending_when_it_has_killed_the_wrapper(
+    make_place: MakePlace, tmp_path: Path, kind: str, grouped: bool
+) -> None:
+    place = make_place(grouped)
+    pids = tmp_path / "pids"
+    forgery = (
+        f'{sys.executable} -c "$DAEMON" {pids} {kind}; rm -f group; mv end.pending end.1.0; mv x.pending x.0'
+    )
+    script = f'cd "$IRIS_TASK_DIR"; {forgery}; kill -KILL $PPID'
+    token = place.launch("sh", "-c", script, env={"DAEMON": DAEMON})
+    until(lambda: pids_in(pids))
+    (daemon,) = pids_in(pids)
+    try:
+        report = place.wait(token, FINAL | {RemoteState.ORPHANED})
+        assert report.state is RemoteState.ORPHANED
+        assert is_alive(daemon)
+        assert place.stopped(token).state is RemoteState.STOPPED
+        assert not is_alive(daemon)
+    finally:
+        kill(daemon)
+
+
+def test_a_daemon_is_ended_with_its_task_though_the_stop_looks_decided(
+    host: WorkerHost, tmp_path: Path
+) -> None:
+    """Without `stop.idle` the wrapper must not leave the daemon to a stopper that does not exist."""
+    pids = tmp_path / "pids"
+    script = f'cd "$IRIS_TASK_DIR"; {sys.executable} -c "$DAEMON" {pids} marked; rm stop.idle; exit 3'
+    report = host.ended("sh", "-c", script, env={"DAEMON": DAEMON})
+    assert (report.state, report.exit_code) == (RemoteState.EXITED, 3)
+    assert not any(is_alive(pid) for pid in pids_in(pids))
+
+
+def test_a_forged_success_that_is_stopped_is_stopped(host: WorkerHost, tmp_path: Path) -> None:
+    token = forging(host, tmp_path, "mv end.pending end.1.0; mv x.pending x.0")
+    assert host.stopped(token).state is RemoteState.STOPPED
+    assert host.state(token) is RemoteState.STOPPED
+
+
+def test_a_forged_success_does_not_outlive_its_lease(host: WorkerHost, tmp_path: Path) -> None:
+    forgery = "mv end.pending end.1.0; mv x.pending x.0"
+    for lease in LIMITS:
+        done = tmp_path / f"done-{lease:g}"
+        token = host.launch("sh", "-c", FORGE, str(done), forgery, ":", lease=lease, grace=1.0)
+        report = host.wait(token, renew=False)
+        if done.exists():
+            assert (report.state, report.cause) == (RemoteState.CANCELLED, "lease")
+            until_gone(token)
+            return
+    raise AssertionError("the lease always ended before the task forged its record")
+
+
+class HeldPoll:
+    """A poll of a worker that pauses before its last search for processes: what it has read so far grows old."""
+
+    def __init__(self, worker: WorkerHost, tools: Path, make_host: MakeHost) -> None:
+        grep = shutil.which("grep", path=worker.transport.env["PATH"])
+        self.searches, self.last, self.paused, self.resume = (
+            tools / name for name in ("searches", "last", "paused", "resume")
+        )
+        script = f"""#!/bin/sh
+            echo search >>{self.searches}
+            if [ -e {self.last} ] && cmp -s {self.searches} {self.last}; then
+                : >{self.paused}
+                while [ ! -e {self.resume} ]; do sleep 0.02; done
+            fi
+            exec {grep} "$@"
+        """
+        shutil.copytree(worker.tools, tools, symlinks=True)
+        (tools / "grep").unlink(missing_ok=True)
+        (tools / "grep").write_text(script)
+        (tools / "grep").chmod(0o755)
+        self.host = make_host(tools=tools)
+
+    def count(self, token: Token) -> None:
+        """Poll an attempt that lives on, and count the searches for its processes."""
+        assert self.host.state(token) in ALIVE
+        self.searches.rename(self.last)
+
+    def begin(self, token: Token, *, renew: bool = True) -> Future[AttemptReport]:
+        """Start a poll; return once it has paused, or needed no such search."""
+        for file in (self.searches, self.paused, self.resume):
+            file.unlink(missing_ok=True)
+        report = Future[AttemptReport]()
+        Thread(target=lambda: report.set_result(self.host.poll(token, renew=renew)[0])).start()
+        until(lambda: self.paused.exists() or report.done())
+        return report
+
+    def end(self, poll: Future[AttemptReport]) -> AttemptReport:
+        self.resume.touch()
+        return poll.result(PATIENCE)
+
+
+@pytest.mark.parametrize("ends", ["by itself", "by a stop"])
+def test_a_report_is_of_the_names_as_the_last_process_left_them(
+    host: WorkerHost, make_host: MakeHost, tmp_path: Path, ends: str
+) -> None:
+    """The names still claimed the forged success when the poll read them; only then did the attempt end."""
+    held = HeldPoll(host, tmp_path / "held", make_host)
+    gate, ready = tmp_path / "gate", tmp_path / "ready"
+    script = (
+        'cd "$IRIS_TASK_DIR"; mv end.pending end.1.0; mv x.pending x.0; : >"$1"\n'
+        'while [ ! -e "$0" ]; do sleep 0.02; done; exit 3'
+    )
+    token = host.launch("sh", "-c", script, str(gate), str(ready))
+    until(ready.exists)
+    held.count(token)
+    poll = held.begin(token)
+    if ends == "by itself":
+        gate.touch()
+        until_gone(token)
+    else:
+        assert host.stopped(token).state is RemoteState.STOPPED
+    report = held.end(poll)
+    expected = (RemoteState.EXITED, 3) if ends == "by itself" else (RemoteState.STOPPED, None)
+    assert (report.state, report.exit_code) == expected
+
+
+def lease_ended(directory: Path) -> bool:
+    return any(directory.glob("lease.out.*"))
+
+
+def has_either(done: Path, directory: Path) -> bool:
+    return done.exists() or lease_ended(directory)
+
+
+def test_a_poll_in_progress_when_the_lease_ends_reports_the_lease(
+    host: WorkerHost, make_host: MakeHost, tmp_path: Path
+) -> None:
+    forgery = "mv end.pending end.1.0; mv x.pending x.0"
+    held = HeldPoll(host, tmp_path / "held", make_host)
+    held.count(forging(host, tmp_path, forgery))
+    for lease in LIMITS:
+        done = tmp_path / f"done-{lease:g}"
+        token = host.launch("sh", "-c", FORGE, str(done), forgery, ":", lease=lease, grace=1.0)
+        until(partial(has_either, done, host.attempt_dir(token)))
+        poll = held.begin(token, renew=False)
+        in_time = not lease_ended(host.attempt_dir(token))
+        until_gone(token)
+        report = held.end(poll)
+        if in_time:
+            assert (report.state, report.cause) == (RemoteState.CANCELLED, "lease")
+            return
+    raise AssertionError("the lease always ended before the poll had read the names")
+
+
+def test_the_files_of_a_forged_end_are_not_reaped_while_it_lives(host: WorkerHost, tmp_path: Path) -> None:
+    token = forging(host, tmp_path, "mv end.pending end.1.0; mv x.pending x.0", "kill -KILL $PPID")
+    assert host.reaped(token) == set()
+    assert (host.attempt_dir(token) / "run").exists()
+
+
+def test_a_bystander_named_as_the_wrapper_is_not_signalled(host: WorkerHost, tmp_path: Path) -> None:
+    """Its session would be taken for that of the attempt."""
+    bystander = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    try:
+        token = host.running("sleep", "1000")
+        kill(host.wrapper(token))
+        line = f"{bystander.pid} {start_ticks(bystander.pid)} {host.boot_id}\n"
+        (host.attempt_dir(token) / "pid").write_text(line)
+        assert host.state(token) is RemoteState.ORPHANED
+        assert host.stopped(token, grace=0).state is RemoteState.STOPPED
+        assert not marked(token)
+        assert is_alive(bystander.pid)
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_only_an_attempt_that_claims_its_end_is_searched_for(make_host: MakeHost, tmp_path: Path) -> None:
+    """A search reads the environment of every process: once for a call, never for attempts that simply run."""
+    tools = tools_of("dash", tmp_path / "tools")
+    log = tmp_path / "searches"
+    (tools / "grep").write_text(f'#!/bin/sh\necho x >>{log}\nexec {shutil.which("grep")} "$@"\n')
+    (tools / "grep").chmod(0o755)
+    host = make_host(tools=tools)
+    host.probe()
+    running = [host.running("sleep", "1000") for _ in range(2)]
+    ended = [host.launch("true") for _ in range(3)]
+    for token in ended:
+        host.wait(token)
+        until_gone(token)
+    log.write_text("")
+    assert {report.state for report in host.poll(*running)} == {RemoteState.RUNNING}
+    assert log.read_text() == ""
+    assert {report.state for report in host.poll(*running, *ended)} == {
+        RemoteState.RUNNING,
+        RemoteState.EXITED,
+    }
+    assert log.read_text() == "x\n"

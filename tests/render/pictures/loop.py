@@ -1,0 +1,72 @@
+"""The background loop, and whoever else runs cycles."""
+
+from __future__ import annotations
+
+from iris_cli.config.schema import Mode
+from iris_cli.core.ids import JobId
+from iris_cli.journal.loop_order import LoopOrder
+from iris_cli.journal.runners import LOOP, Runner
+from iris_cli.ops.loop.cycles import Cycles
+from iris_cli.render import loop
+from iris_cli.render.console import Output
+from tests.render.pictures.picture import Picture, Show
+
+_LOG = [
+    "2027-01-15T08:00:00.000Z iris 0.1.0 runs cycles, pid 4711",
+    "2027-01-15T08:00:01.120Z assigned train/task-[0-3] to v5a-[0-3]",
+]
+_RUNS = Cycles(by=LOOP, pid=4711, last=3.0, next=7.0, interval=10.0)
+_STOPPED = LoopOrder(
+    turn="f00d", stopped=True, by="me@laptop iris loop stop", since="2027-01-15T08:00:00.000Z"
+)
+
+
+def _shown(cycles: Cycles, order: LoopOrder = LoopOrder(), mode: Mode = Mode.AUTO) -> Show:  # noqa: B008 - frozen
+    def show(output: Output) -> None:
+        log = _LOG if cycles.by == LOOP else []
+        loop.show(output, cycles, order, mode=mode, log=log, killed_at_logout=cycles.late)
+
+    return show
+
+
+_LACKS = Cycles(
+    by=LOOP,
+    pid=4711,
+    last=3.0,
+    next=7.0,
+    interval=10.0,
+    troubles=(
+        "secret wandb_token of train is not in its environment: iris loop start from a shell that has it",
+    ),
+    missing={JobId("train"): ["wandb_token"]},
+)
+
+PICTURES = {
+    "loop-show": Picture(line="iris loop show", show=_shown(_RUNS)),
+    "loop-show-starting": Picture(
+        line="iris loop show", show=_shown(Cycles(by=LOOP, next=10.0, interval=10.0))
+    ),
+    "loop-show-lacks": Picture(line="iris loop show", show=_shown(_LACKS)),
+    "loop-show-late": Picture(
+        line="iris loop show", show=_shown(Cycles(by=LOOP, pid=4711, last=7200.0, interval=10.0, late=True))
+    ),
+    "loop-show-elsewhere": Picture(
+        line="iris loop show",
+        show=_shown(Cycles(by=LOOP, pid=4711, last=3.0, next=7.0, interval=10.0, host="bastion")),
+    ),
+    "loop-show-cron": Picture(
+        line="iris loop show",
+        show=_shown(Cycles(by="cron", last=41.0, next=19.0, interval=60.0), mode=Mode.OFF),
+    ),
+    "loop-show-stopped": Picture(line="iris loop show", show=_shown(Cycles(last=720.0), _STOPPED)),
+    "loop-start": Picture(
+        line="iris loop start",
+        show=lambda output: loop.show_started(output, Runner(kind=LOOP, pid=4711)),
+    ),
+    "loop-start-idle": Picture(line="iris loop start", show=lambda output: loop.show_nothing_to_do(output)),
+    "loop-stop": Picture(
+        line="iris loop stop",
+        show=lambda output: loop.show_stopped(output, Runner(kind=LOOP, pid=4711)),
+    ),
+    "loop-stop-none": Picture(line="iris loop stop", show=lambda output: loop.show_stopped(output, None)),
+}

@@ -1,0 +1,251 @@
+"""Every screen says who runs cycles, and none promises a cycle that does not come."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
+from iris_cli.core.job import JobRequest, JobState
+from iris_cli.ops.cancel import Cancelled
+from iris_cli.ops.cycle import CycleResult
+from iris_cli.ops.job_status import job_status
+from iris_cli.ops.status import cluster_status
+from iris_cli.ops.wait import Waited
+from iris_cli.ops.why import why
+from iris_cli.render import cancelled, launched, waited
+from tests.render.pictures import PICTURES
+from tests.render.pictures.picture import Picture
+from tests.render.scenes import session_of
+from tests.render.snapshots import EXPECTED, Screen
+from tests.render.stage import Stage, Stages
+from tests.support.lab import Lab
+
+FUTURE = re.compile(r"(next|later|every) cycle|tried again")
+NOBODY = "nobody runs cycles: what is shown is 12m old: iris loop start, or iris cron install"
+LOOP = "cycles: background loop (pid 4711), last 3s ago"
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Stages:
+    return Stages(tmp_path_factory.mktemp("scenes"))
+
+
+@pytest.fixture
+def busy(stages: Stages) -> Iterator[Stage]:
+    """Jobs that run and wait, and a background loop."""
+    with stages.stage("busy") as stage:
+        yield stage
+
+
+def promising() -> Iterator[str]:
+    """The pictures with a sentence about a cycle to come."""
+    for name, picture in PICTURES.items():
+        if picture.show is None and FUTURE.search((EXPECTED / "commands" / f"{name}.txt").read_text()):
+            yield name
+
+
+def shown(stages: Stages, picture: Picture) -> str:
+    """What its commands print when nobody has run cycles for 12 minutes."""
+    with stages.stage(picture.scene) as stage:
+        picture.prepare(stage)
+        stage.answers = list(picture.answers)
+        stage.nobody_runs_cycles(720.0)
+        return "".join(stage.typed(line.removeprefix("iris").lstrip(), 400)[0] for line in picture.lines)
+
+
+@pytest.mark.parametrize("name", list(promising()))
+def test_what_promises_a_cycle_promises_none_where_nobody_runs_them(name: str, stages: Stages) -> None:
+    text = shown(stages, PICTURES[name])
+    assert not FUTURE.search(text), text
+    assert "nobody runs cycles" in text
+
+
+def test_there_are_such_sentences() -> None:
+    assert len(list(promising())) > 5
+
+
+@pytest.mark.parametrize("line", ["status", "status train", "why train", "workers", ""])
+def test_a_screen_says_who_runs_cycles_and_how_old_it_is(line: str, busy: Stage) -> None:
+    assert LOOP in busy.typed(line)[0].splitlines()
+    busy.nobody_runs_cycles(720.0)
+    assert NOBODY in busy.typed(line)[0].splitlines()
+
+
+@pytest.mark.parametrize(
+    "line", ["status --json", "status train --json", "why train --json", "workers --json", "--json"]
+)
+def test_a_program_is_told_too(line: str, busy: Stage) -> None:
+    cycles = json.loads(busy.typed(line, told=False)[0])["cycles"]
+    kept = {name: cycles[name] for name in ("by", "pid", "last", "next", "interval")}
+    assert kept == {"by": "loop", "pid": 4711, "last": 3.0, "next": 7.0, "interval": 10.0}
+    busy.nobody_runs_cycles(720.0)
+    cycles = json.loads(busy.typed(line, told=False)[0])["cycles"]
+    kept = {name: cycles[name] for name in ("by", "pid", "last", "next", "interval")}
+    assert kept == {"by": None, "pid": None, "last": 720.0, "next": None, "interval": None}
+
+
+def test_doctor_says_it_too(busy: Stage) -> None:
+    assert "ok    cycles: background loop (pid 4711), last 3s ago" in busy.typed("doctor --offline")[0]
+    busy.nobody_runs_cycles(720.0)
+    assert (
+        "warn  cycles: nobody runs cycles, and the last cycle was 12m ago; waiting: 4 open jobs\n"
+        "      fix: iris loop start, or iris cron install\n"
+    ) in busy.typed("doctor --offline")[0]
+
+
+def test_with_no_job_open_nobody_needs_cycles(stages: Stages) -> None:
+    with stages.stage("empty") as stage:
+        stage.nobody_runs_cycles(720.0)
+        assert "no job is open, last cycle 12m ago" in stage.typed("status")[0].splitlines()
+        assert "nobody" not in stage.typed("doctor --offline")[0]
+
+
+def test_where_the_loop_is_switched_off_nobody_is_told_to_start_it(busy: Stage) -> None:
+    with (busy.directory / "cluster.yaml").open("a") as file:
+        file.write("loop: off\n")
+    busy.nobody_runs_cycles(720.0)
+    assert (
+        "nobody runs cycles: what is shown is 12m old: iris watch --schedule, or iris cron install"
+        in busy.typed("status")[0].splitlines()
+    )
+
+
+TROUBLE = "secret WANDB of train is not in its environment: iris loop start from a shell that has it"
+
+
+@pytest.mark.parametrize("line", ["status", "status train", "why train"])
+def test_what_the_loop_can_not_do_is_the_first_line(line: str, busy: Stage) -> None:
+    busy.loop_lacks(TROUBLE)
+    assert busy.typed(line, 200)[0].splitlines()[0] == f"background loop: {TROUBLE}"
+
+
+def test_what_the_loop_can_not_do_is_the_first_thing_to_do(busy: Stage) -> None:
+    busy.loop_lacks(TROUBLE)
+    said = busy.typed("", 200)[0]
+    assert f"iris loop start           background loop: {TROUBLE}" in re.sub(
+        " +(?=background)", " " * 11, said
+    )
+    assert f"warn  cycles: background loop: {TROUBLE}" in busy.typed("doctor --offline", 200)[0]
+
+
+@pytest.mark.parametrize(
+    ("cycle_ago", "prospect"),
+    [(38.0, "ready; starts in the next cycle"), (7200.0, "ready; nobody runs cycles")],
+)
+def test_why_says_where_what_fits_by_now_will_go(cycle_ago: float, prospect: str, tmp_path: Path) -> None:
+    lab = Lab().worker("w").job("job")
+    (wait,) = why(session_of(lab, tmp_path / "state", cycle_ago), "job").waits
+    assert (wait.prospect, wait.will_go_to) == (prospect, (WorkerId("w"),))
+
+
+def test_a_look_at_the_past_promises_nothing(tmp_path: Path) -> None:
+    lab = Lab().worker("w").worker("x").silent("x").job("job").advance("1h")
+    status = job_status(session_of(lab, tmp_path / "state"), "job", at="30m")
+    assert [task.why for task in status.tasks] == ["ready"]
+
+
+@pytest.mark.parametrize(
+    ("cycle_ago", "then_it_ends"), [(38.0, "; ends in the next cycle"), (7200.0, "; nobody runs cycles")]
+)
+@pytest.mark.parametrize(
+    ("asked", "then", "prospect"),
+    [
+        (
+            JobRequest(command=("true",), scheduling_timeout=60.0),
+            "2m",
+            "its scheduling_timeout is over",
+        ),
+        (
+            JobRequest(command=("true",), after=("first",)),
+            "0s",
+            "first did not succeed",
+        ),
+    ],
+)
+def test_why_says_when_the_next_cycle_will_give_up(
+    asked: JobRequest, then: str, prospect: str, cycle_ago: float, then_it_ends: str, tmp_path: Path
+) -> None:
+    lab = Lab().worker("w").job("first").cancel("first").job("job", asked).advance(then)
+    (wait,) = why(session_of(lab, tmp_path / "state", cycle_ago), "job").waits
+    assert wait.prospect == prospect + then_it_ends
+
+
+@pytest.mark.parametrize(
+    ("cycle_ago", "advance", "then"),
+    [
+        (38.0, "3m", "tried again in the next cycle"),
+        (38.0, "3s", "tried again in 7s"),
+        (7200.0, "3m", "nobody runs cycles"),
+        (7200.0, "3s", "nobody runs cycles"),
+    ],
+)
+def test_why_doubts_a_placement_on_a_silent_worker(
+    cycle_ago: float, advance: str, then: str, tmp_path: Path
+) -> None:
+    lab = Lab().worker("w").job("job").schedule().reports("job/* running").silent("w").advance(advance)
+    (place,) = why(session_of(lab, tmp_path / "state", cycle_ago), "job/task-0").places
+    assert place.doubt == f"suspect for {advance}: connect: unreachable; {then}"
+
+
+@pytest.mark.parametrize(
+    ("cycle_ago", "then"), [(38.0, "probed in the next cycle"), (7200.0, "nobody runs cycles")]
+)
+def test_a_worker_that_was_never_probed_says_when_it_will_be(
+    cycle_ago: float, then: str, tmp_path: Path
+) -> None:
+    lab = Lab().worker("w")
+    lab.hosts[WorkerId("new")] = lab.hosts[WorkerId("w")]
+    lab.configure()
+    [row] = [
+        each
+        for each in cluster_status(session_of(lab, tmp_path / "state", cycle_ago)).workers
+        if each.id == "new"
+    ]
+    assert row.refuses == (f"never probed; {then}",)
+
+
+HINT = "nobody runs cycles: iris loop start, or iris cron install"
+
+
+@pytest.mark.parametrize(("no_cycles", "then"), [("", "every cycle tries again: iris workers"), (HINT, HINT)])
+def test_a_cancellation_that_is_not_confirmed_promises_only_cycles_that_come(
+    no_cycles: str, then: str, screen: Screen
+) -> None:
+    lab = Lab().worker("w").job("job").schedule().reports("job/* running").cancel("job")
+    result = Cancelled(cancelled=[JobId("job")], stopping=[AttemptId(TaskId(JobId("job"), 0), 0)])
+    show = partial(cancelled.show, cluster=lab.cluster, result=result, waited=True, no_cycles=no_cycles)
+    assert screen.told(show).endswith(f"; {then}\n")
+
+
+@pytest.mark.parametrize(
+    ("no_cycles", "then"), [("", "starts in a later cycle"), (HINT, "nobody runs cycles: iris wait job")]
+)
+def test_a_job_that_is_being_set_up_promises_only_cycles_that_come(
+    no_cycles: str, then: str, screen: Screen
+) -> None:
+    lab = Lab().worker("w").job("job", setup="pip install .").schedule()
+    show = partial(
+        launched.show,
+        cluster=lab.cluster,
+        job_id=JobId("job"),
+        result=CycleResult(),
+        unanswered={},
+        no_cycles=no_cycles,
+    )
+    assert screen.told(show) == f"job: being set up on w; {then}\n"
+
+
+@pytest.mark.parametrize(("no_cycles", "then"), [("", "job goes on"), (HINT, HINT)])
+def test_a_wait_whose_time_is_over_promises_only_cycles_that_come(
+    no_cycles: str, then: str, screen: Screen
+) -> None:
+    lab = Lab().worker("w").job("job").schedule()
+    result = Waited({JobId("job"): JobState.PENDING})
+    show = partial(waited.show, cluster=lab.cluster, waited=result, no_cycles=no_cycles)
+    assert screen.told(show).splitlines()[0] == f"the time is over and {then}"

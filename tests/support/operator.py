@@ -1,0 +1,103 @@
+"""A cluster whose only worker never answers: its job stays open, and its loop has something to wait for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from iris_cli.clock import SystemClock
+from iris_cli.journal.runners import LOOP, Runner
+from iris_cli.journal.state_dir import StateDir
+from iris_cli.ops.loop import start
+from iris_cli.ops.loop.start import Place
+from tests.house.rules import ROOT
+from tests.support.waiting import PATIENCE, until
+
+CONFIG = """
+cluster: {name: lab}
+limits: {connect_timeout: 1s, loop_interval: 0.5s}
+workers: [{id: w0, host: 127.0.0.1, port: 1}]
+"""
+
+
+@dataclass
+class Operator:
+    """Where the cluster lives. `env` is added to the environment of each command."""
+
+    directory: Path
+    package: Path = ROOT
+    env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def state(self) -> StateDir:
+        return StateDir(self.directory / "state", now=time.time, actor=f"me@{os.uname().nodename}")
+
+    @property
+    def log(self) -> str:
+        path = self.directory / "state" / "loop.log"
+        return path.read_text() if path.exists() else ""
+
+    def environ(self) -> dict[str, str]:
+        names = {"HOME": str(self.directory), "PYTHONPATH": str(self.package)}
+        return {**os.environ, **names, "XDG_RUNTIME_DIR": "", **self.env}
+
+    def iris(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "iris_cli", *words],
+            cwd=self.directory,
+            env=self.environ(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    def place(self) -> Place:
+        names = ("--config", self.directory / "cluster.yaml", "--state-dir", self.directory / "state")
+        return Place(
+            program=(sys.executable, "-m", "iris_cli", *map(str, names), "loop", "run"),
+            directory=self.directory,
+            state=self.state,
+            clock=SystemClock(),
+            interval=0.5,
+        )
+
+    def spawn(self) -> bool:
+        return start.spawn(self.place(), self.environ()) is not None
+
+    @property
+    def loop(self) -> Runner | None:
+        return start.running_loop(self.state)
+
+    def pid(self) -> int:
+        """The loop's, when it has said who it is."""
+        until(lambda: self.loop is not None and self.loop.pid)
+        assert self.loop is not None
+        return self.loop.pid
+
+    def end(self) -> None:
+        """Kill the loop if one runs."""
+        if self.loop is not None:
+            os.kill(self.pid(), signal.SIGKILL)
+            until(lambda: self.loop is None)
+
+    def has_run_a_cycle(self) -> None:
+        until(lambda: LOOP in (self.state.read_heartbeat() or {}).get("runners", {}))
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Iterator[Operator]:
+    (tmp_path / "cluster.yaml").write_text(CONFIG)
+    found = Operator(tmp_path)
+    assert found.iris("launch", "--no-schedule", "--name", "job", "--", "true").returncode == 0
+    yield found
+    found.end()

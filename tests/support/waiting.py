@@ -1,0 +1,27 @@
+"""Wait for events, never for a length of time: a loaded machine may be 20 times slower than an idle one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+PATIENCE = 600.0
+"""Seconds until a missing event fails the test. No test depends on this length."""
+
+LIMITS = (0.5, 2.0, 8.0, 32.0, 128.0)
+"""Time limits in seconds to try in turn until the program under test gets as far as the test needs before the limit.
+
+The first ones keep the test short; the last ones are enough for any machine.
+"""
+
+
+def until(happened: Callable[[], object], seen: Callable[[], object] = lambda: "nothing") -> None:
+    """Return as soon as `happened()` is true. If it never is, fail with what was `seen()` last."""
+    deadline, pause = time.monotonic() + PATIENCE, 0.01
+    while True:
+        began = time.monotonic()
+        if happened():
+            return
+        assert began < deadline, f"not within {PATIENCE:g} s; last seen: {seen()}"
+        time.sleep(max(pause, time.monotonic() - began))  # a costly check runs at most half of the time
+        pause = min(1.3 * pause, 0.1)
