@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
 from iris_cli.errors import OutputError
@@ -33,44 +35,75 @@ def drop_output() -> None:
     os.close(nowhere)
 
 
-class _Patient(io.FileIO):
-    """Waits for room, also where somebody who shares it with us made it one that doesn't."""
+class _Patient(io.BufferedWriter):
+    """Waits for room, also where somebody who shares the file with us made it one that doesn't.
+
+    The raw file below it is Python's own: in one of ours a Ctrl-C may come between the system call and its count,
+    and the same text would be written again.
+    """
 
     def write(self, data: ReadableBuffer, /) -> int:
-        while (written := super().write(data)) is None:
-            import select  # hardly ever needed
+        whole = memoryview(data)
+        written = 0
+        while True:
+            try:
+                return written + super().write(whole[written:])
+            except BlockingIOError as full:
+                written += full.characters_written
+                self._wait()
 
-            select.select((), (self,), ())
-        return written
+    def flush(self) -> None:
+        while True:
+            try:
+                return super().flush()
+            except BlockingIOError:
+                self._wait()
+
+    def _wait(self) -> None:
+        import select  # hardly ever needed
+
+        select.select((), (self,), ())
 
 
 class _Results(_Patient):
     """Standard output: who asked for a result and can't have it is told so. Raises OutputError or BrokenPipeError."""
 
     def write(self, data: ReadableBuffer, /) -> int:
-        try:
+        with _told():
             return super().write(data)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise OutputError(f"the output could not be written: {error.strerror}") from error
+
+    def flush(self) -> None:
+        with _told():
+            super().flush()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"the output could not be written: {error.strerror}") from error
 
 
 class _Messages(_Patient):
     """Standard error: what can't be said there can't be said at all, and is no reason to do less."""
 
     def write(self, data: ReadableBuffer, /) -> int:
-        try:
-            return super().write(data)
-        except OSError:
-            return memoryview(data).nbytes
+        with suppress(OSError):
+            super().write(data)
+        return memoryview(data).nbytes
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()
 
 
-def _taken_over(stream: TextIO, kind: type[io.FileIO]) -> TextIO:
+def _taken_over(stream: TextIO, kind: type[io.BufferedWriter]) -> TextIO:
     assert isinstance(stream, io.TextIOWrapper)
-    raw = kind(stream.fileno(), "w", closefd=False)
     return io.TextIOWrapper(
-        io.BufferedWriter(raw),
+        kind(io.FileIO(stream.fileno(), "w", closefd=False)),
         encoding=stream.encoding,
         errors=stream.errors,
         line_buffering=stream.line_buffering or stream.write_through,

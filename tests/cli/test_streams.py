@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from bench.cluster_files import ClusterFiles
+from iris_cli.cli import streams
 
 SAFETY_NET = 120.0  # seconds
 
@@ -40,6 +43,40 @@ def test_a_reader_that_has_gone_is_no_failure(line: str, idle: ClusterFiles) -> 
     finally:
         os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_ctrl_c_at_any_moment_of_a_write_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes at each call and each return in turn, until it comes after the write."""
+    for moment in count(1):
+        path = tmp_path / str(moment)
+        left = iter(range(moment))
+
+        def interrupt(*_: object, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+        with path.open("w") as file, monkeypatch.context() as patched:
+            patched.setattr(sys, "stderr", file)
+            patched.setattr(sys, "stdout", file)
+            streams.open_streams()
+            messages = sys.stderr
+            interrupted = False
+            try:
+                sys.setprofile(interrupt)
+                messages.write("sure? ")
+                messages.flush()
+                sys.setprofile(None)
+            except KeyboardInterrupt:
+                interrupted = True
+            messages.write("\n")
+            messages.flush()
+        assert path.read_text() in (["sure? \n", "\n"] if interrupted else ["sure? \n"])
+        if not interrupted:
+            assert moment > 4, "it came within the calls"
+            return
 
 
 @pytest.fixture
