@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
-from iris_cli.core.dataclass import dataclass
+from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, scalar_of
+from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.patterns import pattern
 
 _PLAIN = pattern(r"[A-Za-z~/][A-Za-z0-9._/~-]*|[0-9]{1,3}(\.[0-9]{1,3}){3}")
@@ -36,17 +36,28 @@ class NewSlice:
     zone: str = ""
     preemptible: bool | None = None
     incarnation: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def quoted(text: str) -> str:
     """A YAML scalar that reads as exactly this text."""
     is_plain = _PLAIN.fullmatch(text) and text.lower() not in _NOT_PLAIN
-    return text if is_plain else json.dumps(text)
+    return text if is_plain else json.dumps(text, ensure_ascii=not text.isprintable())
 
 
 def listed(texts: Sequence[str]) -> str:
     """A list in brackets."""
     return f"[{', '.join(map(quoted, texts))}]"
+
+
+def labelled(labels: Mapping[str, str]) -> str:
+    """Labels in braces, by key. A value that reads as a number is one, as in a constraint."""
+    return f"{{{', '.join(f'{quoted(key)}: {label_value(labels[key])}' for key in sorted(labels))}}}"
+
+
+def label_value(text: str) -> str:
+    """The value of a label as YAML."""
+    return quoted(text) if isinstance(scalar_of(text), str) else text
 
 
 def slice_lines(each: NewSlice) -> list[str]:
@@ -62,6 +73,7 @@ def slice_lines(each: NewSlice) -> list[str]:
         f"  {zone}",
         f"  # {PREEMPTIBLE_ATTRIBUTE_KEY}: true" if each.preemptible is None else f"  {preemptible}",
     ]
+    lines += [f"  labels: {labelled(each.labels)}"] * bool(each.labels)
     return lines + [f"  incarnation: {quoted(each.incarnation)}"] * bool(each.incarnation)
 
 

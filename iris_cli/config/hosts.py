@@ -1,4 +1,4 @@
-"""What can be written for a host, wherever it stands: addresses, SSH settings, attributes, environment."""
+"""What can be written for a host, wherever it stands: addresses, SSH settings, environment."""
 
 from __future__ import annotations
 
@@ -9,37 +9,17 @@ from iris_cli.config.locate import at_home
 from iris_cli.config.reading import (
     Place,
     Section,
-    boolean,
     integer,
-    list_of,
     matching,
     one_of,
-    scalar,
     section,
     text,
     word_of,
     written,
 )
-from iris_cli.config.validate import region_and_zone
-from iris_cli.core.attributes import (
-    DEVICE_TYPE_ATTRIBUTE_KEY,
-    DEVICE_VARIANT_ATTRIBUTE_KEY,
-    PREEMPTIBLE_ATTRIBUTE_KEY,
-    REGION_ATTRIBUTE_KEY,
-    SCALE_GROUP_ATTRIBUTE_KEY,
-    TAINT_KEY_PREFIX,
-    TPU_NAME_ATTRIBUTE_KEY,
-    TPU_TOPOLOGY_ATTRIBUTE_KEY,
-    TPU_VM_COUNT_ATTRIBUTE_KEY,
-    TPU_WORKER_ID_ATTRIBUTE_KEY,
-    WORKER_ID_ATTRIBUTE_KEY,
-    ZONE_ATTRIBUTE_KEY,
-    AttributeValue,
-    taint_key,
-)
 from iris_cli.core.connection import NOWHERE, Connection
 from iris_cli.core.dataclass import dataclass, field, replace
-from iris_cli.core.ids import clip, is_name
+from iris_cli.core.ids import clip
 from iris_cli.core.job import ReplaceLost
 from iris_cli.core.patterns import pattern
 from iris_cli.errors import UsageError
@@ -53,19 +33,6 @@ _HOST_AND_PORT = pattern(r"([^:]+):([0-9]{1,5})")
 _USER = pattern(r"[A-Za-z0-9_.][A-Za-z0-9_.@\\-]{0,63}")
 _JUMPS = pattern(r"[A-Za-z0-9_\[][A-Za-z0-9_.:%@\[\],/-]{0,999}")
 _REMOTE_DIR = pattern(r"(~/|/)[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,254}")
-_KEY = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
-_RESERVED = frozenset(
-    {
-        TPU_NAME_ATTRIBUTE_KEY,
-        TPU_WORKER_ID_ATTRIBUTE_KEY,
-        TPU_TOPOLOGY_ATTRIBUTE_KEY,
-        TPU_VM_COUNT_ATTRIBUTE_KEY,
-        DEVICE_TYPE_ATTRIBUTE_KEY,
-        DEVICE_VARIANT_ATTRIBUTE_KEY,
-        SCALE_GROUP_ATTRIBUTE_KEY,
-        WORKER_ID_ATTRIBUTE_KEY,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,70 +164,3 @@ def _each(pattern: str) -> Iterator[str]:
     for number in range(int(first), int(last) + 1):
         for rest in _each(pattern[match.end() :]):
             yield f"{pattern[: match.start()]}{number:0{width}d}{rest}"
-
-
-# Attributes
-
-
-def attributes_of(entry: Section) -> dict[str, AttributeValue]:
-    """All declared attributes of an entry. A region that is left out follows from the zone."""
-    attributes = free_attributes(entry)
-    for key in (REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY):
-        _declare(attributes, entry, key, entry.get(key, text))
-    _declare(attributes, entry, PREEMPTIBLE_ATTRIBUTE_KEY, entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, boolean))
-    direct = REGION_ATTRIBUTE_KEY in entry
-    place = entry.place.down(*(() if direct else ("attributes",)), REGION_ATTRIBUTE_KEY)
-    region_and_zone(attributes, place)
-    return attributes
-
-
-def free_attributes(entry: Section) -> dict[str, AttributeValue]:
-    """What stands under `attributes` and `taints`."""
-    attributes = entry.get("attributes", _attributes) or {}
-    for taint in entry.get("taints", list_of(_taint), ()):
-        attributes[taint_key(taint)] = AttributeValue("true")
-    return attributes
-
-
-def _attributes(place: Place) -> dict[str, AttributeValue]:
-    found = {}
-    for key, entry in place.entries().items():
-        value = entry.read(lambda each, key=key: _attribute(key, each))  # type: ignore[misc]  # mypy can't infer a default argument of a lambda
-        if value is not None:
-            found[key] = value
-    return found
-
-
-def _attribute(key: str, place: Place) -> AttributeValue:
-    if key.startswith(TAINT_KEY_PREFIX):
-        raise UsageError(
-            "taints are not written here", hint=f"write taints: [{key.removeprefix(TAINT_KEY_PREFIX)}]"
-        )
-    if key in _RESERVED:
-        raise UsageError(f"{key!r} is reserved", hint="iris fills it in, from the type or from the probe")
-    if _KEY.fullmatch(key) is None:
-        raise UsageError(
-            f"{clip(key)!r} can't be the key of an attribute", hint="use letters, digits and _ . : / -"
-        )
-    if key in (REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY):
-        return AttributeValue(text(place))
-    return AttributeValue(boolean(place) if key == PREEMPTIBLE_ATTRIBUTE_KEY else scalar(place))
-
-
-def _declare(
-    attributes: dict[str, AttributeValue], entry: Section, key: str, value: str | bool | None
-) -> None:
-    if value is None:
-        return
-    declared = AttributeValue(value)
-    if attributes.setdefault(key, declared) != declared:
-        entry.at(key).problem(
-            f"{key} is {str(declared)!r} here and {str(attributes[key])!r} under attributes", "say it once"
-        )
-
-
-def _taint(place: Place) -> str:
-    name = written(place)
-    if not is_name(name):
-        raise UsageError(f"{clip(name)!r} is not the name of a taint", hint="use letters, digits and . _ -")
-    return name

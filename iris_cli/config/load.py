@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from iris_cli.config import validate
+from iris_cli.config.attributes import attributes_of
 from iris_cli.config.env_file import env
 from iris_cli.config.hosts import (
     MOST_HOSTS,
     Inherited,
-    attributes_of,
     host_name,
     inherit,
     remote_dir,

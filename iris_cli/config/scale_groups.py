@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from iris_cli.config.hosts import Inherited, free_attributes, inherit
+from iris_cli.config.attributes import free_attributes
+from iris_cli.config.hosts import Inherited, inherit
 from iris_cli.config.job_file import duration
 from iris_cli.config.reading import Place, integer, matching, section, text
 from iris_cli.config.slice_template import slice_template

@@ -331,3 +331,12 @@ def test_a_port_that_cannot_be_is_a_problem(load: Load) -> None:
     with pytest.raises(ConfigError) as caught:
         load("slices:\n  - {name: a, type: v4-8, hosts: ['10.0.0.1:70000']}\n")
     assert "port 70000" in caught.value.problems[0]
+
+
+def test_attributes_win_over_labels_that_an_import_wrote(load: Load) -> None:
+    said = "labels: {pool: theirs, team: 7}, attributes: {pool: ours}"
+    config = load(
+        f"slices: [{{name: a, type: v4-8, hosts: h, {said}}}]\nworkers: [{{id: w, host: i, {said}}}]\n"
+    )
+    for worker in ("a-0", "w"):
+        assert {key: raw(config, worker)[key] for key in ("pool", "team")} == {"pool": "ours", "team": 7}

@@ -5,13 +5,13 @@ What is written in a way that can't be changed safely is left as it is, and what
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from iris_cli.config.editing.edits import Edit, apply, overlapping, unified_diff
 from iris_cli.config.editing.hosts import Unusual, host_edits
 from iris_cli.config.editing.marked import Marked, marked
-from iris_cli.config.entry_text import quoted
+from iris_cli.config.entry_text import label_value, labelled, quoted
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.dataclass import dataclass, field, replace
@@ -48,6 +48,12 @@ class Entry:
     @property
     def incarnation(self) -> str:
         return self.node.text("incarnation")
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels that an import wrote, as text."""
+        pair = self.node.pairs.get("labels")
+        return {key: pair.value.text(key) for key in pair.value.pairs} if pair is not None else {}
 
     def says(self, key: str) -> str:
         """What is written for a key, in the entry or under its attributes; '' for nothing."""
@@ -144,6 +150,23 @@ class ClusterFile:
             line = f"{' ' * entry.node.column}{key}: {written}"
             self.edits.append(self._lines(self._line_end(anchor.end), [line]))
 
+    def set_labels(self, entry: Entry, labels: Mapping[str, str]) -> None:
+        """The labels of an entry are these from now on. Values change in place if the names stay."""
+        pair = entry.node.pairs.get("labels")
+        before = entry.labels
+        if pair is not None and before and before.keys() == labels.keys():
+            self._touched.add(entry.name)
+            for key, label in pair.value.pairs.items():
+                if before[key] != labels[key]:
+                    gap = " " * (label.value.start == label.value.end)
+                    self.edits.append(
+                        Edit(label.value.start, label.value.end, gap + label_value(labels[key]))
+                    )
+        elif pair is not None and not pair.value.flow and "#" in self.text[pair.value.start : pair.value.end]:
+            self._refuse(f"in {entry.name}, where labels has comments in it", [f"labels: {labelled(labels)}"])
+        else:
+            self._set(entry, "labels", labelled(labels))
+
     def set_addresses(self, entry: Entry, addresses: Sequence[str]) -> None:
         """The hosts of an entry are these from now on, in order; their ports stay."""
         self._touched.add(entry.name)
@@ -177,11 +200,13 @@ class ClusterFile:
         """The edits as `diff -u` shows them."""
         return unified_diff(self.text, self._all(), self.path.name)
 
-    def outcome(self, addresses: dict[str, tuple[str, ...]]) -> tuple[bytes, ClusterConfig]:
+    def outcome(
+        self, addresses: Mapping[str, tuple[str, ...]], labels: Mapping[str, Mapping[str, str]] | None = None
+    ) -> tuple[bytes, ClusterConfig]:
         """The new file, and what it says.
 
         Raises ConfigError if that would not be valid, or is not what was meant: each entry that was touched has these
-        addresses, and all that was not is as it was.
+        addresses and labels, and all that was not is as it was.
         """
         data = (self._mark + self.new_text()).encode("utf-8")
         if overlapping(self._all()):
@@ -196,10 +221,12 @@ class ClusterFile:
         }
         after = {(each.kind, each.name): each.workers for each in found.entries}
         is_written = {each.name: each.addresses for each in found.entries}
+        has_labels = {each.name: each.labels for each in found.entries}
         if (
             _without_hosts(found.config) != _without_hosts(self.config)
             or any(after.get(key) != workers for key, workers in before.items())
             or any(is_written.get(name) != wanted for name, wanted in addresses.items())
+            or any(has_labels.get(name) != wanted for name, wanted in (labels or {}).items())
         ):
             raise _not_safe(self.path)
         return data, found.config

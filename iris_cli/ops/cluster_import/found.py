@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from iris_cli.config.entry_text import NewHost
 from iris_cli.core.dataclass import dataclass
 
@@ -11,7 +13,8 @@ class FoundSlice:
     """A slice that is there. Addresses are in the order of worker numbers; `external` ones may be none at all.
 
     `incarnation` is `PROJECT ID CREATED` of the node, '' where the source doesn't tell; `made_at` in seconds since the
-    epoch.
+    epoch. `labels` are those that become attributes, None where the source has no labels; `skipped` says of each other
+    one why not.
     """
 
     name: str
@@ -24,6 +27,8 @@ class FoundSlice:
     incarnation: str = ""
     made_at: float | None = None
     health: str = ""  # the provider's word, '' where it says none
+    labels: Mapping[str, str] | None = None
+    skipped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

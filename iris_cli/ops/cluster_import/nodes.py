@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from iris_cli.config.attributes import label_fault
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY
 from iris_cli.core.cloud import LABEL_PREFIX
 from iris_cli.core.ids import clip, is_name
@@ -30,6 +31,7 @@ _PROJECT = pattern(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}")
 _WORD = pattern(r"[A-Za-z0-9_.:+-]{1,64}")
 _LISTS = ("nodes", "queuedResources")
 _SPOT = (PREEMPTIBLE_ATTRIBUTE_KEY, "spot")
+_MOST_LABELS = 64  # Google's limit
 _LONGEST_NAME = 58  # that leaves room for the number of a worker
 _LEGACY = "it is a TPU Node of the old kind, whose VMs nobody can log in to"
 
@@ -163,6 +165,7 @@ def _slice(item: Json, name: str, project: str, zone: str) -> FoundSlice:
     known = lookup(kind)
     if known is not None and len(internal) < known.vms:
         raise _Odd(f"it lists {len(internal)} of the {known.vms} VMs of {describe(kind)}", "import again")
+    accepted, skipped = _labels(labels)
     scheduling = item.get("schedulingConfig")
     said = scheduling if isinstance(scheduling, Mapping) else {}
     incarnation, made_at = _incarnation(item, project)
@@ -178,6 +181,20 @@ def _slice(item: Json, name: str, project: str, zone: str) -> FoundSlice:
         incarnation=incarnation,
         made_at=made_at,
         health=_text(item, "health"),
+        labels=accepted,
+        skipped=skipped,
+    )
+
+
+def _labels(said: object) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The labels that can be attributes, and of all others why not."""
+    labels = said if isinstance(said, Mapping) else {}
+    if len(labels) > _MOST_LABELS:
+        return {}, (f"skipped all labels: more than {_MOST_LABELS}",)
+    faults = {key: label_fault(key, value) for key, value in sorted(labels.items())}
+    return (
+        {key: labels[key] for key, fault in faults.items() if not fault},
+        tuple(f"skipped label {clip(key)}: {fault}" for key, fault in faults.items() if fault),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from iris_cli.config.editing.cluster_file import SLICES, WORKERS, ClusterFile, Entry
@@ -39,7 +39,10 @@ class Recreated:
 
 @dataclass(slots=True)
 class Plan:
-    """The outcome of looking through what was found. `addresses` are those to stand in entries that are touched."""
+    """The outcome of looking through what was found.
+
+    `addresses` and `labels` are those to stand in entries that are touched.
+    """
 
     added: list[str] = field(default_factory=list)
     updated: dict[str, list[str]] = field(default_factory=dict)  # what of each entry
@@ -49,6 +52,7 @@ class Plan:
     left_out: list[LeftOut] = field(default_factory=list)
     notes: list[tuple[str, str]] = field(default_factory=list)  # of whom, and what
     addresses: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
     new_slices: list[NewSlice] = field(default_factory=list)
     new_hosts: list[NewHost] = field(default_factory=list)
 
@@ -149,11 +153,13 @@ def _add(
         else:
             names.add(name)
             places.update(dict.fromkeys(hosts, name))
-            new = NewSlice(name, each.type, hosts, each.zone, each.preemptible, each.incarnation)
+            new = NewSlice(
+                name, each.type, hosts, each.zone, each.preemptible, each.incarnation, each.labels or {}
+            )
             plan.new_slices.append(new)
             plan.added.append(name)
             plan.addresses[name] = hosts
-            _say_health(plan, name, each)
+            _say_more(plan, name, each)
     _add_hosts(plan, found.hosts, names, places, entries)
 
 
@@ -196,7 +202,7 @@ def _update(plan: Plan, file: ClusterFile, entry: Entry, found: FoundSlice, want
         plan.updated[entry.name] = changes
     else:
         plan.unchanged.append(entry.name)
-    _say_health(plan, entry.name, found)
+    _say_more(plan, entry.name, found)
 
 
 def _changes(
@@ -225,6 +231,21 @@ def _changes(
         elif said:
             what = f"its attributes say {PREEMPTIBLE_ATTRIBUTE_KEY}: {said}, which is not so"
             plan.notes.append((entry.name, what))
+    if found.labels is not None:
+        yield from _changed_labels(plan, file, entry, found.labels)
+
+
+def _changed_labels(plan: Plan, file: ClusterFile, entry: Entry, labels: Mapping[str, str]) -> Iterator[str]:
+    """Labels that an import wrote follow the list; attributes that somebody wrote stay, and win."""
+    if labels != entry.labels:
+        file.set_labels(entry, labels)
+        yield "labels"
+    plan.labels[entry.name] = labels
+    attributes = entry.node.pairs.get("attributes")
+    for key, pair in attributes.value.pairs.items() if attributes is not None else ():
+        own = pair.value.value
+        if key in labels and own != labels[key]:
+            plan.notes.append((entry.name, f"label {key} is overridden by its attributes: {key}: {own}"))
 
 
 def _addresses_for(plan: Plan, entry: Entry, found: FoundSlice, wanted: Addresses | None) -> tuple[str, ...]:
@@ -251,7 +272,8 @@ def _is_address(text: str) -> bool:
 # What is to be said beside
 
 
-def _say_health(plan: Plan, name: str, found: FoundSlice) -> None:
+def _say_more(plan: Plan, name: str, found: FoundSlice) -> None:
+    plan.notes += [(name, words) for words in found.skipped]
     if found.incarnation and found.health != HEALTHY:
         what = f"its health is {found.health}" if found.health else "its health is not told"
         plan.notes.append((name, f"{what}; `iris worker probe` shows how its VMs are"))

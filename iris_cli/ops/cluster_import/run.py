@@ -48,7 +48,7 @@ def _change(path: Path, found: Found, wanted: Addresses | None, *, prune: bool) 
     file = ClusterFile(path, data)
     plan = plan_changes(file, found, wanted, prune=prune)
     by_hand = tuple(file.by_hand)
-    after, config = (data, file.config) if by_hand else file.outcome(plan.addresses)
+    after, config = (data, file.config) if by_hand else file.outcome(plan.addresses, plan.labels)
     diff = () if by_hand else tuple(file.diff())
     return Proposal(path=path, plan=plan, diff=diff, before=data, after=after, config=config, by_hand=by_hand)
 

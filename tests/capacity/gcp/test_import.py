@@ -46,6 +46,13 @@ def ask_by_hand(name: str) -> None:
     assert api.create_queued_resource(name, wanted)
 
 
+def test_labels_of_a_node_become_attributes(place: GcpPlace, lab: Path) -> None:
+    made_by_hand(place, "mine", labels={"team": "speech", "level": "3", "zone": "elsewhere"})
+    assert run(["cluster", "import", "--from", "gcp", "--project", "lab", "--zone", ZONE, "--yes"]) == 0
+    found = load_cluster_config(lab / "cluster.yaml").hosts[0].attributes
+    assert (found["team"].value, found["level"].value, found["zone"].value) == ("speech", 3, ZONE)
+
+
 def test_slices_of_the_project_are_written_into_the_configuration(place: GcpPlace, lab: Path) -> None:
     made_by_hand(place, "mine", scheduling_config={"spot": True})
     place.create("west-1")

@@ -41,6 +41,7 @@ def test_a_slice_that_was_written_by_hand_is_known_and_completed(lab: Path, clus
     new = [line for line in path.read_text().splitlines() if line not in OURS.splitlines()]
     assert new == [
         "    zone: us-central2-b",
+        "    labels: {team: speech}",
         '    incarnation: "tpu-lab 4611686018427387904 2026-03-02T09:14:31.214098325Z"',
     ]
     assert [line for line in path.read_text().splitlines() if line not in new] == OURS.splitlines()

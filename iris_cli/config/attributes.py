@@ -1,0 +1,138 @@
+"""Attributes of workers as `cluster.yaml` declares them: an operator's own, and a provider's labels."""
+
+from __future__ import annotations
+
+from iris_cli.config.reading import Place, Section, boolean, list_of, scalar, text, written
+from iris_cli.config.validate import region_and_zone
+from iris_cli.core.attributes import (
+    DEVICE_TYPE_ATTRIBUTE_KEY,
+    DEVICE_VARIANT_ATTRIBUTE_KEY,
+    PREEMPTIBLE_ATTRIBUTE_KEY,
+    REGION_ATTRIBUTE_KEY,
+    SCALE_GROUP_ATTRIBUTE_KEY,
+    TAINT_KEY_PREFIX,
+    TPU_NAME_ATTRIBUTE_KEY,
+    TPU_TOPOLOGY_ATTRIBUTE_KEY,
+    TPU_VM_COUNT_ATTRIBUTE_KEY,
+    TPU_WORKER_ID_ATTRIBUTE_KEY,
+    WORKER_ID_ATTRIBUTE_KEY,
+    ZONE_ATTRIBUTE_KEY,
+    AttributeValue,
+    taint_key,
+)
+from iris_cli.core.ids import clip, is_name
+from iris_cli.core.patterns import pattern
+from iris_cli.errors import UsageError
+
+_KEY = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
+_LONGEST_LABEL = 63  # Google's limit for keys and values
+_PLACE = frozenset({REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, PREEMPTIBLE_ATTRIBUTE_KEY})
+_RESERVED = frozenset(
+    {
+        TPU_NAME_ATTRIBUTE_KEY,
+        TPU_WORKER_ID_ATTRIBUTE_KEY,
+        TPU_TOPOLOGY_ATTRIBUTE_KEY,
+        TPU_VM_COUNT_ATTRIBUTE_KEY,
+        DEVICE_TYPE_ATTRIBUTE_KEY,
+        DEVICE_VARIANT_ATTRIBUTE_KEY,
+        SCALE_GROUP_ATTRIBUTE_KEY,
+        WORKER_ID_ATTRIBUTE_KEY,
+    }
+)
+
+
+def attributes_of(entry: Section) -> dict[str, AttributeValue]:
+    """All declared attributes of an entry; what is under `attributes` wins over `labels`.
+
+    A region that is left out follows from the zone.
+    """
+    attributes = {**(entry.get("labels", _labels) or {}), **free_attributes(entry)}
+    for key in (REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY):
+        _declare(attributes, entry, key, entry.get(key, text))
+    _declare(attributes, entry, PREEMPTIBLE_ATTRIBUTE_KEY, entry.get(PREEMPTIBLE_ATTRIBUTE_KEY, boolean))
+    direct = REGION_ATTRIBUTE_KEY in entry
+    place = entry.place.down(*(() if direct else ("attributes",)), REGION_ATTRIBUTE_KEY)
+    region_and_zone(attributes, place)
+    return attributes
+
+
+def free_attributes(entry: Section) -> dict[str, AttributeValue]:
+    """What stands under `attributes` and `taints`."""
+    attributes = entry.get("attributes", _attributes) or {}
+    for taint in entry.get("taints", list_of(_taint), ()):
+        attributes[taint_key(taint)] = AttributeValue("true")
+    return attributes
+
+
+def _attributes(place: Place) -> dict[str, AttributeValue]:
+    found = {}
+    for key, entry in place.entries().items():
+        value = entry.read(lambda each, key=key: _attribute(key, each))  # type: ignore[misc]  # mypy can't infer a default argument of a lambda
+        if value is not None:
+            found[key] = value
+    return found
+
+
+def _labels(place: Place) -> dict[str, AttributeValue]:
+    """Labels that `iris cluster import` wrote, as attributes."""
+    found = {}
+    for key, entry in place.entries().items():
+        value = entry.read(lambda each, key=key: _label(key, each))  # type: ignore[misc]  # mypy can't infer a default argument of a lambda
+        if value is not None:
+            found[key] = value
+    return found
+
+
+def _label(key: str, place: Place) -> AttributeValue:
+    value = scalar(place)
+    if fault := label_fault(key, str(value)):
+        raise UsageError(fault, hint="write attributes of your own under attributes")
+    return AttributeValue(value)
+
+
+def label_fault(key: str, value: object) -> str:
+    """Why a provider's label can't be an attribute; '' if it can."""
+    if key in _PLACE:
+        return "iris takes it from the slice itself"
+    if key in _RESERVED or key.startswith(TAINT_KEY_PREFIX):
+        return "the name is reserved"
+    if _KEY.fullmatch(key) is None:
+        return "the name can't be the key of an attribute"
+    if not isinstance(value, str) or not value.isprintable():
+        return "the value is not printable text"
+    return "" if len(value) <= _LONGEST_LABEL else f"the value is longer than {_LONGEST_LABEL} characters"
+
+
+def _attribute(key: str, place: Place) -> AttributeValue:
+    if key.startswith(TAINT_KEY_PREFIX):
+        raise UsageError(
+            "taints are not written here", hint=f"write taints: [{key.removeprefix(TAINT_KEY_PREFIX)}]"
+        )
+    if key in _RESERVED:
+        raise UsageError(f"{key!r} is reserved", hint="iris fills it in, from the type or from the probe")
+    if _KEY.fullmatch(key) is None:
+        raise UsageError(
+            f"{clip(key)!r} can't be the key of an attribute", hint="use letters, digits and _ . : / -"
+        )
+    if key in (REGION_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY):
+        return AttributeValue(text(place))
+    return AttributeValue(boolean(place) if key == PREEMPTIBLE_ATTRIBUTE_KEY else scalar(place))
+
+
+def _declare(
+    attributes: dict[str, AttributeValue], entry: Section, key: str, value: str | bool | None
+) -> None:
+    if value is None:
+        return
+    declared = AttributeValue(value)
+    if attributes.setdefault(key, declared) != declared:
+        entry.at(key).problem(
+            f"{key} is {str(declared)!r} here and {str(attributes[key])!r} under attributes", "say it once"
+        )
+
+
+def _taint(place: Place) -> str:
+    name = written(place)
+    if not is_name(name):
+        raise UsageError(f"{clip(name)!r} is not the name of a taint", hint="use letters, digits and . _ -")
+    return name
