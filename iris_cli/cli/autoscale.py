@@ -72,7 +72,7 @@ def autoscale(
         plan = operation.dry_run(session)
         render.show_plan(iris.output, plan, scaling_rows(session.cluster, plan, session.clock.now()))
         if (found := operation.objection(session)) is not None:
-            iris.output.message(f"none of this will be done from here: {found}")
+            iris.output.warning(f"none of this will be done from here: {found}")
         return ExitCode.OK
     return quick.autoscale(iris, once=once, interval=interval)
 
@@ -84,7 +84,7 @@ def _adopt(iris: Context, *, yes: bool) -> int:
     session = iris.session("iris autoscale --adopt")
     found, silent = operation.what_speaks_against(session)
     for scope, words in silent.items():
-        iris.output.message(f"{scope} did not say what there is: {words}")
+        iris.output.warning(f"{scope} did not say what there is: {words}")
     done = found is not None and consent.given(
         iris, render.question(found), yes=yes, undone="nothing was changed"
     )

@@ -55,7 +55,7 @@ Recreated = Annotated[
     bool,
     typer.Option(
         "--accept-recreated",
-        help="Of slices that were re-created: forget host keys and what ran on the old machines.",
+        help="Forget host keys and attempts of the old machines of recreated slices.",
     ),
 ]
 
@@ -104,7 +104,7 @@ def import_(
     wanted = Addresses(one_of(address, Addresses)) if address else None
     proposal = propose(_target(iris), found, wanted, prune=prune, home=Path.home())
     machines = _old_machines(iris, proposal)
-    if not iris.output.as_json:
+    if not iris.output.as_json and (not (iris.output.quiet and yes) or dry_run):
         render.show(iris.output, proposal, machines, prune=prune)
     written = _write(iris, proposal, yes=yes, dry_run=dry_run)
     forgotten = _forget(iris, proposal, machines, accepted=accept_recreated) if written else []
@@ -177,7 +177,7 @@ def _forget(
         return []
     question = f"Forget the old machines of {fold(old)}: host keys, and what ran there?"
     if not accepted and not consent.ask(iris, question):
-        iris.output.message(
+        iris.output.warning(
             f"{fold(old)}: not trusted until you have looked at them: iris worker probe --accept-key {old[0]}"
         )
         return []

@@ -33,7 +33,7 @@ def given(iris: Context, question: str, *, yes: bool, undone: str) -> bool:
     """Whether it is to be done, of what was shown first, which is worth something alone."""
     answer = True if yes else ask(iris, question)
     if answer is None:
-        iris.output.message(f"{question} There is nobody to ask: {undone}; --yes does it")
+        iris.output.warning(f"{question} There is nobody to ask: {undone}; --yes does it")
     return bool(answer)
 
 

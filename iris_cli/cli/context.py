@@ -71,7 +71,7 @@ class Context(Workplace):
         return Outbox(Path(os.environ["IRIS_TASK_DIR"]), ANSWER_TIMEOUT)
 
     def tell(self, message: str) -> None:
-        self.output.message(message)
+        self.output.warning(message)
 
     def progress(self, how_far: HowFar) -> AbstractContextManager[None]:
         return self.output.progress(how_far)

@@ -117,7 +117,7 @@ def demo(
         if iris.output.as_json:
             iris.output.document({"ended_hosts": ended})
         else:
-            iris.output.line(f"ended {ended} hosts")
+            iris.output.done(f"ended {ended} hosts")
         return ExitCode.OK
     if keep or directory is not None:
         _show(iris, (directory or Path(_KEPT)).absolute(), keep=keep, elsewhere=elsewhere)
@@ -186,4 +186,4 @@ def _invite(iris: Context, cluster: LocalCluster, elsewhere: bool) -> None:
         f"End it with:  {program} demo --stop --dir {shlex.quote(str(cluster.root))}",
     )
     for line in lines:
-        iris.output.line(line)
+        iris.output.done(line)

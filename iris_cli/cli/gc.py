@@ -43,7 +43,7 @@ def gc(
     session = iris.session("iris gc")
     age = parse_duration(older_than)
     found = operation.find(session, age)
-    if not iris.output.as_json:
+    if not iris.output.as_json and (not (iris.output.quiet and yes) or dry_run):
         render.show(iris.output, found)
     question = f"Remove {format_memory(found.bytes)}?"
     wanted = found.anything and not dry_run

@@ -24,7 +24,7 @@ def start_loop(iris: Context, session: Session) -> None:
         ends = pid is not None and logins_kill(os.environ)
     except (OSError, IrisError) as error:
         words = error.message if isinstance(error, IrisError) else error.strerror or str(error)
-        iris.output.message(f"warning: the background loop could not be started: {words}; {_BY_HAND}")
+        iris.output.warning(f"warning: the background loop could not be started: {words}; {_BY_HAND}")
         return
     if pid is not None:
         until = ", ends when you log out (loginctl enable-linger keeps it)" if ends else ""

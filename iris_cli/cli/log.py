@@ -115,8 +115,7 @@ def compact(context: typer.Context) -> int:
     timeout = LOCK_TIMEOUT if iris.lock_timeout is None else iris.lock_timeout
     with iris.progress(lambda: ("moving the log to its archive", 0, 0, "")):
         done, messages = compaction.compact(iris.state_of(None), "iris log compact", timeout)
-    for message in messages:
-        iris.output.message(message)
+    iris.output.warnings(messages)
     show_compacted(iris.output, done)
     return ExitCode.OK
 
@@ -172,5 +171,5 @@ def _tell_accepted(iris: Context, messages: tuple[str, ...], seq: int) -> None:
         iris.output.document({"messages": list(messages), "seq": seq})
         return
     for message in messages:
-        iris.output.line(message)
-    iris.output.line(f"the log goes on at seq {seq}")
+        iris.output.failed(message)
+    iris.output.done(f"the log goes on at seq {seq}")

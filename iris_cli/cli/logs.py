@@ -111,8 +111,7 @@ def logs(
     if query.tail is None and not (diff or iris.output.as_json):
         return _show_all(iris, session, what, query, folded=not no_fold)
     found = fetch(session, what, query)
-    for message in session.messages:
-        iris.output.message(message)
+    iris.output.warnings(session.messages)
     if diff:
         log_diff.show(iris.output, compare(found, query.tail), found)
     else:
@@ -127,14 +126,13 @@ def _show_all(iris: Context, session: Session, what: str, query: Query, *, folde
     from iris_cli.render.log_lines import LogPrinter
 
     fetching = Fetching(session, what, query)
-    for message in session.messages:
-        iris.output.message(message)
+    iris.output.warnings(session.messages)
     with closing(LogPrinter(iris.output, prefixed=fetching.tasks > 1, folded=folded)) as printer:
         for texts in fetching.turns():
             printer.step(Step(texts=texts, is_turn=True))
         found = fetching.logs({})
         printer.step(Step(texts=[line.as_text() for log in found for line in log.lines]))
-    printer.tell([(log.task, log.note) for log in found if log.note])
+    printer.notes(found)
     return ExitCode.UNREACHABLE if any(log.silence for log in found) else ExitCode.OK
 
 
@@ -158,7 +156,7 @@ def _follow(iris: Context, session: Session, what: str, query: Query, *, folded:
                 for message in session.messages:
                     if message not in told:
                         told.add(message)
-                        iris.output.message(message)
+                        iris.output.warning(message)
                 printer.step(step)
     except KeyboardInterrupt:
         goes = f"{what} goes on: iris logs {what} --follow"

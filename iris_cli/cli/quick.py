@@ -214,7 +214,8 @@ def schedule(
         wanted = scale or session.config.scales
         scaling = _pass(iris, session, in_cycle=True) if wanted else None
         cycles.show(iris.output, session.cluster, cycle.run(session), scaling)
-        compaction.when_large(session)
+        if (done := compaction.when_large(session)) is not None:
+            iris.output.message(compaction.words(done))
 
     if every is None:
         return _again_and_again(iris, session, one, None)
@@ -253,7 +254,7 @@ def _again_and_again(
             # Of cron no hint: the other one does the work.
             words = f"busy: {error.message}" if busy else "; ".join(filter(None, (error.message, error.hint)))
             if words != told:
-                iris.output.message(words)
+                (iris.output.message if busy else iris.output.warning)(words)
             told = words
         if interval is None:
             return ExitCode.OK

@@ -133,7 +133,7 @@ def _take_first(iris: Context, session: Session, new: list[Worker], *, yes: bool
     silent = [Probed(each.key, each.worker) for each in shown if isinstance(each.key, Silence)]
     keys = [each for each in shown if not isinstance(each.key, Silence)]
     for line in probes.keys(keys):
-        iris.output.message(line)
+        (iris.output.message if yes else iris.output.warning)(line)
     if not keys:
         return silent
     which = "this key" if len(keys) == 1 else f"these {len(keys)} keys"
@@ -158,11 +158,10 @@ def _accept(iris: Context, session: Session, name: str, *, yes: bool) -> Probed:
     known = iris.transport.known_fingerprints(target)
     with iris.transport.trusting(worker.id, presented) as transport:
         stranger = operation.look_at(iris.session("iris worker probe", transport), name)
-    iris.output.message(
-        f"{name} shows {presented.type} {presented.fingerprint}; on record: {', '.join(known) or 'none'}"
-    )
+    tell = iris.output.message if yes else iris.output.warning
+    tell(f"{name} shows {presented.type} {presented.fingerprint}; on record: {', '.join(known) or 'none'}")
     for line in probes.who(stranger):
-        iris.output.message(line)
+        tell(line)
     is_new = presented.fingerprint not in known or stranger.differs
     consent.require(iris, "Trust it?", yes=yes or not is_new, undone="nothing was accepted")
     iris.transport.accept_key(worker.id, presented)
@@ -232,7 +231,7 @@ def unwedge(
     iris: Context = context.obj
     session = iris.session("iris worker unwedge")
     found, left = operation.look(session, worker), None
-    if not iris.output.as_json:
+    if not iris.output.as_json and not (iris.output.quiet and yes):
         render.show(iris.output, found)
     if found.clearable and consent.given(
         iris, f"Stop {len(found.clearable)} of these?", yes=yes, undone="nothing was stopped"
@@ -252,7 +251,7 @@ def _tell(iris: Context, done: str, changed: Sequence[str], asked: Sequence[str]
         )
         return ExitCode.OK
     for each in changed:
-        iris.output.line(f"{done} {each}")
+        iris.output.done(f"{done} {each}")
     for each in asked:
         if each not in changed:
             iris.output.message(f"{each}: nothing to change")

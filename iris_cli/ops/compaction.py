@@ -52,7 +52,9 @@ def when_large(session: Session, limit: int | None = None) -> Compacted | None:
         return None
     for message in messages:
         session.tell(message)
-    if done is not None:
-        before = format_memory(done.bytes_before)
-        session.tell(f"the log had {before}: its lines are in {done.segment.file} now")
     return done
+
+
+def words(done: Compacted) -> str:
+    """Return the size of the log before it was compacted, and the segment that has its lines now."""
+    return f"the log had {format_memory(done.bytes_before)}: its lines are in {done.segment.file} now"

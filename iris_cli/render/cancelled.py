@@ -25,11 +25,12 @@ def show(
         output.document({"cancelled": result.cancelled, "over": over, "stopping": stopping})
         return
     for job in result.cancelled:
-        output.line(f"cancelled {job}")
+        output.done(f"cancelled {job}")
     for job in result.over:
         output.message(f"{job} was over already: {cluster.job_state(job).value}")
     if stopping:
-        output.message(_still(stopping.values(), waited=waited, no_cycles=no_cycles))
+        tell = output.warning if waited else output.message
+        tell(_still(stopping.values(), waited=waited, no_cycles=no_cycles))
 
 
 def _still(hosts: Collection[WorkerId], *, waited: bool, no_cycles: str) -> str:

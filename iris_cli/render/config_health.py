@@ -26,11 +26,11 @@ def show_valid(output: Output, config: ClusterConfig) -> None:
         )
         return
     for warning in config.warnings:
-        output.message(f"warning: {warning}")
+        output.warning(f"warning: {warning}")
     found = [count(slices, "slice"), count(len(config.hosts), "worker")]
     if config.scale_groups:
         found.append(count(len(config.scale_groups), "scale group"))
-    output.line(f"{config.path}: ok, cluster {config.name}: {', '.join(found)}")
+    output.done(f"{config.path}: ok, cluster {config.name}: {', '.join(found)}")
 
 
 def show_problems(output: Output, error: ConfigError) -> None:

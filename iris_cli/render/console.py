@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO
@@ -71,6 +71,18 @@ class Output:
         self._before_results()
         sys.stdout.write(clean_line(text) + "\n")
 
+    def done(self, text: str) -> None:
+        """Print one line about what an action did. With --quiet the exit code says it."""
+        if not self.quiet:
+            self.line(text)
+
+    def failed(self, text: str) -> None:
+        """Print one line about what an action could not do, or lost. With --quiet it goes to stderr."""
+        if self.quiet:
+            self.warning(text)
+        else:
+            self.line(text)
+
     def text(self, text: str) -> None:
         """Text of several lines, as it is but for control characters."""
         self._before_results()
@@ -90,10 +102,19 @@ class Output:
         sys.stdout.write(json.dumps({"schema_version": SCHEMA_VERSION, **content}, indent=indent) + "\n")
 
     def message(self, text: str) -> None:
-        """Something to know beside the result. Silent with --quiet."""
-        self._before_messages()
+        """Print progress or a hint to stderr. Silent with --quiet."""
         if not self.quiet:
-            sys.stderr.write(clean_line(text) + "\n")
+            self.warning(text)
+
+    def warning(self, text: str) -> None:
+        """Print a warning to stderr, also with --quiet: something failed, was lost, or was not done."""
+        self._before_messages()
+        sys.stderr.write(clean_line(text) + "\n")
+
+    def warnings(self, texts: Iterable[str]) -> None:
+        """Print several warnings."""
+        for text in texts:
+            self.warning(text)
 
     def progress(self, how_far: HowFar) -> AbstractContextManager[None]:
         """Around what may take long: a line about it comes and goes on a terminal, and nowhere else."""

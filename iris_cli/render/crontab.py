@@ -26,15 +26,15 @@ def show_installed(
             {"installed": where, "changed": changed, "warnings": [each.text for each in (*keys, *lacking)]}
         )
         return
-    output.line(f"{'installed' if changed else 'there already'}: {where}")
-    output.line("next: iris cron show, a minute from now")
+    output.done(f"{'installed' if changed else 'there already'}: {where}")
+    output.done("next: iris cron show, a minute from now")
 
 
 def show_removed(output: Output, removed: Sequence[str]) -> None:
     if output.as_json:
         output.document({"removed": list(removed)})
         return
-    output.line(f"removed: {', '.join(removed)}" if removed else "there was nothing to remove")
+    output.done(f"removed: {', '.join(removed)}" if removed else "there was nothing to remove")
 
 
 def show(output: Output, found: dict[str, str], cycle: CycleAge, log: Path) -> None:

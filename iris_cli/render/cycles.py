@@ -38,7 +38,7 @@ def show(
         )
         return
     for line in placement_lines(result):
-        output.line(line)
+        output.done(line)
     for line in silence_lines(cluster, result):
         output.message(line)
 

@@ -30,7 +30,7 @@ def show_executed(output: Output, results: Sequence[Executed]) -> None:
     output.flush()
     told = ((str(each.task or each.worker), _words(each)) for each in results)
     for names, text in by_words(each for each in told if each[1]):
-        output.message(f"{fold(names)}: {text}")
+        output.warning(f"{fold(names)}: {text}")
 
 
 def _words(each: Executed) -> str:

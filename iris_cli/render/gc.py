@@ -13,8 +13,7 @@ from iris_cli.render.fold import by_words, fold
 
 def show(output: Output, found: Garbage) -> None:
     """Each worker and each file with its bytes, and their sum."""
-    for message in found.messages:
-        output.message(message)
+    output.warnings(found.messages)
     for names, words in by_words((row.worker, row.problem) for row in found.workers if row.problem):
         output.line(f"{fold(names)}: {words}")
     for names, words in by_words((row.worker, _size(row)) for row in found.workers if not row.problem):
@@ -31,11 +30,11 @@ def show_removed(output: Output, found: Garbage) -> None:
     """What is gone, what takes longer, and what could not be removed."""
     told = ((row.worker, row.problem or _still_there(row)) for row in found.workers)
     for names, words in by_words(each for each in told if each[1]):
-        output.line(f"{fold(names)}: {words}")
+        output.failed(f"{fold(names)}: {words}")
     for file in found.files:
         if file.problem:
-            output.line(f"{file.path}: {file.problem}")
-    output.line(f"removed {format_memory(_removed(found))}")
+            output.failed(f"{file.path}: {file.problem}")
+    output.done(f"removed {format_memory(_removed(found))}")
 
 
 def document(found: Garbage) -> dict[str, Any]:

@@ -12,6 +12,7 @@ def show_history(output: Output, history: History) -> None:
     if output.as_json:
         output.document(document(history))
     elif output.quiet:
+        output.warnings(history.messages)
         for entry in history.entries:
             output.line(entry.text)
     else:

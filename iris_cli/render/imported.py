@@ -25,27 +25,27 @@ def show(output: Output, proposal: Proposal, machines: Sequence[OldMachine], *, 
     for line in _remarks(proposal.plan, machines, prune=prune):
         output.message(line)
     if not proposal.diff and not proposal.by_hand:
-        output.line(_nothing(proposal))
+        output.done(_nothing(proposal))
 
 
 def show_written(output: Output, proposal: Proposal) -> None:
     for warning in proposal.config.warnings:
-        output.message(f"warning: {warning}")
+        output.warning(f"warning: {warning}")
     plan = proposal.plan
     done = [
         f"{len(names)} {what}"
         for what, names in (("added", plan.added), ("updated", plan.updated), ("removed", _removed(proposal)))
         if names
     ]
-    output.line(f"wrote {proposal.path}: {', '.join(done)}")
+    output.done(f"wrote {proposal.path}: {', '.join(done)}")
 
 
 def show_forgotten(output: Output, machines: Sequence[OldMachine]) -> None:
-    output.line(f"forgot {count(len(machines), 'old machine')}: {fold(each.worker for each in machines)}")
+    output.done(f"forgot {count(len(machines), 'old machine')}: {fold(each.worker for each in machines)}")
 
 
 def show_next(output: Output, proposal: Proposal) -> None:
-    output.line("next: iris doctor" if proposal.plan.added else "next: iris schedule --once")
+    output.done("next: iris doctor" if proposal.plan.added else "next: iris schedule --once")
 
 
 def document(

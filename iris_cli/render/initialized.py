@@ -36,11 +36,11 @@ def show(
             }
         )
         return
-    output.line(f"wrote {config.path}")
-    output.line(f"made  {state}")
+    output.done(f"wrote {config.path}")
+    output.done(f"made  {state}")
     for each in offers:
-        output.line(f"there is {_what(each)}: {each.command}")
-    output.line(f"next: {', then '.join(steps)}")
+        output.done(f"there is {_what(each)}: {each.command}")
+    output.done(f"next: {', then '.join(steps)}")
 
 
 def _what(offer: Offer) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from iris_cli.core.job import JobState
 from iris_cli.render.console import Output
 
 
@@ -33,10 +34,11 @@ def show_waited(output: Output, found: Mapping[str, Mapping[str, Any] | None]) -
     else:
         for each in ended:
             reason = f": {each['reason']}" if each["reason"] else ""
-            output.line(f"{each['job']}: {each['state']}{reason}")
+            tell = output.done if each["state"] == JobState.SUCCEEDED else output.failed
+            tell(f"{each['job']}: {each['state']}{reason}")
     left = [job for job, said in found.items() if said is None]
     if left:
-        output.message(f"the time is over and {' '.join(left)} {'goes' if len(left) == 1 else 'go'} on")
+        output.warning(f"the time is over and {' '.join(left)} {'goes' if len(left) == 1 else 'go'} on")
 
 
 def show_cancelled(output: Output, said: Mapping[str, bool]) -> None:
@@ -47,7 +49,7 @@ def show_cancelled(output: Output, said: Mapping[str, bool]) -> None:
         output.document({"cancelled": cancelled, "over": dict.fromkeys(over)})  # how, a task is not told
         return
     for job in cancelled:
-        output.line(f"cancelled {job}")
+        output.done(f"cancelled {job}")
     for job in over:
         output.message(f"{job} was over already")
 

@@ -19,7 +19,7 @@ def show(output: Output, found: Sequence[StreamDiff], logs: Sequence[TaskLog]) -
         output.document({"streams": [_document(each) for each in found]})
     for each in () if output.as_json else found:
         _show(output, each)
-    LogPrinter(output).tell([(log.task, log.note) for log in logs if log.note])
+    LogPrinter(output).notes(logs)
 
 
 def _show(output: Output, each: StreamDiff) -> None:

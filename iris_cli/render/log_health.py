@@ -47,7 +47,7 @@ def show_verdict(output: Output, log: Path, verdict: Verdict) -> None:
     if verdict.ok:
         archive = f", with {count(verdict.segments, 'segment')} of its archive" if verdict.segments else ""
         cluster = f" (cluster {header.cluster_name})" if header else ""
-        output.line(f"{log}{archive}: {records}, all sound{cluster}")
+        output.done(f"{log}{archive}: {records}, all sound{cluster}")
     else:
         output.line(f"{log}: {records} can be read, the first {sound.seq} of them are sound")
 
@@ -65,13 +65,13 @@ def show_salvage(output: Output, report: SalvageReport) -> None:
             }
         )
     elif not report.findings:
-        output.line("the log is sound; nothing was changed")
+        output.done("the log is sound; nothing was changed")
     else:
-        output.line(f"kept {count(report.kept, 'transaction')}, gave up {report.lost} from the damage on")
+        output.failed(f"kept {count(report.kept, 'transaction')}, gave up {report.lost} from the damage on")
         if report.old_log is not None:
-            output.line(f"the old log is {report.old_log}")
+            output.done(f"the old log is {report.old_log}")
         for segment in report.old_segments:
-            output.line(f"an old segment is {segment}")
+            output.done(f"an old segment is {segment}")
 
 
 def show_compacted(output: Output, done: Compacted | None) -> None:
@@ -90,11 +90,11 @@ def show_compacted(output: Output, done: Compacted | None) -> None:
             }
         )
     elif done is None:
-        output.line("the log has nothing to move to the archive")
+        output.done("the log has nothing to move to the archive")
     else:
         before, archived = format_memory(done.bytes_before), format_memory(done.bytes_archived)
-        output.line(f"seq {done.segment.first} to {done.segment.last} went to {done.segment.file}")
-        output.line(f"the log had {before}, of which the archive makes {archived}")
+        output.done(f"seq {done.segment.first} to {done.segment.last} went to {done.segment.file}")
+        output.done(f"the log had {before}, of which the archive makes {archived}")
 
 
 def _fault(fault: Fault) -> dict[str, Any]:

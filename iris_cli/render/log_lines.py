@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.dataclass import dataclass, field
@@ -32,7 +32,7 @@ def show(output: Output, logs: Sequence[TaskLog], *, folded: bool = True) -> Non
         return
     printer = LogPrinter(output, prefixed=len(logs) > 1, folded=folded)
     printer.show(logs)
-    printer.tell([(log.task, log.note) for log in logs if log.note])
+    printer.notes(logs)
 
 
 @dataclass
@@ -76,8 +76,15 @@ class LogPrinter:
             self._print(live.flush())
         self.output.flush()
 
-    def tell(self, notes: Iterable[tuple[TaskId, str]]) -> None:
+    def notes(self, logs: Iterable[TaskLog]) -> None:
+        """Print why tasks have no lines, to stderr. With --quiet only for workers that did not answer."""
+        noted = [log for log in logs if log.note]
+        self.tell((log.task, log.note) for log in noted if log.silence is None)
+        self.tell(((log.task, log.note) for log in noted if log.silence is not None), self.output.warning)
+
+    def tell(self, notes: Iterable[tuple[TaskId, str]], printed: Callable[[str], None] | None = None) -> None:
         """What is to be said of tasks, beside the result; once where it is the same but for the worker's name."""
+        printed = printed or self.output.message
         alike: dict[str, list[tuple[str, str]]] = {}
         for task, text in notes:
             alike.setdefault(_WORKER.sub("", text, count=1), []).append((str(task), text))
@@ -85,7 +92,7 @@ class LogPrinter:
         for same in alike.values():
             workers = fold(name for _, text in same for name in _WORKER.findall(text)[:1])
             text = workers.join(_WORKER.split(same[0][1], maxsplit=1))
-            self.output.message(f"{fold(task for task, _ in same)}: {text}")
+            printed(f"{fold(task for task, _ in same)}: {text}")
 
     def _print(self, blocks: Iterable[Block]) -> None:
         for ranks, text in blocks:

@@ -48,14 +48,14 @@ def show_started(output: Output, loop: Runner) -> None:
     if output.as_json:
         output.document({"pid": loop.pid or None, "running": True})
     else:
-        output.line(f"the background loop runs (pid {loop.pid}); it ends with the last job")
+        output.done(f"the background loop runs (pid {loop.pid}); it ends with the last job")
 
 
 def show_nothing_to_do(output: Output) -> None:
     if output.as_json:
         output.document({"pid": None, "running": False})
     else:
-        output.line("nothing to do: no job is open")
+        output.done("nothing to do: no job is open")
 
 
 def show_stopped(output: Output, loop: Runner | None) -> None:
@@ -63,7 +63,7 @@ def show_stopped(output: Output, loop: Runner | None) -> None:
         output.document({"stopped": True, "pid": loop.pid or None if loop is not None else None})
         return
     was = f"stopped the background loop (pid {loop.pid})" if loop is not None else "no loop was running"
-    output.line(f"{was}; none starts until: iris loop start")
+    output.done(f"{was}; none starts until: iris loop start")
 
 
 def show(
@@ -89,6 +89,8 @@ def show(
         )
         return
     output.line(cycles_words(cycles))
+    if output.quiet:
+        return
     if mode is Mode.OFF:
         output.line("cluster.yaml says loop: off")
     elif order.stopped:

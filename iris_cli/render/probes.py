@@ -17,12 +17,13 @@ def show(output: Output, results: Sequence[Probed]) -> None:
     if output.as_json:
         output.document({"workers": [_document(each) for each in results]})
         return
-    alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    alike: dict[tuple[str, bool, str, tuple[str, ...]], list[str]] = {}
     for each in results:
+        is_silent = isinstance(each.seen, Silence)
         hint, warnings = (each.seen.hint, ()) if isinstance(each.seen, Silence) else ("", each.seen.warnings)
-        alike.setdefault((_words(each), hint, warnings), []).append(each.worker.id)
-    for (words, hint, warnings), workers in alike.items():
-        output.line(f"{fold(workers)}: {words}")
+        alike.setdefault((_words(each), is_silent, hint, warnings), []).append(each.worker.id)
+    for (words, is_silent, hint, warnings), workers in alike.items():
+        (output.failed if is_silent else output.done)(f"{fold(workers)}: {words}")
         if hint:
             output.message(f"hint: {hint}")
         for warning in warnings:

@@ -15,14 +15,15 @@ from iris_cli.render.fold import fold
 
 def show(output: Output, found: Pulled) -> None:
     """A line for each attempt, and below them whatever is missing, by name."""
-    for message in found.messages:
-        output.message(message)
+    output.warnings(found.messages)
     if output.as_json:
         output.document(_document(found))
         return
     if output.quiet:
         for row in found.attempts:
             output.line(str(row.directory))
+        for line in _told([row for row in found.attempts if row.problems]):
+            output.warning(line)
         return
     if not found.attempts:
         output.line(f"nothing of {found.job} was started yet: there is nothing to fetch")

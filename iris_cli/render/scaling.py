@@ -96,20 +96,20 @@ def show_pass(output: Output, done: Autoscaled, scaling: Scaling) -> None:
         output.document(pass_document(done, scaling))
         return
     if done.objection is not None:
-        output.message(f"nothing was made or deleted: {done.objection}")
+        output.warning(f"nothing was made or deleted: {done.objection}")
         output.message(way_out(done.objection))
         return
     for name in done.created:
-        output.line(f"asked for slice {name}")
+        output.done(f"asked for slice {name}")
     for name, reason in done.deleted.items():
-        output.line(f"deleting slice {name}" + (f": {reason}" if reason else ""))
+        output.done(f"deleting slice {name}" + (f": {reason}" if reason else ""))
     for group in scaling.groups:
         for line in group.by_hand:
-            output.line(line)
+            output.done(line)
     for each in scaling.unmet:
-        output.line(f"unmet {each.id}: {each.text}")
+        output.done(f"unmet {each.id}: {each.text}")
     for problem in done.problems:
-        output.message(problem)
+        output.warning(problem)
 
 
 def pass_document(done: Autoscaled, scaling: Scaling) -> dict[str, object]:
@@ -140,8 +140,8 @@ def show_adopted(output: Output, objection: Objection | None, *, done: bool) -> 
     if output.as_json:
         output.document({"adopted": done, "to_be_deleted": unheard_of if done else []})
     elif objection is None:
-        output.line("slices are looked after from here already")
+        output.done("slices are looked after from here already")
     elif done:
-        output.line("slices are looked after from here now")
+        output.done("slices are looked after from here now")
         for name in unheard_of:
-            output.line(f"the next pass deletes {name}")
+            output.done(f"the next pass deletes {name}")

@@ -37,9 +37,11 @@ def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> Non
         if not place.frames:
             output.line("    (no Python frame)")
     output.flush()
-    notes = ((str(each.task), text) for each in results for text in dict.fromkeys(_notes(each, what)))
-    for tasks, text in by_words(notes):
-        output.message(f"{fold(tasks)}: {text}")
+    for is_silent, tell in ((True, output.warning), (False, output.message)):
+        alike = [each for each in results if (each.silence is not None) is is_silent]
+        notes = ((str(each.task), text) for each in alike for text in dict.fromkeys(_notes(each, what)))
+        for tasks, text in by_words(notes):
+            tell(f"{fold(tasks)}: {text}")
 
 
 def _heading(place: Place) -> str:

@@ -32,6 +32,7 @@ def show_cluster(
 
         output.document(document(status))
     elif output.quiet:
+        output.warnings(status.messages)
         for job in status.jobs:
             output.line(job.id)
     else:
@@ -47,6 +48,7 @@ def show_job(output: Output, status: JobStatus, *, everything: bool = False) -> 
 
         output.document(flattened(status, "job"))
     elif output.quiet:
+        output.warnings(status.messages)
         for task in status.tasks:
             output.line(str(task.id))
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.job import JobState
 from iris_cli.ops.failure import cause_words
 from iris_cli.ops.wait import Waited
 from iris_cli.render.console import Output
@@ -33,11 +34,12 @@ def show(
         )
     else:
         for job, state in waited.states.items():
-            output.line(f"{job}: {state.value}" + (f": {causes[job]}" if causes[job] else ""))
+            tell = output.done if state is JobState.SUCCEEDED else output.failed
+            tell(f"{job}: {state.value}" + (f": {causes[job]}" if causes[job] else ""))
     if waited.open:
         names = " ".join(waited.open)
         goes = f"{names} {'goes' if len(waited.open) == 1 else 'go'} on"
-        output.message(f"the time is over and {no_cycles or goes}")
+        output.warning(f"the time is over and {no_cycles or goes}")
         output.message(f"hint: iris wait {names}, iris why {waited.open[0]}, or iris cancel {names}")
         if waited.trouble is not None:
-            output.message(f"no cycle could be run: {waited.trouble.message}")
+            output.warning(f"no cycle could be run: {waited.trouble.message}")

@@ -26,6 +26,7 @@ def show_why(output: Output, why: Why) -> None:
     if output.as_json:
         output.document(document(why))
     elif output.quiet:
+        output.warnings(why.messages)
         output.line(_in_short(why))
     else:
         from iris_cli.render.cluster_tables import banner

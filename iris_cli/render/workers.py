@@ -22,6 +22,7 @@ def show_inventory(output: Output, inventory: Inventory) -> None:
         workers = [flattened(each, "worker") for each in inventory.workers]
         output.document({**document(inventory), "workers": workers})
     elif output.quiet:
+        output.warnings(inventory.messages)
         for each in inventory.workers:
             output.line(each.worker.id)
     else:

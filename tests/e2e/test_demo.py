@@ -107,7 +107,7 @@ def test_a_kept_demo_goes_on_until_it_is_stopped(loop: str, tmp_path: Path) -> N
         pids = json.loads((root / "hosts.json").read_text())
     finally:
         stopped = iris("demo", "--stop", "--dir", str(root), directory=tmp_path)
-    assert stopped.stdout.splitlines() == ["cancelled left", "ended 8 hosts"]
+    assert stopped.stdout.splitlines() == ["ended 8 hosts"]
     assert len(pids) == 8
     assert not root.exists()
     assert mentioning(str(tmp_path)) == []

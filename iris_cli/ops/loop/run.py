@@ -108,7 +108,8 @@ class Loop:
                 return Turn()
             self._scale()
             self._result = cycle.run(self.session, dispatcher, schedule=not self.configuration.invalid)
-            compaction.when_large(self.session)
+            if (done := compaction.when_large(self.session)) is not None:
+                self.session.tell(compaction.words(done))
         except PASSING as error:
             self._trouble = _words(error)
         except (LogDamagedError, NotFoundError, ConfigError):

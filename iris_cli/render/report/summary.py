@@ -29,6 +29,7 @@ def show_report(output: Output, report: Report) -> None:
     if output.as_json:
         output.document(report_document(report))
     elif output.quiet:
+        output.warnings(report.messages)
         for job in report.jobs:
             output.line(job.id)
     else:

@@ -12,9 +12,8 @@ from iris_cli.render.tables import clock_time
 
 
 def show_written(output: Output, report: Report, path: Path, size: int) -> None:
-    """One line; with `--quiet` the name of the file alone."""
-    for message in report.messages:
-        output.message(message)
+    """Show in one line what the page has."""
+    output.warnings(report.messages)
     if output.as_json:
         output.document(
             {
@@ -27,10 +26,8 @@ def show_written(output: Output, report: Report, path: Path, size: int) -> None:
                 "log_damage": plain(report.log_damage),
             }
         )
-    elif output.quiet:
-        output.line(str(path))
     else:
         jobs, workers = count(len(report.jobs), "job"), count(len(report.workers), "worker")
-        output.line(
+        output.done(
             f"wrote {path}: {jobs} on {workers} since {clock_time(report.since)} UTC, {format_memory(size)}"
         )

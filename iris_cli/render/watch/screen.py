@@ -90,7 +90,7 @@ class Screen:
                 self._output.line(_words(each))
         self._tell_health()
         if step.trouble and step.trouble != self._trouble:
-            self._output.message(f"no cycle: {step.trouble}")
+            self._output.warning(f"no cycle: {step.trouble}")
         self._trouble = step.trouble
         self._output.flush()
 
@@ -98,7 +98,7 @@ class Screen:
         """What is wrong with the log, as every reader says: here when it comes to be, and again when it comes back."""
         for message in self._session.messages:
             if message not in self._banner:
-                self._output.message(message)
+                self._output.warning(message)
         self._banner = self._session.messages
 
     def _hear(self, message: str) -> None:
