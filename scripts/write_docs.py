@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from iris_cli import client
 from iris_cli.cli.app import COMMANDS, SETUP_COMMANDS
-from iris_cli.cli.commands import example_lines
+from iris_cli.cli.commands import example_lines, panel_of
 from iris_cli.cli.tree import build
 from iris_cli.client.fields import JobFields
 from iris_cli.core import constraints, events, job, outcome, resources, task, topology, worker
@@ -208,11 +208,28 @@ def cli() -> Iterator[str]:
     yield from ("# Command line", "", NOTE, "")
     yield from ("*For looking up a command, an option or an exit code.*", "")
     yield "Global options may stand anywhere before `--`; `--json` works with every command."
+    yield from ("", "## Quiet output", "", *_QUIET)
     yield from ("", "## Exit codes", "", "| code | meaning |", "|---|---|")
     yield from (f"| {code.value} | {_MEANINGS[code]} |" for code in ExitCode)
     root = get_command(build((*COMMANDS, *SETUP_COMMANDS)))
     yield from _command("iris", root)
 
+
+_QUIET = (
+    "With `--quiet` a command prints only the result it was asked for, and stdout has nothing else:",
+    "",
+    "- `launch` prints the job id, `pull` its directories, `status`, `workers` and `worker show` one name a line,",
+    "  `why` the first reason, `loop show` the first line. `logs`, `exec`, `history`, `watch`, `log export` and",
+    "  `--dry-run` print what they show, `doctor` and `log verify` only what is wrong.",
+    "- An action that succeeds prints nothing, and its exit code is 0: `schedule`, `autoscale`, `cancel`, `wait`,",
+    "  `gc`, `init`, `report --html`, `config validate`, `cluster import`, `log compact`, `cron install`,",
+    "  `cron remove`, `loop start`, `loop stop`, and `worker` with `probe`, `drain`, `uncordon`, `taint`, `forget`",
+    "  or `unwedge`.",
+    "- Progress, hints and reports are not printed. Errors go to stderr, and so do warnings: a job that failed, output",
+    "  that is missing, a log that was repaired. Before a question its subject is shown; `--yes` skips both.",
+    "",
+    "`--json` is not affected: the document is the result.",
+)
 
 _MEANINGS = {
     ExitCode.OK: "done",
@@ -267,10 +284,13 @@ def _command(path: str, command: Any) -> Iterator[str]:
     context = command.context_class(command, info_name=path)
     yield from ("```", " ".join((path, *command.collect_usage_pieces(context))), "```")
     rows = [each for each in options if "--help" not in each.opts and not getattr(each, "hidden", False)]
-    if rows:
-        yield from ("", "| option | |", "|---|---|")
+    for group in dict.fromkeys(map(panel_of, rows)):
+        title = ("", f"{group}:") if group else ()
+        yield from (*title, "", "| option | |", "|---|---|")
         yield from (
-            f"| `{_spelling(each)}` | {(each.help or '').replace('|', chr(92) + '|')} |" for each in rows
+            f"| `{_spelling(each)}` | {(each.help or '').replace('|', chr(92) + '|')} |"
+            for each in rows
+            if panel_of(each) == group
         )
     if command.epilog:
         yield from ("", "```console", *(f"$ {line}" for line in example_lines(command.epilog)), "```")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
 import typer
@@ -31,6 +32,11 @@ def example_lines(epilog: str | None) -> Iterator[str]:
         yield f"{command:<{width}}  # {words}" if words else command
 
 
+def panel_of(param: Any) -> str:
+    """Return the group of options that a parameter belongs to, '' if its command has no groups."""
+    return str(getattr(param, "rich_help_panel", None) or "")
+
+
 class Command(TyperCommand):
     """A command whose epilog is its examples, and whose usage has the words of its arguments as they stand."""
 
@@ -47,6 +53,22 @@ class Command(TyperCommand):
             str(each.metavar or each.name) for each in self.get_params(ctx) if isinstance(each, TyperArgument)
         ]
         return ["[OPTIONS]", *words]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, then the options group by group, all of these in one column."""
+        params = self.get_params(ctx)
+        if not any(panel_of(each) for each in params):
+            super().format_options(ctx, formatter)
+            return
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for each in params:
+            if (record := each.get_help_record(ctx)) is not None:
+                kind = "Arguments" if isinstance(each, TyperArgument) else "Options"
+                sections.setdefault(panel_of(each) or kind, []).append(record)
+        width = max(len(name) for name, _ in chain(*sections.values()))
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{width}}", words) for name, words in records], col_max=width)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as the library calls it
         _write_examples(self.epilog, formatter)

@@ -9,179 +9,254 @@ import typer
 
 from iris_cli.cli import complete
 
+RESOURCES = "Resources and tasks"
+FILES = "Files and environment"
+OUTPUT = "Submission, waiting and output"
+NAMES = "Name and order"
+RETRIES = "Failures and retries"
+TIMES = "Time limits"
+PLACEMENT = "Placement"
+INSIDE = "Inside a task"
 
-def _option(*names: str, value: str, text: str, offer: complete.Callback | None = None) -> Any:
-    return typer.Option(*names, metavar=value, help=text, show_default=False, autocompletion=offer)
+
+def _option(*names: str, group: str, value: str, text: str, offer: complete.Callback | None = None) -> Any:
+    return typer.Option(
+        *names, rich_help_panel=group, metavar=value, help=text, show_default=False, autocompletion=offer
+    )
+
+
+def _flag(*names: str, group: str, text: str) -> Any:
+    return typer.Option(*names, rich_help_panel=group, help=text, show_default=False)
 
 
 Texts = list[str] | None
 
-Name = Annotated[
-    str | None, _option("--name", value="NAME", text="Name of the job; made from the command if left out.")
-]
 Tpu = Annotated[
     str | None,
     _option(
         "--tpu",
+        group=RESOURCES,
         value="TYPE",
-        offer=complete.TPU,
         text="TPU type, such as v5litepod-16, or auto.",
+        offer=complete.TPU,
     ),
 ]
-Gpu = Annotated[str | None, _option("--gpu", value="MODEL", text="GPU model or auto, with :N for N of them.")]
-Cpu = Annotated[float | None, _option("--cpu", value="CORES", text="Cores for each task.")]
-Memory = Annotated[str | None, _option("--memory", value="SIZE", text="Memory for each task: 512MiB, 8GB.")]
-Replicas = Annotated[int | None, _option("--replicas", value="N", text="Number of tasks.")]
-Slices = Annotated[int | None, _option("--slices", value="N", text="Number of slices, or groups, of a gang.")]
-Spread = Annotated[
-    bool, typer.Option("--spread", help="Let the slices of a gang be in several regions.", show_default=False)
+Gpu = Annotated[
+    str | None,
+    _option("--gpu", group=RESOURCES, value="MODEL", text="GPU model or auto, with :N for N of them."),
 ]
-Constraints = Annotated[
-    Texts,
-    _option(
-        "--constraint",
-        "-c",
-        value="TEXT",
-        text="Only workers with region=us-west4, pool, !pool, tpu-worker-id>=1.",
-    ),
+Cpu = Annotated[float | None, _option("--cpu", group=RESOURCES, value="CORES", text="Cores for each task.")]
+Memory = Annotated[
+    str | None, _option("--memory", group=RESOURCES, value="SIZE", text="Memory for each task: 512MiB, 8GB.")
 ]
-Prefer = Annotated[
-    Texts, _option("--prefer", value="TEXT", text="A constraint that ranks and never excludes.")
+Replicas = Annotated[int | None, _option("--replicas", group=RESOURCES, value="N", text="Number of tasks.")]
+Slices = Annotated[
+    int | None,
+    _option("--slices", group=RESOURCES, value="N", text="Number of slices, or groups, of a gang."),
 ]
-Tolerate = Annotated[Texts, _option("--tolerate", value="TAINT", text="Also workers with this taint.")]
-GroupBy = Annotated[
+Array = Annotated[
     str | None,
     _option(
-        "--group-by",
-        value="ATTRIBUTE",
-        offer=complete.ATTRIBUTE,
-        text="Make a gang on workers that share this attribute.",
+        "--array",
+        group=RESOURCES,
+        value="INDICES",
+        text="A task for each index: 0-9,20 or 0-99%4, four at a time.",
+    ),
+]
+EachLine = Annotated[
+    Path | None,
+    _option("--each-line", group=RESOURCES, value="FILE", text="A task for each line of this file."),
+]
+
+Workdir = Annotated[
+    Path | None,
+    _option(
+        "--workdir",
+        group=FILES,
+        value="DIR",
+        text="Directory to ship: what git doesn't ignore, less .irisignore.",
     ),
 ]
 Env = Annotated[
     Texts,
-    _option("--env", "-e", value="NAME[=VALUE]", text="A variable; without a value it is taken from here."),
+    _option(
+        "--env",
+        "-e",
+        group=FILES,
+        value="NAME[=VALUE]",
+        text="Set a variable; NAME alone copies its value from this shell.",
+    ),
 ]
 EnvFile = Annotated[
-    Path | None, _option("--env-file", value="FILE", text="Variables, NAME=VALUE on each line.")
+    Path | None, _option("--env-file", group=FILES, value="FILE", text="Variables, NAME=VALUE on each line.")
 ]
 Secret = Annotated[
     Texts,
     _option(
         "--secret",
+        group=FILES,
         value="NAME[=@FILE]",
         text="A variable that is read at each start only, from here or a file.",
     ),
 ]
-Workdir = Annotated[
-    Path | None,
-    _option("--workdir", value="DIR", text="Directory to ship: what git doesn't ignore, less .irisignore."),
-]
 Setup = Annotated[
-    str | None, _option("--setup", value="COMMAND", text="Shell command to run before the task.")
+    str | None, _option("--setup", group=FILES, value="COMMAND", text="Shell command to run before the task.")
 ]
 Preset = Annotated[
     str | None,
     _option(
         "--env-preset",
+        group=FILES,
         value="NAME",
-        offer=complete.PRESET,
         text="Variables for jax, torchrun or slurm programs.",
+        offer=complete.PRESET,
     ),
 ]
+Ports = Annotated[
+    Texts,
+    _option(
+        "--ports",
+        group=FILES,
+        value="NAMES",
+        text="Names of ports, such as http,metrics: IRIS_PORT_HTTP has a free number.",
+    ),
+]
+
+Wait = Annotated[bool, _flag("--wait", group=OUTPUT, text="Wait for the end; the exit code tells how.")]
+Follow = Annotated[bool, _flag("--follow", group=OUTPUT, text="Print the logs until the end.")]
+DryRun = Annotated[bool, _flag("--dry-run", group=OUTPUT, text="Show what would be placed where.")]
+NoSchedule = Annotated[bool, _flag("--no-schedule", group=OUTPUT, text="Submit only.")]
+Force = Annotated[
+    bool,
+    _flag(
+        "--force",
+        group=OUTPUT,
+        text="Submit the job even if nothing here can run it: no such worker, secret or program.",
+    ),
+]
+
+Name = Annotated[
+    str | None,
+    _option("--name", group=NAMES, value="NAME", text="Name of the job (default: derived from the command)."),
+]
+Label = Annotated[Texts, _option("--label", group=NAMES, value="NAME=VALUE", text="Label to filter by.")]
 PriorityName = Annotated[
     str | None,
+    _option("--priority", group=NAMES, value="NAME", text="high, normal or low.", offer=complete.PRIORITY),
+]
+After = Annotated[
+    Texts,
     _option(
-        "--priority",
-        value="NAME",
-        offer=complete.PRIORITY,
-        text="high, normal or low.",
+        "--after", group=NAMES, value="JOB", text="Start when this job has succeeded.", offer=complete.JOB
     ),
 ]
+
 RetriesFailure = Annotated[
-    int | None, _option("--max-retries-failure", value="N", text="More tries after a failure; usually none.")
+    int | None,
+    _option("--max-retries-failure", group=RETRIES, value="N", text="Retries after a failure (default: 0)."),
 ]
 RetriesPreemption = Annotated[
     int | None,
-    _option("--max-retries-preemption", value="N", text="More tries after a lost host; usually 100."),
+    _option(
+        "--max-retries-preemption", group=RETRIES, value="N", text="Retries after a lost host (default: 100)."
+    ),
 ]
 TaskFailures = Annotated[
-    int | None, _option("--max-task-failures", value="N", text="Failed tasks that the job survives.")
+    int | None,
+    _option("--max-task-failures", group=RETRIES, value="N", text="Failed tasks that the job survives."),
 ]
 KeepGoing = Annotated[
     bool | None,
-    typer.Option(
+    _flag(
         "--keep-going/--fail-fast",
-        help="Whether the other tasks go on after one failed (default: only those of an array).",
-        show_default=False,
-    ),
-]
-SchedulingTimeout = Annotated[
-    str | None, _option("--scheduling-timeout", value="TIME", text="Give up if not placed by then.")
-]
-Timeout = Annotated[
-    str | None, _option("--timeout", value="TIME", text="Time limit of each task: 90s, 10m, 2h.")
-]
-SetupTimeout = Annotated[str | None, _option("--setup-timeout", value="TIME", text="Time limit of --setup.")]
-Grace = Annotated[
-    str | None, _option("--grace", value="TIME", text="Time between SIGTERM and SIGKILL; usually 30s.")
-]
-Lease = Annotated[
-    str | None,
-    _option(
-        "--lease", value="TIME", text="Let a task stop itself when nothing has asked about it for so long."
+        group=RETRIES,
+        text="Whether the other tasks go on after one failed (default: only those of an array).",
     ),
 ]
 ReplaceLost = Annotated[
     str | None,
     _option(
         "--replace-lost",
+        group=RETRIES,
         value="WHEN",
+        text="Reschedule tasks of unreachable workers: never, preemptible or always.",
         offer=complete.REPLACE_LOST,
-        text="Start anew what long silent workers had: never, preemptible or always.",
     ),
 ]
-Label = Annotated[Texts, _option("--label", value="NAME=VALUE", text="To find the job by.")]
-After = Annotated[
-    Texts,
-    _option("--after", value="JOB", offer=complete.JOB, text="Start when this job has succeeded."),
+
+Timeout = Annotated[
+    str | None, _option("--timeout", group=TIMES, value="TIME", text="Time limit of each task: 90s, 10m, 2h.")
 ]
-Ports = Annotated[
-    Texts,
-    _option(
-        "--ports",
-        value="NAMES",
-        text="Names of ports, such as http,metrics: IRIS_PORT_HTTP has a free number.",
-    ),
+SchedulingTimeout = Annotated[
+    str | None,
+    _option("--scheduling-timeout", group=TIMES, value="TIME", text="Give up if not placed by then."),
+]
+SetupTimeout = Annotated[
+    str | None, _option("--setup-timeout", group=TIMES, value="TIME", text="Time limit of --setup.")
+]
+Grace = Annotated[
+    str | None,
+    _option("--grace", group=TIMES, value="TIME", text="Time between SIGTERM and SIGKILL (default: 30s)."),
 ]
 Signal = Annotated[
     str | None,
     _option(
         "--signal",
+        group=TIMES,
         value="NAME@SECONDS",
         text="USR1@120: this signal, 120 s before --timeout; a stop sends SIGTERM only.",
     ),
 ]
-Array = Annotated[
+Lease = Annotated[
     str | None,
-    _option("--array", value="INDICES", text="A task for each index: 0-9,20 or 0-99%4, four at a time."),
-]
-EachLine = Annotated[
-    Path | None, _option("--each-line", value="FILE", text="A task for each line of this file.")
-]
-Force = Annotated[
-    bool,
-    typer.Option(
-        "--force", help="Submit the job even if nothing here can run it: no such worker, secret or program."
+    _option(
+        "--lease",
+        group=TIMES,
+        value="TIME",
+        text="Stop the task if iris has not reached its worker for this long.",
     ),
 ]
+
+Constraints = Annotated[
+    Texts,
+    _option(
+        "--constraint",
+        "-c",
+        group=PLACEMENT,
+        value="TEXT",
+        text="Only workers with pool=a, !spot or rack>=2.",
+    ),
+]
+Prefer = Annotated[
+    Texts,
+    _option("--prefer", group=PLACEMENT, value="TEXT", text="Soft constraint: prefer matching workers."),
+]
+Tolerate = Annotated[
+    Texts, _option("--tolerate", group=PLACEMENT, value="TAINT", text="Also workers with this taint.")
+]
+GroupBy = Annotated[
+    str | None,
+    _option(
+        "--group-by",
+        group=PLACEMENT,
+        value="ATTRIBUTE",
+        text="Make a gang on workers that share this attribute.",
+        offer=complete.ATTRIBUTE,
+    ),
+]
+Spread = Annotated[
+    bool, _flag("--spread", group=PLACEMENT, text="Let the slices of a gang be in several regions.")
+]
+
 NoInherit = Annotated[
     bool,
-    typer.Option("--no-inherit-constraints", help="Inside a task: without the constraints of its job."),
+    _flag(
+        "--no-inherit-constraints", group=INSIDE, text="Submit the child without the constraints of its job."
+    ),
 ]
 RequestId = Annotated[
     str | None,
     _option(
-        "--request-id", value="ID", text="Inside a task: to say the same id again submits no second job."
+        "--request-id", group=INSIDE, value="ID", text="Submit no second job if the same id was used before."
     ),
 ]

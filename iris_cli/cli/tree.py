@@ -115,7 +115,9 @@ def _global_options(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, whatever the command.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results only.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only the result asked for, warnings and errors.")
+    ] = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show tracebacks.")] = False,
     _show_version: Annotated[

@@ -11,7 +11,7 @@ import typer
 
 from iris_cli.cli import tree
 from iris_cli.cli.after_dashes import command_of
-from iris_cli.cli.commands import Group, example_lines
+from iris_cli.cli.commands import Group, example_lines, panel_of
 from iris_cli.cli.job_request import request
 from iris_cli.errors import UsageError
 from tests.support.command_lines import parsed, root
@@ -71,6 +71,36 @@ def test_every_option_with_a_value_names_it() -> None:
     for path, each in ((path, each) for path, command in EVERY.items() for each in command.params):
         takes_none = getattr(each, "is_flag", False) or each.name in ("install_completion", "show_completion")
         assert takes_none or each.metavar, f"{path}: {each.name}"
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+def test_help_fits_the_terminal_and_breaks_no_line_inside_a_word(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    bad = []
+    for path, command in EVERY.items():
+        text = command.get_help(command.make_context(path, [], resilient_parsing=True))
+        lines = text.partition("Examples:")[0].splitlines()
+        bad += [f"{path}: {line}" for line in lines if len(line) > columns or line.endswith("-")]
+    assert bad == []
+
+
+def test_the_options_of_launch_are_in_groups_and_none_is_left_over() -> None:
+    launch = EVERY["iris launch"]
+    text = launch.get_help(launch.make_context("launch", [], resilient_parsing=True))
+    headings = [line.removesuffix(":") for line in text.splitlines() if line.endswith(":") and line[0] != " "]
+    groups = list(dict.fromkeys(panel_of(each) for each in launch.params if panel_of(each)))
+    assert headings == ["Arguments", *groups, "Options", "Examples"]
+    assert groups[0] == "Resources and tasks"
+    left_over = [each.name for each in launch.params if not panel_of(each)]
+    assert left_over == ["jobfile"]
+
+
+def test_a_command_with_more_than_ten_options_has_them_in_groups() -> None:
+    many = [path for path, command in EVERY.items() if len(command.params) > 10]
+    assert "iris launch" in many
+    assert [path for path in many if path != "iris" and not any(map(panel_of, EVERY[path].params))] == []
 
 
 def test_the_first_page_has_every_command_once_and_before_the_options() -> None:
