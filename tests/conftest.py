@@ -21,8 +21,13 @@ settings.register_profile("same", unhurried, derandomize=True)
 settings.register_profile("new", unhurried, print_blob=True)
 settings.load_profile(os.environ.get("IRIS_EXAMPLES", "same"))
 
-# A script's background processes ignore SIGINT and SIGQUIT, and so would every program that the tests signal.
-for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+# A script's background processes ignore SIGINT and SIGQUIT, and those behind nohup ignore SIGHUP. The programs that
+# the tests start would inherit that. A handler is reset to the default in them, and leaves nohup its effect here.
+for number, default in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGHUP, lambda *_: None),
+):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, default)
 
