@@ -51,13 +51,6 @@ Address = Annotated[
         show_default=False,
     ),
 ]
-Recreated = Annotated[
-    bool,
-    typer.Option(
-        "--accept-recreated",
-        help="Forget host keys and attempts of the old machines of recreated slices.",
-    ),
-]
 
 
 def register(app: Commands) -> None:
@@ -83,8 +76,9 @@ def import_(
     prune: Annotated[
         bool, typer.Option("--prune", help="Remove slices that were imported and are no longer listed.")
     ] = False,
-    accept_recreated: Recreated = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Write it without asking.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Write it, and forget old machines, without asking.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes; write nothing.")] = False,
 ) -> int:
     """Write slices and hosts into cluster.yaml.
@@ -106,8 +100,8 @@ def import_(
     machines = _old_machines(iris, proposal)
     if not iris.output.as_json and (not (iris.output.quiet and yes) or dry_run):
         render.show(iris.output, proposal, machines, prune=prune)
-    written = _write(iris, proposal, yes=yes, dry_run=dry_run)
-    forgotten = _forget(iris, proposal, machines, accepted=accept_recreated) if written else []
+    written = _write(iris, proposal, machines, yes=yes, dry_run=dry_run)
+    forgotten = _forget(iris, proposal, machines) if written else []
     if iris.output.as_json:
         iris.output.document(render.document(proposal, machines, written=written, forgotten=forgotten))
     elif written:
@@ -115,7 +109,9 @@ def import_(
     return ExitCode.OK
 
 
-def _write(iris: Context, proposal: Proposal, *, yes: bool, dry_run: bool) -> bool:
+def _write(
+    iris: Context, proposal: Proposal, machines: list[OldMachine], *, yes: bool, dry_run: bool
+) -> bool:
     """Write it, if there is anything to write and whoever sees it says yes."""
     from iris_cli.ops.cluster_import.run import refused
     from iris_cli.render.imported import show_written
@@ -124,7 +120,8 @@ def _write(iris: Context, proposal: Proposal, *, yes: bool, dry_run: bool) -> bo
         raise refused(proposal)
     if dry_run or not proposal.diff:
         return False
-    consent.require(iris, f"Write {proposal.path}?", yes=yes, undone="nothing was written")
+    question = f"Write {proposal.path}{_and_forget(machines)}?"
+    consent.require(iris, question, yes=yes, undone="nothing was written")
     proposal.write()
     if not iris.output.as_json:
         show_written(iris.output, proposal)
@@ -164,26 +161,23 @@ def _old_machines(iris: Context, proposal: Proposal) -> list[OldMachine]:
         return []
 
 
-def _forget(
-    iris: Context, proposal: Proposal, machines: list[OldMachine], *, accepted: bool
-) -> list[OldMachine]:
-    """With the operator's consent nothing of the old machines is left on the books; else they are to be looked at."""
-    from iris_cli.ops.cluster_import.recreated import forget
+def _and_forget(machines: list[OldMachine]) -> str:
     from iris_cli.render.fold import fold
-    from iris_cli.render.imported import show_forgotten
 
     old = [each.worker for each in machines if each.kept is None]
-    if not old:
-        return []
-    question = f"Forget the old machines of {fold(old)}: host keys, and what ran there?"
-    if not accepted and not consent.ask(iris, question):
-        iris.output.warning(
-            f"{fold(old)}: not trusted until you have looked at them: iris worker probe --accept-key {old[0]}"
-        )
+    return f" and forget the old machines of {fold(old)}, host keys and what ran there" if old else ""
+
+
+def _forget(iris: Context, proposal: Proposal, machines: list[OldMachine]) -> list[OldMachine]:
+    """Forget the old machines, as the operator agreed when the file was written."""
+    from iris_cli.ops.cluster_import.recreated import forget
+    from iris_cli.render.imported import show_forgotten
+
+    if all(each.kept is not None for each in machines):
         return []
     iris.config = proposal.config
     done = forget(iris.session("iris cluster import"), proposal.plan.recreated)
     iris.transport.forget_keys({each.worker for each in done})
-    if not iris.output.as_json:
+    if done and not iris.output.as_json:
         show_forgotten(iris.output, done)
     return done

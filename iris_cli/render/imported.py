@@ -112,7 +112,7 @@ def _remarks(plan: Plan, machines: Sequence[OldMachine], *, prune: bool) -> Iter
         if changes:
             yield f"{name}: other {', '.join(changes)}"
     for slice_ in plan.recreated:
-        yield f"{slice_.name} was re-created: its machines are others than those that the file spoke of"
+        yield f"{slice_.name} {slice_.how}: its VMs differ from those in cluster.yaml"
     for machine in machines:
         if machine.kept is not None:
             yield f"{machine.worker}: {machine.kept} was placed there since then: it stays on the books"

@@ -132,6 +132,11 @@ class ClusterFile:
     def set_flag(self, entry: Entry, key: str, *, value: bool) -> None:
         self._set(entry, key, "true" if value else "false")
 
+    def rename(self, entry: Entry, name: str) -> Entry:
+        """The entry under another name."""
+        self._set(entry, _KEYS[entry.kind][0], quoted(name))
+        return replace(entry, name=name)
+
     def set_type(self, entry: Entry, value: str) -> None:
         self._set(entry, _KEYS[entry.kind][1], quoted(value))
 

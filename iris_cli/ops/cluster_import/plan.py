@@ -30,11 +30,15 @@ class Addresses(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recreated:
-    """A slice whose machines are others than those that the file spoke of, since `made_at` if that is known."""
+    """A slice whose machines are others than those that the file spoke of, since `made_at` if that is known.
+
+    `workers` are those of the old machines. `how` goes on behind the slice's name: `was re-created`.
+    """
 
     name: str
     workers: tuple[WorkerId, ...]
     made_at: float | None
+    how: str
 
 
 @dataclass(slots=True)
@@ -79,8 +83,14 @@ def plan_changes(file: ClusterFile, found: Found, wanted: Addresses | None, *, p
             else:
                 _update(plan, file, entry, each, wanted)
     _say_what_stays(plan, matches, found)
+    entries = {id(each): each for each in file.entries}
+    for each in list(new):
+        entry = matches.moved(each, found.scopes)
+        if entry is not None:
+            new.remove(each)
+            entries[id(entry)] = _move(plan, file, entry, each, wanted, list(entries.values()))
     removed = _gone(plan, file, matches, found, prune=prune)
-    _add(plan, found, new, wanted, [each for each in file.entries if each.name not in removed])
+    _add(plan, found, new, wanted, [each for each in entries.values() if each.name not in removed])
     if plan.new_slices:
         file.add(SLICES, [slice_lines(each) for each in plan.new_slices])
     if plan.new_hosts:
@@ -108,6 +118,25 @@ class _Matches:
         """An entry that somebody wrote for these very hosts, under a name of their own."""
         return self._first([self.by_addresses.get(found.internal), self.by_addresses.get(found.external)])
 
+    def moved(self, found: FoundSlice, scopes: frozenset[tuple[str, str]]) -> Entry | None:
+        """An imported entry whose addresses lead to this node now.
+
+        Another network may have the same addresses. So either the list is whole and does not name the entry's node any
+        more, or the node has the entry's name, in another zone of the project.
+        """
+        if not found.incarnation:
+            return None
+        places = (sorted(found.internal), sorted(found.external))
+        return self._first(
+            [
+                each
+                for each in self.free.values()
+                if each.incarnation
+                and sorted(each.addresses) in places
+                and (_scope(each) in scopes or _same_name(each, found))
+            ]
+        )
+
     def _first(self, entries: Sequence[Entry | None]) -> Entry | None:
         entry = next((each for each in entries if each is not None and id(each) in self.free), None)
         if entry is not None:
@@ -123,6 +152,15 @@ def in_zone(found: FoundSlice) -> str:
 def _same_place(entry: Entry, found: FoundSlice) -> bool:
     zone, project = _zone(entry), entry.incarnation.partition(" ")[0]
     return zone in ("", found.zone or zone) and project in ("", "-", found.project or project)
+
+
+def _same_name(entry: Entry, found: FoundSlice) -> bool:
+    return _scope(entry)[0] == found.project and entry.name in (found.name, f"{found.name}-{_zone(entry)}")
+
+
+def _scope(entry: Entry) -> tuple[str, str]:
+    """The project and the zone of the node that an entry was imported from."""
+    return entry.incarnation.partition(" ")[0], _zone(entry)
 
 
 def _zone(entry: Entry) -> str:
@@ -187,7 +225,33 @@ def addresses_of(found: FoundSlice, wanted: Addresses) -> tuple[str, ...]:
 # What changed
 
 
-def _update(plan: Plan, file: ClusterFile, entry: Entry, found: FoundSlice, wanted: Addresses | None) -> None:
+def _move(
+    plan: Plan,
+    file: ClusterFile,
+    entry: Entry,
+    found: FoundSlice,
+    wanted: Addresses | None,
+    entries: Sequence[Entry],
+) -> Entry:
+    """The entry, which speaks of this node from now on, and has its name unless another entry has that."""
+    zone = _zone(entry)
+    if _same_name(entry, found):
+        _update(plan, file, entry, found, wanted, f"moved from {zone} to {found.zone}")
+        return entry
+    name = found.name if all(each.name != found.name for each in entries) else in_zone(found)
+    renamed = file.rename(entry, name)
+    _update(plan, file, renamed, found, wanted, f"took the addresses of {entry.name}")
+    return renamed
+
+
+def _update(
+    plan: Plan,
+    file: ClusterFile,
+    entry: Entry,
+    found: FoundSlice,
+    wanted: Addresses | None,
+    how: str = "was re-created",
+) -> None:
     before = len(file.edits)
     changes = list(_changes(plan, file, entry, found, wanted))
     old, new = entry.incarnation, found.incarnation
@@ -195,7 +259,7 @@ def _update(plan: Plan, file: ClusterFile, entry: Entry, found: FoundSlice, want
         file.set_text(entry, "incarnation", new)
         if old:
             workers = tuple(worker.worker for worker in entry.workers)
-            plan.recreated.append(Recreated(entry.name, workers, found.made_at))
+            plan.recreated.append(Recreated(entry.name, workers, found.made_at, how))
         else:
             changes.append("incarnation")
     if len(file.edits) > before or changes:
@@ -221,6 +285,9 @@ def _changes(
         if not _zone(entry) or ZONE_ATTRIBUTE_KEY in entry.node.pairs:
             file.set_text(entry, ZONE_ATTRIBUTE_KEY, found.zone)
             yield ZONE_ATTRIBUTE_KEY
+        else:
+            what = f"its attributes say {ZONE_ATTRIBUTE_KEY}: {_zone(entry)}, which is not so"
+            plan.notes.append((entry.name, what))
         if REGION_ATTRIBUTE_KEY in entry.node.pairs:
             file.set_text(entry, REGION_ATTRIBUTE_KEY, region_of_zone(found.zone))
     said = entry.says(PREEMPTIBLE_ATTRIBUTE_KEY).lower()
@@ -291,8 +358,7 @@ def _say_what_stays(plan: Plan, matches: _Matches, found: Found) -> None:
 def _gone(plan: Plan, file: ClusterFile, matches: _Matches, found: Found, *, prune: bool) -> list[str]:
     """Entries that were imported from a list that is whole, and that it doesn't name any more; those removed."""
     for entry in matches.free.values():
-        scope = (entry.incarnation.partition(" ")[0], _zone(entry))
-        if entry.incarnation and scope in found.scopes:
+        if entry.incarnation and _scope(entry) in found.scopes:
             plan.gone.append(entry.name)
             if prune:
                 file.remove(entry)

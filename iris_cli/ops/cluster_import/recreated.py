@@ -43,7 +43,7 @@ def _judged(cluster: Cluster, worker: WorkerId, slice_: Recreated) -> OldMachine
     live = [attempt_id for attempt_id, _ in cluster.live_on(worker)] if known else []
     ghosts_there = [ghost.attempt for ghost in cluster.ghosts.get(worker, ())]
     since = slice_.made_at
-    reason = f"slice {slice_.name} was re-created"
+    reason = f"slice {slice_.name} {slice_.how}"
     for attempt_id in (*live, *ghosts_there):
         if since is None or cluster.attempt(attempt_id).assigned_at >= since:
             return OldMachine(worker=worker, reason=reason, kept=attempt_id)

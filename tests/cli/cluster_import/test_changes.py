@@ -105,10 +105,11 @@ def test_an_address_that_was_anothers_before_confuses_nobody(lab: Path, cluster_
     assert {each.slice: each.connection.host[-1] for each in hosts} == {"a": "2", "b": "3", "new": "1"}
 
 
-def test_the_address_of_a_slice_that_is_gone_is_free_once_that_is_removed(
+def test_an_address_of_a_slice_that_is_gone_is_free_once_that_is_removed(
     lab: Path, cluster_import: Import
 ) -> None:
-    write(lab / "tpus.json", named("a", 1))
+    ends = [{"ipAddress": f"10.77.0.{number}"} for number in range(4)]
+    write(lab / "tpus.json", named("a", 1, acceleratorType="v4-32", networkEndpoints=ends))
     cluster_import("--from", "tpus.json", "--yes")
     write(lab / "tpus.json", named("b", 1))
     assert "left out b: a has one of its addresses" in cluster_import("--from", "tpus.json").err

@@ -174,9 +174,6 @@ PICTURES = {
     ),
     "import-states": Picture(line="iris cluster import --from tpus.json --dry-run", prepare=_odd_states),
     "import-recreated": Picture(line="iris cluster import --from tpus.json --yes", prepare=_recreated),
-    "import-recreated-accepted": Picture(
-        line="iris cluster import --from tpus.json --yes --accept-recreated", prepare=_recreated
-    ),
     "import-gone": Picture(
         line="iris cluster import --from tpus.json --yes",
         then=("iris cluster import --from tpus.json --yes --prune",),
