@@ -338,6 +338,7 @@ class AttemptStopped(AttemptEvent):
 
     exit_code: int | None = None
     log_tail: str = ""
+    ran: float | None = None  # seconds, by the worker's clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,9 @@ class End:
     """The end of an attempt, a task or a job.
 
     `at` is when it happened, in seconds since the epoch by the operator's clock (a worker's time is
-    corrected for skew before it gets here). `trigger` names the task to blame where that is another one.
+    corrected for skew before it gets here). `trigger` names the task to blame where that is another one. `ran` is
+    for how many seconds the command of an attempt ran, by the clock of its worker; None if the worker did not
+    report it.
     """
 
     reason: EndReason
@@ -50,6 +52,7 @@ class End:
     trigger: TaskId | None = None
     error: str = ""
     log_tail: str = ""
+    ran: float | None = None
 
 
 def signal_of(end: End) -> str | None:

@@ -34,7 +34,7 @@ from iris_cli.core.observations import (
 from iris_cli.core.worker import Worker, WorkerCondition
 from iris_cli.ops import requests
 from iris_cli.ops.facts import facts_of
-from iris_cli.ops.plausible import Fetched, LogPieces, Seen, believed
+from iris_cli.ops.plausible import MOST_UPTIME, Fetched, LogPieces, Seen, believed
 from iris_cli.ops.requests import Asked, Key, Outcomes
 from iris_cli.ops.session import ReadAt, Session
 
@@ -355,12 +355,22 @@ def _weigh_report(
 def _aged(report: AttemptReport, waited: float, lived: float) -> AttemptReport:
     """The report as it is now, that long after it was heard; nothing happened before the attempt was assigned.
 
-    What was on its way then may be there by now: how long it took is known up to that moment only.
+    What was on its way then may be there by now: how long it took is known up to that moment only. How long the
+    command ran is the worker's word alone: a clock of this machine that was set since must not change it.
     """
+    ran = _ran(report)
     if report.state in _ON_ITS_WAY:
         waited = 0.0
     started, ended = (
         None if ago is None else min(round(ago + waited, 3), lived)
         for ago in (report.started_ago, report.ended_ago)
     )
-    return replace(report, started_ago=started, ended_ago=ended)
+    return replace(report, started_ago=started, ended_ago=ended, ran=ran)
+
+
+def _ran(report: AttemptReport) -> float | None:
+    """The seconds from start to end by the worker's clock; None if it reports no such time, or an impossible one."""
+    started, ended = report.started_ago, report.ended_ago
+    if report.state not in OVER or started is None or ended is None:
+        return None
+    return round(started - ended, 3) if 0 <= ended <= started <= MOST_UPTIME else None

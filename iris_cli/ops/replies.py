@@ -14,9 +14,9 @@ from iris_cli.core.requests import Answer, Endpoints, Logs, Status, Tasks, Wait
 from iris_cli.core.task import Task
 from iris_cli.errors import NotFoundError
 from iris_cli.ops.causes import end_words
+from iris_cli.ops.durations import attempt_ran
 from iris_cli.ops.failure import cause_words
 from iris_cli.ops.job_status import endpoint_rows
-from iris_cli.ops.task_rows import elapsed
 
 Reading = Status | Tasks | Endpoints
 
@@ -76,7 +76,7 @@ def _task(task: Task) -> dict[str, Any]:
         "why": end_words(task.end) if task.end else end_words(end) if end else "",
         "started_at": started_at,
         "ended_at": end.at if end else None,
-        "duration": elapsed(started_at, end.at, end.at) if end else None,
+        "duration": attempt_ran(attempt, end.at) if attempt is not None and end else None,
     }
 
 

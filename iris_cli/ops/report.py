@@ -14,6 +14,7 @@ from iris_cli.core.outcome import PROGRAM_FAILURES, EndReason
 from iris_cli.core.task import Task
 from iris_cli.errors import NotFoundError
 from iris_cli.journal.recovery import Damage, banner
+from iris_cli.ops.durations import job_ran
 from iris_cli.ops.failure import cause_words
 from iris_cli.ops.report_fleet import Fleet, WorkerLine
 from iris_cli.ops.session import Session
@@ -60,7 +61,7 @@ class JobLine:
     """One job. `waited` seconds from its submission until its first task started, or until its end, or now.
 
     `retries` counts the retries that were made after a failure, `preemptions` the lost hosts that were charged: rounds
-    of a gang, otherwise attempts of tasks.
+    of a gang, otherwise attempts of tasks. `ran` is as `job_ran` has it.
     """
 
     id: JobId
@@ -176,7 +177,7 @@ def _line(
         started_at=started_at,
         ended_at=ended_at,
         waited=max(0.0, (until if started_at is None else started_at) - job.submitted_at),
-        ran=None if started_at is None else max(0.0, until - started_at),
+        ran=job_ran(job, tasks, now),
         retries=_gang_retries(job, tasks) if job.is_gang else sum(task.failures for task in tasks),
         preemptions=job.preempted_rounds if job.is_gang else sum(task.preemptions for task in tasks),
         why=cause_words(cluster, job),

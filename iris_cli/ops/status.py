@@ -13,12 +13,13 @@ from iris_cli.core.task import Task, TaskState
 from iris_cli.core.waiting import overdue
 from iris_cli.journal.recovery import Damage
 from iris_cli.ops.causes import job_cause
+from iris_cli.ops.durations import elapsed, job_ran
 from iris_cli.ops.inventory import SliceRow, WorkerRow, slice_rows, worker_rows
 from iris_cli.ops.job_filter import job_filter
 from iris_cli.ops.loop.cycles import Cycles
 from iris_cli.ops.scaling_view import NO_SCALING, Scaling
 from iris_cli.ops.session import Session
-from iris_cli.ops.task_rows import culprit_of, elapsed, waiting_words
+from iris_cli.ops.task_rows import culprit_of, waiting_words
 from iris_cli.ops.view import CycleAge, View, look
 
 
@@ -27,7 +28,7 @@ class JobRow:
     """One job in one line. Ages and durations in seconds.
 
     `workers` are those of its live attempts, by rank; `why` says why it waits, or the cause of its end; `retry` what it
-    goes again after; `overdue` how long a gang has waited, if that is long.
+    goes again after; `overdue` how long a gang has waited, if that is long; `duration` is as `job_ran` has it.
     """
 
     id: JobId
@@ -161,7 +162,7 @@ def job_row(view: View, job: Job) -> JobRow:
         started_at=started_at,
         ended_at=ended_at,
         age=elapsed(job.submitted_at, None, view.now) or 0.0,
-        duration=elapsed(started_at, ended_at, view.now),
+        duration=job_ran(job, tasks, view.now),
         priority=job.priority,
         labels=dict(job.labels),
     )

@@ -9,6 +9,7 @@ from iris_cli.core.job import Job
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.ops.causes import end_words, exit_words, known_words, task_end_words
+from iris_cli.ops.durations import attempt_ran
 from iris_cli.ops.inventory import doubt_about
 from iris_cli.ops.view import View
 
@@ -17,6 +18,7 @@ from iris_cli.ops.view import View
 class AttemptRow:
     """One attempt. `duration` is that of the user's command in seconds, None if it never started.
 
+    It is the worker's word where there is one, and then not the difference of times that this machine wrote.
     `reason` says why the attempt ended or is being stopped; `presumed`, that it was taken for dead without proof.
     """
 
@@ -121,7 +123,6 @@ def _ghosts(cluster: Cluster, task: Task) -> str:
 
 def _attempt_row(view: View, task: TaskId, attempt: Attempt) -> AttemptRow:
     end, stop = attempt.end, attempt.stop
-    ended_at = end.at if end else None
     return AttemptRow(
         id=AttemptId(task, attempt.number),
         worker=attempt.worker,
@@ -129,8 +130,8 @@ def _attempt_row(view: View, task: TaskId, attempt: Attempt) -> AttemptRow:
         round=attempt.round,
         assigned_at=attempt.assigned_at,
         started_at=attempt.started_at,
-        ended_at=ended_at,
-        duration=elapsed(attempt.started_at, ended_at, view.now),
+        ended_at=end.at if end else None,
+        duration=attempt_ran(attempt, view.now),
         reason=end.reason if end else stop.reason if stop else None,
         exit_code=end.exit_code if end else None,
         exit=exit_words(end),
@@ -148,8 +149,3 @@ def _attempt_words(view: View, task: TaskId, attempt: Attempt) -> str:
         stuck = ", and a process of it can't be killed" if attempt.unkillable else ""
         return f"being stopped ({attempt.stop.reason}){stuck}"
     return "runs on without its wrapper" if attempt.orphaned else ""
-
-
-def elapsed(start: float | None, end: float | None, now: float) -> float | None:
-    """Seconds from start to end, or till now. Clocks step back; durations don't."""
-    return None if start is None else max(0.0, round((now if end is None else end) - start, 3))

@@ -16,6 +16,7 @@ from iris_cli.errors import UsageError
 from iris_cli.journal.recovery import Damage
 from iris_cli.ops.causes import task_end_words
 from iris_cli.ops.company import has_failed
+from iris_cli.ops.durations import elapsed
 from iris_cli.ops.failure import FailureCard, cause_words, failure_card
 from iris_cli.ops.inventory import WorkerDetails, doubt_about, occupations, worker_details
 from iris_cli.ops.job_status import inherited_from, next_command
@@ -23,7 +24,7 @@ from iris_cli.ops.loop.cycles import Cycles
 from iris_cli.ops.names import no_task, unknown
 from iris_cli.ops.retries import retry_words
 from iris_cli.ops.session import Session
-from iris_cli.ops.task_rows import culprit_of, elapsed
+from iris_cli.ops.task_rows import culprit_of
 from iris_cli.ops.view import CycleAge, View, look
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from iris_cli.core.job import JobState
 from iris_cli.errors import ExitCode
 from iris_cli.journal.verify import verify
 from tests.cli.test_disk_faults import CLOCK, CONFIG, JOB, PAST_ANY_BACK_OFF, Site
-from tests.support.fake_runner import Host, S
+from tests.support.fake_runner import Clock, Host, S
 
 YEAR = 365 * 86400.0
 STEPS = (0.5, 20.0, 400.0, -0.5, -20.0, -200.0, -400.0, -7200.0, YEAR, -YEAR)
@@ -88,6 +88,41 @@ def test_however_the_clock_steps_order_is_by_seq_no_duration_is_negative_and_all
     assert not [entry for entry in site.tokens().values() if entry.state is S.RUNNING]
     looks_right(site, capsys, jobs)
     assert verify(site.path / "state").ok
+
+
+@pytest.mark.parametrize("step", [5 * 3600.0, -5 * 3600.0])
+def test_a_clock_that_is_set_while_a_task_runs_changes_no_duration_on_any_screen(
+    site: Site, capsys: pytest.CaptureFixture[str], step: float
+) -> None:
+    workers = Clock()
+    for host in site.hosts.values():
+        host.now = workers.now
+    assert site.iris("launch", "--name", "one", *JOB) == ExitCode.OK
+    workers.time += 90.0
+    CLOCK.ahead += 90.0 + step
+    try:
+        for host in site.hosts.values():
+            for name in list(host.running):
+                host.exits(name)
+        assert site.iris("schedule", "--once") == ExitCode.OK
+        page = str(site.path / "report.html")
+        assert site.iris("report", "--html", page) == ExitCode.OK
+        capsys.readouterr()
+        jobs = []
+        for words in (("status",), ("status", "one"), ("report",)):
+            assert site.iris("--json", *words) == ExitCode.OK
+            shown = json.loads(capsys.readouterr().out)
+            jobs.append(shown if words == ("status", "one") else shown["jobs"][0])
+            assert site.iris(*words) == ExitCode.OK
+            assert "1m30s" in capsys.readouterr().out, words
+        assert [jobs[0]["duration_seconds"], jobs[1]["duration_seconds"], jobs[2]["ran_seconds"]] == [
+            90.0
+        ] * 3
+        (task,) = jobs[1]["tasks"]
+        assert [each["duration_seconds"] for each in (task, *task["attempts"])] == [90.0, 90.0]
+        assert 'data-key="90">1m30s' in Path(page).read_text()
+    finally:
+        CLOCK.ahead -= 90.0 + step
 
 
 @pytest.mark.parametrize(("back", "warned"), [(200.0, False), (250.0, False), (900.0, True), (YEAR, True)])

@@ -1,16 +1,21 @@
-"""More of `samples`: child jobs, a gang in several regions, an array that keeps going."""
+"""More of `samples`: child jobs, a gang in several regions, an array that keeps going, durations."""
 
 from __future__ import annotations
 
 from iris_cli.core.events import (
     AttemptEnded,
+    AttemptStopped,
+    AttemptStopRequested,
     ClusterCreated,
     EndpointRegistered,
     EndpointRemoved,
     Event,
     JobAdopted,
+    JobCancelled,
+    JobEnded,
     JobSubmitted,
     TaskAssigned,
+    TaskEnded,
     TaskRequeued,
     TaskRunning,
     WorkerRegistered,
@@ -20,6 +25,7 @@ from iris_cli.core.ids import AttemptId, JobId, RequestId, Token
 from iris_cli.core.job import CoschedulingConfig, Job, Origin
 from iris_cli.core.outcome import End, EndReason
 from iris_cli.core.resources import Device, Resources
+from iris_cli.core.task import TaskState
 from tests.journal.samples import HOST, LONE, NOON, SPOT, TRAIN
 
 _FIRST = AttemptId(LONE, 0)
@@ -82,3 +88,30 @@ KEPT_GOING: tuple[tuple[Event, ...], ...] = (
     (JobSubmitted(job=Job(id=TRAIN, command=("true",), replicas=4, array="0-3", keep_going=True)),),
 )
 """An array whose tasks go on after one of them failed."""
+
+DURATIONS: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (WorkerRegistered(worker=SPOT, connection=HOST),),
+    (WorkerUpdated(worker=SPOT, connection=HOST, cpu=4.0, memory=1 << 33, boot_id="b0075"),),
+    (
+        JobSubmitted(job=Job(id=LONE.job, command=("true",), max_retries_failure=1)),
+        TaskAssigned(task=LONE, attempt=0, worker=SPOT, token=Token("c" * 32)),
+    ),
+    (
+        TaskRunning(task=LONE, attempt=0, started_at=NOON),
+        AttemptEnded(
+            task=LONE, attempt=0, end=End(reason=EndReason.USER_ERROR, at=NOON, exit_code=1, ran=90.25)
+        ),
+        TaskRequeued(task=LONE, reason=EndReason.USER_ERROR),
+        TaskAssigned(task=LONE, attempt=1, worker=SPOT, token=Token("d" * 32)),
+    ),
+    (TaskRunning(task=LONE, attempt=1, started_at=NOON),),
+    (
+        JobCancelled(job=LONE.job, reason="enough"),
+        AttemptStopRequested(task=LONE, attempt=1, reason=EndReason.CANCELLED),
+        TaskEnded(task=LONE, state=TaskState.KILLED, end=End(reason=EndReason.CANCELLED, at=NOON)),
+        JobEnded(job=LONE.job, end=End(reason=EndReason.CANCELLED, at=NOON)),
+    ),
+    (AttemptStopped(task=LONE, attempt=1, exit_code=143, ran=7200.0),),
+)
+"""An attempt that ended and one that was stopped, with how long they ran by the clock of their worker."""

@@ -21,7 +21,7 @@ from iris_cli.core.observations import AttemptReport, ProbeReport, RemoteState, 
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.journal.codec import decode_event, encode_event
 from iris_cli.ops import cycle, observe
-from iris_cli.ops.plausible import MOST_TEXT, Seen, believed
+from iris_cli.ops.plausible import MOST_TEXT, MOST_UPTIME, Seen, believed
 from iris_cli.ops.session import Session
 from tests.support.fake_runner import Site
 
@@ -107,6 +107,8 @@ def check(session: Session, seen: Seen) -> None:
     assert [each for each in breaches(draft.cluster) if not each.startswith("w0: ")] == []
     for event in draft.events:
         assert decode_event(json.loads(json.dumps(encode_event(event), allow_nan=False))) == event
+        for ran in (getattr(each, "ran", None) for each in (event, getattr(event, "end", None))):
+            assert ran is None or 0 <= ran <= MOST_UPTIME
     for each in (W1, W2):
         assert draft.cluster.workers[each].condition is WorkerCondition.HEALTHY
     untouched = [task for task in session.cluster.tasks.values() if task.job == "one"]

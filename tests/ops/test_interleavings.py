@@ -131,7 +131,7 @@ def test_an_answer_that_lay_around_tells_the_time_of_the_end_all_the_same(tmp_pa
     site.hosts["w1"].exits("train/task-1", 1)
     weigh_late()
     site.run()
-    assert site.attempt("train", 0).end == End(reason=EndReason.USER_ERROR, at=ended, exit_code=3)
+    assert site.attempt("train", 0).end == End(reason=EndReason.USER_ERROR, at=ended, exit_code=3, ran=0.0)
     assert site.task("train", 0).state is TaskState.FAILED
 
 

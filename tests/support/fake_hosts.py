@@ -36,6 +36,7 @@ class Entry:
     name: str = ""  # of the task
     exit_code: int | None = None
     cause: str = ""
+    began_at: float | None = None
     ended_at: float | None = None
     half: bool = False  # the call that prepared it was cut off
     told_at: float | None = None  # when it was first told to start, and could note that
@@ -139,7 +140,7 @@ class Host:
         return [entry.name for entry in self.tokens.values() if entry.state is S.RUNNING]
 
     def start(self, entry: Entry) -> None:
-        entry.state = S.RUNNING
+        entry.state, entry.began_at = S.RUNNING, self.now()
         entry.starts += 1
 
     def report(self, tokens: Sequence[Token]) -> WorkerReport:
@@ -159,12 +160,12 @@ class Host:
 
     def _report(self, token: Token) -> AttemptReport:
         entry = self.tokens.get(token, Entry(S.ABSENT))
-        told_at = entry.told_at if entry.state is S.PREPARED else None
+        since = entry.told_at if entry.state is S.PREPARED else entry.began_at
         return AttemptReport(
             token=token,
             state=entry.state,
             exit_code=entry.exit_code,
             cause=entry.cause,
-            started_ago=None if told_at is None else self.now() - told_at,
+            started_ago=None if since is None else self.now() - since,
             ended_ago=None if entry.ended_at is None else self.now() - entry.ended_at,
         )

@@ -9,16 +9,19 @@ from iris_cli.core.observations import AttemptReport, RemoteState
 from iris_cli.core.units import parse_duration
 
 _AGO = re.compile(r"(.+)-ago")
+_RAN = re.compile(r"ran-(.+)")
 
 
 def parse_report(token: Token, words: str) -> AttemptReport:
-    """`STATE [EXIT CODE | CAUSE] [DURATION-ago]`; `timeout`, `oom` and `signal` are exits with that cause.
+    """`STATE [EXIT CODE | CAUSE] [DURATION-ago] [ran-DURATION]`; `timeout`, `oom` and `signal` are exits, too.
 
-    The duration says how long ago an exit, or else the start (of the launch, the set-up, the command) was.
+    The first duration says how long ago an exit, or else the start (of the launch, the set-up, the command) was;
+    the second one how long the command ran by the worker's clock.
     """
     state, *rest = words.split()
     ago = [parse_duration(match[1]) for word in rest if (match := _AGO.fullmatch(word))]
-    rest = [word for word in rest if not _AGO.fullmatch(word)]
+    ran = [parse_duration(match[1]) for word in rest if (match := _RAN.fullmatch(word))]
+    rest = [word for word in rest if not (_AGO.fullmatch(word) or _RAN.fullmatch(word))]
     since = ago[0] if ago else 0.0
     if state in ("exited", "timeout", "oom", "signal"):
         return AttemptReport(
@@ -28,7 +31,12 @@ def parse_report(token: Token, words: str) -> AttemptReport:
             cause="" if state == "exited" else state,
             started_ago=since,
             ended_ago=since,
+            ran=ran[0] if ran else None,
         )
     return AttemptReport(
-        token=token, state=RemoteState(state.upper()), cause=rest[0] if rest else "", started_ago=since
+        token=token,
+        state=RemoteState(state.upper()),
+        cause=rest[0] if rest else "",
+        started_ago=since,
+        ran=ran[0] if ran else None,
     )

@@ -151,6 +151,7 @@ def _attempt_stopped(cluster: Cluster, event: ev.AttemptStopped, at: float, reco
         trigger=stop.trigger,
         error=held_up,
         log_tail=event.log_tail,
+        ran=event.ran,
     )
     task, _ = _end_attempt(cluster, event, records, end, at, refused=bool(held_up))
     if held_up and not (task.state.terminal or cluster.jobs[task.job].is_gang):

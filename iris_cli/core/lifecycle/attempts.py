@@ -133,13 +133,12 @@ def ended(draft: Draft, attempt_id: AttemptId, end: End) -> None:
     _settle_task(draft, attempt_id.task, end)
 
 
-def stopped(draft: Draft, attempt_id: AttemptId, exit_code: int | None = None, log_tail: str = "") -> None:
+def stopped(draft: Draft, attempt_id: AttemptId, report: AttemptReport | None = None) -> None:
     """Nothing of an attempt that was to be stopped is left, by proof. What follows depends on why it was."""
-    draft.record(
-        AttemptStopped(
-            task=attempt_id.task, attempt=attempt_id.number, exit_code=exit_code, log_tail=log_tail
-        )
-    )
+    proof = AttemptStopped(task=attempt_id.task, attempt=attempt_id.number)
+    if report is not None:
+        proof = replace(proof, exit_code=report.exit_code, log_tail=report.log_tail, ran=report.ran)
+    draft.record(proof)
     end = draft.cluster.attempt(attempt_id).end
     assert end is not None
     _settle_task(draft, attempt_id.task, end)
@@ -165,7 +164,7 @@ def outlasted(draft: Draft, attempt_id: AttemptId, report: AttemptReport, error:
     code = report.exit_code if report.state is RemoteState.EXITED else None  # else it is that of a set-up
     if code is not None and reason_of_exit(code, report.cause) in _SAID_AND_DONE:
         # When that was, its clock can't tell any more.
-        return _exited(draft, attempt_id, replace(report, started_ago=None, ended_ago=None))
+        return _exited(draft, attempt_id, replace(report, started_ago=None, ended_ago=None, ran=None))
     return worker_gone(draft, attempt_id, error)
 
 
@@ -181,7 +180,7 @@ def _settle_task(draft: Draft, task_id: TaskId, end: End) -> None:
         return draft.record(TaskRequeued(task=task_id, reason=end.reason))
     else:
         state = TaskState.WORKER_FAILED if end.reason in INFRASTRUCTURE else TaskState.FAILED
-    draft.record(TaskEnded(task=task_id, state=state, end=replace(end, log_tail="")))
+    draft.record(TaskEnded(task=task_id, state=state, end=replace(end, log_tail="", ran=None)))
     if state is TaskState.SUCCEEDED and _others_are_open(draft.cluster, job, task.index):
         return None  # nothing follows from it yet; whether anything does costs a look at every task
     return jobs.settle(draft, task.job)
@@ -245,9 +244,16 @@ def _exited(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
     ):
         # What ends after its stop was ordered ends because of it: its exit code is no evidence. But what was to
         # be stopped only to go again elsewhere, and had succeeded before the stop reached it, doesn't go again.
-        return stopped(draft, attempt_id, report.exit_code, report.log_tail)
+        return stopped(draft, attempt_id, report)
     limit = format_duration(draft.cluster.jobs[task.job].timeout) if reason is EndReason.TIMEOUT else ""
-    end = End(reason=reason, at=at, exit_code=report.exit_code, error=limit, log_tail=report.log_tail)
+    end = End(
+        reason=reason,
+        at=at,
+        exit_code=report.exit_code,
+        error=limit,
+        log_tail=report.log_tail,
+        ran=report.ran,
+    )
     return ended(draft, attempt_id, end)
 
 
@@ -261,7 +267,7 @@ def _before(draft: Draft, attempt: Attempt, at: float) -> bool:
 def _not_started(draft: Draft, attempt_id: AttemptId, report: AttemptReport, limits: Limits) -> None:
     attempt = draft.cluster.attempt(attempt_id)
     if attempt.state is AttemptState.STOPPING:
-        return stopped(draft, attempt_id, report.exit_code, report.log_tail)
+        return stopped(draft, attempt_id, report)
     if report.cause == "setup":
         end = End(
             reason=EndReason.SETUP_FAILED, at=draft.at, exit_code=report.exit_code, log_tail=report.log_tail
@@ -302,7 +308,7 @@ def _fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
         _running(draft, attempt_id, report)  # only what has started has one, whoever heard of it
     attempt = draft.cluster.attempt(attempt_id)
     if attempt.state is AttemptState.STOPPING:
-        stopped(draft, attempt_id, report.exit_code, report.log_tail)
+        stopped(draft, attempt_id, report)
     elif attempt.state is AttemptState.ASSIGNED:
         # Fenced by an invocation that died before it could say so: it never started, and never will.
         error = "fenced before it started"
@@ -311,11 +317,14 @@ def _fenced(draft: Draft, attempt_id: AttemptId, report: AttemptReport) -> None:
         error = (
             "its lease ended: nobody polled it" if lease else "stopped on the worker, by nobody the log knows"
         )
-        ended(
-            draft,
-            attempt_id,
-            End(reason=EndReason.WORKER_FAILED, at=draft.at, error=error, log_tail=report.log_tail),
+        end = End(
+            reason=EndReason.WORKER_FAILED,
+            at=draft.at,
+            error=error,
+            log_tail=report.log_tail,
+            ran=report.ran,
         )
+        ended(draft, attempt_id, end)
 
 
 def _unkillable(draft: Draft, attempt_id: AttemptId) -> None:

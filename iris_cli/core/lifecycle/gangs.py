@@ -65,7 +65,7 @@ def _fence_unready(draft: Draft, job: Job) -> None:
 def _succeed(draft: Draft, members: list[tuple[Task, Attempt]]) -> None:
     for task, attempt in members:
         assert attempt.end is not None
-        end = replace(attempt.end, log_tail="")
+        end = replace(attempt.end, log_tail="", ran=None)
         draft.record(TaskEnded(task=task.id, state=TaskState.SUCCEEDED, end=end))
     jobs.settle(draft, members[0][0].job)
 
@@ -153,7 +153,7 @@ def _budget_left(job: Job, reason: EndReason) -> bool:
 
 def _end_for_good(draft: Draft, job: Job, culprit: Task, end: End) -> None:
     state = TaskState.WORKER_FAILED if end.reason in INFRASTRUCTURE else TaskState.FAILED
-    draft.record(TaskEnded(task=culprit.id, state=state, end=replace(end, log_tail="")))
+    draft.record(TaskEnded(task=culprit.id, state=state, end=replace(end, log_tail="", ran=None)))
     sibling = End(
         reason=EndReason.SIBLING,
         at=draft.at,
