@@ -21,8 +21,8 @@ from iris_cli.cli import app, complete
 from iris_cli.core.job import EnvPreset, JobState, Priority, ReplaceLost
 from iris_cli.ops.log_reading import BOTH
 from tests.render.scenes import busy, session_of
+from tests.support.waiting import PATIENCE
 
-DEADLINE = 60.0
 Completed = Callable[[str], list[str]]
 
 
@@ -181,7 +181,7 @@ def test_neither_network_nor_lock_is_loaded(lab: Path) -> None:
 
 def test_who_waits_too_long_is_offered_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(*_: object) -> Iterator[str]:
-        until = time.monotonic() + DEADLINE
+        until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             pass
         yield "train"
@@ -277,7 +277,7 @@ def test_fish_offers_the_same(lab: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=DEADLINE,
+        timeout=PATIENCE,
     )
     offered = ["train", "v5a-0", "v5a-1", "v5a-2", "v5a-3", "--label=team=vision"]
     assert (done.stdout.split(), done.stderr) == (offered, "")
@@ -326,7 +326,7 @@ def terminal(command: list[str], lab: Path) -> Iterator[tuple[Callable[[str], No
 
     def wait_for(text: str) -> None:
         nonlocal shown
-        until = time.monotonic() + DEADLINE
+        until = time.monotonic() + PATIENCE
         while text not in shown:
             assert time.monotonic() < until, f"never showed {text!r}: {shown!r}"
             if select([ours], [], [], 0.5)[0]:

@@ -18,8 +18,8 @@ from iris_cli.cli.app import run
 from iris_cli.clock import SystemClock
 from iris_cli.errors import ExitCode
 from tests.house.rules import ROOT
+from tests.support.waiting import PATIENCE
 
-PATIENCE = 120.0
 CONFIG = """
 cluster: {{name: lab}}
 ssh: {{user: me, key: {key}, known_hosts: accept-new}}

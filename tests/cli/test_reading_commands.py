@@ -16,6 +16,7 @@ import pytest
 from iris_cli.cli import app
 from iris_cli.errors import ExitCode
 from tests.render.scenes import busy, session_of
+from tests.support.waiting import PATIENCE
 
 Iris = Callable[..., int]
 
@@ -283,7 +284,7 @@ def test_slow_imports_stay_away_from_commands_that_do_not_need_them(
         [sys.executable, "-c", program, "--config", str(config), *words],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=True,
     )
     assert unwanted.isdisjoint(ran.stderr.split())
@@ -302,7 +303,7 @@ def test_watch_shows_the_view_again_and_again_until_it_is_interrupted(config: Pa
             while shown.count(b"v5a-[0-3]") < 2:
                 shown += os.read(main, 65536)
             watching.send_signal(signal.SIGINT)
-            assert watching.wait(timeout=60) == ExitCode.INTERRUPTED
+            assert watching.wait(PATIENCE) == ExitCode.INTERRUPTED
         finally:
             watching.kill()
             os.close(main)

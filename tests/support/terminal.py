@@ -5,6 +5,7 @@ The emulator knows what a calm program needs and not one escape more: anything e
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import re
@@ -152,6 +153,7 @@ class Terminal:
         self.screen = Screen(columns, lines)
         self.raw = b""
         self._rest = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end within a character
         self._ours, theirs = os.openpty()
         self.resize(columns, lines)
         inherited = {name: value for name, value in os.environ.items() if name not in OF_ANOTHER_TERMINAL}
@@ -228,5 +230,5 @@ class Terminal:
         except OSError:  # how a pty says that nobody holds its other end any more
             return False
         self.raw += data
-        self._rest = self.screen.feed(self._rest + data.decode("utf-8", "replace"))
+        self._rest = self.screen.feed(self._rest + self._decoder.decode(data))
         return bool(data)
