@@ -76,7 +76,7 @@ def test_a_task_that_ignores_term_is_killed_after_its_grace(host: WorkerHost, tm
 
 
 def test_a_second_stop_with_less_patience_shortens_the_grace(host: WorkerHost) -> None:
-    token = host.running("sh", "-c", 'trap "" TERM; while :; do sleep 0.05; done')
+    token = host.stubborn()
     assert host.stop(token, grace=10_000).state is RemoteState.STOPPING
     host.stop(token, grace=20_000)
     assert host.state(token) is RemoteState.STOPPING
@@ -251,7 +251,7 @@ def test_a_bystander_of_another_boot_is_not_signalled(host: WorkerHost) -> None:
 
 
 def test_a_stopper_that_died_is_replaced_and_grace_runs_from_the_first_stop(host: WorkerHost) -> None:
-    token = host.running("sh", "-c", 'trap "" TERM; while :; do sleep 0.05; done')
+    token = host.stubborn()
     host.stop(token, grace=10_000)
     (name,) = (path.name for path in host.attempt_dir(token).glob("stop.run.*"))
     _, _, since, _, pid, _ = name.split(".")

@@ -89,7 +89,7 @@ def test_a_child_that_forked_twice_and_left_the_process_group_is_ended(
 
 
 def test_stoppers_that_are_killed_again_and_again_are_replaced(host: WorkerHost) -> None:
-    token = host.running("sh", "-c", 'trap "" TERM; while :; do sleep 0.05; done')
+    token = host.stubborn()
     for grace in (10_000, 9_000, 8_000, 7_000):
         host.stop(token, grace=grace)
         (name,) = (path.name for path in host.attempt_dir(token).glob("stop.run.*"))

@@ -103,7 +103,7 @@ def test_nothing_of_a_live_attempt_is_touched(host: WorkerHost) -> None:
     host.wait(orphan, {RemoteState.ORPHANED})
     prepared, setting_up = host.request("true"), host.request("true", setup="sleep 1000")
     host.prepare(prepared, setting_up)
-    stopping = host.running("sh", "-c", 'trap "" TERM; while :; do sleep 0.05; done')
+    stopping = host.stubborn()
     host.stop(stopping, grace=10_000)
     edited = host.running("sleep", "1000")
     (host.attempt_dir(edited) / "x.pending").rename(host.attempt_dir(edited) / "x.0")

@@ -138,6 +138,12 @@ class WorkerHost:
         assert not isinstance(answer, Silence), answer
         return dict(answer.sizes)
 
+    def stubborn(self) -> Token:
+        """Start one attempt that ignores SIGTERM, and wait until it does."""
+        token = self.running("sh", "-c", 'trap "" TERM; echo ready; while :; do sleep 0.05; done')
+        until(lambda: self.output(token) == b"ready\n")
+        return token
+
     def output(self, token: Token, stream: str = "out") -> bytes:
         """All that it has written, through the product's own call."""
         data = b""
