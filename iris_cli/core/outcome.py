@@ -23,6 +23,7 @@ class EndReason(StrEnum):
     DISPATCH_FAILED = "dispatch_failed"
     SIBLING = "sibling"
     CANCELLED = "cancelled"
+    RETRIED = "retried"
     JOB_ENDED = "job_ended"
     SCHEDULING_TIMEOUT = "scheduling_timeout"
     DEPENDENCY_FAILED = "dependency_failed"

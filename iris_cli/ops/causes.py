@@ -26,6 +26,7 @@ _WORDS = {
     EndReason.DISPATCH_FAILED: "could not be started",
     EndReason.SIBLING: "stopped with its gang",
     EndReason.CANCELLED: "cancelled",
+    EndReason.RETRIED: "stopped to be retried, as asked",
     EndReason.JOB_ENDED: "stopped because the job ended",
     EndReason.SCHEDULING_TIMEOUT: "not placed in time",
     EndReason.DEPENDENCY_FAILED: "a job it waits for did not succeed",
@@ -35,6 +36,7 @@ KEPT = 4000
 """Bytes of output: who has written so much may have written more than the event log keeps."""
 
 _STOPPED = frozenset({128 + signal.SIGTERM, 128 + signal.SIGKILL})
+_WITH_ITS_GANG = frozenset({EndReason.SIBLING, EndReason.OK, EndReason.DISPATCH_FAILED})
 _CODE_SAYS_IT = frozenset({EndReason.USER_ERROR, EndReason.SIGNAL})
 
 
@@ -98,6 +100,9 @@ def task_end_words(task: Task, state: StateDir | None = None) -> str:
     if task.end is None:
         return ""
     last = task.current.end if task.current is not None else None
+    if last is not None and task.end.reason is EndReason.SIBLING and last.reason not in _WITH_ITS_GANG:
+        first = f"; rank {task.end.trigger.index} failed first" if task.end.trigger is not None else ""
+        return f"{end_words(last)}{known_words(last, state, task.current_id)}{first}"
     if last is None or last.reason is not task.end.reason:
         return end_words(task.end)
     return f"{end_words(task.end)}{known_words(last, state, task.current_id)}"

@@ -43,6 +43,6 @@ def test_the_signal_behind_an_exit_code(exit_code: int | None, name: str | None)
 def test_the_reasons_have_their_published_names() -> None:
     names = (
         "ok, user_error, timeout, oom, signal, setup_failed, worker_failed, preempted, dispatch_failed, sibling, "
-        "cancelled, job_ended, scheduling_timeout, dependency_failed"
+        "cancelled, retried, job_ended, scheduling_timeout, dependency_failed"
     )
     assert ", ".join(EndReason) == names

@@ -1,0 +1,201 @@
+"""The words for jobs and tasks on the screen: the state, made precise by what the attempts do.
+
+The log and the `state` fields of JSON keep the states; `display` stands beside them. A display is a word, in some cases
+followed by a note: `RETRYING (1 of 3)`, `PENDING (3 of 20 done)`, `FAILED exit 1`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import JobId
+from iris_cli.core.job import Job, JobState
+from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
+from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
+
+
+class DisplayWord(StrEnum):
+    """The words that are no states. Tasks are `STOPPED`, with their gang; tasks and open jobs the other two."""
+
+    STOPPED = "STOPPED"
+    STOPPING = "STOPPING"
+    RETRYING = "RETRYING"
+
+
+Tried = tuple[Task, int, End]
+"""A task that is to run again, or does: with the number of the attempt after which, and the end of that attempt."""
+
+_RETRIED_AFTER = PROGRAM_FAILURES | INFRASTRUCTURE | {EndReason.RETRIED}
+_OWN_FAILURES = PROGRAM_FAILURES | {EndReason.TIMEOUT}
+_WITH_EXIT = frozenset({EndReason.USER_ERROR, EndReason.SIGNAL})
+_WORST_FIRST: tuple[str, ...] = (
+    *(TaskState.FAILED, TaskState.WORKER_FAILED, TaskState.UNSCHEDULABLE),
+    *(DisplayWord.STOPPING, DisplayWord.STOPPED, DisplayWord.RETRYING),
+    *(TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING, TaskState.SUCCEEDED, TaskState.KILLED),
+)
+
+
+def word_of(display: str) -> str:
+    """The word of a display, without its note."""
+    return display.partition(" ")[0]
+
+
+def job_display(cluster: Cluster, job_id: JobId) -> str:
+    """The display of a job: its state if that is final, `RUNNING` only while an attempt runs."""
+    state = cluster.job_state(job_id)
+    if state.terminal:
+        return state
+    job, tasks = cluster.jobs[job_id], cluster.tasks_of(job_id)
+    live = [task.attempts[-1] for task in tasks if task.attempts and task.attempts[-1].live]
+    if any(attempt.state is AttemptState.RUNNING for attempt in live):
+        return JobState.RUNNING
+    unsettled = job.is_gang and job.rounds > job.settled_rounds and not live
+    if unsettled or any(map(_is_stopping, live)):
+        return DisplayWord.STOPPING
+    if tried := last_tries(cluster, job):
+        return _retrying(job, tried[0])
+    done = sum(task.state.terminal for task in tasks)
+    return f"{JobState.PENDING} ({done} of {len(tasks)} done)" if done else JobState.PENDING
+
+
+def task_displays(cluster: Cluster, job_id: JobId) -> list[str]:
+    """The displays of the tasks of a job, by index."""
+    job, tasks = cluster.jobs[job_id], cluster.tasks_of(job_id)
+    is_open = any(task.state is TaskState.PENDING and task.attempts for task in tasks)
+    tried = last_tries(cluster, job) if is_open else []
+    again = {each[0].id: _retrying(job, each) for each in tried}
+    if job.is_gang and tried:
+        again = dict.fromkeys(job.task_ids, _retrying(job, tried[0]))
+    return [_task_display(task, again.get(task.id, TaskState.PENDING)) for task in tasks]
+
+
+def counted(displays: Iterable[str]) -> dict[str, int]:
+    """The number of tasks by the word of their display, the worst first."""
+    found = Counter(map(word_of, displays))
+    return {word: found[word] for word in _WORST_FIRST if word in found}
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    """`17 pending, 3 succeeded`; `1 failed, 3 stopped with it`."""
+    words = {word: word.lower().replace("_", " ") for word in counts}
+    failed = counts.get(TaskState.FAILED, 0) + counts.get(TaskState.WORKER_FAILED, 0)
+    if DisplayWord.STOPPED in counts and failed:
+        words[DisplayWord.STOPPED] = f"stopped with {'it' if failed == 1 else 'them'}"
+    return ", ".join(f"{number} {words[word]}" for word, number in counts.items())
+
+
+def filter_words(cluster: Cluster, job_id: JobId) -> frozenset[str]:
+    """All words by which `--state` finds a job: its state, its display, `STOPPED` if a task is, `STOPPING` if
+    attempts outlast its end.
+    """
+    found = {str(cluster.job_state(job_id)), word_of(job_display(cluster, job_id))}
+    if any(
+        task.end is not None and task.end.reason is EndReason.SIBLING for task in cluster.tasks_of(job_id)
+    ):
+        found |= {DisplayWord.STOPPED} & set(map(word_of, task_displays(cluster, job_id)))
+    if cluster.jobs[job_id].end is not None and cluster.live_of(job_id):
+        found.add(DisplayWord.STOPPING)
+    return frozenset(found)
+
+
+def retries_made(job: Job, tasks: Sequence[Task], after: Collection[EndReason] = PROGRAM_FAILURES) -> int:
+    """The number of retries that were placed after such ends: rounds of a gang, otherwise attempts of tasks.
+
+    An end that no other attempt follows made no retry, charged or not.
+    """
+    if not job.is_gang:
+        ends = [each.end for task in tasks for each in task.attempts[:-1]]
+        return sum(end is not None and end.reason in after for end in ends)
+    spoiled = _spoiled_rounds(tasks)
+    return sum(_culprit(spoiled[number])[2].reason in after for number in spoiled if number < job.rounds - 1)
+
+
+def last_tries(cluster: Cluster, job: Job) -> list[Tried]:
+    """The last failure of each task that is to run again, or does, the latest first; of a gang that of its last round.
+
+    Empty for a job that has ended or was not retried.
+    """
+    if job.end is not None:
+        return []
+    return _last_round(cluster, job) if job.is_gang else _last_of_tasks(cluster, job)
+
+
+def _last_round(cluster: Cluster, job: Job) -> list[Tried]:
+    """The culprit of the last round that failed and has its verdict."""
+    spoiled = _spoiled_rounds(cluster.tasks_of(job.id)) if job.settled_rounds else {}
+    last = max((number for number in spoiled if number < job.settled_rounds), default=None)
+    return [_culprit(spoiled[last])] if last is not None else []
+
+
+def _spoiled_rounds(tasks: Sequence[Task]) -> dict[int, list[Tried]]:
+    """The ranks that spoiled a round, by its number."""
+    spoiled: dict[int, list[Tried]] = {}
+    for task in tasks:
+        for attempt in task.attempts:
+            if attempt.end is not None and attempt.end.reason in _RETRIED_AFTER:
+                spoiled.setdefault(attempt.round, []).append((task, attempt.number, attempt.end))
+    return spoiled
+
+
+def _culprit(spoiled: Sequence[Tried]) -> Tried:
+    """The rank to blame: a lost host outranks exit codes, then the earliest end counts."""
+    return min(spoiled, key=lambda each: (each[2].reason not in INFRASTRUCTURE, each[2].at, each[0].index))
+
+
+def _last_of_tasks(cluster: Cluster, job: Job) -> list[Tried]:
+    tried: list[Tried] = []
+    for task in cluster.tasks_of(job.id):
+        if task.state.terminal:
+            continue
+        for attempt in reversed(task.attempts):
+            if attempt.end is not None and attempt.end.reason in _RETRIED_AFTER:
+                tried.append((task, attempt.number, attempt.end))
+                break
+    return sorted(tried, key=lambda each: (-each[2].at, each[0].index))
+
+
+def _is_stopping(attempt: Attempt) -> bool:
+    """Whether it is being stopped. An attempt that is fenced because it could not be started never ran."""
+    fenced = (
+        attempt.stop is not None
+        and attempt.stop.reason is EndReason.DISPATCH_FAILED
+        and attempt.started_at is None
+    )
+    return attempt.state is AttemptState.STOPPING and not fenced
+
+
+def _retrying(job: Job, tried: Tried) -> str:
+    task, _, end = tried
+    if end.reason is EndReason.RETRIED:
+        note = "asked"
+    elif end.reason in INFRASTRUCTURE:
+        note = "host lost"
+    else:
+        note = f"{job.failed_rounds if job.is_gang else task.failures} of {job.max_retries_failure}"
+    return f"{DisplayWord.RETRYING} ({note})"
+
+
+def _task_display(task: Task, pending: str) -> str:
+    """The display of a task; `pending`, should it be pending."""
+    last = task.current
+    if last is not None and last.state is AttemptState.STOPPING:
+        return DisplayWord.STOPPING
+    if task.state is TaskState.PENDING:
+        return pending
+    if task.end is not None and task.end.reason is not EndReason.SIBLING:
+        return _failed(task.end) if task.state is TaskState.FAILED else task.state
+    end = last.end if last is not None else None
+    if end is not None and end.reason in _OWN_FAILURES:
+        return _failed(end)
+    if end is not None and end.reason in INFRASTRUCTURE:
+        return TaskState.WORKER_FAILED
+    with_gang = task.end is not None or (end is not None and end.reason is EndReason.SIBLING)
+    return DisplayWord.STOPPED if with_gang else task.state
+
+
+def _failed(end: End) -> str:
+    exited = end.reason in _WITH_EXIT and end.exit_code is not None
+    return f"{TaskState.FAILED} exit {end.exit_code}" if exited else TaskState.FAILED
