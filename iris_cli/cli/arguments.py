@@ -30,7 +30,7 @@ States = Annotated[
     typer.Option(
         metavar="STATE",
         autocompletion=complete.STATE,
-        help="Only jobs in this state, such as running; may be repeated.",
+        help="Only jobs in this state, such as running or retrying; may be repeated.",
         show_default=False,
     ),
 ]

@@ -16,7 +16,7 @@ _EXAMPLES = """
 iris cancel train-3  # stops it everywhere
 iris cancel train-3 --wait --reason "wrong data"  # until all of it is gone
 iris cancel sweep- --prefix  # all whose ids begin so
-iris cancel --label sweep=lr --state pending  # not started yet
+iris cancel --label sweep=lr --state pending  # those that don't run
 """
 
 

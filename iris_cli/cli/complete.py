@@ -116,6 +116,13 @@ def words(kind: str) -> Callback:
     return complete
 
 
+def states(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - as the library calls it
+    """The words that `--state` takes."""
+    from iris_cli.ops.job_filter import STATES
+
+    return offered(STATES, incomplete)
+
+
 def stream(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - as the library calls it
     """The streams of a task."""
     return offered(("out", "err", "both"), incomplete)
@@ -203,7 +210,7 @@ WORKER = offer(workers)
 LABEL = offer(labels)
 TPU = offer(types)
 ATTRIBUTE = offer(attributes)
-STATE = words("JobState")
+STATE = states
 PRESET = words("EnvPreset")
 PRIORITY = words("Priority")
 REPLACE_LOST = words("ReplaceLost")

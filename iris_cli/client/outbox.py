@@ -216,6 +216,7 @@ def job_status(said: Mapping[str, Any]) -> JobStatus:
     return JobStatus(
         id=JobId(job["id"]),
         state=JobState(job["state"]),
+        display=job.get("display", job["state"]),
         why=job.get("why", ""),
         tasks=tuple(map(_task, said["tasks"])),
         children=tuple(map(JobId, job.get("children", ()))),
@@ -227,6 +228,7 @@ def _task(said: Mapping[str, Any]) -> TaskStatus:
     return TaskStatus(
         id=said["id"],
         state=TaskState(said["state"]),
+        display=said.get("display", said["state"]),
         attempt=said.get("attempt"),
         worker=None if worker is None else WorkerId(worker),
         exit_code=said.get("exit_code"),

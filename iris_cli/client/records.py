@@ -14,11 +14,13 @@ from iris_cli.core.task import TaskState
 class TaskStatus:
     """One task. `id` is `JOB/task-INDEX`; `attempt`, `worker` and `exit_code` are those of its last attempt.
 
-    None where it was never placed, or has not ended. `why` says what it waits for, or why it ended.
+    None where it was never placed, or has not ended. `display` is how its state reads on the screen: `STOPPED` for a
+    rank stopped with its gang, `FAILED exit 1`, `RETRYING (1 of 3)`. `why` says what it waits for, or why it ended.
     """
 
     id: str
     state: TaskState
+    display: str = ""
     attempt: int | None = None
     worker: WorkerId | None = None
     exit_code: int | None = None
@@ -27,10 +29,14 @@ class TaskStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """One job with its tasks, by index. `why` says what it waits for, or the cause of its end."""
+    """One job with its tasks, by index. `display` is how its state reads on the screen: `RUNNING` only while a task
+    runs, otherwise `STOPPING`, `RETRYING (1 of 3)`, `PENDING (3 of 20 done)`. `why` says what it waits for, or the
+    cause of its end.
+    """
 
     id: JobId
     state: JobState
+    display: str = ""
     why: str = ""
     tasks: tuple[TaskStatus, ...] = ()
     children: tuple[JobId, ...] = ()

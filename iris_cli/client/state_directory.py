@@ -78,6 +78,7 @@ class StateDirectory:
         return JobStatus(
             id=found.job.id,
             state=found.job.state,
+            display=found.job.display,
             why=found.job.why,
             tasks=tuple(map(_task, found.tasks)),
             children=found.children,
@@ -168,6 +169,7 @@ def _task(row: TaskRow) -> TaskStatus:
     return TaskStatus(
         id=str(row.id),
         state=row.state,
+        display=row.display,
         attempt=last.id.number if last is not None else None,
         worker=row.worker,
         exit_code=last.exit_code if last is not None else None,

@@ -8,19 +8,18 @@ from enum import IntEnum
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import TaskId, WorkerId
-from iris_cli.core.job import Job, JobState
+from iris_cli.core.job import JobState
+from iris_cli.core.lifecycle.display import DisplayWord, task_displays, word_of
 from iris_cli.core.outcome import PROGRAM_FAILURES, End, EndReason
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.waiting import overdue_since
 from iris_cli.ops.causes import end_words
+from iris_cli.ops.next_steps import FRESH
 from iris_cli.ops.session import Session
-from iris_cli.ops.status import ClusterStatus, JobRow, cluster_status
+from iris_cli.ops.status import ClusterStatus, JobRow, cluster_status, in_reading_order
 
 LATELY = 60.0
 """Seconds for which a job that has changed stands before its like."""
-
-FRESH = 600.0
-"""Seconds for which the failure of a job is news."""
 
 _SLOW = 5.0  # seconds after which it is worth a line that something is still being started
 _ENDED = 20
@@ -72,16 +71,18 @@ def board(session: Session, *, labels: Sequence[str] = (), states: Sequence[str]
     status = cluster_status(session, labels=labels, states=states, ended=_ENDED)
     cluster, patience = session.cluster, session.limits.gang_reserve_after
     jobs = [_on_board(cluster, row, status.at, patience) for row in status.jobs]
+    places = {row.id: place for place, row in enumerate(in_reading_order(status.jobs))}
     return Board(
         status=status,
-        jobs=tuple(sorted(jobs, key=lambda job: _place(job, cluster.jobs[job.row.id], status.at))),
+        jobs=tuple(sorted(jobs, key=lambda job: _place(job, places[job.row.id], status.at))),
         gang_reserve_after=patience,
     )
 
 
 def _on_board(cluster: Cluster, row: JobRow, now: float, patience: float) -> JobOnBoard:
     job, tasks = cluster.jobs[row.id], cluster.tasks_of(row.id)
-    bunches = tuple(_bunches(tasks, now)) if not row.state.terminal or row.stopping else ()
+    displays = task_displays(cluster, row.id)
+    bunches = tuple(_bunches(tasks, displays, now)) if not row.state.terminal or row.stopping else ()
     waits = overdue_since(cluster, job, patience, now)
     return JobOnBoard(
         row=row,
@@ -99,15 +100,13 @@ def _concern(row: JobRow, bunches: Sequence[Bunch], now: float) -> Concern:
         return Concern.RUNNING if row.stopping else Concern.OVER
     if any(bunch.state != TaskState.ASSIGNED for bunch in bunches):
         return Concern.FAILING
-    return Concern.RUNNING if row.state is JobState.RUNNING else Concern.WAITING
+    return Concern.RUNNING if row.display == JobState.RUNNING else Concern.WAITING
 
 
-def _place(each: JobOnBoard, job: Job, now: float) -> tuple[int, float, int]:
-    """What is over stands with the last one first; all else as it was submitted, unless it has just changed."""
-    if each.concern is Concern.OVER:
-        return each.concern, -(each.row.ended_at or 0.0), job.order
-    lately = now - each.changed_at < LATELY
-    return each.concern, -each.changed_at if lately else 0.0, job.order
+def _place(each: JobOnBoard, place: int, now: float) -> tuple[int, float, int]:
+    """Jobs of the same concern stand in the order in which a table lists them, those that have just changed first."""
+    lately = each.concern is not Concern.OVER and now - each.changed_at < LATELY
+    return each.concern, -each.changed_at if lately else 0.0, place
 
 
 def _changed_at(row: JobRow, tasks: Sequence[Task]) -> float:
@@ -120,13 +119,13 @@ def _changed_at(row: JobRow, tasks: Sequence[Task]) -> float:
     )
 
 
-def _bunches(tasks: Sequence[Task], now: float) -> Iterator[Bunch]:
+def _bunches(tasks: Sequence[Task], displays: Sequence[str], now: float) -> Iterator[Bunch]:
     """Those that failed, are being stopped, run again after a failure, or take long to start."""
     alike: dict[tuple[str, str], list[Task]] = {}
-    for task in tasks:
-        if (standing := _standing_out(task, now)) is not None:
-            alike.setdefault(standing, []).append(task)
-    for (state, why), group in sorted(alike.items(), key=lambda each: _ORDER.index(each[0][0])):
+    for task, display in zip(tasks, displays, strict=True):
+        if (why := _standing_out(task, now)) is not None:
+            alike.setdefault((display, why), []).append(task)
+    for (state, why), group in sorted(alike.items(), key=lambda each: _ORDER.index(word_of(each[0][0]))):
         lasts = [task.current for task in group if task.current is not None]
         yield Bunch(
             tasks=tuple(task.id for task in group),
@@ -144,26 +143,26 @@ def _since(attempt: Attempt) -> float:
     return attempt.stop.at if attempt.stop is not None else attempt.started_at or attempt.assigned_at
 
 
-_STOPPING = "STOPPING"
 _ORDER: tuple[str, ...] = (
-    *(TaskState.FAILED, TaskState.UNSCHEDULABLE, TaskState.WORKER_FAILED, _STOPPING, TaskState.KILLED),
+    *(TaskState.FAILED, TaskState.UNSCHEDULABLE, TaskState.WORKER_FAILED, DisplayWord.STOPPING),
+    *(DisplayWord.STOPPED, TaskState.KILLED, DisplayWord.RETRYING),
     *(TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING),
 )
 
 
-def _standing_out(task: Task, now: float) -> tuple[str, str] | None:
-    """State and reason of a task that is worth a line; None for all others."""
+def _standing_out(task: Task, now: float) -> str | None:
+    """Why a task is worth a line; None for all others."""
     last, failed = task.current, _failure_before(task)
     if last is not None and last.state is AttemptState.STOPPING:
-        return _STOPPING, f"being stopped ({last.stop.reason})" if last.stop is not None else ""
+        return f"being stopped ({last.stop.reason})" if last.stop is not None else ""
     if task.state in (TaskState.FAILED, TaskState.WORKER_FAILED, TaskState.UNSCHEDULABLE):
         if task.end is not None and task.end.reason is EndReason.SIBLING:
             return None  # it did nothing but go with its gang
-        return task.state, end_words(task.end) if task.end is not None else ""
+        return end_words(task.end) if task.end is not None else ""
     if failed is not None and not task.state.terminal:
-        return task.state, f"again, after: {end_words(failed)}"
+        return f"again, after: {end_words(failed)}"
     if task.state is TaskState.ASSIGNED and last is not None and now - last.assigned_at > _SLOW:
-        return task.state, "its worker has it, not started yet" if last.acknowledged else "being dispatched"
+        return "its worker has it, not started yet" if last.acknowledged else "being dispatched"
     return None
 
 

@@ -8,6 +8,7 @@ from contextlib import closing
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
+from iris_cli.core.lifecycle.display import task_displays
 from iris_cli.core.observations import Silence
 from iris_cli.core.task import Attempt, AttemptState, Task
 from iris_cli.core.units import count
@@ -86,7 +87,7 @@ def _orders(
     orders, idle = [], []
     for task, attempt in select(cluster, what, Query(ranks=tuple(ranks)), "job, task or worker"):
         if attempt is None or attempt.state not in (AttemptState.RUNNING, AttemptState.STOPPING):
-            note = f"it is not running ({task.state})"
+            note = f"it is not running ({task_displays(cluster, task.job)[task.index]})"
             idle.append(Executed(worker=attempt.worker if attempt else None, task=task.id, note=note))
         else:
             env = task_environment(session, cluster, task, attempt)

@@ -10,6 +10,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.job import Job, JobState
+from iris_cli.core.lifecycle.display import counted, in_words, task_displays
 from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
 from iris_cli.core.task import Task, TaskState
 from iris_cli.errors import NotWritableError
@@ -58,9 +59,9 @@ class FailedChild:
 class FailureCard:
     """What failed first: the task, where it ran, why it ended, the last lines that it wrote; what the others did.
 
-    `next` is the command that most probably tells more. `setup` is the command that failed, where it was that;
-    `retries` says how many were used up; `children` are the child jobs that failed before it, the last ones, and
-    `more_children` how many others did.
+    `counts` says how the tasks of a gang ended: `1 failed, 3 stopped with it`. `next` is the command that most probably
+    tells more. `setup` is the command that failed, where it was that; `retries` says how many were used up; `children`
+    are the child jobs that failed before it, the last ones, and `more_children` how many others did.
     """
 
     headline: str
@@ -75,6 +76,7 @@ class FailureCard:
     others: tuple[Company, ...]
     known: Explained | None
     next: str
+    counts: str = ""
     setup: str = ""
     retries: str = ""
     children: tuple[FailedChild, ...] = ()
@@ -107,6 +109,7 @@ def failure_card(view: View, job: Job) -> FailureCard | None:
         others=tuple(others(cluster, job, culprit, last_line(said))),
         known=known,
         next=next_command or _next(cluster, culprit, said),
+        counts=in_words(counted(task_displays(cluster, job.id))) if job.is_gang else "",
         setup=job.setup if end.reason is EndReason.SETUP_FAILED else "",
         retries=_retries(job, end),
         children=children,

@@ -8,23 +8,27 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import clip
 from iris_cli.core.job import Job, JobState
+from iris_cli.core.lifecycle.display import DisplayWord, filter_words
 from iris_cli.core.nearest import did_you_mean, one_of
 from iris_cli.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Jobs that have all these labels and one of these states. A label with value None matches any value."""
+    """Jobs that have all these labels and one of these states, by the log or by their display.
+
+    A label with value None matches any value.
+    """
 
     labels: tuple[tuple[str, str | None], ...] = ()
-    states: tuple[JobState, ...] = ()
+    states: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.labels or self.states)
 
     def matches(self, cluster: Cluster, job: Job) -> bool:
         return all(key in job.labels and value in (None, job.labels[key]) for key, value in self.labels) and (
-            not self.states or cluster.job_state(job.id) in self.states
+            not self.states or not filter_words(cluster, job.id).isdisjoint(self.states)
         )
 
     def unknown_labels(self, cluster: Cluster) -> Iterator[str]:
@@ -42,6 +46,8 @@ class JobFilter:
 
 
 EVERY_JOB = JobFilter()
+STATES = tuple(word.lower() for word in (*JobState, *DisplayWord))
+"""The words that `--state` takes, in any case."""
 
 
 def job_filter(labels: Sequence[str], states: Sequence[str]) -> JobFilter:
@@ -56,5 +62,5 @@ def _label(text: str) -> tuple[str, str | None]:
     return key, value if equals else None
 
 
-def _state(text: str) -> JobState:
-    return JobState(one_of(text, [state.lower() for state in JobState]).upper())
+def _state(text: str) -> str:
+    return one_of(text, STATES).upper()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraint_syntax import format_constraint
@@ -11,6 +12,7 @@ from iris_cli.core.constraints import Constraint
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, TaskId, parent_of
 from iris_cli.core.job import Job, JobState, Workspace
+from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.lineage import where_from
 from iris_cli.core.topology import describe
 from iris_cli.core.units import format_memory
@@ -24,6 +26,8 @@ from iris_cli.ops.view import CycleAge, View, look
 
 if TYPE_CHECKING:
     from iris_cli.ops.failure import FailureCard
+
+Word = TypeVar("Word")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,7 @@ class JobStatus:
     after: tuple[JobId, ...]
     children: tuple[JobId, ...]
     child_states: Mapping[JobState, tuple[JobId, ...]]
+    child_displays: Mapping[str, tuple[JobId, ...]]
     endpoints: tuple[EndpointRow, ...]
     rounds: int
     failure: FailureCard | None
@@ -73,7 +78,7 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
     view = look(session, at)
     job = view.cluster.jobs[find_job(view.cluster, job_id)]
     waiting = waiting_words(view, job)
-    row = job_row(view, job)
+    row, displays = job_row(view, job), task_displays(view.cluster, job.id)
     failure = _failure(view, job) if row.state is JobState.FAILED else None
     return JobStatus(
         at=view.now,
@@ -91,19 +96,24 @@ def job_status(session: Session, job_id: str, *, at: str | None = None) -> JobSt
         workspace=job.workspace,
         after=job.after,
         children=tuple(child.id for child in view.cluster.children_of(job.id)),
-        child_states=_child_states(view.cluster, job),
+        child_states=_alike(view.cluster.job_state, view.cluster, job),
+        child_displays=_alike(partial(job_display, view.cluster), view.cluster, job),
         endpoints=tuple(endpoint_rows(view.cluster, job.id)),
         rounds=job.rounds,
         failure=failure,
-        tasks=tuple(task_row(view, task, waiting.get(task.id, "")) for task in view.cluster.tasks_of(job.id)),
+        tasks=tuple(
+            task_row(view, task, display, waiting.get(task.id, ""))
+            for task, display in zip(view.cluster.tasks_of(job.id), displays, strict=True)
+        ),
         next=failure.next if failure is not None else next_command(view.cluster, job),
     )
 
 
-def _child_states(cluster: Cluster, job: Job) -> dict[JobState, tuple[JobId, ...]]:
-    found: dict[JobState, tuple[JobId, ...]] = {}
+def _alike(of: Callable[[JobId], Word], cluster: Cluster, job: Job) -> dict[Word, tuple[JobId, ...]]:
+    """The child jobs of a job by such a word."""
+    found: dict[Word, tuple[JobId, ...]] = {}
     for child in cluster.children_of(job.id):
-        state = cluster.job_state(child.id)
+        state = of(child.id)
         found[state] = (*found.get(state, ()), child.id)
     return found
 

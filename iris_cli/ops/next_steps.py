@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 LATELY = 86_400.0
 """Seconds for which a job that failed is of interest without being asked for."""
+FRESH = 600.0
+"""Seconds for which the failure of a job is news, and stands above what runs."""
 MOST_OF_A_KIND = 3
 _ENDED = 20  # of the newest jobs that are over: enough to find what failed lately
 
@@ -148,11 +150,13 @@ def _fresh(path: Path, hosts: int, home: Path, environ: Mapping[str, str]) -> Ne
 
 
 def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
-    """First what is wrong, then what must come before anything can run, then what goes on."""
+    """First what is wrong, then what must come before anything can run, what goes on, what failed some time ago."""
+    from iris_cli.ops.status import in_reading_order
+
     for message in status.messages:
         yield Step(command="iris doctor", words=message, urgent=True)
     running = [job for job in status.jobs if job.workers]
-    waiting = [job for job in status.jobs if job.state is JobState.PENDING and not job.workers]
+    waiting = [job for job in in_reading_order(status.jobs) if not (job.workers or job.state.terminal)]
     cycles = status.cycles
     if cycles is not None:
         for trouble in cycles.troubles:
@@ -161,30 +165,34 @@ def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
             last = "ever" if cycles.last is None else f"for {format_duration(cycles.last)}"
             command, words = cycles.fix.split(",")[0], f"no cycle {last}, and nobody runs them"
             yield Step(command=command, words=words, urgent=True)
-    yield from _failed(status)
+    is_news, is_older = _failed(status)
+    yield from is_news
     yield from _out_of_service(status)
     yield from first
-    for job in sorted(waiting, key=lambda job: job.submitted_at)[:MOST_OF_A_KIND]:
-        yield Step(command=f"iris why {job.id}", words=f"waits for {format_duration(job.age)}: {job.why}")
     if running:
         yield Step(command=f"iris logs {running[-1].id} --follow", words="what it writes")
         yield Step(command="iris watch", words="all of it, live")
-    elif not waiting and not first:
+    for job in waiting[:MOST_OF_A_KIND]:
+        yield Step(command=f"iris why {job.id}", words=f"waits for {format_duration(job.age)}: {job.why}")
+    yield from is_older
+    if not (running or waiting or first):
         yield Step(command="iris launch -- COMMAND", words="nothing is running")
 
 
-def _failed(status: ClusterStatus) -> Iterator[Step]:
-    """What failed lately, the newest first."""
+def _failed(status: ClusterStatus) -> tuple[list[Step], list[Step]]:
+    """What failed just now, and what failed lately: the newest first."""
     bad = (JobState.FAILED, JobState.UNSCHEDULABLE)
     ends = [(status.at - (job.ended_at or 0.0), job) for job in status.jobs if job.state in bad]
     lately = sorted((each for each in ends if each[0] < LATELY), key=lambda each: each[0])
+    news: list[Step] = []
+    older: list[Step] = []
     for age, job in lately[:MOST_OF_A_KIND]:
-        yield Step(command=f"iris status {job.id}", words=_how_it_failed(job, age), urgent=True)
+        step = Step(command=f"iris status {job.id}", words=_how_it_failed(job, age), urgent=True)
+        (news if age < FRESH else older).append(step)
     if len(lately) > MOST_OF_A_KIND:
-        more = len(lately) - MOST_OF_A_KIND
-        yield Step(
-            command="iris status --state failed", words=f"{count(more, 'more job')} failed", urgent=True
-        )
+        words = f"{count(len(lately) - MOST_OF_A_KIND, 'more job')} failed"
+        older.append(Step(command="iris status --state failed", words=words, urgent=True))
+    return news, older
 
 
 def _how_it_failed(job: JobRow, age: float) -> str:

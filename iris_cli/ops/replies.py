@@ -10,6 +10,7 @@ from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.lifecycle.children import visible
+from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.requests import Answer, Endpoints, Logs, Status, Tasks, Wait
 from iris_cli.core.task import Task
 from iris_cli.errors import NotFoundError
@@ -33,7 +34,7 @@ def reply(cluster: Cluster, asker: AttemptId, request: Reading | Wait) -> Answer
     """What the state says. Raises NotFoundError for a job that the task may not see."""
     job = visible(cluster, asker, request.job)
     if isinstance(request, Tasks):
-        return {"tasks": [_task(task) for task in cluster.tasks_of(job)]}
+        return {"tasks": _tasks(cluster, job)}
     if isinstance(request, Endpoints):
         return {"endpoints": _endpoints(cluster, job)}
     return job_reply(cluster, job)
@@ -44,7 +45,7 @@ def job_reply(cluster: Cluster, job_id: JobId) -> Mapping[str, Any]:
     job = cluster.jobs[job_id]
     return {
         "job": _job(cluster, job),
-        "tasks": [_task(task) for task in cluster.tasks_of(job_id)],
+        "tasks": _tasks(cluster, job_id),
         "endpoints": _endpoints(cluster, job_id),
     }
 
@@ -53,6 +54,7 @@ def _job(cluster: Cluster, job: Job) -> dict[str, Any]:
     return {
         "id": job.id,
         "state": cluster.job_state(job.id).value,
+        "display": job_display(cluster, job.id),
         "reason": job.end.reason.value if job.end else None,
         "why": cause_words(cluster, job),
         "replicas": job.replicas,
@@ -62,13 +64,21 @@ def _job(cluster: Cluster, job: Job) -> dict[str, Any]:
     }
 
 
-def _task(task: Task) -> dict[str, Any]:
+def _tasks(cluster: Cluster, job: JobId) -> list[dict[str, Any]]:
+    return [
+        _task(task, display)
+        for task, display in zip(cluster.tasks_of(job), task_displays(cluster, job), strict=True)
+    ]
+
+
+def _task(task: Task, display: str) -> dict[str, Any]:
     attempt = task.current
     end = attempt.end if attempt is not None else None
     started_at = attempt.started_at if attempt is not None else None
     return {
         "id": str(task.id),
         "state": task.state.value,
+        "display": display,
         "attempt": attempt.number if attempt is not None else None,
         "worker": attempt.worker if attempt is not None else None,
         "exit_code": end.exit_code if end else None,

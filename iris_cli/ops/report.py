@@ -10,7 +10,8 @@ from iris_cli.core.dataclass import dataclass
 from iris_cli.core.evolve import replay
 from iris_cli.core.ids import AttemptId, JobId, WorkerId
 from iris_cli.core.job import Job, JobState, Priority
-from iris_cli.core.outcome import PROGRAM_FAILURES, EndReason
+from iris_cli.core.lifecycle.display import job_display, retries_made
+from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason
 from iris_cli.core.task import Task
 from iris_cli.errors import NotFoundError
 from iris_cli.journal.recovery import Damage, banner
@@ -60,12 +61,13 @@ class Stretch:
 class JobLine:
     """One job. `waited` seconds from its submission until its first task started, or until its end, or now.
 
-    `retries` counts the retries that were made after a failure, `preemptions` the lost hosts that were charged: rounds
-    of a gang, otherwise attempts of tasks. `ran` is as `job_ran` has it.
+    `retries` counts the retries that were made after a failure, `tries` those after a lost host, too; `preemptions` the
+    lost hosts that were charged: rounds of a gang, otherwise attempts of tasks. `ran` is as `job_ran` has it.
     """
 
     id: JobId
     state: JobState
+    display: str
     labels: dict[str, str]
     priority: Priority
     replicas: int
@@ -76,6 +78,7 @@ class JobLine:
     waited: float
     ran: float | None
     retries: int
+    tries: int
     preemptions: int
     why: str
     stretches: tuple[Stretch, ...]
@@ -169,6 +172,7 @@ def _line(
     return JobLine(
         id=job.id,
         state=cluster.job_state(job.id),
+        display=job_display(cluster, job.id),
         labels=dict(job.labels),
         priority=job.priority,
         replicas=job.replicas,
@@ -178,17 +182,11 @@ def _line(
         ended_at=ended_at,
         waited=max(0.0, (until if started_at is None else started_at) - job.submitted_at),
         ran=job_ran(job, tasks, now),
-        retries=_gang_retries(job, tasks) if job.is_gang else sum(task.failures for task in tasks),
+        retries=retries_made(job, tasks),
+        tries=retries_made(job, tasks, PROGRAM_FAILURES | INFRASTRUCTURE),
         preemptions=job.preempted_rounds if job.is_gang else sum(task.preemptions for task in tasks),
         why=cause_words(cluster, job),
         stretches=stretches,
-    )
-
-
-def _gang_retries(job: Job, tasks: list[Task]) -> int:
-    """The retries of a gang after a failure. The last round of a failed gang has none."""
-    return job.failed_rounds - any(
-        task.end is not None and task.end.reason in PROGRAM_FAILURES for task in tasks
     )
 
 

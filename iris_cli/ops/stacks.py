@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import TaskId, WorkerId
+from iris_cli.core.lifecycle.display import task_displays
 from iris_cli.core.observations import Silence
 from iris_cli.core.stacks import Frame, Thread, threads_of
 from iris_cli.core.task import Attempt, AttemptState, Task
@@ -65,7 +66,7 @@ def stacks(session: Session, what: str, *, ranks: Sequence[int] = (), consent: s
     by_worker: dict[WorkerId, list[tuple[Task, Attempt]]] = {}
     for task, attempt in select(cluster, what, Query(ranks=tuple(ranks))):
         if attempt is None or attempt.state not in (AttemptState.RUNNING, AttemptState.STOPPING):
-            note = f"it is not running ({task.state})"
+            note = f"it is not running ({task_displays(cluster, task.job)[task.index]})"
             found.append(RankStacks(task=task.id, worker=attempt.worker if attempt else None, note=note))
         elif attempt.worker not in cluster.workers:
             note = f"worker {attempt.worker} is no longer part of the cluster"

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass
-from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.ids import JobId, WorkerId, depth_of, root_of
 from iris_cli.core.job import Job, JobState, Priority
+from iris_cli.core.lifecycle.display import DisplayWord, counted, job_display, task_displays, word_of
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Task, TaskState
 from iris_cli.core.waiting import overdue
@@ -27,13 +28,16 @@ from iris_cli.ops.view import CycleAge, View, look
 class JobRow:
     """One job in one line. Ages and durations in seconds.
 
-    `workers` are those of its live attempts, by rank; `why` says why it waits, or the cause of its end; `retry` what it
-    goes again after; `overdue` how long a gang has waited, if that is long; `duration` is as `job_ran` has it.
+    `display` is how its state reads on the screen, `task_displays` counts its tasks by the words for theirs. `workers`
+    are those of its live attempts, by rank; `why` says why it waits, or the cause of its end; `retry` what it goes
+    again after; `overdue` how long a gang has waited, if that is long; `duration` is as `job_ran` has it.
     """
 
     id: JobId
     state: JobState
+    display: str
     tasks: Mapping[TaskState, int]
+    task_displays: Mapping[str, int]
     replicas: int
     gang: bool
     workers: tuple[WorkerId, ...]
@@ -139,6 +143,32 @@ def _jobs(cluster: Cluster, ended: int | None) -> list[Job]:
     return sorted(found.values(), key=lambda job: job.order)
 
 
+def in_reading_order(jobs: Sequence[JobRow]) -> list[JobRow]:
+    """Jobs in the order in which a screen lists them, given those of the cluster in the order of their submission.
+
+    Open jobs stand first: those that run, that stop or wait for a retry, that are being started, then pending ones in
+    the order in which the scheduler serves them. Ended jobs follow, those that ended last first.
+    """
+    places = {job.id: place for place, job in enumerate(jobs)}
+
+    def key(job: JobRow) -> tuple[float, ...]:
+        if job.state.terminal:
+            return len(_OPEN_FIRST), -(job.ended_at or 0.0)
+        word, place = word_of(job.display), places[job.id]
+        if word != JobState.PENDING:
+            return _OPEN_FIRST.index(word), place
+        root = places.get(root_of(job.id), place)
+        turn = job.priority.rank, -depth_of(job.id), root, place
+        return _OPEN_FIRST.index(word), not job.workers, *turn
+
+    return sorted(jobs, key=key)
+
+
+_OPEN_FIRST: tuple[str, ...] = (
+    *(JobState.RUNNING, DisplayWord.STOPPING, DisplayWord.RETRYING, JobState.PENDING),
+)
+
+
 def job_row(view: View, job: Job) -> JobRow:
     """One job in one line, as of this look."""
     tasks = view.cluster.tasks_of(job.id)
@@ -149,7 +179,9 @@ def job_row(view: View, job: Job) -> JobRow:
     return JobRow(
         id=job.id,
         state=view.cluster.job_state(job.id),
+        display=job_display(view.cluster, job.id),
         tasks=_counts(tasks),
+        task_displays=counted(task_displays(view.cluster, job.id)),
         replicas=job.replicas,
         gang=job.is_gang,
         workers=tuple(attempt.worker for _, attempt in live),
@@ -169,8 +201,8 @@ def job_row(view: View, job: Job) -> JobRow:
 
 
 def _retry(view: View, job: Job) -> str:
-    rounds, tasks = job.failed_rounds + job.preempted_rounds, view.cluster.tasks_of(job.id)
-    if job.end is not None or not (rounds or any(task.failures or task.preemptions for task in tasks)):
+    lasts = ((task, task.current) for task in view.cluster.tasks_of(job.id))
+    if job.end is not None or not any(last and (last.number or not last.live) for _, last in lasts):
         return ""
     from iris_cli.ops.retries import retry_words
 

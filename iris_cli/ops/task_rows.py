@@ -40,12 +40,13 @@ class AttemptRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRow:
-    """One task. `worker`, times and exit code are those of its last attempt; `why` is the reason why it
-    waits, or the cause of its end.
+    """One task. `display` is how its state reads on the screen. `worker`, times and exit code are those of its last
+    attempt; `why` is the reason why it waits, or the cause of its end.
     """
 
     id: TaskId
     state: TaskState
+    display: str
     worker: WorkerId | None
     why: str
     exit: str
@@ -55,13 +56,14 @@ class TaskRow:
     attempts: tuple[AttemptRow, ...]
 
 
-def task_row(view: View, task: Task, waiting: str) -> TaskRow:
-    """One task as of this look; `waiting` is why it waits, should it be pending."""
+def task_row(view: View, task: Task, display: str, waiting: str) -> TaskRow:
+    """One task as of this look, by its display; `waiting` is why it waits, should it be pending."""
     attempts = tuple(_attempt_row(view, task.id, attempt) for attempt in task.attempts)
     last = attempts[-1] if attempts else None
     return TaskRow(
         id=task.id,
         state=task.state,
+        display=display,
         worker=last.worker if last else None,
         why="; ".join(
             filter(None, (_why(view, task, last, waiting), _doubt(view, last), _ghosts(view.cluster, task)))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parse_task_id
 from iris_cli.core.job import Job, JobState
+from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.waiting import overdue
 from iris_cli.core.worker import Worker
@@ -72,16 +73,19 @@ class TaskEnd:
 
     task: TaskId
     state: TaskState
+    display: str
     cause: str
     ended_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """The answer. `kind` is `job`, `task` or `worker`; for a worker there is nothing but `worker`, and
-    in `occupied` the kinds of work that it has no room for, with the reason. `inherited` has for each constraint
-    that the job took over the job which named it. `retry` is what it goes again after, `overdue` how long a gang has
-    waited, if that is long; `next` the command that tells more of what is over, '' where nothing does.
+    """The answer. `kind` is `job`, `task` or `worker`; `display` is how its state reads on the screen.
+
+    For a worker there is nothing but `worker`, and in `occupied` the kinds of work that it has no room for, with the
+    reason. `inherited` has for each constraint that the job took over the job which named it. `retry` is what it goes
+    again after, `overdue` how long a gang has waited, if that is long; `next` the command that tells more of what is
+    over, '' where nothing does.
     """
 
     subject: str
@@ -90,6 +94,7 @@ class Why:
     at: float
     cycle: CycleAge | None
     cycles: Cycles | None
+    display: str = ""
     cause: str = ""
     waits: tuple[Wait, ...] = ()
     places: tuple[Place, ...] = ()
@@ -112,7 +117,15 @@ def why(session: Session, subject: str) -> Why:
     if isinstance(found, Worker):
         details = worker_details(view, found)
         occupied = tuple(occupations(view, found))
-        return _answer(view, found.id, "worker", details.worker.status, worker=details, occupied=occupied)
+        return _answer(
+            view,
+            found.id,
+            "worker",
+            details.worker.status,
+            details.worker.status,
+            worker=details,
+            occupied=occupied,
+        )
     made = _why_task(view, found) if isinstance(found, Task) else _why_job(view, found)
     if made.waits and (session.config.scale_groups or view.cluster.slices):
         return replace(made, waits=_with_demand(session, view, made.waits))
@@ -156,11 +169,12 @@ def find(cluster: Cluster, subject: str) -> Job | Task | Worker:
     raise unknown(cluster, subject, "job, task or worker")
 
 
-def _answer(view: View, subject: str, kind: str, state: str, **parts: Any) -> Why:
+def _answer(view: View, subject: str, kind: str, state: str, display: str, **parts: Any) -> Why:
     return Why(
         subject=subject,
         kind=kind,
         state=state,
+        display=display,
         at=view.now,
         cycle=view.cycle,
         cycles=view.cycles,
@@ -180,6 +194,7 @@ def _why_job(view: View, job: Job) -> Why:
         job.id,
         "job",
         state,
+        job_display(view.cluster, job.id),
         cause=cause_words(view.cluster, job, view.state),
         waits=_waits(view, job, tasks),
         places=tuple(_places(view, tasks)),
@@ -202,6 +217,7 @@ def _why_task(view: View, task: Task) -> Why:
         str(task.id),
         "task",
         task.state,
+        task_displays(view.cluster, job.id)[task.index],
         cause=task_end_words(task, view.state),
         waits=_waits(view, job, [task]),
         places=tuple(_places(view, [task])),
@@ -262,9 +278,16 @@ def _chosen(cluster: Cluster, task: Task, attempt: Attempt) -> str:
     return next((each.chosen for each in first.attempts if each.round == attempt.round and each.chosen), "")
 
 
-def _ends(view: View, tasks: Iterable[Task]) -> tuple[TaskEnd, ...]:
+def _ends(view: View, tasks: Sequence[Task]) -> tuple[TaskEnd, ...]:
+    displays = task_displays(view.cluster, tasks[0].job) if any(task.end for task in tasks) else []
     return tuple(
-        TaskEnd(task=task.id, state=task.state, cause=task_end_words(task, view.state), ended_at=task.end.at)
+        TaskEnd(
+            task=task.id,
+            state=task.state,
+            display=displays[task.index],
+            cause=task_end_words(task, view.state),
+            ended_at=task.end.at,
+        )
         for task in tasks
         if task.end is not None
     )

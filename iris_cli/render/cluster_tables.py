@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from iris_cli.core.job import JobState
+from iris_cli.core.lifecycle.display import in_words, word_of
 from iris_cli.core.units import count
 from iris_cli.ops.inventory import SliceRow, WorkerRow
 from iris_cli.ops.loop.cycles import Cycles
 from iris_cli.ops.loop.wording import cycles_words, trouble_lines
-from iris_cli.ops.status import ClusterStatus, JobRow
+from iris_cli.ops.status import ClusterStatus, JobRow, in_reading_order
 from iris_cli.render.fold import fold
 from iris_cli.render.layout import Group, Table, Text
 from iris_cli.render.tables import NARROW, Row, clock_time, duration, folded, table, text
@@ -68,12 +70,14 @@ def _jobs(status: ClusterStatus, width: int, everything: bool, chosen: bool) -> 
             return [] if status.messages else [text("no such job", "dim")]
         is_new = not (status.past or status.messages)
         return [text("no jobs: iris launch -- COMMAND" if is_new else "no jobs", "dim")]
-    still_open = [job for job in status.jobs if not job.state.terminal]
-    ended = sorted((job for job in status.jobs if job.state.terminal), key=lambda job: -(job.ended_at or 0.0))
+    in_order = in_reading_order(status.jobs)
+    still_open = [job for job in in_order if not job.state.terminal]
+    ended = [job for job in in_order if job.state.terminal]
     shown = [*still_open, *ended] if everything else [*still_open[:MOST_OPEN], *ended[:MOST_ENDED]]
     headers = ("JOB", "STATE", "TASKS", "AGE", "RAN", "WHERE / WHY")
     only = ("JOB", "STATE", "AGE", "WHERE / WHY") if width < NARROW else ()
-    parts: list[Text | Table] = [table(headers, map(_job_cells, shown), only=only)]
+    cells = _short_job_cells if width < NARROW else _job_cells
+    parts: list[Text | Table] = [table(headers, map(cells, shown), only=only)]
     hidden = [
         (len(still_open) - MOST_OPEN, "more open job"),
         (max(0, len(ended) - MOST_ENDED) + status.older, "older job"),
@@ -85,16 +89,28 @@ def _jobs(status: ClusterStatus, width: int, everything: bool, chosen: bool) -> 
 
 
 def _job_cells(job: JobRow) -> Row:
-    counts = [f"{number} {name.lower().replace('_', ' ')}" for name, number in job.tasks.items()]
-    uniform = [name.value for name in job.tasks] == [job.state.value]
     return (
         job.id,
-        job.state,
-        str(job.replicas) if uniform else ", ".join(counts),
+        job.display,
+        tasks(job),
         duration(job.age),
         duration(job.duration),
         _where_and_why(job),
     )
+
+
+def _short_job_cells(job: JobRow) -> Row:
+    """The same with the note of its display where the line may break. The number of a retry stands there already."""
+    name, display, *cells, why = _job_cells(job)
+    word, _, note = display.partition(" ")
+    done = note.strip("()") if word == JobState.PENDING else ""
+    return name, word, *cells, "; ".join(filter(None, (done, why)))
+
+
+def tasks(job: JobRow) -> str:
+    """How many tasks it has if all read as the job does, otherwise how many read how."""
+    uniform = list(job.task_displays) == [word_of(job.display)]
+    return str(job.replicas) if uniform else in_words(job.task_displays)
 
 
 def where(job: JobRow) -> str:

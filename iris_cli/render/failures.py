@@ -24,7 +24,7 @@ def failure_card(failure: FailureCard) -> list[RenderableType]:
     where = f"{failure.attempt or failure.task}" + (f" on {failure.worker}" if failure.worker else "")
     card: list[RenderableType] = [
         text(f"{failure.headline}: {failure.cause}", "bold red"),
-        text(", ".join(filter(None, (where, failure.retries)))),
+        text("; ".join(filter(None, (", ".join(filter(None, (where, failure.retries))), failure.counts)))),
     ]
     if failure.setup:
         card.append(text(f"setup: {failure.setup}"))

@@ -15,11 +15,16 @@ def show_status(output: Output, said: Mapping[str, Any]) -> None:
         output.document(said)
         return
     job = said["job"]
-    output.line(_joined(job["id"], job["state"], job["why"]))
+    output.line(_joined(job["id"], _display(job), job["why"]))
     for task in said["tasks"]:
-        output.line(_joined(task["id"], task["state"], task["worker"], task["why"]))
+        output.line(_joined(task["id"], _display(task), task["worker"], task["why"]))
     for endpoint in said.get("endpoints", ()):
         output.line(_joined(endpoint["task"], endpoint["name"], f"{endpoint['address']}:{endpoint['port']}"))
+
+
+def _display(said: Mapping[str, Any]) -> str:
+    """How the state reads; the state itself where an older iris answered."""
+    return str(said.get("display", said["state"]))
 
 
 def show_waited(output: Output, found: Mapping[str, Mapping[str, Any] | None]) -> None:

@@ -52,7 +52,7 @@ def _header(status: JobStatus) -> Text:
     job = status.job
     size = count(job.replicas, "task") + (", a gang" if job.gang else "")
     return Text.assemble(
-        text(job.id, "bold"), "  ", state(job.state), "  ", size, *age(status.cycles, status.at)
+        text(job.id, "bold"), "  ", state(job.display), "  ", size, *age(status.cycles, status.at)
     )
 
 
@@ -78,7 +78,7 @@ def _facts(status: JobStatus) -> Table:
             ("labels", ", ".join(f"{key}={value}" for key, value in job.labels.items())),
             ("after", ", ".join(status.after)),
             ("submitted by", str(status.origin or "")),
-            ("children", "; ".join(f"{fold(jobs)} {state}" for state, jobs in status.child_states.items())),
+            ("children", "; ".join(f"{fold(jobs)} {word}" for word, jobs in status.child_displays.items())),
             *(("endpoint", _endpoint(each)) for each in status.endpoints),
         ]
     )
@@ -118,27 +118,26 @@ def _tasks(tasks: tuple[TaskRow, ...], width: int, everything: bool) -> Table:
 def _task_cells(task: TaskRow) -> Row:
     return (
         f"task-{task.id.index}",
-        shown_state(task),
+        task.display,
         task.worker or "",
         str(len(task.attempts) - 1) if task.attempts else "",
         clock_time(task.started_at),
         clock_time(task.ended_at),
         duration(task.duration),
-        task.why,
+        _why(task),
     )
 
 
-def shown_state(task: TaskRow) -> str:
-    """The state of the task; STOPPING while a process of it may still live."""
-    last = task.attempts[-1] if task.attempts else None
-    stopping = last is not None and last.state == "STOPPING"
-    return "STOPPING" if stopping and task.state is not TaskState.PENDING else task.state
+def _why(task: TaskRow) -> str:
+    """Why it is so, without the exit code that its display has."""
+    said = task.display.partition(" ")[2]
+    return task.why.removeprefix(said).removeprefix(": ") if said else task.why
 
 
 def _folded_tasks(tasks: Iterable[TaskRow], most: int = MOST_PARTS) -> list[Row]:
     alike: dict[tuple[str, str], list[TaskRow]] = {}
     for task in tasks:
-        alike.setdefault((shown_state(task), task.why), []).append(task)
+        alike.setdefault((task.display, _why(task)), []).append(task)
     return [
         (
             fold((f"task-{task.id.index}" for task in group), most) + _how_many(group),

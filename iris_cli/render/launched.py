@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.lifecycle.display import job_display
 from iris_cli.core.task import Task, TaskState
 from iris_cli.core.units import count
 from iris_cli.ops.launch import being_set_up
@@ -31,14 +32,13 @@ def show(
     says what to type if there will be no cycle after this one.
     """
     tasks = cluster.tasks_of(job_id)
-    state = cluster.job_state(job_id)
     waiting = result.plan.reasons(job_id) if result is not None and result.plan is not None else ()
     if output.as_json:
         placed = {str(task.id): task.attempts[-1].worker for task in tasks if task.attempts}
         reasons = [{"kind": reason.kind.value, "text": reason.text} for reason in waiting]
         silent = [{"worker": worker, "detail": detail} for worker, detail in unanswered.items()]
-        document = {"job": job_id, "state": state.value, "placed": placed, "waiting": reasons}
-        output.document({**document, "silent": silent})
+        states = {"state": cluster.job_state(job_id).value, "display": job_display(cluster, job_id)}
+        output.document({"job": job_id, **states, "placed": placed, "waiting": reasons, "silent": silent})
         return
     preparing = being_set_up(cluster, job_id)
     if result is None:

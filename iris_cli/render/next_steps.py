@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from iris_cli.core.job import JobState
+from iris_cli.core.lifecycle.display import word_of
 from iris_cli.ops.next_steps import NextSteps, Step
-from iris_cli.ops.status import ClusterStatus
+from iris_cli.ops.status import ClusterStatus, in_reading_order
 from iris_cli.render.as_json import plain
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
@@ -56,8 +60,11 @@ def _head(found: NextSteps) -> list[Text | Table]:
         return [text(found.words, "bold")]
     from iris_cli.render.cluster_tables import header
 
-    jobs = ", ".join(f"{number} {word}" for word, number in _counts(found.status).items() if number)
-    return [header(found.status), text(f"jobs: {jobs or 'none'}")]
+    status = found.status
+    words = [word_of(job.display).lower() for job in in_reading_order(status.jobs) if not job.state.terminal]
+    counts = {**Counter(words), "ended": _counts(status)["ended"]}
+    jobs = ", ".join(f"{number} {word}" for word, number in counts.items() if number)
+    return [header(status), text(f"jobs: {jobs or 'none'}")]
 
 
 def _words(step: Step, indent: str = "") -> Text:
@@ -68,7 +75,7 @@ def _words(step: Step, indent: str = "") -> Text:
 def _counts(status: ClusterStatus) -> dict[str, int]:
     """How many jobs run, wait, and are over."""
     still_open = [job for job in status.jobs if not job.state.terminal]
-    running = sum(bool(job.workers) for job in still_open)
+    running = sum(job.display == JobState.RUNNING for job in still_open)
     return {
         "running": running,
         "waiting": len(still_open) - running,

@@ -26,6 +26,8 @@ STYLES = {
     "PENDING": "yellow",
     "ASSIGNED": "cyan",
     "STOPPING": "yellow",
+    "RETRYING": "yellow",
+    "STOPPED": "dim",
     "healthy": "green",
     "lost": "bold red",
     "untrusted": "bold red",
@@ -97,8 +99,13 @@ def block(content: str, style: str = "") -> Text:
 
 
 def state(word: str) -> Text:
-    """A state or condition in its colour."""
-    return Text(((clean_line(word), STYLES.get(word, "")),), no_wrap=True)
+    """A state, its display or a condition, in the colour of its first word."""
+    return Text(((clean_line(word), style_of(word)),), no_wrap=True)
+
+
+def style_of(word: str) -> str:
+    """The style of a state, of its display or of a condition."""
+    return STYLES.get(word.partition(" ")[0], "")
 
 
 def clock_time(at: float | None) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.job import JobState
+from iris_cli.core.lifecycle.display import job_display
 from iris_cli.ops.failure import cause_words
 from iris_cli.ops.wait import Waited
 from iris_cli.render.console import Output
@@ -22,11 +23,12 @@ def show(
     `no_cycles` says what to type if no cycle follows.
     """
     causes = {job: cause_words(cluster, cluster.jobs[job], files) for job in waited.states}
+    displays = {job: job_display(cluster, job) for job in waited.states}
     if output.as_json:
         output.document(
             {
                 "jobs": [
-                    {"job": job, "state": state.value, "reason": causes[job]}
+                    {"job": job, "state": state.value, "display": displays[job], "reason": causes[job]}
                     for job, state in waited.states.items()
                 ],
                 "timed_out": bool(waited.open),
@@ -35,7 +37,7 @@ def show(
     else:
         for job, state in waited.states.items():
             tell = output.done if state is JobState.SUCCEEDED else output.failed
-            tell(f"{job}: {state.value}" + (f": {causes[job]}" if causes[job] else ""))
+            tell(f"{job}: {displays[job]}" + (f": {causes[job]}" if causes[job] else ""))
     if waited.open:
         names = " ".join(waited.open)
         goes = f"{names} {'goes' if len(waited.open) == 1 else 'go'} on"

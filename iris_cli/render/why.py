@@ -42,7 +42,7 @@ def _in_short(why: Why) -> str:
     refuses = why.worker.worker.refuses if why.worker else ()
     return next(
         iter((*refuses, *why.occupied, *reasons, why.cause, *(place.worker for place in why.places))),
-        why.state,
+        why.display,
     )
 
 
@@ -55,7 +55,7 @@ def _parts(why: Why, width: int) -> Iterator[RenderableType]:
     if why.worker is not None:
         yield from worker_tables(why.worker, width, why.occupied)
         return
-    yield Text.assemble(text(why.subject, "bold"), "  ", state(why.state), "  ", text(why.cause))
+    yield Text.assemble(text(why.subject, "bold"), "  ", state(why.display), "  ", text(why.cause))
     yield cycle_words(why.cycles, why.at)
     yield from (text(words) for words in (why.overdue, why.retry) if words)
     for wait in why.waits:

@@ -32,6 +32,32 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
+def displayed(tmp_path: Path) -> Path:
+    """One job waits for a retry, one is half done, one was never started: nothing runs."""
+    lab = Lab().worker("w").job("flaky", max_retries_failure=3).job("sweep", array="0-3%2").schedule()
+    lab.reports("flaky/* running", "sweep/* running").reports("flaky/* exited 1", "sweep/* exited 0")
+    session_of(lab.job("late", cpu=500.0, force=True), tmp_path / "state")
+    path = tmp_path / "cluster.yaml"
+    path.write_text("cluster: {name: lab}\nworkers: []\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "cancelled"),
+    [
+        (["--state", "RETRYING"], ["flaky"]),
+        (["--state", "pending"], ["late", "sweep"]),
+        (["--state", "running"], ["flaky", "sweep"]),
+        (["--state", "retrying", "--state", "pending"], ["flaky", "late", "sweep"]),
+    ],
+    ids=" ".join,
+)
+def test_jobs_are_cancelled_by_what_they_read(
+    words: list[str], cancelled: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cancel(displayed(tmp_path), words, capsys) == (ExitCode.OK, cancelled)
+
+
 def cancel(config: Path, words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
     code = app.run(["--config", str(config), "--json", "cancel", *words])
     shown = capsys.readouterr()

@@ -219,7 +219,6 @@ def test_what_a_shell_would_expand_is_not_offered() -> None:
 @pytest.mark.parametrize(
     ("callback", "kind"),
     [
-        (complete.STATE, JobState),
         (complete.PRESET, EnvPreset),
         (complete.PRIORITY, Priority),
         (complete.REPLACE_LOST, ReplaceLost),
@@ -229,6 +228,12 @@ def test_the_words_that_are_offered_are_those_that_are_taken(
     callback: complete.Callback, kind: type[StrEnum]
 ) -> None:
     assert callback(None, "") == [each.lower() for each in kind]
+
+
+def test_states_and_display_words_are_offered() -> None:
+    displays = ["stopped", "stopping", "retrying"]
+    assert complete.STATE(None, "") == [*(each.lower() for each in JobState), *displays]
+    assert complete.STATE(None, "st") == ["stopped", "stopping"]
 
 
 def test_so_are_those_of_streams() -> None:

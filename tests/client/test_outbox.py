@@ -245,7 +245,7 @@ def test_a_full_disk_is_said_to_be_one(task_dir: Path, monkeypatch: pytest.Monke
 
 def test_what_is_asked_for_is_what_is_sent(task_dir: Path) -> None:
     answers: Mapping[type, Any] = {
-        Status: {"job": JOB, "tasks": [TASK]},
+        Status: {"job": {**JOB, "display": "STOPPING"}, "tasks": [TASK]},
         Cancel: {"job": "train/eval", "cancelled": True},
         Endpoints: {
             "endpoints": [
@@ -266,6 +266,7 @@ def test_what_is_asked_for_is_what_is_sent(task_dir: Path) -> None:
         )
         task = client.task_status("train/eval/task-0")
         assert (task.state, task.attempt, task.worker) == (TaskState.RUNNING, 1, "w")
+        assert (status.display, task.display) == ("STOPPING", "RUNNING"), "an older iris names none"
         assert job.cancel("enough") is True
         client.register_endpoint("http", 80, {"path": "/"})
         assert client.remove_endpoint("http") is False

@@ -116,6 +116,10 @@ def test_status_tells_of_the_job_and_each_task(world: World) -> None:
     ]
     assert client.task_status("train/task-1").state is TaskState.FAILED
     assert client.task_status("train/task-1").why != ""
+    assert (status.display, [task.display for task in status.tasks]) == (
+        "FAILED",
+        ["STOPPING", "FAILED exit 3"],
+    )
     assert client.list_tasks(client.job("train")) == list(status.tasks)
 
 

@@ -200,6 +200,8 @@ def gang(number: int, ranks: int, place: int) -> JobLine:
     return JobLine(
         id=JobId(f"train-{number}"),
         state=JobState.FAILED if failed else JobState.SUCCEEDED,
+        display="FAILED" if failed else "SUCCEEDED",
+        tries=0,
         labels={"team": ("vision", "text", "audio")[number % 3]},
         priority=Priority.NORMAL,
         replicas=ranks,

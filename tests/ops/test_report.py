@@ -13,7 +13,7 @@ from iris_cli.ops import report as ops
 from iris_cli.ops.report import Report, report
 from iris_cli.ops.report_figures import by_label, by_priority, ends, total, uses
 from iris_cli.ops.session import Session
-from tests.render.scenes import failed_gang, lost_host, retried_gang, session_of
+from tests.render.scenes import displays, failed_gang, lost_host, retried_gang, session_of
 from tests.support.lab import Lab
 
 
@@ -70,7 +70,22 @@ def test_retries_are_counted_as_made_and_preemptions_as_charged(tmp_path: Path) 
     (failed,) = told(failed_gang(), tmp_path / "failed").jobs
     assert (failed.state, failed.retries) == (JobState.FAILED, 0)
     lost = {str(job.id): job for job in told(lost_host(), tmp_path / "whole").jobs}
-    assert (lost["train"].retries, lost["train"].preemptions) == (0, 1)
+    assert (lost["train"].retries, lost["train"].tries, lost["train"].preemptions) == (0, 1, 1)
+
+
+def test_a_retry_that_waits_is_not_made_yet(tmp_path: Path) -> None:
+    found = {str(job.id): job for job in told(displays(), tmp_path).jobs}
+    assert (found["flaky"].display, found["flaky"].retries, found["flaky"].tries) == (
+        "RETRYING (1 of 3)",
+        0,
+        0,
+    )
+    assert (found["spot"].display, found["spot"].tries, found["spot"].preemptions) == (
+        "RETRYING (host lost)",
+        0,
+        1,
+    )
+    assert (found["eval"].display, found["eval"].retries) == ("STOPPING", 0)
 
 
 def test_sums_by_label_count_a_job_for_each_of_its_labels(tmp_path: Path) -> None:

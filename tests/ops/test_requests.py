@@ -73,6 +73,7 @@ def test_what_is_asked_in_order_is_done_in_order(tmp_path: Path) -> None:
     status = task.told("3")
     assert (status["job"]["state"], status["job"]["reason"]) == ("KILLED", "cancelled")
     assert [each["state"] for each in status["tasks"]] == ["KILLED"]
+    assert (status["job"]["display"], status["tasks"][0]["display"]) == ("KILLED", "KILLED")
     assert task.told("4") == {"name": "http", "port": 80}
     assert task.told("5") == {"endpoints": []}, "what only reads sees all that was decided with it"
     assert task.told("6") == {"removed": True}

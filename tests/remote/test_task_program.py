@@ -224,7 +224,7 @@ def test_answers_are_read_and_told(task: Task) -> None:
             0,
             "train/x  SUCCEEDED  ä SUCCEEDED\n"
             "train/eval/task-0  SUCCEEDED  w  done\\x1b[1m⏎ä🚀\\x0d\n"
-            "train/eval/task-1  PENDING\n"
+            "train/eval/task-1  RETRYING (1 of 3)\n"
             "train/task-0  http  10.0.0.1:80\n",
         )
         code, out, _ = task.iris("status", "--json")

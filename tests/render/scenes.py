@@ -11,6 +11,7 @@ from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.constraints import Constraint, ConstraintOp
 from iris_cli.core.events import WorkerSkewChanged
 from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.job import Priority
 from iris_cli.core.observations import AttemptReport, RemoteState
 from iris_cli.journal.file_store import FileStore
 from iris_cli.journal.state_dir import StateDir
@@ -205,6 +206,26 @@ def ways_to_fail() -> Lab:
     return lab.schedule().reports("again/* running").advance("30m").reports("slow/* timeout").advance("5m")
 
 
+def displays() -> Lab:
+    """A gang failed an hour ago; one runs, one stops before its retry. Nothing of the other jobs runs: one waits for a
+    retry, one lost its host, one is half done, two were never started.
+    """
+    lab = Lab().slice("v5a", "v5litepod-16").slice("v5b", "v5litepod-16").worker("cpu-0").worker("cpu-1")
+    lab.job("diverged", tpu="v5litepod-16").schedule().reports("diverged/* running").advance("10m")
+    lab.reports("diverged/task-2 exited 1")
+    lab.reports(*(f"diverged/task-{rank} stopped" for rank in (0, 1, 3))).advance("1h")
+    lab.job("low", cpu=500.0, priority=Priority.LOW, force=True)
+    lab.job("high", cpu=500.0, priority=Priority.HIGH, force=True)
+    lab.job("flaky", cpu=8.0, max_retries_failure=3).job("spot", cpu=8.0, max_retries_failure=3)
+    lab.job("sweep", array="0-19%3", cpu=2.0).schedule()
+    lab.job("eval", tpu="v5litepod-16", max_retries_failure=2).schedule()
+    lab.job("train", tpu="v5litepod-16").schedule()
+    for job in ("flaky", "spot", "sweep", "eval", "train"):
+        lab.reports(f"{job}/* running")
+    lab.advance("20m").reports("flaky/* exited 1", "spot/* lost", "eval/task-3 exited 9")
+    return lab.reports("sweep/* exited 0", "eval/task-0 stopped").advance("2m")
+
+
 def _ended(
     lab: Lab, job: str, code: int, said: str, state: RemoteState = RemoteState.EXITED, cause: str = ""
 ) -> AttemptReport:
@@ -256,6 +277,7 @@ SCENES: dict[str, Callable[[], Lab]] = {
     "lost_host": lost_host,
     "family": family,
     "ways_to_fail": ways_to_fail,
+    "displays": displays,
     "two_regions": two_regions,
     "hostile": hostile,
 }

@@ -22,11 +22,12 @@ from iris_cli.ops.event_words import event_words
 from iris_cli.ops.history import history
 from iris_cli.ops.inventory import inventory
 from iris_cli.ops.job_status import job_status
-from iris_cli.ops.status import cluster_status
+from iris_cli.ops.status import cluster_status, in_reading_order
 from iris_cli.ops.view import as_of, cycle_age, look, parse_moment
 from iris_cli.ops.why import why
 from tests.journal.samples import HOST
-from tests.render.scenes import SCENES, busy, failed_gang, many_tasks, retried_gang, session_of
+from tests.render.scenes import SCENES, busy, displays, failed_gang, many_tasks, retried_gang, session_of
+from tests.support.inside import Inside
 from tests.support.lab import START, Lab
 from tests.support.onlooker import Onlooker
 from tests.support.reports import parse_report
@@ -219,6 +220,39 @@ def test_jobs_are_chosen_by_label_and_state(
 ) -> None:
     seen = cluster_status(session_of(busy(), tmp_path / "state"), labels=labels, states=states)
     assert [job.id for job in seen.jobs] == jobs
+
+
+@pytest.mark.parametrize(
+    ("states", "jobs"),
+    [
+        (["RETRYING"], ["flaky", "spot"]),
+        (["stopping"], ["eval"]),
+        (["stopped"], ["diverged"]),
+        (["running"], ["flaky", "spot", "sweep", "eval", "train"]),
+        (["pending"], ["low", "high", "sweep"]),
+        (["Retrying", "failed"], ["diverged", "flaky", "spot"]),
+    ],
+)
+def test_jobs_are_chosen_by_what_they_read(states: list[str], jobs: list[str], tmp_path: Path) -> None:
+    seen = cluster_status(session_of(displays(), tmp_path / "state"), states=states)
+    assert [job.id for job in seen.jobs] == jobs
+
+
+def test_a_state_that_does_not_exist_is_refused_with_those_that_do(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"pending, running, .*, stopped, stopping, retrying") as caught:
+        cluster_status(session_of(displays(), tmp_path / "state"), states=["retryng"])
+    assert caught.value.hint == "did you mean 'retrying'?"
+
+
+def test_what_runs_stands_above_what_waits_and_that_above_what_ended(tmp_path: Path) -> None:
+    lab = displays()
+    inside = Inside(lab, "train/task-0")
+    inside.submit(name="fold")
+    lab.cancel("spot")
+    seen = cluster_status(session_of(lab, tmp_path / "state"))
+    assert [job.id for job in seen.jobs][:3] == ["diverged", "low", "high"]
+    order = [job.id for job in in_reading_order(seen.jobs)]
+    assert order == ["train", "eval", "flaky", "high", "train/fold", "sweep", "low", "spot", "diverged"]
 
 
 @pytest.mark.parametrize(("labels", "states"), [(["=x"], []), ([], ["lost"])])

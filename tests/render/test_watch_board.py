@@ -36,7 +36,9 @@ def lines(shown: Board, width: int, height: int, *said: str) -> list[str]:
 SAID = ("sweep/task-[0-29] is SUCCEEDED", "sweep/task-77/attempt-0 ended: exit 1")
 
 
-@pytest.mark.parametrize("scene", ["empty", "busy", "failed_gang", "retried_gang", "many_tasks", "lost_host"])
+@pytest.mark.parametrize(
+    "scene", ["empty", "busy", "failed_gang", "retried_gang", "many_tasks", "lost_host", "displays"]
+)
 def test_a_person_sees_this(scene: str, tmp_path: Path) -> None:
     shown = seen(SCENES[scene](), tmp_path)
     pages = [

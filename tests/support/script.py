@@ -10,6 +10,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.job import JobRequest, Priority, ReplaceLost
+from iris_cli.core.lifecycle.display import job_display, task_displays
 from iris_cli.core.observations import SilenceKind
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import IrisError
@@ -201,6 +202,14 @@ class Script(AutoscalingVerbs):
                 )
             lines.append(" ".join(words))
         return lines
+
+    def do_display(self, job: str) -> list[str]:
+        """How a job and its tasks read on the screen."""
+        of_tasks = task_displays(self.lab.cluster, JobId(job))
+        return [
+            job_display(self.lab.cluster, JobId(job)),
+            *(f"task-{i} {each}" for i, each in enumerate(of_tasks)),
+        ]
 
     def do_why(self, job: str) -> list[str]:
         waiting = self.lab.plan().waiting

@@ -90,7 +90,14 @@ WELL = {
     "exit_code": 0,
     "why": "done\x1b[1m\nä🚀\r",
 }
-WAITS = {"id": "train/eval/task-1", "state": "PENDING", "worker": None, "exit_code": None, "why": ""}
+WAITS = {
+    "id": "train/eval/task-1",
+    "state": "PENDING",
+    "display": "RETRYING (1 of 3)",
+    "worker": None,
+    "exit_code": None,
+    "why": "",
+}
 ENDPOINTS = [
     {"task": "train/task-0", "name": "http", "address": "10.0.0.1", "port": 80, "metadata": {"a.b c": "x y"}}
 ]

@@ -238,7 +238,8 @@ index($1, "result.tasks.") == 1 || index($1, "result.endpoints.") == 1 {
 }
 END {
     for (i = 0; i < many["tasks"]; i++) {
-        line = said["tasks", i, "id"] "  " said["tasks", i, "state"]
+        display = said["tasks", i, "display"]
+        line = said["tasks", i, "id"] "  " (display != "" ? display : said["tasks", i, "state"])
         if (said["tasks", i, "worker"] != "") line = line "  " said["tasks", i, "worker"]
         if (said["tasks", i, "why"] != "") line = line "  " said["tasks", i, "why"]
         print line

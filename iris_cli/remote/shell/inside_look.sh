@@ -13,8 +13,8 @@ status() {
         result
         return
     fi
-    why=$(said result.job.why)
-    printf '%s\n' "$(said result.job.id)  $(said result.job.state)${why:+  $why}"
+    why=$(said result.job.why) display=$(said result.job.display)
+    printf '%s\n' "$(said result.job.id)  ${display:-$(said result.job.state)}${why:+  $why}"
     printf '%s\n' "$flat" | awk "$task_lines"
 }
 

@@ -82,6 +82,7 @@ def _job(job: JobLine) -> dict[str, Any]:
     return {
         "id": job.id,
         "state": job.state.value,
+        "display": job.display,
         "labels": job.labels,
         "priority": job.priority.value,
         "replicas": job.replicas,

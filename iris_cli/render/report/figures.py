@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from iris_cli.core.lifecycle.display import word_of
 from iris_cli.ops.report import Report
 from iris_cli.ops.report_figures import Use
 
@@ -30,6 +31,6 @@ def of_what_was_there(chip_seconds: float, used: Iterable[Use]) -> str:
 
 
 def counted(report: Report) -> str:
-    """`1 failed, 2 running`: the states of its jobs."""
-    states = [job.state.lower() for job in report.jobs]
+    """`1 failed, 2 running`: how its jobs read."""
+    states = [word_of(job.display).lower() for job in report.jobs]
     return ", ".join(f"{states.count(each):,} {each}" for each in sorted(set(states)))

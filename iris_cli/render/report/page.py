@@ -8,6 +8,7 @@ from hashlib import sha256
 from importlib import resources
 
 from iris_cli import __version__
+from iris_cli.core.lifecycle.display import word_of
 from iris_cli.core.units import count
 from iris_cli.ops.causes import reason_words
 from iris_cli.ops.report import JobLine, Report
@@ -193,7 +194,7 @@ def _job(job: JobLine) -> tuple[Cell, ...]:
     tasks = f"{job.replicas:,}" + (" gang" if job.gang else "")
     return (
         Cell(job.id, kind="job"),
-        Cell(job.state.lower(), kind=f"mark {_KINDS.get(job.state, 'stopped')}"),
+        Cell(job.display.lower(), kind=f"mark {_KINDS.get(word_of(job.display), 'stopped')}"),
         Cell(clock_time(job.submitted_at), job.submitted_at),
         _in_words(job.waited),
         _in_words(job.ran),
@@ -214,6 +215,7 @@ _KINDS = {
     "FAILED": "failed",
     "UNSCHEDULABLE": "failed",
     "PENDING": "pending",
+    "RETRYING": "pending",
 }
 
 _FIND = """<p class="tools"><label>Show jobs with <input type="search" id="find" size="24"></label>

@@ -159,5 +159,5 @@ def _costly(report: Report, narrow: bool) -> list[Text | Table]:
 
 
 def _job_cells(job: JobLine, sums: Sum) -> Row:
-    tries = str(job.retries + job.preemptions or "")
-    return job.id, job.state, *_hours_of(sums), duration(job.waited), duration(job.ran), tries, job.why
+    tries = str(job.tries or "")
+    return job.id, job.display, *_hours_of(sums), duration(job.waited), duration(job.ran), tries, job.why

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.job import JobState
+from iris_cli.core.lifecycle.display import word_of
 from iris_cli.core.units import count
 from iris_cli.core.waiting import overdue_words
 from iris_cli.ops.board import Board, Bunch, Concern, JobOnBoard
@@ -17,14 +18,15 @@ from iris_cli.ops.inventory import SliceRow, WorkerRow
 from iris_cli.ops.loop.cycles import Cycles
 from iris_cli.ops.status import ClusterStatus
 from iris_cli.render.clean import clean_line
-from iris_cli.render.cluster_tables import banner, cycle_words, where
+from iris_cli.render.cluster_tables import banner, cycle_words, tasks, where
 from iris_cli.render.fold import fold
-from iris_cli.render.tables import NARROW, STYLES, clock_time, duration, folded
+from iris_cli.render.tables import NARROW, STYLES, clock_time, duration, folded, style_of
 from iris_cli.render.watch.news import News
 
 _AIRY = 16  # lines from which on there is room for blank ones and headings
 _ROOMY = 10  # lines from which on there is room for more than jobs and what is wrong
 _MOST_BUNCHES = 4
+_WITH_NOTES = 90  # columns from which on a state has its note
 _COARSE = 600  # seconds from which on they are no longer counted one by one
 _GAP = "  "
 
@@ -131,7 +133,7 @@ def _jobs(board: Board, now: float, width: int, height: int) -> _Section:
     begins = []  # where each job does
     for job in board.jobs[:height]:  # more can't be seen
         begins.append(len(rows))
-        rows += _rows_of(board, job, now)
+        rows += _rows_of(board, job, now, width)
     columns = _columns(width)
     lines = _aligned([tuple(row[place] for place in columns) for row in rows], width)
 
@@ -146,7 +148,7 @@ def _jobs(board: Board, now: float, width: int, height: int) -> _Section:
 
 def _in_words(jobs: Iterable[JobOnBoard]) -> str:
     """`3 running, 1 pending`."""
-    found = Counter(job.row.state.value for job in jobs)
+    found = Counter(word_of(job.row.display) for job in jobs)
     return ", ".join(f"{number} {state.lower()}" for state, number in found.items())
 
 
@@ -158,12 +160,13 @@ def _columns(width: int) -> Sequence[int]:
     return (0, 1, 3, 4) if width < 90 else (0, 1, 2, 3, 4)
 
 
-def _rows_of(board: Board, job: JobOnBoard, now: float) -> Iterator[Row]:
+def _rows_of(board: Board, job: JobOnBoard, now: float, width: int) -> Iterator[Row]:
     row, style = job.row, _STANDING.get(job.concern, "")
+    display = row.display if width >= _WITH_NOTES else word_of(row.display)
     yield (
         _text(row.id, style),
-        _text(row.state, STYLES.get(row.state, "")),
-        _text(_tasks(job)),
+        _text(display, style_of(display)),
+        _text(tasks(row)),
         _text(_for(job, now), "dim"),
         _text(_where_and_why(board, job, now), style),
     )
@@ -183,31 +186,11 @@ def _bunch_row(bunch: Bunch, now: float) -> Row:
     on = fold(bunch.workers, 3)
     return (
         _text(f"  {names}"),
-        _text(bunch.state, STYLES.get(bunch.state, "")),
+        _text(word_of(bunch.state), style_of(bunch.state)),
         _text(str(len(bunch.tasks))),
         _text(_seconds(bunch.since_at, now), "dim"),
         _text(f"{bunch.why} ({on})" if bunch.why and on else bunch.why or on),
     )
-
-
-_WORST_FIRST = (
-    "FAILED",
-    "UNSCHEDULABLE",
-    "WORKER_FAILED",
-    "PENDING",
-    "ASSIGNED",
-    "RUNNING",
-    "SUCCEEDED",
-    "KILLED",
-)
-
-
-def _tasks(job: JobOnBoard) -> str:
-    row = job.row
-    if [name.value for name in row.tasks] == [row.state.value]:
-        return str(row.replicas)
-    found = sorted(row.tasks.items(), key=lambda each: _WORST_FIRST.index(each[0].value))
-    return ", ".join(f"{number} {name.lower().replace('_', ' ')}" for name, number in found)
 
 
 def _for(job: JobOnBoard, now: float) -> str:

@@ -73,6 +73,28 @@ PICTURES = {
     "many-tasks": Picture(
         line="iris status", then=("iris status sweep", "iris why sweep"), scene="many_tasks", as_json=False
     ),
+    "displays": Picture(
+        line="iris",
+        then=(
+            "iris status",
+            "iris status --state retrying",
+            "iris status --state STOPPED",
+            "iris status --state stopping --state pending",
+            "iris status diverged",
+            "iris status eval",
+            "iris status flaky",
+            "iris status sweep",
+            "iris why eval/task-3",
+            "iris report",
+            "iris cancel --state retrying",
+            "iris status --state retrying",
+            "iris wait --timeout 0s train sweep",
+        ),
+        scene="displays",
+    ),
+    "widths-of-displays": Picture(
+        line="iris status", then=("iris status eval",), scene="displays", widths=WIDTHS, as_json=False
+    ),
     "lost-host": Picture(
         line="iris",
         then=(
