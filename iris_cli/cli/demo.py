@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from iris_cli.errors import ExitCode, UsageError
 from iris_cli.ops.demo_home import demo_home
 from iris_cli.ops.local_cluster import LocalCluster, LocalSlice
 from iris_cli.ops.loop.automatic import SWITCH
+from iris_cli.ops.loop.owner import owned
 from iris_cli.ops.program import this_program
 
 _KEPT = ".iris-demo"
@@ -130,15 +132,16 @@ def demo(
 def _show(iris: Context, root: Path, *, keep: bool, elsewhere: bool) -> None:
     cluster = LocalCluster(root, keep=keep)
     cluster.claim()  # BEFORE anything could be ended: another demo may live there
-    try:
-        cluster.start(_SLICES)
-        _tour(iris, cluster)
-    finally:
-        if not keep:
-            try:
-                Tour(iris, cluster.config).end()
-            finally:
-                cluster.close()
+    with nullcontext() if keep else owned(cluster.root / "owner"):
+        try:
+            cluster.start(_SLICES)
+            _tour(iris, cluster)
+        finally:
+            if not keep:
+                try:
+                    Tour(iris, cluster.config).end()
+                finally:
+                    cluster.close()
     if keep and not iris.output.as_json:
         _invite(iris, cluster, elsewhere)
 

@@ -29,7 +29,8 @@ def launch(iris: Context, options: Mapping[str, Any], words: Sequence[str], comm
     wait, follow = options["wait"], options["follow"]
     # With --wait the last word is how it ended: one document, not two.
     tell = not (iris.output.as_json and (wait or follow))
-    launched = _submit(iris, session, wanted, schedule=not options["no_schedule"], tell=tell)
+    schedule = not options["no_schedule"]
+    launched = _submit(iris, session, wanted, schedule=schedule, tell=tell, stays=wait or follow)
     return _stay(iris, session, launched, wait=wait, follow=follow)
 
 
@@ -64,7 +65,10 @@ def _ask(iris: Context, wanted: JobRequest, options: Mapping[str, Any]) -> int:
     )
 
 
-def _submit(iris: Context, session: Session, wanted: JobRequest, *, schedule: bool, tell: bool) -> JobId:
+def _submit(
+    iris: Context, session: Session, wanted: JobRequest, *, schedule: bool, tell: bool, stays: bool
+) -> JobId:
+    """Submit a job. `stays`: this command goes on to run cycles until the job ends."""
     from iris_cli.ops.launch import launch as submit
     from iris_cli.ops.launch import unanswered
     from iris_cli.render import launched
@@ -72,8 +76,9 @@ def _submit(iris: Context, session: Session, wanted: JobRequest, *, schedule: bo
     job_id = submit(session, wanted)
 
     def show(result: CycleResult | None) -> None:
-        silent = unanswered(session, job_id, coming=iris.cycles_come)
-        launched.show(iris.output, session.cluster, job_id, result, silent, iris.no_cycles)
+        no_cycles = "" if stays else iris.no_cycles
+        silent = unanswered(session, job_id, coming=not no_cycles)
+        launched.show(iris.output, session.cluster, job_id, result, silent, no_cycles)
 
     # The id is out before anything slow begins: whoever is cut off knows what to look for.
     try:

@@ -55,6 +55,9 @@ def show(
         output.message(f"{job_id}: being set up on {where}; {then}")
     else:
         output.message(f"{job_id}: {_where(tasks)}")
+    says_it = result is None or (preparing and not waiting and not unanswered)
+    if no_cycles and not says_it and not cluster.job_state(job_id).terminal:
+        output.message(no_cycles)
 
 
 def _where(tasks: Sequence[Task]) -> str:

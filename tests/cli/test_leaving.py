@@ -39,7 +39,7 @@ def starts(operator: Operator, said: str) -> None:
 
 
 def starts_none(operator: Operator, ran: Ran) -> None:
-    assert "loop" not in ran.stderr, ran
+    assert "background loop" not in ran.stderr, ran
     assert operator.loop is None
 
 

@@ -136,14 +136,24 @@ def test_two_terminals_that_launch_at_once_start_one_loop(ann: Ann, times: int) 
         until(lambda: ann.loop is None)
 
 
-def test_a_loop_that_was_suspended_goes_on(ann: Ann) -> None:
+@pytest.mark.parametrize("seconds", [0, pytest.param(120, marks=pytest.mark.soak)])
+def test_a_loop_that_was_suspended_goes_on(ann: Ann, seconds: int) -> None:
     ann.launch()
     ann.started(2)
     ann.kill_loop(signal.SIGSTOP)
     ann.opens("first", "second")
-    assert f"background loop (pid {ann.loop.pid if ann.loop else 0})" in ann.iris("status").out
+    pid = ann.loop.pid if ann.loop else 0
+    time.sleep(seconds)  # as a laptop that sleeps: its lock stays, and so does its job
+    shown = ann.iris("status").out
+    assert f"background loop (pid {pid})" in shown
+    assert not seconds or " is late, " in shown
+    assert (
+        STARTED
+        not in ann.iris("launch", "--no-schedule", "--cpu", "0.01", "--name", "more", "--", "true").err
+    )
     ann.kill_loop(signal.SIGCONT)
     ann.ends_well()
+    assert ann.job("more")["state"] == "SUCCEEDED"
 
 
 def test_with_the_loop_off_every_look_says_that_nobody_runs_cycles(ann: Ann) -> None:
@@ -151,6 +161,30 @@ def test_with_the_loop_off_every_look_says_that_nobody_runs_cycles(ann: Ann) -> 
     assert STARTED not in ann.launch()
     ann.started(2)
     assert "nobody runs cycles: what is shown is " in ann.iris("status").out
+    ann.opens("first", "second")
+    assert ann.iris("wait", "train").out == "train: SUCCEEDED\n"
+    ann.ends_well()
+
+
+def test_a_cluster_file_that_says_loop_off_lets_no_loop_run(ann: Ann) -> None:
+    ann.write_config({"a": ann.hosts}, tpu="v4-16", extra="loop: off\n")
+    nobody = "nobody runs cycles: iris watch --schedule, or iris cron install\n"
+    said = ann.launch()
+    assert (STARTED in said, said.endswith(nobody)) == (False, True)
+    ann.started(2)
+    status = ann.iris("status").out
+    assert "nobody runs cycles: what is shown is " in status
+    assert "old: iris watch --schedule, or iris cron install" in status
+    refused = ann.iris("loop", "start", code=2).err
+    assert "cluster.yaml says loop: off" in refused
+    assert "hint: write loop: auto, or use iris cron install" in refused
+    assert ann.loop is None
+    ann.write_config({"a": ann.hosts}, tpu="v4-16", extra="loop: auto\n")
+    ann.iris("loop", "start")
+    until(lambda: ann.loop is not None)
+    ann.write_config({"a": ann.hosts}, tpu="v4-16", extra="loop: off\n")
+    until(lambda: ann.loop is None)
+    assert "ended: cluster.yaml says loop: off" in (ann.state / "loop.log").read_text()
     ann.opens("first", "second")
     assert ann.iris("wait", "train").out == "train: SUCCEEDED\n"
     ann.ends_well()

@@ -8,12 +8,14 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import until
 from tests.support.wheel import Installed, outside
 
 PATIENCE = 180
@@ -113,11 +115,13 @@ def test_a_kept_demo_goes_on_until_it_is_stopped(loop: str, tmp_path: Path) -> N
     assert mentioning(str(tmp_path)) == []
 
 
-def test_a_demo_that_is_interrupted_leaves_no_loop_either(tmp_path: Path) -> None:
+@contextmanager
+def running_demo(directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """A demo at the moment when its background loop runs."""
     with subprocess.Popen(
         [sys.executable, "-m", "iris_cli", "demo"],
-        env={**os.environ, "TMPDIR": str(tmp_path), "HOME": str(tmp_path), "IRIS_LOOP": "auto"},
-        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(directory), "HOME": str(directory), "IRIS_LOOP": "auto"},
+        cwd=directory,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -128,8 +132,22 @@ def test_a_demo_that_is_interrupted_leaves_no_loop_either(tmp_path: Path) -> Non
         assert any(
             line.startswith("cycles: background loop") for line in process.stdout
         )  # as `loop show` says
+        yield process
+
+
+def test_a_demo_that_is_interrupted_leaves_no_loop_either(tmp_path: Path) -> None:
+    with running_demo(tmp_path) as process:
         os.killpg(process.pid, signal.SIGINT)
         process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert mentioning(str(tmp_path)) == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_demo_that_is_killed_leaves_no_process_and_its_loop_ends_by_itself(tmp_path: Path) -> None:
+    with running_demo(tmp_path) as process:
+        process.kill()
+        process.wait(PATIENCE)
+    until(lambda: mentioning(str(tmp_path)) == [], lambda: mentioning(str(tmp_path)))
+    [log] = tmp_path.glob("iris-demo-*/lab/state/loop.log")
+    assert log.read_text().endswith("ended: the demo that it belongs to has ended\n")

@@ -16,6 +16,7 @@ from iris_cli.journal.loop_order import read_loop_order
 from iris_cli.journal.runners import LOOP, HeldRunner
 from iris_cli.ops.loop.configuration import Configuration
 from iris_cli.ops.loop.installed import Installed
+from iris_cli.ops.loop.owner import owner_is_gone
 from iris_cli.ops.loop.run import Leaving, Loop, Turn
 from iris_cli.ops.loop.start import COMMAND
 from iris_cli.ops.session import Session
@@ -83,6 +84,7 @@ def serve(
         report=lambda turn: report(session, turn),
         began=read_loop_order(session.state.path),
         upgraded=Installed(program).newer,
+        orphaned=owner_is_gone,
     )
     leaving = loop.run()
     return Ended(leaving, loop.held)

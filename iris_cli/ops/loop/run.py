@@ -38,6 +38,7 @@ class Leaving(StrEnum):
     REPLACED = "another loop was started in its place"
     OFF = "cluster.yaml says loop: off"
     GONE = "its state directory was moved or deleted"
+    ORPHANED = "the demo that it belongs to has ended"
     UPGRADE = "another version of iris was installed"
 
 
@@ -54,7 +55,8 @@ class Turn:
 class Loop:
     """One loop. `held` is its lock, `began` the operator's order that it began under.
 
-    `report` hears of each turn. `upgraded` returns the version that replaced this one, or ''.
+    `report` hears of each turn. `upgraded` returns the version that replaced this one, or ''. `orphaned` returns
+    whether the process that the loop belongs to has ended.
     """
 
     session: Session
@@ -63,6 +65,7 @@ class Loop:
     report: Callable[[Turn], None]
     began: LoopOrder
     upgraded: Callable[[], str] = str
+    orphaned: Callable[[], bool] = bool
     _trouble: str = field(default="", init=False)
     _scaled_at: float = field(default=float("-inf"), init=False)
     _result: cycle.CycleResult = field(default_factory=cycle.CycleResult, init=False)
@@ -91,6 +94,8 @@ class Loop:
     def _leaving(self) -> Leaving | None:
         if not self.held.in_place():
             return Leaving.GONE
+        if self.orphaned():
+            return Leaving.ORPHANED
         order = read_loop_order(self.session.state.path)
         if self.began.stopped:
             return Leaving.STOPPED

@@ -73,6 +73,7 @@ class LoopLab:
         self.turns: list[float] = []
         self.told: list[Turn] = []
         self.upgraded: Callable[[], str] = str
+        self.orphaned: Callable[[], bool] = bool
         self.change: Callable[[ClusterConfig], ClusterConfig] = lambda config: config
         self.session: Session | None = None
         self.site.cycle()
@@ -112,6 +113,7 @@ class LoopLab:
             report=self._hear,
             began=read_loop_order(self.state),
             upgraded=self.upgraded,
+            orphaned=self.orphaned,
         )
 
     def run(self, most: float = HOUR) -> Leaving | None:
