@@ -8,6 +8,7 @@ Nothing else asks.
 
 from __future__ import annotations
 
+import select
 import sys
 from typing import TYPE_CHECKING, TextIO
 
@@ -16,6 +17,8 @@ from iris_cli.render.clean import clean_line
 
 if TYPE_CHECKING:
     from iris_cli.cli.context import Context
+
+_DEAFEST = 0.2  # seconds
 
 
 def require(iris: Context, question: str, *, yes: bool, undone: str) -> None:
@@ -60,6 +63,9 @@ def _answer(question: str, terminal: TextIO) -> bool:
         try:
             sys.stderr.write(f"{clean_line(question)} [y/N]: ")
             sys.stderr.flush()
+            # Python sees a Ctrl-C that comes just before the system call only after it, so no call may last.
+            while not select.select((terminal,), (), (), _DEAFEST)[0]:
+                pass
             line = terminal.readline()
         except KeyboardInterrupt:
             sys.stderr.write("\n")  # what is said of it gets a line of its own
