@@ -38,11 +38,6 @@ class Context(Workplace):
         return made
 
     @property
-    def cycles_come(self) -> bool:
-        """Whether there will be cycles after this command: somebody runs them, or it may start the loop."""
-        return not self.no_cycles
-
-    @property
     def no_cycles(self) -> str:
         """`nobody runs cycles: ` with what to type, '' if there will be cycles after this command."""
         from iris_cli.ops.loop.automatic import starts_by_itself
