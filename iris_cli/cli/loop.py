@@ -59,6 +59,7 @@ def start(context: typer.Context) -> int:
         raise UsageError(
             f"{iris.config_file} says loop: off", hint="write loop: auto, or use iris cron install"
         )
+    iris.state.create(iris.config.name, command="iris loop start")
     session = iris.session("iris loop start")
     if not work_left(session.view(), session.config, session.state):
         operation.order(iris.state, iris.clock, stopped=False, command=session.command)
@@ -77,6 +78,7 @@ def stop(context: typer.Context) -> int:
     from iris_cli.render import loop as render
 
     iris: Context = context.obj
+    iris.state.create(iris.config.name, command="iris loop stop")  # the order is kept there
     render.show_stopped(iris.output, operation.stop(iris.state, iris.clock))
     return ExitCode.OK
 

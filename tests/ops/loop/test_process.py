@@ -193,6 +193,16 @@ def test_with_nothing_to_do_a_start_only_takes_back_a_stop(operator: Operator) -
     assert operator.loop is None
 
 
+@pytest.mark.parametrize(("verb", "may_start"), [("start", True), ("stop", False)])
+def test_an_order_may_be_the_first_command_of_a_cluster(
+    verb: str, may_start: bool, operator: Operator
+) -> None:
+    shutil.rmtree(operator.directory / "state")
+    assert operator.iris("loop", verb).returncode == 0
+    assert start.may_start(operator.state) is may_start
+    assert operator.iris("log", "verify").returncode == 0
+
+
 def test_loop_off_refuses_a_start(operator: Operator) -> None:
     (operator.directory / "cluster.yaml").write_text(CONFIG + "loop: off\n")
     done = operator.iris("loop", "start")
