@@ -55,6 +55,7 @@ class Ann(Site):
     def kill_loop(self, number: int = signal.SIGKILL) -> None:
         loop = self.loop
         assert loop is not None
+        assert loop.pid > 0, "it has not said who it is: 0 would be this process and all that it has started"
         os.kill(loop.pid, number)
 
     def opens(self, *gates: str) -> None:

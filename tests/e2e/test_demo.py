@@ -8,26 +8,27 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 from tests.support.wheel import Installed, outside
-
-PATIENCE = 180
 
 
 def run(
-    *words: str | Path, directory: Path, env: Mapping[str, str] | None = None, program: Path | None = None
+    *words: str | Path,
+    directory: Path,
+    env: Mapping[str, str] | None = None,
+    program: Path | None = None,
+    start: Sequence[str] = (sys.executable, "-m", "iris_cli"),
 ) -> subprocess.CompletedProcess[str]:
-    start = (program,) if program else (sys.executable, "-m", "iris_cli")
     inherited = outside() if program else os.environ
     return subprocess.run(
-        [*start, *words],
+        [*([program] if program else start), *words],
         env={**inherited, "TMPDIR": str(directory), "HOME": str(directory), **(env or {})},
         cwd=directory,
         stdin=subprocess.DEVNULL,
@@ -79,38 +80,48 @@ def test_the_demo_leaves_no_file_and_no_process(demo: tuple[str, Path]) -> None:
     assert mentioning(str(directory)) == []
 
 
-@pytest.mark.parametrize("loop", ["auto", "off"])
-def test_a_kept_demo_goes_on_until_it_is_stopped(loop: str, tmp_path: Path) -> None:
+SHORT = """
+from iris_cli.cli import app, demo
+from iris_cli.ops.local_cluster import LocalSlice
+demo._SLICES = (LocalSlice(name="west", type="v5litepod-4", zone="us-west4-a", hosts=1),)
+demo._TOUR = tuple(step for step in demo._TOUR if step[1] in (("schedule", "--once"), ("status",)))
+app.main()
+"""
+"""The same command with one host, and with a tour of three commands that only looks."""
+
+
+@pytest.mark.parametrize(
+    ("program", "tpu", "hosts", "loop"),
+    [
+        (("-c", SHORT), "v5litepod-4", 1, "auto"),
+        (("-c", SHORT), "v5litepod-4", 1, "off"),
+        pytest.param(("-m", "iris_cli"), "v5litepod-16", 8, "auto", marks=pytest.mark.soak),
+        pytest.param(("-m", "iris_cli"), "v5litepod-16", 8, "off", marks=pytest.mark.soak),
+    ],
+    ids=["short-auto", "short-off", "auto", "off"],
+)
+def test_a_kept_demo_goes_on_until_it_is_stopped(
+    tmp_path: Path, program: tuple[str, str], tpu: str, hosts: int, loop: str
+) -> None:
     root = tmp_path / "lab"
-    iris = partial(run, env={"IRIS_LOOP": loop})
-    ran = iris("demo", "--keep", "--json", "--dir", str(root), directory=tmp_path)
+    iris = partial(run, directory=tmp_path, env={"IRIS_LOOP": loop})
+    ran = iris("demo", "--keep", "--json", "--dir", str(root), start=(sys.executable, *program))
     assert ran.returncode == 0, ran.stderr
     steps = json.loads(ran.stdout)["steps"]
     assert steps[-1]["command"] == ["iris", "status"]
-    assert "doomed" in steps[-1]["output"]
+    assert ("doomed" in steps[-1]["output"]) == (hosts == 8)
     try:
         config = ("--config", str(root / "cluster.yaml"))
-        again = iris(*config, "launch", "--wait", "--cpu", "0.1", "--", "true", directory=tmp_path)
+        again = iris(*config, "launch", "--wait", "--cpu", "0.1", "--", "true")
         assert again.returncode == 0, again.stderr
-        left = iris(
-            *config,
-            "launch",
-            "--name",
-            "left",
-            "--tpu",
-            "v5litepod-16",
-            "--",
-            "sleep",
-            "600",
-            directory=tmp_path,
-        )
+        left = iris(*config, "launch", "--name", "left", "--tpu", tpu, "--", "sleep", "600")
         assert left.returncode == 0, left.stderr
         assert ("background loop started" in left.stderr) == (loop == "auto")
         pids = json.loads((root / "hosts.json").read_text())
     finally:
-        stopped = iris("demo", "--stop", "--dir", str(root), directory=tmp_path)
-    assert stopped.stdout.splitlines() == ["ended 8 hosts"]
-    assert len(pids) == 8
+        stopped = iris("demo", "--stop", "--dir", str(root))
+    assert stopped.stdout.splitlines() == [f"ended {hosts} hosts"]
+    assert len(pids) == hosts
     assert not root.exists()
     assert mentioning(str(tmp_path)) == []
 

@@ -5,27 +5,36 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from iris_cli.core.ids import WorkerId
-from iris_cli.core.observations import RemoteState, WorkerReport
+from iris_cli.core.observations import AttemptReport, RemoteState, WorkerReport
 from iris_cli.core.task import TaskState
 from tests.remote.conftest import MakeHost
 from tests.support.lab import Lab
 from tests.support.waiting import PATIENCE, until
 from tests.support.worker_host import WorkerHost, is_alive, kill, marked, pids_in
 
+
+def states(reports: Sequence[AttemptReport]) -> list[RemoteState]:
+    return [report.state for report in reports]
+
+
+def ends(reports: Sequence[AttemptReport]) -> list[tuple[RemoteState, int | None, str]]:
+    return [(report.state, report.exit_code, report.cause) for report in reports]
+
+
 COUNT_TO_TWO = ("sh", "-c", 'echo $$ >>"$0"; sleep 1000 & echo $! >>"$0"; wait')
 
 
-@pytest.mark.parametrize("code", [0, 1, 3, 77, 126, 255])
-def test_the_exit_code_is_reported_as_it_is(dash_host: WorkerHost, code: int) -> None:
-    report = dash_host.ended("sh", "-c", f"exit {code}")
-    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, code, "")
+def test_the_exit_code_is_reported_as_it_is(dash_host: WorkerHost) -> None:
+    codes = [0, 1, 3, 77, 126, 255]
+    reports = dash_host.all_ended(*(dash_host.request("sh", "-c", f"exit {code}") for code in codes))
+    assert ends(reports) == [(RemoteState.EXITED, code, "") for code in codes]
 
 
 @pytest.mark.every_shell
@@ -40,37 +49,32 @@ def test_an_attempt_runs_and_ends_in_every_shell(host: WorkerHost) -> None:
 
 
 @pytest.mark.every_shell
-@pytest.mark.parametrize(("name", "code"), [("TERM", 143), ("KILL", 137), ("SEGV", 139)])
-def test_a_signal_that_ends_the_command_is_reported_with_its_exit_code(
-    host: WorkerHost, name: str, code: int
-) -> None:
-    report = host.ended("sh", "-c", f"kill -s {name} $$")
-    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, code, "signal")
+def test_a_signal_that_ends_the_command_is_reported_with_its_exit_code(host: WorkerHost) -> None:
+    codes = {"TERM": 143, "KILL": 137, "SEGV": 139}
+    reports = host.all_ended(*(host.request("sh", "-c", f"kill -s {name} $$") for name in codes))
+    assert ends(reports) == [(RemoteState.EXITED, code, "signal") for code in codes.values()]
 
 
 @pytest.mark.every_shell
-@pytest.mark.parametrize(
-    "script", ["exit 137", "sh -c 'kill -s KILL $$'; exit $?", 'echo Killed >"$IRIS_TASK_DIR/err"; exit 137']
-)
-def test_an_exit_code_above_128_is_no_signal_to_the_command(host: WorkerHost, script: str) -> None:
+def test_an_exit_code_above_128_is_no_signal_to_the_command(host: WorkerHost) -> None:
     """Its own exit code, or that of a program which a signal ended."""
-    report = host.ended("sh", "-c", script)
-    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 137, "")
+    scripts = ["exit 137", "sh -c 'kill -s KILL $$'; exit $?", 'echo Killed >"$IRIS_TASK_DIR/err"; exit 137']
+    reports = host.all_ended(*(host.request("sh", "-c", script) for script in scripts))
+    assert ends(reports) == [(RemoteState.EXITED, 137, "")] * 3
 
 
-@pytest.mark.parametrize("replace_file", [Path.unlink, Path.mkdir, os.mkfifo])
-def test_a_command_runs_and_ends_without_a_file_for_the_shells_report(
-    host: WorkerHost, replace_file: Callable[[Path], None]
-) -> None:
-    request = host.request("sh", "-c", "kill -s KILL $$")
-    host.prepare(request)
-    file = host.attempt_dir(request.token) / "signal"
-    if replace_file is not Path.unlink:
+def test_a_command_runs_and_ends_without_a_file_for_the_shells_report(host: WorkerHost) -> None:
+    requests = [host.request("sh", "-c", "kill -s KILL $$") for _ in range(3)]
+    host.prepare(*requests)
+    removed, directory, pipe = files = [host.attempt_dir(each.token) / "signal" for each in requests]
+    for file in files:
         file.unlink()
-    replace_file(file)
-    host.go(request.token)
-    report = host.wait(request.token)
-    assert (report.state, report.exit_code, report.cause) == (RemoteState.EXITED, 137, "")
+    directory.mkdir()
+    os.mkfifo(pipe)
+    tokens = [each.token for each in requests]
+    host.go(*tokens)
+    assert ends(host.wait_for_all(tokens)) == [(RemoteState.EXITED, 137, "")] * 3
+    assert not removed.exists()
 
 
 def test_a_program_that_is_not_there_exits_with_127_and_says_so(host: WorkerHost) -> None:
@@ -175,33 +179,37 @@ def test_everything_killed_at_once_is_lost_never_success(host: WorkerHost) -> No
     assert host.wait(token, {RemoteState.LOST}).state is RemoteState.LOST
 
 
-@pytest.mark.parametrize("record", ["x.00", "x.256", "x.-1", "x.0.better", "x.", "x.nostart.mood", "x.zero"])
-def test_an_exit_record_that_is_none_of_ours_counts_for_nothing(dash_host: WorkerHost, record: str) -> None:
+def test_an_exit_record_that_is_none_of_ours_counts_for_nothing(dash_host: WorkerHost) -> None:
     token = dash_host.launch("true")
     dash_host.wait(token)
-    directory = dash_host.attempt_dir(token)
-    (directory / "x.0").rename(directory / record)
-    assert dash_host.state(token) is RemoteState.LOST
+    record = dash_host.attempt_dir(token) / "x.0"
+    for name in ("x.00", "x.256", "x.-1", "x.0.better", "x.", "x.nostart.mood", "x.zero"):
+        record = record.rename(record.with_name(name))
+        assert dash_host.state(token) is RemoteState.LOST, name
+    record.rename(record.with_name("x.0"))
+    assert dash_host.state(token) is RemoteState.EXITED
 
 
-@pytest.mark.parametrize(
-    "text", ["", "x", "1 2", "0 0 {boot}", "-1 5 {boot}", "9" * 20 + " 1 {boot}", "1 2 {boot} 3"]
-)
-def test_a_pid_file_that_was_edited_is_a_dead_wrappers(dash_host: WorkerHost, text: str) -> None:
-    token = dash_host.running("sleep", "1000")
-    (dash_host.attempt_dir(token) / "pid").write_text(text.format(boot=dash_host.boot_id))
-    assert dash_host.state(token) is RemoteState.ORPHANED
-    assert dash_host.stopped(token).state is RemoteState.STOPPED
-    assert not marked(token)
+def test_a_pid_file_that_was_edited_is_a_dead_wrappers(dash_host: WorkerHost) -> None:
+    texts = ("", "x", "1 2", "0 0 {boot}", "-1 5 {boot}", "9" * 20 + " 1 {boot}", "1 2 {boot} 3")
+    tokens = dash_host.all_running(len(texts))
+    for token, text in zip(tokens, texts, strict=True):
+        (dash_host.attempt_dir(token) / "pid").write_text(text.format(boot=dash_host.boot_id))
+    assert states(dash_host.poll(*tokens)) == [RemoteState.ORPHANED] * len(texts)
+    dash_host.runner.stop(dash_host.target, [(token, 5.0) for token in tokens])
+    stopped = dash_host.wait_for_all(tokens, {RemoteState.STOPPED, RemoteState.EXITED, RemoteState.NOSTART})
+    assert states(stopped) == [RemoteState.STOPPED] * len(texts)
+    assert not any(map(marked, tokens))
 
 
-@pytest.mark.parametrize(
-    "name", ["end.08.1", "begin.099", "launch.x", "end.5", "stop.run.08.09.x", "stop.stuck.", "end.7.999"]
-)
-def test_odd_names_in_one_attempt_do_not_silence_the_worker(dash_host: WorkerHost, name: str) -> None:
-    odd, healthy = dash_host.running("sleep", "1000"), dash_host.running("sleep", "1000")
-    (dash_host.attempt_dir(odd) / name).touch()
-    assert dash_host.poll(odd, healthy)[1].state is RemoteState.RUNNING
+def test_odd_names_in_one_attempt_do_not_silence_the_worker(dash_host: WorkerHost) -> None:
+    odd, healthy = dash_host.all_running(2)
+    names = "end.08.1", "begin.099", "launch.x", "end.5", "stop.run.08.09.x", "stop.stuck.", "end.7.999"
+    for name in names:
+        file = dash_host.attempt_dir(odd) / name
+        file.touch()
+        assert dash_host.poll(odd, healthy)[1].state is RemoteState.RUNNING, name
+        file.unlink()
 
 
 def test_two_ends_contradict_each_other(dash_host: WorkerHost) -> None:
@@ -276,28 +284,23 @@ def test_what_belongs_to_an_older_boot_is_lost_unless_its_end_was_recorded(dash_
 TOLD = "trap 'exit {code}' TERM; kill -s TERM 0; sleep 1000"
 
 
-@pytest.mark.parametrize(
-    ("program", "now", "after_a_reboot"),
-    [
-        ("exit 0", RemoteState.EXITED, RemoteState.EXITED),
-        ("exit 4", RemoteState.EXITED, RemoteState.EXITED),
-        (
-            TOLD.format(code=0),
-            RemoteState.EXITED,
-            RemoteState.LOST,
-        ),  # it may have saved its work for the shutdown
-        (TOLD.format(code=9), RemoteState.EXITED, RemoteState.LOST),
-        ("kill -s USR1 0", RemoteState.EXITED, RemoteState.EXITED),
-    ],
-)
 def test_an_end_after_the_wrapper_was_told_to_end_counts_for_nothing_in_another_boot(
-    host: WorkerHost, program: str, now: RemoteState, after_a_reboot: RemoteState
+    host: WorkerHost,
 ) -> None:
-    token = host.launch("sh", "-c", program)
-    assert host.wait(token).state is now
-    path = host.attempt_dir(token) / "pid"
-    path.write_text(path.read_text().replace(host.boot_id, "an-older-boot", 1))
-    assert host.state(token) is after_a_reboot
+    after_a_reboot = {
+        "exit 0": RemoteState.EXITED,
+        "exit 4": RemoteState.EXITED,
+        TOLD.format(code=0): RemoteState.LOST,  # it may have saved its work for the shutdown
+        TOLD.format(code=9): RemoteState.LOST,
+        "kill -s USR1 0": RemoteState.EXITED,
+    }
+    reports = host.all_ended(*(host.request("sh", "-c", program) for program in after_a_reboot))
+    assert states(reports) == [RemoteState.EXITED] * 5
+    tokens = [report.token for report in reports]
+    for token in tokens:
+        path = host.attempt_dir(token) / "pid"
+        path.write_text(path.read_text().replace(host.boot_id, "an-older-boot", 1))
+    assert states(host.poll(*tokens)) == list(after_a_reboot.values())
 
 
 def test_it_counts_for_nothing_either_if_a_stop_came_at_the_same_moment(host: WorkerHost) -> None:

@@ -20,7 +20,7 @@ from iris_cli.core.ids import Token
 from iris_cli.core.observations import AttemptReport, RemoteState
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
-from tests.support.local_transport import tools_of
+from tests.support.local_transport import SHELLS, tools_of
 from tests.support.waiting import LIMITS, PATIENCE, until
 from tests.support.worker_host import (
     FINAL,
@@ -85,16 +85,16 @@ os.wait()
 """Forks twice into a session of its own, with or without its environment."""
 
 
-MakePlace = Callable[[bool], WorkerHost]
+MakePlace = Callable[[bool, str], WorkerHost]
 
 
 @pytest.fixture
-def make_place(host_shell: str, make_host: MakeHost, tmp_path: Path) -> MakePlace:
-    """Makes a worker with control groups, or one without."""
+def make_place(make_host: MakeHost, tmp_path: Path) -> MakePlace:
+    """Makes a worker with control groups, or one without, with that shell."""
 
-    def make(grouped: bool) -> WorkerHost:
+    def make(grouped: bool, shell: str) -> WorkerHost:
         paths = HostPaths() if grouped else HostPaths(sys=str(tmp_path / "no-groups"))
-        host = make_host(host_shell, paths=paths)
+        host = make_host(shell, paths=paths)
         if grouped is not (host.probe().containment == "cgroup"):
             pytest.skip("needs a control group (version 2) that can be written")
         return host
@@ -103,12 +103,14 @@ def make_place(host_shell: str, make_host: MakeHost, tmp_path: Path) -> MakePlac
 
 
 def combinations() -> Iterator[object]:
-    """Each forgery with each wrapper, with and without a control group: one of the six by default."""
+    """Each forgery with each wrapper, with and without a control group, in each shell: one of these by default."""
     for number, (forged, forgery) in enumerate(FORGERIES.items()):
-        for at, (grouped, (happens, wrapper)) in enumerate(product((True, False), WRAPPERS.items())):
-            marks = () if at == number % 6 else pytest.mark.soak
-            name = f"{forged}, the wrapper {happens}, {'a' if grouped else 'no'} group"
-            yield pytest.param(forgery, wrapper, grouped, marks=marks, id=name)
+        for at, (shell, grouped, (happens, wrapper)) in enumerate(
+            product(SHELLS, (True, False), WRAPPERS.items())
+        ):
+            marks = () if at == number * 7 % 18 else pytest.mark.soak
+            name = f"{forged}, the wrapper {happens}, {'a' if grouped else 'no'} group, {shell}"
+            yield pytest.param(forgery, wrapper, grouped, shell, marks=marks, id=name)
 
 
 def forging(host: WorkerHost, tmp_path: Path, forgery: str, wrapper: str = ":") -> Token:
@@ -129,11 +131,11 @@ def end_all_of(token: Token) -> None:
     until_gone(token)
 
 
-@pytest.mark.parametrize(("forgery", "wrapper", "grouped"), list(combinations()))
+@pytest.mark.parametrize(("forgery", "wrapper", "grouped", "shell"), list(combinations()))
 def test_nothing_that_a_task_does_to_its_files_ends_it_while_it_lives(
-    make_place: MakePlace, tmp_path: Path, forgery: str, wrapper: str, grouped: bool
+    make_place: MakePlace, tmp_path: Path, forgery: str, wrapper: str, grouped: bool, shell: str
 ) -> None:
-    place = make_place(grouped)
+    place = make_place(grouped, shell)
     token = forging(place, tmp_path, forgery, wrapper)
     other = place.running("sleep", "1000")
     assert place.state(token) in ALIVE
@@ -164,36 +166,38 @@ def test_a_renamed_exit_record_is_not_success_while_processes_live(host: WorkerH
         assert report.ended_ago < 60
 
 
-@pytest.mark.parametrize(
-    "forgery", [each for name, each in FORGERIES.items() if "directory" not in name and name not in UNKNOWN]
-)
-def test_the_wrapper_records_how_its_task_ended_whatever_the_task_has_written(
-    host: WorkerHost, tmp_path: Path, forgery: str
-) -> None:
-    script = f'cd "$IRIS_TASK_DIR"; {forgery}; exit 3'
-    report = host.ended("sh", "-c", script, env={"BYSTANDER": "1 2 nobody"})
-    assert (report.state, report.exit_code) == (RemoteState.EXITED, 3)
+def test_the_wrapper_records_how_its_task_ended_whatever_the_task_has_written(host: WorkerHost) -> None:
+    forgeries = [each for name, each in FORGERIES.items() if "directory" not in name and name not in UNKNOWN]
+    scripts = {forgery: f'cd "$IRIS_TASK_DIR"; {forgery}; exit 3' for forgery in forgeries}
+    env = {"BYSTANDER": "1 2 nobody"}
+    reports = host.all_ended(*(host.request("sh", "-c", script, env=env) for script in scripts.values()))
+    ends = {forgery: (each.state, each.exit_code) for forgery, each in zip(scripts, reports, strict=True)}
+    assert ends == dict.fromkeys(scripts, (RemoteState.EXITED, 3))
 
 
-@pytest.mark.parametrize(
-    ("forgery", "state"),
-    [
-        ("mv x.pending x.0", RemoteState.LOST),
-        (": >x.0", RemoteState.LOST),
-        ("mv end.pending end.1.0; : >x.0", RemoteState.LOST),
-        ("mv end.pending end.1.0; mv x.pending x.3", RemoteState.LOST),
-        ("mv x.pending x.cancelled", RemoteState.LOST),
-        ("mv x.pending x.nostart.disk", RemoteState.LOST),
-        ("mv end.pending end.1.0; mv x.pending x.0", RemoteState.EXITED),  # as complete as the wrapper's own
-    ],
-)
 def test_what_nobody_supervised_ends_as_its_record_says_only_if_that_is_complete(
-    host: WorkerHost, tmp_path: Path, forgery: str, state: RemoteState
+    host: WorkerHost, tmp_path: Path
 ) -> None:
-    token = forging(host, tmp_path, forgery, "kill -KILL $PPID")
-    assert host.state(token) in ALIVE
-    end_all_of(token)
-    assert host.wait(token).state is state
+    expected = {
+        "mv x.pending x.0": RemoteState.LOST,
+        ": >x.0": RemoteState.LOST,
+        "mv end.pending end.1.0; : >x.0": RemoteState.LOST,
+        "mv end.pending end.1.0; mv x.pending x.3": RemoteState.LOST,
+        "mv x.pending x.cancelled": RemoteState.LOST,
+        "mv x.pending x.nostart.disk": RemoteState.LOST,
+        "mv end.pending end.1.0; mv x.pending x.0": RemoteState.EXITED,  # as complete as the wrapper's own
+    }
+    tokens = []
+    for number, forgery in enumerate(expected):
+        (tmp_path / f"{number}").mkdir()
+        tokens.append(forging(host, tmp_path / f"{number}", forgery, "kill -KILL $PPID"))
+    assert {report.state for report in host.poll(*tokens)} <= ALIVE
+    for token in tokens:
+        end_all_of(token)
+    ends = {
+        forgery: report.state for forgery, report in zip(expected, host.wait_for_all(tokens), strict=True)
+    }
+    assert ends == expected
 
 
 def test_a_setup_cannot_record_the_success_of_its_task(host: WorkerHost) -> None:
@@ -209,9 +213,9 @@ def test_a_setup_cannot_record_the_success_of_its_task(host: WorkerHost) -> None
 
 @pytest.mark.parametrize(("kind", "grouped"), [("marked", True), ("marked", False), ("bare", True)])
 def test_a_daemon_keeps_its_attempt_from_ending_when_it_has_killed_the_wrapper(
-    make_place: MakePlace, tmp_path: Path, kind: str, grouped: bool
+    make_place: MakePlace, tmp_path: Path, host_shell: str, kind: str, grouped: bool
 ) -> None:
-    place = make_place(grouped)
+    place = make_place(grouped, host_shell)
     pids = tmp_path / "pids"
     forgery = (
         f'{sys.executable} -c "$DAEMON" {pids} {kind}; rm -f group; mv end.pending end.1.0; mv x.pending x.0'

@@ -19,6 +19,7 @@ from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.loop import start
 from iris_cli.ops.loop.start import Place
 from tests.house.rules import ROOT
+from tests.support.command_server import command_server
 from tests.support.waiting import PATIENCE, until
 
 CONFIG = """
@@ -98,6 +99,9 @@ class Operator:
 def operator(tmp_path: Path) -> Iterator[Operator]:
     (tmp_path / "cluster.yaml").write_text(CONFIG)
     found = Operator(tmp_path)
-    assert found.iris("launch", "--no-schedule", "--name", "job", "--", "true").returncode == 0
+    server, nowhere = command_server(), Path(os.devnull)
+    words = ("launch", "--no-schedule", "--name", "job", "--", "true")
+    submitting = server.start(words, directory=tmp_path, env=found.environ(), out=nowhere, err=nowhere)
+    assert server.wait(submitting) == 0
     yield found
     found.end()

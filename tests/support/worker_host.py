@@ -91,9 +91,23 @@ class WorkerHost:
         """Start one attempt and wait until its command runs: the program itself, not only its wrapper."""
         token = self.launch(*argv, **settings)
         self.wait(token, {RemoteState.RUNNING})
+        self.wait_for_program(token)
+        return token
+
+    def all_running(self, count: int) -> list[Token]:
+        """Start several attempts that sleep, and wait as `running` does."""
+        requests = [self.request("sleep", "1000") for _ in range(count)]
+        self.prepare(*requests, go=True)
+        tokens = [request.token for request in requests]
+        self.wait_for_all(tokens, {RemoteState.RUNNING})
+        for token in tokens:
+            self.wait_for_program(token)
+        return tokens
+
+    def wait_for_program(self, token: Token) -> None:
+        """Wait until the program of an attempt runs: not only its wrapper."""
         run = str(self.attempt_dir(token) / "run")
         until(lambda: any(words and run not in words for words in map(command_line, marked(token))))
-        return token
 
     def poll(self, *tokens: Token, renew: bool = True) -> tuple[AttemptReport, ...]:
         return reports(self.runner.poll(self.target, tokens, renew=renew))
@@ -125,6 +139,24 @@ class WorkerHost:
     def ended(self, *argv: str, **settings: object) -> AttemptReport:
         """Run one attempt to its end."""
         return self.wait(self.launch(*argv, **settings))
+
+    def all_ended(self, *requests: LaunchRequest) -> list[AttemptReport]:
+        """Run several attempts beside each other to their ends."""
+        self.prepare(*requests, go=True)
+        return self.wait_for_all([request.token for request in requests])
+
+    def wait_for_all(
+        self, tokens: Sequence[Token], states: Iterable[RemoteState] = FINAL
+    ) -> list[AttemptReport]:
+        """Poll until each of these attempts is in one of the states."""
+        wanted, polled = set(states), list[AttemptReport]()
+
+        def are_there() -> bool:
+            polled[:] = self.poll(*tokens)
+            return all(report.state in wanted for report in polled)
+
+        until(are_there, lambda: polled)
+        return polled
 
     def reaped(self, *tokens: Token) -> set[Token]:
         """Reap these, and say which of them are."""
