@@ -47,8 +47,8 @@ os.environ["IRIS_LOOP"] = "off"
 
 pytest_plugins = ["tests.support.operator", "tests.support.sshd", "tests.support.wheel"]
 
-_REAL = frozenset({"e2e", "faults", "remote"})
-"""Directories of tests with real servers and processes."""
+_LONG = frozenset({"bench", "e2e", "faults", "remote", "simulation"})
+"""Directories of tests with real servers and processes, or that take seconds each."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -58,11 +58,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(
         config, "workerinput"
     ):  # in parallel what takes long comes first: at the end nobody waits for it
-        items.sort(key=lambda item: not _is_real(item))
+        items.sort(key=lambda item: not _is_long(item))
 
 
-def _is_real(item: pytest.Item) -> bool:
-    return item.nodeid.split("/", 2)[1] in _REAL
+def _is_long(item: pytest.Item) -> bool:
+    return item.nodeid.split("/", 2)[1] in _LONG
 
 
 @pytest.fixture(scope="session", autouse=True)

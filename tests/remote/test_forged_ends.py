@@ -84,7 +84,6 @@ os.wait()
 """
 """Forks twice into a session of its own, with or without its environment."""
 
-
 MakePlace = Callable[[bool, str], WorkerHost]
 
 
@@ -105,10 +104,9 @@ def make_place(make_host: MakeHost, tmp_path: Path) -> MakePlace:
 def combinations() -> Iterator[object]:
     """Each forgery with each wrapper, with and without a control group, in each shell: one of these by default."""
     for number, (forged, forgery) in enumerate(FORGERIES.items()):
-        for at, (shell, grouped, (happens, wrapper)) in enumerate(
-            product(SHELLS, (True, False), WRAPPERS.items())
-        ):
+        for at, (shell, grouped, happens) in enumerate(product(SHELLS, (True, False), WRAPPERS)):
             marks = () if at == number * 7 % 18 else pytest.mark.soak
+            wrapper = WRAPPERS[happens]
             name = f"{forged}, the wrapper {happens}, {'a' if grouped else 'no'} group, {shell}"
             yield pytest.param(forgery, wrapper, grouped, shell, marks=marks, id=name)
 
@@ -168,11 +166,10 @@ def test_a_renamed_exit_record_is_not_success_while_processes_live(host: WorkerH
 
 def test_the_wrapper_records_how_its_task_ended_whatever_the_task_has_written(host: WorkerHost) -> None:
     forgeries = [each for name, each in FORGERIES.items() if "directory" not in name and name not in UNKNOWN]
-    scripts = {forgery: f'cd "$IRIS_TASK_DIR"; {forgery}; exit 3' for forgery in forgeries}
-    env = {"BYSTANDER": "1 2 nobody"}
-    reports = host.all_ended(*(host.request("sh", "-c", script, env=env) for script in scripts.values()))
-    ends = {forgery: (each.state, each.exit_code) for forgery, each in zip(scripts, reports, strict=True)}
-    assert ends == dict.fromkeys(scripts, (RemoteState.EXITED, 3))
+    words, env = ("sh", "-c", 'cd "$IRIS_TASK_DIR"; eval "$0"; exit 3'), {"BYSTANDER": "1 2 nobody"}
+    reports = host.all_ended(*(host.request(*words, forgery, env=env) for forgery in forgeries))
+    ends = {forgery: (each.state, each.exit_code) for forgery, each in zip(forgeries, reports, strict=True)}
+    assert ends == dict.fromkeys(forgeries, (RemoteState.EXITED, 3))
 
 
 def test_what_nobody_supervised_ends_as_its_record_says_only_if_that_is_complete(
@@ -192,8 +189,7 @@ def test_what_nobody_supervised_ends_as_its_record_says_only_if_that_is_complete
         (tmp_path / f"{number}").mkdir()
         tokens.append(forging(host, tmp_path / f"{number}", forgery, "kill -KILL $PPID"))
     assert {report.state for report in host.poll(*tokens)} <= ALIVE
-    for token in tokens:
-        end_all_of(token)
+    list(map(end_all_of, tokens))
     ends = {
         forgery: report.state for forgery, report in zip(expected, host.wait_for_all(tokens), strict=True)
     }

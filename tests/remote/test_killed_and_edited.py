@@ -6,8 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
-
 from iris_cli.core.observations import RemoteState
 from tests.support.waiting import until
 from tests.support.worker_host import FINAL, WorkerHost, is_alive, kill, marked, pids_in, until_gone
@@ -100,46 +98,53 @@ def test_stoppers_that_are_killed_again_and_again_are_replaced(host: WorkerHost)
     assert not marked(token)
 
 
-@pytest.mark.parametrize(
-    "edit",
-    [
-        "rm begin.*",
-        "rmdir go",
-        "rm pid",
-        "rm x.pending end.pending begin.* launch.*",
-        "rm stop.idle",
-        "rm run cmd setup",
-        "touch stop.stuck.1.1",
-        "touch cancel",
-        "rm out err",
-        "rm *.pending pid; rmdir go",
-    ],
+EDITS = (
+    "rm begin.*",
+    "rmdir go",
+    "rm pid",
+    "rm x.pending end.pending begin.* launch.*",
+    "rm stop.idle",
+    "rm run cmd setup",
+    "touch stop.stuck.1.1",
+    "touch cancel",
+    "rm out err",
+    "rm *.pending pid; rmdir go",
 )
+
+
 def test_an_edited_directory_never_makes_a_success_of_a_failure_or_hides_what_runs(
-    dash_host: WorkerHost, tmp_path: Path, edit: str
+    dash_host: WorkerHost, tmp_path: Path
 ) -> None:
     """By hand, by a task, or by a disk that was repaired."""
-    token = dash_host.running("sh", "-c", WAIT_FOR_GATE, str(tmp_path / "gate"), "3", grace=1.0)
-    directory = dash_host.attempt_dir(token)
-    assert os.system(f"cd {directory} && {{ {edit}; }}") == 0
-    assert dash_host.state(token) not in (RemoteState.EXITED, RemoteState.LOST, RemoteState.NOSTART)
-    healthy = dash_host.running("sleep", "1000")
-    (tmp_path / "gate").touch()
-    until_gone(token)
-    report = dash_host.poll(token)[0]
-    if report.state is RemoteState.EXITED:
-        assert report.exit_code == 3
-    assert dash_host.poll(token, healthy)[1].state is RemoteState.RUNNING
-    dash_host.stop(token, grace=0)
-    dash_host.wait(token, FINAL - {RemoteState.LOST})
+    gate, healthy = tmp_path / "gate", dash_host.running("sleep", "1000")
+    edited = {dash_host.running("sh", "-c", WAIT_FOR_GATE, str(gate), "3", grace=1.0): edit for edit in EDITS}
+    for token, edit in edited.items():
+        assert os.system(f"cd {dash_host.attempt_dir(token)} && {{ {edit}; }}") == 0
+    ends = (RemoteState.EXITED, RemoteState.LOST, RemoteState.NOSTART)
+    for report in dash_host.poll(*edited):
+        assert report.state not in ends, edited[report.token]
+    gate.touch()
+    for token in edited:
+        until_gone(token)
+    for report in dash_host.poll(*edited):
+        if report.state is RemoteState.EXITED:
+            assert report.exit_code == 3, edited[report.token]
+    for token, edit in edited.items():
+        assert dash_host.poll(token, healthy)[1].state is RemoteState.RUNNING, edit
+    for token in edited:
+        dash_host.stop(token, grace=0)
+    dash_host.wait_for_all(list(edited), FINAL - {RemoteState.LOST})
+    assert dash_host.state(healthy) is RemoteState.RUNNING
 
 
-@pytest.mark.parametrize("edit", ["mv x.3 x.0", "mv x.3 x.0.oom", "rm x.3; touch x.0", "mv end.*.3 end.5.0"])
-def test_an_end_that_was_edited_is_lost(dash_host: WorkerHost, edit: str) -> None:
-    token = dash_host.launch("sh", "-c", "exit 3")
-    dash_host.wait(token)
-    assert os.system(f"cd {dash_host.attempt_dir(token)} && {{ {edit}; }}") == 0
-    assert dash_host.state(token) is RemoteState.LOST
+def test_an_end_that_was_edited_is_lost(dash_host: WorkerHost) -> None:
+    edits = ("mv x.3 x.0", "mv x.3 x.0.oom", "rm x.3; touch x.0", "mv end.*.3 end.5.0")
+    reports = dash_host.all_ended(*(dash_host.request("sh", "-c", "exit 3") for _ in edits))
+    edited = {report.token: edit for report, edit in zip(reports, edits, strict=True)}
+    for token, edit in edited.items():
+        assert os.system(f"cd {dash_host.attempt_dir(token)} && {{ {edit}; }}") == 0
+    for report in dash_host.poll(*edited):
+        assert report.state is RemoteState.LOST, edited[report.token]
 
 
 def test_a_task_that_removes_the_file_of_its_wrapper_still_has_its_own_end(host: WorkerHost) -> None:
