@@ -84,19 +84,24 @@ SHORT = """
 from iris_cli.cli import app, demo
 from iris_cli.ops.local_cluster import LocalSlice
 demo._SLICES = (LocalSlice(name="west", type="v5litepod-4", zone="us-west4-a", hosts=1),)
-demo._TOUR = tuple(step for step in demo._TOUR if step[1] in (("schedule", "--once"), ("status",)))
+demo._TOUR = tuple(("", tuple(line.split())) for line in {lines})
 app.main()
 """
-"""The same command with one host, and with a tour of three commands that only looks."""
+"""The same command with one host, and with a tour of these commands."""
+LOOKING = SHORT.format(lines=("schedule --once", "status"))
+LOOPING = SHORT.format(
+    lines=("launch --name busy --cpu 0.1 -- sleep 600", "loop show", "watch --until-idle --interval 0.5")
+)
+WHOLE = ("-m", "iris_cli")
 
 
 @pytest.mark.parametrize(
     ("program", "tpu", "hosts", "loop"),
     [
-        (("-c", SHORT), "v5litepod-4", 1, "auto"),
-        (("-c", SHORT), "v5litepod-4", 1, "off"),
-        pytest.param(("-m", "iris_cli"), "v5litepod-16", 8, "auto", marks=pytest.mark.soak),
-        pytest.param(("-m", "iris_cli"), "v5litepod-16", 8, "off", marks=pytest.mark.soak),
+        (("-c", LOOKING), "v5litepod-4", 1, "auto"),
+        (("-c", LOOKING), "v5litepod-4", 1, "off"),
+        pytest.param(WHOLE, "v5litepod-16", 8, "auto", marks=pytest.mark.soak),
+        pytest.param(WHOLE, "v5litepod-16", 8, "off", marks=pytest.mark.soak),
     ],
     ids=["short-auto", "short-off", "auto", "off"],
 )
@@ -126,11 +131,16 @@ def test_a_kept_demo_goes_on_until_it_is_stopped(
     assert mentioning(str(tmp_path)) == []
 
 
+short_and_whole = pytest.mark.parametrize(
+    "program", [("-c", LOOPING), pytest.param(WHOLE, marks=pytest.mark.soak)], ids=["short", "whole"]
+)
+
+
 @contextmanager
-def running_demo(directory: Path) -> Iterator[subprocess.Popen[str]]:
+def running_demo(program: tuple[str, str], directory: Path) -> Iterator[subprocess.Popen[str]]:
     """A demo at the moment when its background loop runs."""
     with subprocess.Popen(
-        [sys.executable, "-m", "iris_cli", "demo"],
+        [sys.executable, *program, "demo"],
         env={**os.environ, "TMPDIR": str(directory), "HOME": str(directory), "IRIS_LOOP": "auto"},
         cwd=directory,
         stdin=subprocess.DEVNULL,
@@ -146,8 +156,9 @@ def running_demo(directory: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def test_a_demo_that_is_interrupted_leaves_no_loop_either(tmp_path: Path) -> None:
-    with running_demo(tmp_path) as process:
+@short_and_whole
+def test_a_demo_that_is_interrupted_leaves_no_loop_either(program: tuple[str, str], tmp_path: Path) -> None:
+    with running_demo(program, tmp_path) as process:
         os.killpg(process.pid, signal.SIGINT)
         process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
@@ -155,8 +166,11 @@ def test_a_demo_that_is_interrupted_leaves_no_loop_either(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_demo_that_is_killed_leaves_no_process_and_its_loop_ends_by_itself(tmp_path: Path) -> None:
-    with running_demo(tmp_path) as process:
+@short_and_whole
+def test_a_demo_that_is_killed_leaves_no_process_and_its_loop_ends_by_itself(
+    program: tuple[str, str], tmp_path: Path
+) -> None:
+    with running_demo(program, tmp_path) as process:
         process.kill()
         process.wait(PATIENCE)
     until(lambda: mentioning(str(tmp_path)) == [], lambda: mentioning(str(tmp_path)))
