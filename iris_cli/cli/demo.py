@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -164,7 +165,10 @@ def _tour(iris: Context, cluster: LocalCluster) -> None:
     for words, template in _TOUR:
         command = tuple(word.replace("{go}", shlex.quote(str(go))) for word in template)
         if "--until-idle" in command:
-            go.touch()  # not before: the machine may be slow, and the others are to wait until then
+            # The others wait until the watch has begun, so it starts first: twice as long as the last one took.
+            later = threading.Timer(2 * tour.took, go.touch)
+            later.daemon = True
+            later.start()
             command = command if has_loop else (*command, "--schedule")
         elif command == _SHOW_LOOP:
             if not has_loop:

@@ -29,6 +29,8 @@ class Tour:
         self._cron = Context(config_path=config)
         self.steps: list[dict[str, object]] = []
         self._said: list[str] = []
+        self.took = 0.0
+        """Seconds that the last command of `run` took."""
 
     def step(self, words: str, command: tuple[str, ...]) -> None:
         """Say something, show a command, and run it. Raises IrisError if it fails."""
@@ -66,7 +68,8 @@ class Tour:
 
     def run(self, command: tuple[str, ...], *, capture: bool) -> subprocess.CompletedProcess[str]:
         """Run a command of iris, whatever becomes of it."""
-        return subprocess.run(  # noqa: S603 - our own interpreter and module
+        began = self._cron.clock.monotonic()
+        done = subprocess.run(  # noqa: S603 - our own interpreter and module
             [sys.executable, "-m", "iris_cli", "--config", str(self.config), *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if capture else None,
@@ -74,6 +77,8 @@ class Tour:
             text=True,
             check=False,
         )
+        self.took = self._cron.clock.monotonic() - began
+        return done
 
     @property
     def cluster(self) -> Cluster:
