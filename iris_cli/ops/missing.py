@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import JobId
 from iris_cli.core.job import Job
 from iris_cli.core.missing import Missing
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops.secret_values import missing_secrets
+from iris_cli.ops.secret_values import NOT_SET, missing_secrets
 
 
 def what_is_missing(cluster: Cluster, state: StateDir | None) -> Missing:
@@ -21,6 +24,19 @@ def what_is_missing(cluster: Cluster, state: StateDir | None) -> Missing:
         },
         files={job.id: lost for job in with_files if state is not None and (lost := _lost(state, job))},
     )
+
+
+def secrets_of_loop(cluster: Cluster, names: Mapping[JobId, Sequence[str]]) -> dict[JobId, list[str]]:
+    """The secrets that the background loop lacks, by job, each with why: a file is here what it is there."""
+    lacked = {}
+    for job_id, lacking in names.items():
+        job = cluster.jobs.get(job_id)
+        here = missing_secrets(job) if job is not None and job.secret_files else {}
+        why = {name: problem for name, problem in here.items() if problem != NOT_SET}
+        lacked[job_id] = [
+            f"{name}: {why.get(name, 'not readable by the background loop')}" for name in lacking
+        ]
+    return lacked
 
 
 def _lost(state: StateDir, job: Job) -> str:

@@ -151,6 +151,7 @@ def _fresh(path: Path, hosts: int, home: Path, environ: Mapping[str, str]) -> Ne
 
 def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
     """First what is wrong, then what must come before anything can run, what goes on, what failed some time ago."""
+    from iris_cli.ops.loop.wording import fix_of
     from iris_cli.ops.status import in_reading_order
 
     for message in status.messages:
@@ -160,7 +161,7 @@ def _steps(status: ClusterStatus, first: Sequence[Step]) -> Iterator[Step]:
     cycles = status.cycles
     if cycles is not None:
         for trouble in cycles.troubles:
-            yield Step(command="iris loop start", words=f"background loop: {trouble}", urgent=True)
+            yield Step(command=fix_of(trouble), words=f"background loop: {trouble}", urgent=True)
         if cycles.needed and not cycles.coming:
             last = "ever" if cycles.last is None else f"for {format_duration(cycles.last)}"
             command, words = cycles.fix.split(",")[0], f"no cycle {last}, and nobody runs them"

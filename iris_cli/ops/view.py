@@ -65,15 +65,11 @@ class View:
     def plan(self) -> Plan:
         """What a cycle that began now would do: the scheduler itself, with nothing committed."""
         from iris_cli.core.scheduling import plan
-        from iris_cli.ops.missing import what_is_missing
+        from iris_cli.ops.missing import secrets_of_loop, what_is_missing
 
         missing = what_is_missing(self.cluster, self.state)
         if self.cycles is not None and self.cycles.by == LOOP:  # it starts them, with its own environment
-            lacked = {
-                job: [f"{name}: not readable by the background loop" for name in names]
-                for job, names in self.cycles.missing.items()
-            }
-            missing = replace(missing, secrets=lacked)
+            missing = replace(missing, secrets=secrets_of_loop(self.cluster, self.cycles.missing))
         return plan(
             self.cluster,
             self.now,

@@ -40,10 +40,8 @@ def show_why(output: Output, why: Why) -> None:
 def _in_short(why: Why) -> str:
     reasons = [wait.prospect for wait in why.waits]
     refuses = why.worker.worker.refuses if why.worker else ()
-    return next(
-        iter((*refuses, *why.occupied, *reasons, why.cause, *(place.worker for place in why.places))),
-        why.display,
-    )
+    said = (*refuses, *why.occupied, *reasons, why.cause, *(place.worker for place in why.places))
+    return next(filter(None, said), why.display)
 
 
 def _parts(why: Why, width: int) -> Iterator[RenderableType]:
@@ -82,8 +80,9 @@ def _wait(why: Why, wait: Wait) -> Iterator[RenderableType]:
 
     who = "" if len(why.waits) == 1 else f"{fold(f'task-{task.index}' for task in wait.tasks)}: "
     if wait.explanation is None:
-        where = f" on {fold(wait.will_go_to)}" if wait.will_go_to else ""
-        yield text(f"{who}{wait.prospect}{where}", "green")
+        ready, then, follows = wait.prospect.partition("; ")
+        where = f" for {fold(wait.will_go_to)}" if wait.will_go_to else ""
+        yield text(f"{who}{ready}{where}{then}{follows}", "green")
         return
     for reason in wait.explanation.reasons:
         yield text(f"{who}{reason}", "yellow")

@@ -19,6 +19,7 @@ from iris_cli.ops.status import cluster_status
 from iris_cli.ops.wait import Waited
 from iris_cli.ops.why import why
 from iris_cli.render import cancelled, launched, waited
+from iris_cli.render.why import show_why
 from tests.render.pictures import PICTURES
 from tests.render.pictures.picture import Picture
 from tests.render.scenes import session_of
@@ -125,6 +126,22 @@ def test_what_the_loop_can_not_do_is_the_first_line(line: str, busy: Stage) -> N
     assert busy.typed(line, 200)[0].splitlines()[0] == f"background loop: {TROUBLE}"
 
 
+@pytest.mark.parametrize(
+    ("trouble", "step"),
+    [
+        (TROUBLE, "iris loop start"),
+        (
+            "cluster.yaml is not valid (1 problem), so it places nothing: iris config validate",
+            "iris config validate",
+        ),
+        ("secret WANDB of train: /k is readable by others (chmod 600 /k)", "iris loop show"),
+    ],
+)
+def test_the_step_is_the_fix_of_the_trouble(trouble: str, step: str, busy: Stage) -> None:
+    busy.loop_lacks(trouble)
+    assert json.loads(busy.typed("--json", told=False)[0])["steps"][0]["command"] == step
+
+
 def test_what_the_loop_can_not_do_is_the_first_thing_to_do(busy: Stage) -> None:
     busy.loop_lacks(TROUBLE)
     said = busy.typed("", 200)[0]
@@ -138,10 +155,20 @@ def test_what_the_loop_can_not_do_is_the_first_thing_to_do(busy: Stage) -> None:
     ("cycle_ago", "prospect"),
     [(38.0, "ready; starts in the next cycle"), (7200.0, "ready; nobody runs cycles")],
 )
-def test_why_says_where_what_fits_by_now_will_go(cycle_ago: float, prospect: str, tmp_path: Path) -> None:
+def test_why_says_where_what_fits_by_now_will_go(
+    cycle_ago: float, prospect: str, tmp_path: Path, screen: Screen
+) -> None:
     lab = Lab().worker("w").job("job")
-    (wait,) = why(session_of(lab, tmp_path / "state", cycle_ago), "job").waits
+    answer = why(session_of(lab, tmp_path / "state", cycle_ago), "job")
+    (wait,) = answer.waits
     assert (wait.prospect, wait.will_go_to) == (prospect, (WorkerId("w"),))
+    assert prospect.replace("ready", "ready for w") in screen.text(partial(show_why, why=answer)).splitlines()
+
+
+def test_quietly_why_says_where_a_task_runs(tmp_path: Path, screen: Screen) -> None:
+    lab = Lab().worker("w").job("job").schedule().reports("job/* running")
+    answer = why(session_of(lab, tmp_path / "state", 3.0), "job")
+    assert screen.quiet(partial(show_why, why=answer)) == "w\n"
 
 
 def test_a_look_at_the_past_promises_nothing(tmp_path: Path) -> None:

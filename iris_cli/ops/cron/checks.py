@@ -17,7 +17,7 @@ from iris_cli.ops.cron import crontab, timer
 from iris_cli.ops.cron.entry import CronEntry, last_lines
 from iris_cli.ops.findings import Finding, failure, fine, warning
 from iris_cli.ops.loop.cycles import CRON, Cycles
-from iris_cli.ops.loop.wording import cycles_words
+from iris_cli.ops.loop.wording import cycles_words, fix_of
 from iris_cli.ops.loop.work import jobs_need_cycles
 from iris_cli.ops.view import STALE_AFTER
 
@@ -64,7 +64,7 @@ def check_cycles(
     """Whether somebody runs cycles; `ours` is how this program is called."""
     yield from _check_program(found, ours[0])
     for trouble in cycles.troubles:
-        yield warning("cycles", f"background loop: {trouble}", "iris loop start")
+        yield warning("cycles", f"background loop: {trouble}", fix_of(trouble))
     ago = (
         "no cycle ran yet"
         if cycles.last is None

@@ -28,8 +28,9 @@ _LEAST_PATIENCE = 60.0  # seconds: a cycle with many silent hosts may take some
 class Cycles:
     """Who runs cycles: `by` is the kind of runner, None if nobody does. `last`, `next` and `interval` are in seconds.
 
-    `last` is the age of the last cycle, None if there was none. `next` is the time until the next one, None if none
-    comes: nobody runs them, or whoever does is `late` (a suspended process keeps its lock). `host` is '' for this one.
+    `last` is the age of the last cycle, whoever ran it, None if there was none; of one who is `late`, of its own last.
+    `next` is the time until the next one, None if none comes: nobody runs them, or whoever does is `late` (a suspended
+    process keeps its lock). `host` is '' for this one.
     `troubles` are what the loop can't do, each with what to type; `missing` the secrets that it lacks, by job.
     `needed`: something is open that needs cycles; `fix` is what to type if nobody runs them.
     """
@@ -65,8 +66,8 @@ def cycles_of(state: StateDir, now: float, mode: Mode = Mode.AUTO, *, needed: bo
     found = [_of_runner(each, said.get(each.kind, {}), now, state.host) for each in runners]
     if (cron := _of_cron(said.get(CRON, {}), now)) is not None:
         found.append(cron)
-    best = next((each for each in found if not each.late), next(iter(found), None))
-    return replace(best or Cycles(last=_age(last, now)), needed=needed, fix=_FIX[mode])
+    best = next((each for each in found if not each.late), next(iter(found), Cycles()))
+    return replace(best, last=best.last if best.late else _age(last, now), needed=needed, fix=_FIX[mode])
 
 
 def _of_runner(runner: Runner, said: Mapping[str, Any], now: float, here: str) -> Cycles:

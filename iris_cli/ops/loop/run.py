@@ -198,7 +198,7 @@ class Loop:
             "pid": os.getpid(),
             "interval": self.session.limits.loop_interval,
             **({"troubles": troubles} if troubles else {}),
-            **({"missing": missing} if missing else {}),
+            **({"missing": {job: list(names) for job, names in missing.items()}} if missing else {}),
         }
 
 

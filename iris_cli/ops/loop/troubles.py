@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId
 from iris_cli.core.units import count
 from iris_cli.core.worker import WorkerCondition
-from iris_cli.ops.secret_values import missing_secrets
+from iris_cli.ops.secret_values import NOT_SET, missing_secrets
 
 _RESTART = "iris loop start from a shell that has"
 _NAMED = 3
 
 
-def missing_here(cluster: Cluster) -> dict[JobId, list[str]]:
-    """The secrets of open jobs that this process can't read, by job."""
+def missing_here(cluster: Cluster) -> dict[JobId, dict[str, str]]:
+    """The secrets of open jobs that this process can't read, by job and name, each with why."""
     waiting = [job for job in cluster.open_jobs() if job.end is None and job.secrets]
-    return {job.id: list(missing) for job in waiting if (missing := missing_secrets(job))}
+    return {job.id: missing for job in waiting if (missing := missing_secrets(job))}
 
 
 def environment_troubles(
-    cluster: Cluster, missing: Mapping[JobId, Sequence[str]], environ: Mapping[str, str] = os.environ
+    cluster: Cluster, missing: Mapping[JobId, Mapping[str, str]], environ: Mapping[str, str] = os.environ
 ) -> Iterator[str]:
-    """What the environment of this process lacks: an agent, a key that is accepted, secrets."""
+    """What this process lacks: an agent, a key that is accepted, secrets."""
     refused = [each.id for each in cluster.workers.values() if each.condition is WorkerCondition.AUTH_FAILED]
     if refused:
         who = refused[0] if len(refused) == 1 else count(len(refused), "worker")
@@ -34,10 +34,11 @@ def environment_troubles(
             yield f"its SSH agent is gone, {who} refused its key: {_RESTART} an agent"
         else:
             yield f"{who} refused its key: iris doctor; then {_RESTART} the right one"
-    by_secret: dict[str, list[JobId]] = {}
-    for job, names in missing.items():
-        for name in names:
-            by_secret.setdefault(name, []).append(job)
-    for name, jobs in by_secret.items():
+    by_secret: dict[tuple[str, str], list[JobId]] = {}
+    for job, problems in missing.items():
+        for name, problem in problems.items():
+            by_secret.setdefault((name, problem), []).append(job)
+    for (name, problem), jobs in by_secret.items():
         more = f" and {len(jobs) - _NAMED} more" if len(jobs) > _NAMED else ""
-        yield f"secret {name} of {', '.join(jobs[:_NAMED])}{more} is not in its environment: {_RESTART} it"
+        of = f"secret {name} of {', '.join(jobs[:_NAMED])}{more}"
+        yield f"{of} is not in its environment: {_RESTART} it" if problem == NOT_SET else f"{of}: {problem}"

@@ -31,6 +31,12 @@ def trouble_lines(cycles: Cycles) -> list[str]:
     return [f"background loop: {each}" for each in cycles.troubles]
 
 
+def fix_of(trouble: str) -> str:
+    """The command that a trouble of the loop names, or the one that shows its log."""
+    named = [each for each in ("iris loop start", "iris config validate") if each in trouble]
+    return named[0] if named else "iris loop show"
+
+
 def _nobody(cycles: Cycles) -> str:
     if cycles.last is None:
         return (

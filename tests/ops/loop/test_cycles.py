@@ -73,8 +73,23 @@ def test_a_loop_that_has_just_begun_is_believed(state: StateDir) -> None:
     runs(state, LOOP, since=1.0, pid=0)
     beat(state, "command", 5.0)
     cycles = cycles_of(state, NOW)
-    assert (cycles.by, cycles.last, cycles.next) == (LOOP, None, 9.0)
+    assert (cycles.by, cycles.last, cycles.next) == (LOOP, 5.0, 9.0)
     assert cycles_words(cycles) == "cycles: background loop, starting"
+
+
+def test_a_loop_that_has_just_begun_takes_over_the_age_of_what_others_did(state: StateDir) -> None:
+    beat(state, LOOP, 88.0, pid=12, interval=10.0)
+    beat(state, "wait", 2.0)
+    runs(state, LOOP, since=1.0, pid=4711)
+    assert cycles_words(cycles_of(state, NOW)) == "cycles: background loop (pid 4711), last 2s ago"
+
+
+def test_one_that_is_late_is_late_whoever_ran_a_cycle_meanwhile(state: StateDir) -> None:
+    runs(state, LOOP, pid=4711)
+    beat(state, LOOP, 300.0, pid=4711)
+    beat(state, "command", 2.0)
+    said = "cycles: background loop (pid 4711) is late, last 5m ago: iris loop start"
+    assert cycles_words(cycles_of(state, NOW)) == said
 
 
 def test_a_time_without_a_lock_is_a_dead_loops(state: StateDir) -> None:

@@ -13,6 +13,8 @@ from iris_cli.core.observations import SilenceKind
 from iris_cli.journal.heartbeat import runners_of
 from iris_cli.journal.runners import LOOP
 from iris_cli.ops.loop.troubles import environment_troubles, missing_here
+from iris_cli.ops.secret_values import NOT_SET
+from iris_cli.ops.why import why
 from tests.ops.loop.loop_lab import LoopLab
 
 
@@ -57,7 +59,8 @@ def test_a_secret_that_only_another_shell_has(tmp_path: Path, monkeypatch: pytes
     for name in ("train", "eval"):
         lab.site.launch(name, secrets=("WANDB",), force=True)
     lab.site.launch("plain")
-    assert missing_here(lab.site.cluster) == {"train": ["WANDB"], "eval": ["WANDB"]}
+    not_set = {"WANDB": "not set in this shell"}
+    assert missing_here(lab.site.cluster) == {"train": not_set, "eval": not_set}
     assert list(environment_troubles(lab.site.cluster, missing_here(lab.site.cluster), {})) == [
         "secret WANDB of train, eval is not in its environment: iris loop start from a shell that has it"
     ]
@@ -70,11 +73,27 @@ def test_a_secret_that_only_another_shell_has(tmp_path: Path, monkeypatch: pytes
     assert missing_here(lab.site.cluster) == {}
 
 
+def test_a_secret_in_a_file_that_can_not_be_used_says_what_is_wrong_with_the_file(tmp_path: Path) -> None:
+    lab = LoopLab(tmp_path, "w0")
+    file = tmp_path / "token"
+    file.write_text("secret")
+    file.chmod(0o644)
+    lab.site.launch("train", secrets=(f"WANDB=@{file}",), force=True)
+    problem = f"{file} is readable by others (chmod 600 {file})"
+    said = list(environment_troubles(lab.site.cluster, missing_here(lab.site.cluster), {}))
+    assert said == [f"secret WANDB of train: {problem}"]
+    screens = []
+    lab.at(30.0, lambda: screens.append(why(lab.site.session(), "train")))
+    assert lab.run(60) is None
+    [[wait]] = [each.waits for each in screens]
+    assert wait.prospect == f"secret: WANDB: {problem}"
+
+
 def test_many_jobs_that_lack_the_same_secret_make_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = LoopLab(tmp_path, "w0")
-    missing = {JobId(f"job-{number}"): ["A", "B"] for number in range(5)}
+    missing = {JobId(f"job-{number}"): dict.fromkeys("AB", NOT_SET) for number in range(5)}
     said = list(environment_troubles(lab.site.cluster, missing, {}))
     assert [each.partition(" is not")[0] for each in said] == [
         "secret A of job-0, job-1, job-2 and 2 more",
