@@ -108,6 +108,17 @@ class WorkerDetails:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerView:
+    """One look at one worker. `messages` say what is wrong with the log, if anything is."""
+
+    details: WorkerDetails
+    at: float
+    cycles: Cycles | None
+    messages: tuple[str, ...]
+    log_damage: Damage | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
     """All workers, slice by slice. `messages` say what is wrong with the log, if anything is."""
 
@@ -133,10 +144,16 @@ def inventory(session: Session) -> Inventory:
     )
 
 
-def show(session: Session, name: str) -> WorkerDetails:
+def show(session: Session, name: str) -> WorkerView:
     """Everything about one worker. Raises NotFoundError."""
     view = look(session)
-    return worker_details(view, find_worker(view.cluster, name))
+    return WorkerView(
+        details=worker_details(view, find_worker(view.cluster, name)),
+        at=view.now,
+        cycles=view.cycles,
+        messages=view.messages,
+        log_damage=view.log_damage,
+    )
 
 
 def worker_details(view: View, worker: Worker) -> WorkerDetails:

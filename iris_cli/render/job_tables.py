@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from iris_cli.core.constraint_syntax import format_constraint
+from iris_cli.core.job import JobState
 from iris_cli.core.task import TaskState
 from iris_cli.core.units import count
 from iris_cli.ops.job_status import EndpointRow, JobStatus
+from iris_cli.ops.status import JobRow
 from iris_cli.ops.task_rows import AttemptRow, TaskRow
 from iris_cli.render.cluster_tables import age, banner, late_why, where
 from iris_cli.render.failures import failure_card, next_line
@@ -56,11 +58,19 @@ def _header(status: JobStatus) -> Text:
     )
 
 
+def _ran(job: JobRow) -> str:
+    """How long it ran, or runs; a job of which nothing runs at the moment does not."""
+    took = duration(job.duration)
+    if job.ended_at is not None:
+        return f"ran {took}"
+    return f"runs for {took}" if job.display == JobState.RUNNING else f"ran {took} so far"
+
+
 def _facts(status: JobStatus) -> Table:
     job = status.job
     times = f"submitted {duration(job.age)} ago ({clock_time(job.submitted_at)} UTC)"
     if job.duration is not None:
-        times += f", {'ran' if job.ended_at is not None else 'runs for'} {duration(job.duration)}"
+        times += f", {_ran(job)}"
     if job.ended_at is not None:
         times += f", ended {duration(max(0.0, status.at - job.ended_at))} ago"
     return facts(

@@ -51,7 +51,7 @@ def _parts(why: Why, width: int) -> Iterator[RenderableType]:
     from iris_cli.render.workers import worker_tables
 
     if why.worker is not None:
-        yield from worker_tables(why.worker, width, why.occupied)
+        yield from worker_tables(why.worker, cycle_words(why.cycles, why.at), width, why.occupied)
         return
     yield Text.assemble(text(why.subject, "bold"), "  ", state(why.display), "  ", text(why.cause))
     yield cycle_words(why.cycles, why.at)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from iris_cli.core.units import format_memory
 from iris_cli.ops.causes import skew_words
-from iris_cli.ops.inventory import Inventory, WorkerDetails, WorkerRow
+from iris_cli.ops.inventory import Inventory, WorkerDetails, WorkerRow, WorkerView
 from iris_cli.render.as_json import document, flattened
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Text
@@ -29,14 +29,21 @@ def show_inventory(output: Output, inventory: Inventory) -> None:
         _show_table(output, inventory)
 
 
-def show_worker(output: Output, details: WorkerDetails) -> None:
+def show_worker(output: Output, view: WorkerView) -> None:
     """One worker with all that is known of it."""
+    details = view.details
     if output.as_json:
-        output.document(flattened(details, "worker"))
+        seen = {name: value for name, value in document(view).items() if name != "details"}
+        output.document({**flattened(details, "worker"), **seen})
     elif output.quiet:
+        output.warnings(view.messages)
         output.line(details.worker.id)
     else:
-        for part in worker_tables(details, output.width):
+        from iris_cli.render.cluster_tables import banner, cycle_words
+
+        for line in banner(view.messages, view.cycles):
+            output.show(line)
+        for part in worker_tables(details, cycle_words(view.cycles, view.at), output.width):
             output.show(part)
 
 
@@ -82,13 +89,18 @@ def memory(row: WorkerRow) -> str:
     return f"{format_memory(row.memory_free)}/{format_memory(row.memory)}"
 
 
-def worker_tables(details: WorkerDetails, width: int, occupied: Sequence[str] = ()) -> list[RenderableType]:
-    """What the worker is, why it takes nothing if so, or nothing of some kind, and what it holds."""
+def worker_tables(
+    details: WorkerDetails, cycles: Text, width: int, occupied: Sequence[str] = ()
+) -> list[RenderableType]:
+    """What the worker is, why it takes nothing if so, or nothing of some kind, and what it holds.
+
+    `cycles` says who runs cycles.
+    """
     from iris_cli.render.tables import facts, state, text
 
     row = details.worker
     head = Text.assemble(text(row.id, "bold"), "  ", state(row.status))
-    parts: list[RenderableType] = [head]
+    parts: list[RenderableType] = [head, cycles]
     parts += [text(f"takes nothing new: {why}", "yellow") for why in row.refuses]
     parts += [text(warning, "yellow") for warning in row.warnings if warning not in row.refuses]
     parts += [text(f"takes no {why}", "yellow") for why in occupied]

@@ -71,7 +71,9 @@ def test_there_are_such_sentences() -> None:
     assert len(list(promising())) > 5
 
 
-@pytest.mark.parametrize("line", ["status", "status train", "why train", "workers", ""])
+@pytest.mark.parametrize(
+    "line", ["status", "status train", "why train", "why cpu-1", "workers", "worker show cpu-1", ""]
+)
 def test_a_screen_says_who_runs_cycles_and_how_old_it_is(line: str, busy: Stage) -> None:
     assert LOOP in busy.typed(line)[0].splitlines()
     busy.nobody_runs_cycles(720.0)
@@ -79,7 +81,15 @@ def test_a_screen_says_who_runs_cycles_and_how_old_it_is(line: str, busy: Stage)
 
 
 @pytest.mark.parametrize(
-    "line", ["status --json", "status train --json", "why train --json", "workers --json", "--json"]
+    "line",
+    [
+        "status --json",
+        "status train --json",
+        "why train --json",
+        "workers --json",
+        "worker show cpu-1 --json",
+        "--json",
+    ],
 )
 def test_a_program_is_told_too(line: str, busy: Stage) -> None:
     cycles = json.loads(busy.typed(line, told=False)[0])["cycles"]
