@@ -68,7 +68,7 @@ def is_well(worker: Any) -> bool:
     return worker.condition is WorkerCondition.HEALTHY and bool(worker.incarnation)
 
 
-@pytest.mark.parametrize("count", [pytest.param(4, id="4"), pytest.param(180, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [pytest.param(8, id="8"), pytest.param(180, marks=pytest.mark.soak)])
 def test_one_cycle_after_a_cut_at_any_byte_all_ranks_have_started_once(
     desk: CutDesk, ledger: Ledger, count: int
 ) -> None:
@@ -85,7 +85,9 @@ def test_one_cycle_after_a_cut_at_any_byte_all_ranks_have_started_once(
             name = f"gang-{number}"
             desk.launch_cut(name, ledger.waiting(), fault)
             desk.cycle()
-            until(partial(desk.all_ranks_live, ledger, name))
+            assert all(map(is_well, desk.cluster.workers.values())), fault
+            # On a busy machine the call that was cut may still be at work there: then a later cycle sees how it ended.
+            desk.until(partial(desk.all_ranks_live, ledger, name))
             assert len(ledger.of(name)) == 2, fault
             desk.clear(name)
     assert desk.silences, "nothing was cut off"
