@@ -43,8 +43,11 @@ def show(
     preparing = being_set_up(cluster, job_id)
     if result is None:
         output.message(f"{job_id}: submitted; {no_cycles or 'starts in the next cycle'}")
+    elif unanswered and not any(map(_is_placed, tasks)):
+        first = next(iter(unanswered.values()))
+        output.message(f"{job_id}: no answer from {fold(unanswered)}: {first}; iris why {job_id}")
     elif waiting:
-        so_far = f"{_where(tasks)}; " if any(task.attempts for task in tasks) else ""
+        so_far = f"{_where(tasks)}; " if any(map(_is_placed, tasks)) else ""
         output.message(f"{job_id}: {so_far}waiting: {waiting[0].text}; iris why {job_id}")
     elif unanswered:
         first = next(iter(unanswered.values()))
@@ -63,9 +66,14 @@ def show(
 def _where(tasks: Sequence[Task]) -> str:
     """`RUNNING on v5a-[0-3]`; how many of the tasks where some don't run yet, or not any more."""
     running = [task for task in tasks if task.state is TaskState.RUNNING]
-    hosts = fold(task.attempts[-1].worker for task in tasks if task.attempts)
+    hosts = fold(task.attempts[-1].worker for task in tasks if _is_placed(task))
     if len(running) == len(tasks):
         return f"RUNNING on {hosts}"
     if not running:
         return f"placed on {hosts}" if hosts else "nothing runs yet"
     return f"{len(running)} of {count(len(tasks), 'task')} run on {hosts}"
+
+
+def _is_placed(task: Task) -> bool:
+    """Whether it runs, or will, where it was placed last: not if it could not be started there."""
+    return bool(task.attempts) and task.state is not TaskState.PENDING

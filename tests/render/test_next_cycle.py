@@ -250,6 +250,22 @@ def test_a_worker_that_was_never_probed_says_when_it_will_be(
 HINT = "nobody runs cycles: iris loop start, or iris cron install"
 
 
+def test_a_launch_on_a_host_that_did_not_answer_names_the_host_and_is_not_placed(screen: Screen) -> None:
+    lab = Lab().worker("w").job("job").schedule().not_sent("job/*").silent("w")
+    show = partial(
+        launched.show,
+        cluster=lab.cluster,
+        job_id=JobId("job"),
+        result=CycleResult(plan=lab.plan()),
+        unanswered={WorkerId("w"): "connect: unreachable; nobody runs cycles"},
+        no_cycles=HINT,
+    )
+    said = "job: no answer from w: connect: unreachable; nobody runs cycles; iris why job"
+    assert screen.told(show).splitlines() == [said, HINT]
+    shown = partial(show, unanswered={})  # it answers again
+    assert screen.told(shown).startswith("job: waiting: the only worker takes nothing new")
+
+
 @pytest.mark.parametrize(("no_cycles", "then"), [("", "every cycle tries again: iris workers"), (HINT, HINT)])
 def test_a_cancellation_that_is_not_confirmed_promises_only_cycles_that_come(
     no_cycles: str, then: str, screen: Screen
