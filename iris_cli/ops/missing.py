@@ -26,13 +26,19 @@ def what_is_missing(cluster: Cluster, state: StateDir | None) -> Missing:
     )
 
 
-def secrets_of_loop(cluster: Cluster, names: Mapping[JobId, Sequence[str]]) -> dict[JobId, list[str]]:
-    """The secrets that the background loop lacks, by job, each with why: a file is here what it is there."""
-    lacked = {}
+def secrets_of_loop(
+    cluster: Cluster, names: Mapping[JobId, Sequence[str]], here: Mapping[JobId, Sequence[str]], looked: float
+) -> dict[JobId, Sequence[str]]:
+    """The secrets that the background loop lacks, by job, each with why: a file is here what it is there.
+
+    `names` are those that it found lacking when it last `looked`, in seconds since the epoch. Of a job that was
+    submitted later, those count that are lacking `here`.
+    """
+    lacked = {job_id: each for job_id, each in here.items() if cluster.jobs[job_id].submitted_at > looked}
     for job_id, lacking in names.items():
         job = cluster.jobs.get(job_id)
-        here = missing_secrets(job) if job is not None and job.secret_files else {}
-        why = {name: problem for name, problem in here.items() if problem != NOT_SET}
+        files = missing_secrets(job) if job is not None and job.secret_files else {}
+        why = {name: problem for name, problem in files.items() if problem != NOT_SET}
         lacked[job_id] = [
             f"{name}: {why.get(name, 'not readable by the background loop')}" for name in lacking
         ]

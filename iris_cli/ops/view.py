@@ -69,7 +69,10 @@ class View:
 
         missing = what_is_missing(self.cluster, self.state)
         if self.cycles is not None and self.cycles.by == LOOP:  # it starts them, with its own environment
-            missing = replace(missing, secrets=secrets_of_loop(self.cluster, self.cycles.missing))
+            own = self.cycles.last_own
+            looked = self.now - own if own is not None else float("-inf")
+            lacked = secrets_of_loop(self.cluster, self.cycles.missing, missing.secrets, looked)
+            missing = replace(missing, secrets=lacked)
         return plan(
             self.cluster,
             self.now,

@@ -29,6 +29,7 @@ class Cycles:
     """Who runs cycles: `by` is the kind of runner, None if nobody does. `last`, `next` and `interval` are in seconds.
 
     `last` is the age of the last cycle, whoever ran it, None if there was none; of one who is `late`, of its own last.
+    `last_own` is the age of the last one of who runs them, None if that one has run none yet.
     `next` is the time until the next one, None if none comes: nobody runs them, or whoever does is `late` (a suspended
     process keeps its lock). `host` is '' for this one.
     `troubles` are what the loop can't do, each with what to type; `missing` the secrets that it lacks, by job.
@@ -38,6 +39,7 @@ class Cycles:
     by: str | None = None
     pid: int | None = None
     last: float | None = None
+    last_own: float | None = None
     next: float | None = None
     interval: float | None = None
     host: str = ""
@@ -82,6 +84,7 @@ def _of_runner(runner: Runner, said: Mapping[str, Any], now: float, here: str) -
         by=runner.kind,
         pid=runner.pid or None,
         last=_age(at, now),
+        last_own=_age(at, now) if at is not None and at >= runner.since else None,
         next=None if late else max(0.0, round(since + interval - now, 3)),
         interval=interval,
         host="" if runner.host in ("", here) else runner.host,
@@ -97,7 +100,11 @@ def _of_cron(said: Mapping[str, Any], now: float) -> Cycles | None:
     if at is None or not interval or max(0.0, now - at) >= _MOST_MISSED * interval:
         return None
     return Cycles(
-        by=CRON, last=_age(at, now), next=max(0.0, round(at + interval - now, 3)), interval=interval
+        by=CRON,
+        last=_age(at, now),
+        last_own=_age(at, now),
+        next=max(0.0, round(at + interval - now, 3)),
+        interval=interval,
     )
 
 

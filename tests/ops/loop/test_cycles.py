@@ -64,7 +64,7 @@ def test_a_loop_that_lives(state: StateDir) -> None:
     runs(state, LOOP, pid=4711)
     beat(state, LOOP, 3.0, pid=4711, interval=10.0)
     cycles = cycles_of(state, NOW)
-    assert cycles == Cycles(by=LOOP, pid=4711, last=3.0, next=7.0, interval=10.0)
+    assert cycles == Cycles(by=LOOP, pid=4711, last=3.0, last_own=3.0, next=7.0, interval=10.0)
     assert cycles.coming
     assert cycles_words(cycles) == "cycles: background loop (pid 4711), last 3s ago"
 
@@ -81,7 +81,9 @@ def test_a_loop_that_has_just_begun_takes_over_the_age_of_what_others_did(state:
     beat(state, LOOP, 88.0, pid=12, interval=10.0)
     beat(state, "wait", 2.0)
     runs(state, LOOP, since=1.0, pid=4711)
-    assert cycles_words(cycles_of(state, NOW)) == "cycles: background loop (pid 4711), last 2s ago"
+    cycles = cycles_of(state, NOW)
+    assert cycles_words(cycles) == "cycles: background loop (pid 4711), last 2s ago"
+    assert cycles.last_own is None
 
 
 def test_one_that_is_late_is_late_whoever_ran_a_cycle_meanwhile(state: StateDir) -> None:

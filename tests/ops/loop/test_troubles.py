@@ -73,6 +73,30 @@ def test_a_secret_that_only_another_shell_has(tmp_path: Path, monkeypatch: pytes
     assert missing_here(lab.site.cluster) == {}
 
 
+def test_a_job_that_the_loop_has_not_looked_at_yet_lacks_what_this_shell_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = LoopLab(tmp_path, "w0")
+    monkeypatch.delenv("WANDB", raising=False)
+    said: list[str] = []
+
+    def launch() -> None:
+        lab.site.launch("train", secrets=("WANDB",), force=True)
+        look()
+
+    def look() -> None:
+        said.extend(each.prospect for each in why(lab.site.session(), "train").waits)
+
+    lab.site.gang("runs", 1)
+    lab.at(47.0, launch)
+    lab.at(55.0, look)
+    assert lab.run(60) is None
+    assert said == [
+        "secret: WANDB: not set in this shell",
+        "secret: WANDB: not readable by the background loop",
+    ]
+
+
 def test_a_secret_in_a_file_that_can_not_be_used_says_what_is_wrong_with_the_file(tmp_path: Path) -> None:
     lab = LoopLab(tmp_path, "w0")
     file = tmp_path / "token"
