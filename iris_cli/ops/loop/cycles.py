@@ -32,12 +32,14 @@ class Cycles:
     `last_own` is the age of the last one of who runs them, None if that one has run none yet.
     `next` is the time until the next one, None if none comes: nobody runs them, or whoever does is `late` (a suspended
     process keeps its lock). `host` is '' for this one.
+    `command` is what that process is called with: `iris launch` may wait, too.
     `troubles` are what the loop can't do, each with what to type; `missing` the secrets that it lacks, by job.
     `needed`: something is open that needs cycles; `fix` is what to type if nobody runs them.
     """
 
     by: str | None = None
     pid: int | None = None
+    command: str = ""
     last: float | None = None
     last_own: float | None = None
     next: float | None = None
@@ -83,6 +85,7 @@ def _of_runner(runner: Runner, said: Mapping[str, Any], now: float, here: str) -
     return Cycles(
         by=runner.kind,
         pid=runner.pid or None,
+        command=runner.command,
         last=_age(at, now),
         last_own=_age(at, now) if at is not None and at >= runner.since else None,
         next=None if late else max(0.0, round(since + interval - now, 3)),

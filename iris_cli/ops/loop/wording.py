@@ -16,7 +16,7 @@ def cycles_words(cycles: Cycles) -> str:
         return _nobody(cycles)
     if cycles.by == CRON:
         return f"cycles: cron every {format_duration(cycles.interval or 0.0)}, {last}"
-    name = _NAMES.get(cycles.by, cycles.by)
+    name = _NAMES[LOOP] if cycles.by == LOOP else cycles.command or _NAMES.get(cycles.by, cycles.by)
     if not cycles.pid:
         return f"cycles: {name}, starting"
     who = f"{name} (pid {cycles.pid}{f' on {cycles.host}' if cycles.host else ''})"

@@ -151,15 +151,17 @@ def test_the_loop_goes_before_the_others(state: StateDir) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"),
+    ("kind", "command", "words"),
     [
-        ("wait", "cycles: iris wait (pid 12), last 1s ago"),
-        ("watch", "cycles: iris watch (pid 12), last 1s ago"),
-        ("command", "cycles: iris schedule (pid 12), last 1s ago"),
+        ("wait", "", "cycles: iris wait (pid 12), last 1s ago"),
+        ("wait", "iris logs", "cycles: iris logs (pid 12), last 1s ago"),
+        ("wait", "iris launch", "cycles: iris launch (pid 12), last 1s ago"),
+        ("watch", "", "cycles: iris watch (pid 12), last 1s ago"),
+        ("command", "", "cycles: iris schedule (pid 12), last 1s ago"),
     ],
 )
-def test_who_runs_them_in_words(kind: str, words: str, state: StateDir) -> None:
-    runs(state, kind, interval=3.0, pid=12)
+def test_who_runs_them_in_words(kind: str, command: str, words: str, state: StateDir) -> None:
+    runs(state, kind, interval=3.0, pid=12, command=command)
     beat(state, kind, 1.0)
     assert cycles_words(cycles_of(state, NOW)) == words
 
