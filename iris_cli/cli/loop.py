@@ -135,7 +135,11 @@ def run(
         log.turn(session.cluster, turn)
         log_file.rotate(session.state.path)
 
-    ended = process.serve(iris, program, lock_fd, begin=begin, report=report)
+    try:
+        ended = process.serve(iris, program, lock_fd, begin=begin, report=report)
+    except KeyboardInterrupt:  # a signal: of `iris loop stop`, or as the machine shuts down
+        log.say("ended: a signal told it to")
+        return ExitCode.INTERRUPTED
     log.say("another loop runs already" if ended is None else f"ended: {ended.leaving}")
     if ended is not None and ended.leaving is Leaving.UPGRADE:
         process.become(program, ended.held)

@@ -106,7 +106,7 @@ def test_a_type_that_only_a_scale_group_has_is_accepted(
 ) -> None:
     asked = ("launch", "--dry-run", "--tpu", "v4-64", "--", "train")
     assert iris(*asked) == ExitCode.UNSCHEDULABLE
-    assert "no worker or scale group has v4-64: it will never run" in capsys.readouterr().err
+    assert "no worker or scale group has v4-64: not submitted" in capsys.readouterr().err
     template = "{provider: gcp, project: p, zone: us-west4-a, type: v4-64, runtime: v2, preemptible: true}"
     groups = f"scale_groups: [{{name: west, max_slices: 2, slice_template: {template}}}]\n"
     config.write_text(config.read_text() + groups)

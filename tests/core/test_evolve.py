@@ -23,11 +23,13 @@ from iris_cli.core import events as ev
 from iris_cli.core.connection import Connection
 from iris_cli.core.events import Event, Transaction
 from iris_cli.core.evolve import Draft, IllegalTransitionError, evolve, replay
+from iris_cli.core.ids import RequestId
 from tests.support.lab import Lab
 
 TRAIN = JobId("train")
 TASK = TaskId(TRAIN, 0)
 W = WorkerId("w")
+REQUEST = RequestId("r")
 OK = End(reason=EndReason.OK)
 SIBLING = EndReason.SIBLING
 
@@ -50,6 +52,10 @@ def stopping() -> Lab:
 
 def over() -> Lab:
     return running().reports("train/* exited 0")
+
+
+def listening() -> Lab:
+    return running().records(ev.EndpointRegistered(task=TASK, attempt=0, name="x", port=1, request=REQUEST))
 
 
 def gang() -> Lab:
@@ -81,6 +87,10 @@ def stopping_gang() -> Lab:
         (over, ev.DispatchTakenOver(task=TASK, attempt=0)),
         (running, ev.TaskRunning(task=TASK, attempt=0, started_at=1.0)),
         (over, ev.TaskRunning(task=TASK, attempt=0, started_at=1.0)),
+        (running, ev.AttemptHeldUp(task=TASK, attempt=0, error="")),
+        (running, ev.AttemptUnkillable(task=TASK, attempt=0)),
+        (over, ev.EndpointRegistered(task=TASK, attempt=0, name="x", port=1, request=REQUEST)),
+        (listening, ev.EndpointRemoved(task=TASK, attempt=0, name="other", request=REQUEST)),
         (running, ev.TaskDispatchFailed(task=TASK, attempt=0, error="")),
         (over, ev.AttemptEnded(task=TASK, attempt=0, end=OK)),
         (over, ev.AttemptStopRequested(task=TASK, attempt=0, reason=SIBLING)),
@@ -123,6 +133,14 @@ def test_what_does_not_fit_is_refused(lab: object, event: Event) -> None:
 def test_no_event_refers_to_what_does_not_exist(event: Event) -> None:
     with pytest.raises(IllegalTransitionError):
         evolve(pending().cluster, [event], at=1.0)
+
+
+def test_nothing_is_proven_gone_that_was_not_presumed_to_be() -> None:
+    other = TaskId(JobId("other"), 0)
+    two = running().job("other").schedule().cluster
+    presumed = evolve(two, [ev.AttemptPresumedGone(task=TASK, attempt=0)], at=1.0)
+    with pytest.raises(IllegalTransitionError):
+        evolve(presumed, [ev.AttemptProvenGone(task=other, attempt=0)], at=2.0)
 
 
 def test_a_refusal_tells_the_whole_story_of_the_task() -> None:

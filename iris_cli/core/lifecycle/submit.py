@@ -227,7 +227,7 @@ def _check_offered(device: Device, fleet: Fleet) -> None:
         return
     wanted = device.kind if device.variant == AUTO else device.variant
     raise UnschedulableError(
-        f"no worker or scale group has {wanted}: it will never run",
+        f"no worker or scale group has {wanted}: not submitted",
         hint=_offer(wanted, variants) + " --force queues it anyway",
     )
 

@@ -36,10 +36,7 @@ _PHRASES = {  # of several workers, and of one
     ReasonKind.CHIPS: ("have their chips in use", "has its chips in use"),
     ReasonKind.STOPPING: ("wait until a stop is confirmed", "waits until a stop is confirmed"),
     ReasonKind.RESERVED: ("are reserved for jobs ahead of it", "is reserved for a job ahead of it"),
-    ReasonKind.BEHIND: (
-        "went to those ahead of it in this cycle",
-        "went to those ahead of it in this cycle",
-    ),
+    ReasonKind.BEHIND: ("go to tasks ahead of it", "goes to tasks ahead of it"),
 }
 
 

@@ -160,7 +160,7 @@ def test_who_came_before_is_named_with_the_workers_it_took() -> None:
     )
     assert [(str(each), each.workers) for each in own.behind] == [("first (high)", ("a",)), ("own", ("b",))]
     assert [str(each) for each in like.behind] == ["first (high)", "own", "after"]
-    words = "2 of 2 workers went to those ahead of it in this cycle: first (high), own"
+    words = "2 of 2 workers go to tasks ahead of it: first (high), own"
     assert [reason.text for reason in (*own.reasons, *like.reasons)] == [words, words]
 
 

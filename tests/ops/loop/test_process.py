@@ -108,6 +108,7 @@ def test_a_stop_holds_until_the_next_start(operator: Operator) -> None:
     done = operator.iris("loop", "stop")
     assert done.stdout == f"stopped the background loop (pid {first}); none starts until: iris loop start\n"
     assert operator.loop is None
+    assert "ended: " in operator.log.splitlines()[-1]
     assert not start.may_start(operator.state)
     done = operator.iris("loop", "start")
     assert done.returncode == 0, done
