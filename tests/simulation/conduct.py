@@ -154,7 +154,7 @@ class Conduct:
         by_word = any(isinstance(event, WorkerForgotten) for event in transaction.events)
         for event in transaction.events:
             if isinstance(event, AttemptPresumedGone) and not event.by_lease and not by_word:
-                self._presumed(event, before, after)
+                self._presumed(event, before, after, who)
             elif isinstance(event, DispatchTakenOver):
                 self._taken_over(self.truth.life_of(event.attempt_id), transaction.at, after, who)
             elif isinstance(event, TaskRunning):
@@ -200,7 +200,7 @@ class Conduct:
         if self.steady() and self.prompt(who) and true and abs(told - true) > _TOLERANCE:
             self._breach(f"{life.id} {what} {told - true:+.1f} s from its true time in the log")
 
-    def _presumed(self, event: AttemptPresumedGone, before: Cluster, after: Cluster) -> None:
+    def _presumed(self, event: AttemptPresumedGone, before: Cluster, after: Cluster, who: str) -> None:
         attempt = after.attempt(event.attempt_id)
         worker, job = before.workers[attempt.worker], after.jobs[event.task.job]
         wanted = job.replace_lost or self.policy
@@ -224,6 +224,8 @@ class Conduct:
             self._breach(
                 f"{event.attempt_id} is presumed gone, and {worker.id} answered {silent_for:.0f} s ago"
             )
+        if not self.prompt(who):
+            return  # it acts on answers as old as its stop was long
         witnesses = [
             each for each in self.answered_at if each != worker.id and not _same_slice(before, each, worker)
         ]
