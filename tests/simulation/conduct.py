@@ -20,6 +20,7 @@ from iris_cli.core.events import (
     WorkerForgotten,
     WorkerQuarantined,
 )
+from iris_cli.core.evolve import evolve
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.job import ReplaceLost
 from iris_cli.core.limits import Limits
@@ -152,7 +153,7 @@ class Conduct:
         for event in transaction.events if self.quiet else ():
             self._is_expected(event, who)
         by_word = any(isinstance(event, WorkerForgotten) for event in transaction.events)
-        for event in transaction.events:
+        for place, event in enumerate(transaction.events):
             if isinstance(event, AttemptPresumedGone) and not event.by_lease and not by_word:
                 self._presumed(event, before, after, who)
             elif isinstance(event, DispatchTakenOver):
@@ -174,7 +175,10 @@ class Conduct:
                 served = transaction.at - before.workers[event.worker].quarantined_at
                 if 0 <= served < self.limits.quarantine_retry:
                     self._breach(f"the quarantine of {event.worker} is lifted after {served:.0f} s")
-                if event.worker in after.ghosts or _stopping(after, after.workers[event.worker]):
+                then = evolve(
+                    before, transaction.events[:place], transaction.at
+                )  # more may be stopped after it
+                if event.worker in then.ghosts or _stopping(then, then.workers[event.worker]):
                     self._breach(
                         f"the quarantine of {event.worker} is lifted, and something there is being stopped"
                     )
