@@ -144,4 +144,4 @@ def show_adopted(output: Output, objection: Objection | None, *, done: bool) -> 
     elif done:
         output.done("slices are looked after from here now")
         for name in unheard_of:
-            output.done(f"the next pass deletes {name}")
+            output.done(f"to be deleted: {name}; iris autoscale does it now")
