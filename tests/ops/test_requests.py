@@ -285,7 +285,7 @@ HOSTILE: dict[str, tuple[Callable[[Entry], None], str]] = {
         lambda it: it.ask("x", "submit", job={**EVAL, "env_file": "/etc/passwd"}),
         "can't be",
     ),
-    "no such accelerator": (lambda it: it.ask("x", "submit", job={**EVAL, "tpu": "v4-64"}), "will never run"),
+    "no such accelerator": (lambda it: it.ask("x", "submit", job={**EVAL, "tpu": "v4-64"}), "not submitted"),
 }
 
 
