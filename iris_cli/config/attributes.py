@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from iris_cli.config.reading import Place, Section, boolean, list_of, scalar, text, written
 from iris_cli.config.validate import region_and_zone
 from iris_cli.core.attributes import (
@@ -65,22 +68,18 @@ def free_attributes(entry: Section) -> dict[str, AttributeValue]:
 
 
 def _attributes(place: Place) -> dict[str, AttributeValue]:
-    found = {}
-    for key, entry in place.entries().items():
-        value = entry.read(lambda each, key=key: _attribute(key, each))  # type: ignore[misc]  # mypy can't infer a default argument of a lambda
-        if value is not None:
-            found[key] = value
-    return found
+    return _each(place, _attribute)
 
 
 def _labels(place: Place) -> dict[str, AttributeValue]:
     """Labels that `iris cluster import` wrote, as attributes."""
-    found = {}
-    for key, entry in place.entries().items():
-        value = entry.read(lambda each, key=key: _label(key, each))  # type: ignore[misc]  # mypy can't infer a default argument of a lambda
-        if value is not None:
-            found[key] = value
-    return found
+    return _each(place, _label)
+
+
+def _each(place: Place, read: Callable[[str, Place], AttributeValue]) -> dict[str, AttributeValue]:
+    """Return the entries of a mapping that `read` accepts, by key."""
+    values = {key: entry.read(partial(read, key)) for key, entry in place.entries().items()}
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _label(key: str, place: Place) -> AttributeValue:
