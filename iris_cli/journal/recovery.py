@@ -43,7 +43,7 @@ class Damage:
 
 
 def banner(warnings: Iterable[str], damage: Damage | None) -> tuple[str, ...]:
-    """The messages for whoever looks at a log: its warnings, and its damage."""
+    """Return the messages for a reader of the log: its warnings and its damage."""
     return (*warnings, *((f"{damage.what}; {damage.hint}",) if damage is not None else ()))
 
 

@@ -155,7 +155,7 @@ class Runners:
         try:
             if not held.in_place():
                 return None
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a no-op for whoever has inherited it
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a no-op for a process that inherited it
             os.set_inheritable(fd, False)
         except OSError:
             return None

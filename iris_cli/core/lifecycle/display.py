@@ -179,7 +179,7 @@ def _retrying(job: Job, tried: Tried) -> str:
 
 
 def _task_display(task: Task, pending: str) -> str:
-    """The display of a task; `pending`, should it be pending."""
+    """The display of a task; `pending` is the display of a pending task."""
     last = task.current
     if last is not None and last.state is AttemptState.STOPPING:
         return DisplayWord.STOPPING
