@@ -111,9 +111,7 @@ def run(
 ) -> int:
     """Run the loop in this process."""
     from iris_cli import __version__
-    from iris_cli.ops.loop import log_file, process
-    from iris_cli.ops.loop.run import Leaving
-    from iris_cli.ops.loop.start import place_of
+    from iris_cli.ops.loop import process
     from iris_cli.render.loop import LoopLog
 
     iris: Context = context.obj
@@ -122,6 +120,22 @@ def run(
         process.load_everything()
         iris.output.line(__version__)
         return ExitCode.OK
+    try:
+        _run(iris, lock_fd)
+    except KeyboardInterrupt:  # a signal: of `iris loop stop`, or as the machine shuts down
+        LoopLog(iris.clock.now).say("ended: a signal told it to")
+        return ExitCode.INTERRUPTED
+    return ExitCode.OK
+
+
+def _run(iris: Context, lock_fd: int | None) -> None:
+    """Run the loop to its end, or as its next version."""
+    from iris_cli import __version__
+    from iris_cli.ops.loop import log_file, process
+    from iris_cli.ops.loop.run import Leaving
+    from iris_cli.ops.loop.start import place_of
+    from iris_cli.render.loop import LoopLog
+
     process.settle()
     log_file.take_streams(iris.state.path)
     log = LoopLog(iris.clock.now)
@@ -135,15 +149,10 @@ def run(
         log.turn(session.cluster, turn)
         log_file.rotate(session.state.path)
 
-    try:
-        ended = process.serve(iris, program, lock_fd, begin=begin, report=report)
-    except KeyboardInterrupt:  # a signal: of `iris loop stop`, or as the machine shuts down
-        log.say("ended: a signal told it to")
-        return ExitCode.INTERRUPTED
+    ended = process.serve(iris, program, lock_fd, begin=begin, report=report)
     log.say("another loop runs already" if ended is None else f"ended: {ended.leaving}")
     if ended is not None and ended.leaving is Leaving.UPGRADE:
         process.become(program, ended.held)
-    return ExitCode.OK
 
 
 def _is_needed(iris: Context) -> bool:

@@ -105,6 +105,7 @@ def test_one_that_was_killed_is_gone_at_once_and_the_next_one_goes_on(operator: 
 def test_a_stop_holds_until_the_next_start(operator: Operator) -> None:
     assert operator.spawn()
     first = operator.pid()
+    operator.has_run_a_cycle()  # before that it may end without a word: Python itself is still starting
     done = operator.iris("loop", "stop")
     assert done.stdout == f"stopped the background loop (pid {first}); none starts until: iris loop start\n"
     assert operator.loop is None
