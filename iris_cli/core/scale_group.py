@@ -91,6 +91,10 @@ class ScaleGroup:
     env: Mapping[str, str] = field(default_factory=dict)
     connection: Connection = NOWHERE
 
+    def makes(self, template: SliceTemplate) -> bool:
+        """Whether its slices are made by this template now: the configuration may have changed since."""
+        return template == self.template
+
 
 def slice_attributes(group: ScaleGroup) -> dict[str, AttributeValue]:
     """What every worker of the group's slices will be. What the group declares wins."""

@@ -57,6 +57,7 @@ class Ledger:
         self._groups: Mapping[str, ScaleGroup] = {group.name: group for group in groups}
         self._most = {group.name: group.max_slices for group in groups}
         self._least = {group.name: group.min_slices for group in groups}
+        self._templates = {group.name: [group.template] for group in groups}  # all that it ever had
         self._limits = limits
         self._durable = durable
         self._requested: set[str] = set()  # all names that there ever were
@@ -102,6 +103,8 @@ class Ledger:
         made = next((made for made in self._there() if made.name == each.name), None)
         if made is None or not made.is_well or each.joined_at is None or self._lacks_a_vm(each):
             return
+        if any(template != each.template for template in self._templates[each.group]):
+            return  # whoever decided may have read a configuration by which the group makes others
         left = self._ready(after, each.group)
         if left < self._least[each.group]:
             self.story.breach(f"slice {each.name} is well, and to go; {left} are left of {each.group}")
@@ -149,6 +152,8 @@ class Ledger:
             now = next((group for group in groups if group.name == name), None)
             self._most[name] = max(self._most[name], now.max_slices if now else 0)
             self._least[name] = min(self._least[name], now.min_slices if now else 0)
+            if now is not None:
+                self._templates[name].append(now.template)
 
     # What the cloud is asked, and does
 
@@ -233,7 +238,8 @@ class Ledger:
         return not any(worker.claims for worker in workers)
 
     def _is_more_than_least(self, cluster: Cluster, known: Slice) -> bool:
-        return self._ready(cluster, known.group) > self._groups[known.group].min_slices
+        group = self._groups[known.group]
+        return self._ready(cluster, known.group) > group.min_slices or known.template != group.template
 
     @staticmethod
     def _ready(cluster: Cluster, group: str) -> int:

@@ -203,8 +203,12 @@ def afternoon(site: Site, program: ScalingProgram, cloud: Cloud) -> None:
 
 def evening(site: Site, program: ScalingProgram, cloud: Cloud) -> None:
     site.invoke("home", program.goes_home)
-    longest = max(group.idle_timeout for group in site.config.scale_groups)
-    until = site.scheduler.now + 2 * longest + 2 * SLACK
+    limits = site.config.limits
+    idle = max(group.idle_timeout for group in site.config.scale_groups)
+    made = (
+        limits.slice_create_timeout + limits.slice_boot_timeout + limits.scale_backoff_max
+    )  # one that never boots
+    until = site.scheduler.now + 2 * max(idle, made) + 2 * SLACK
     _passes(site, program, 45, lambda: site.scheduler.now > until or cloud.ledger.is_settled())
     if not site.story.breaches:
         cloud.ledger.at_the_end_of_the_day()

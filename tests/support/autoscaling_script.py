@@ -46,8 +46,9 @@ def scale_group(name: str, options: Mapping[str, str]) -> ScaleGroup:
 def autoscale(lab: Lab, *, silent: bool = False) -> ScalingPlan:
     """One pass: list, follow the list, plan, record, call, record what came of it. `silent`: nobody lists anything."""
     cloud, groups = lab.cloud, list(lab.cloud.groups.values())
-    scopes = [] if silent else list(dict.fromkeys(Scope.of(group.template) for group in groups))
     before = dict(lab.cluster.slices)
+    templates = [group.template for group in groups] + [each.template for each in before.values()]
+    scopes = [] if silent else list(dict.fromkeys(map(Scope.of, templates)))
     connections = {group.name: group.connection for group in groups}
     listings = [slices.Listing(scope=scope, slices=cloud.listed(scope), before=before) for scope in scopes]
     with lab.transaction() as draft:

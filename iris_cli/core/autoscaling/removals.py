@@ -78,7 +78,7 @@ def idle(
 ) -> Iterable[Removal]:
     """Of each group those that have been idle for long, the longest first, as long as enough are left.
 
-    One that has lost a VM is of no use, and does not count among these.
+    Those that have lost a VM, or were made by an older template, don't count among these.
     """
     known = {group.name: group for group in groups}
     by_group: dict[str, list[Slice]] = {}
@@ -94,27 +94,29 @@ def idle(
             for each in by_group[name]
             if (since := idle_since(cluster, each, needed)) is not None
         )
-        broken = {each.name: lost for each in by_group[name] if (lost := _lost(cluster, each))}
-        spare = len(by_group[name]) - len(broken) - least
+        unfit = {each.name: why for each in by_group[name] if (why := _unfit(cluster, each, group))}
+        spare = len(by_group[name]) - len(unfit) - least
         for since, idle_slice in free:
-            if not _is_over(since, timeout, now) or (idle_slice not in broken and spare <= 0):
+            if not _is_over(since, timeout, now) or (idle_slice not in unfit and spare <= 0):
                 continue
             words = f"idle for {format_duration(max(timeout, now - since))}"
-            if idle_slice in broken:
-                words += f", and {broken[idle_slice]}"
+            if idle_slice in unfit:
+                words += f", and {unfit[idle_slice]}"
             else:
                 spare -= 1
             yield Removal(idle_slice, words)
 
 
-def _lost(cluster: Cluster, each: Slice) -> str:
-    """Which of its VMs is lost, and why; "" if all are there."""
+def _unfit(cluster: Cluster, each: Slice, group: ScaleGroup | None) -> str:
+    """Why a slice is none of those that its group always has: a lost VM, or its template; "" if it is one."""
     for worker_id in each.workers:
         worker = cluster.workers.get(worker_id)
         if worker is None:
             return f"{worker_id} was forgotten"
         if worker.condition is WorkerCondition.LOST:
             return f"{worker_id} is lost: {worker.reason}"
+    if group is not None and not group.makes(each.template):
+        return f"{each.group} makes other slices now"
     return ""
 
 

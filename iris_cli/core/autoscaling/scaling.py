@@ -222,7 +222,10 @@ def _shares(entries: Sequence[DemandEntry], slices: int) -> list[tuple[JobId, ..
 def _standing_short(cluster: Cluster, state: GroupState) -> int:
     """How many slices a group lacks of those that it is always to have."""
     there = sum(
-        each.group == state.name and each.state is not SliceState.DELETING for each in cluster.slices.values()
+        each.group == state.name
+        and each.state is not SliceState.DELETING
+        and state.group.makes(each.template)
+        for each in cluster.slices.values()
     )
     return max(0, state.group.min_slices - there)
 

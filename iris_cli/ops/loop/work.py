@@ -53,10 +53,12 @@ def _is_stuck(cluster: Cluster, attempt: Attempt) -> bool:
 
 def _slices_change(cluster: Cluster, config: ClusterConfig) -> bool:
     """Whether slices are on their way, are going, or are to: those above the least number go when they were idle."""
-    least = {group.name: group.min_slices for group in config.scale_groups}
+    groups = {group.name: group for group in config.scale_groups}
+    least = {name: group.min_slices for name, group in groups.items()}
     number = dict.fromkeys(least, 0)
     for each in cluster.slices.values():
-        if each.state is not SliceState.READY:
+        group = groups.get(each.group)
+        if each.state is not SliceState.READY or (group is not None and not group.makes(each.template)):
             return True
         number[each.group] = number.get(each.group, 0) + 1
     return any(number[group] != least.get(group, 0) for group in number)

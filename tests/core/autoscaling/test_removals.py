@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from iris_cli.core.canonical import region_constraint
 from iris_cli.core.cloud import Refusal
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.lifecycle import workers
@@ -82,6 +83,25 @@ def test_a_slice_that_has_lost_a_vm_is_replaced_although_its_group_is_to_have_it
     boot(made)
     assert states(made) == ["ready"]
     assert name not in made.cluster.slices
+
+
+def test_a_slice_made_by_an_older_template_does_not_count_among_those_a_group_always_has() -> None:
+    """It would hold the group's only place for ever, and what the group is for now would never be made."""
+    made = boot(lab(min="1", max="1", idle="10m", zone="us-west4-a"))
+    [old] = made.cluster.slices
+    reconfigured(made, min="1", max="1", idle="10m", zone="us-east5-b")
+    made.job("b", tpu="v4-16", constraints=(region_constraint(["us-east5"]),))
+    autoscale(made)
+    assert states(made) == ["ready"]
+    autoscale(made.advance("10m"))
+    assert "idle for 10m" in made.cluster.slices[old].reason
+    boot(made)
+    made.schedule().reports("b/* running")
+    assert (states(made), made.state_of("b").value, old in made.cluster.slices) == (
+        ["ready"],
+        "RUNNING",
+        False,
+    )
 
 
 def test_fewer_slices_than_there_are_may_be_wanted_later() -> None:
