@@ -17,7 +17,7 @@ from tests.support.strays import end_strays, strays
 # The same examples every time: what fails has been broken. `IRIS_EXAMPLES=new` looks for others.
 # How long it takes to make them says nothing: the machine may be busy, or have slept.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("same", unhurried, derandomize=True)
+settings.register_profile("same", unhurried, derandomize=True, max_examples=50)
 settings.register_profile("new", unhurried, print_blob=True)
 settings.load_profile(os.environ.get("IRIS_EXAMPLES", "same"))
 

@@ -12,7 +12,14 @@ from tests.simulation.find_mutants import ALL, PROMISES, SEARCHED, breach_at, fi
 from tests.simulation.planting import Mutation
 from tests.simulation.source_changes import change
 
-_EACH = pytest.mark.parametrize("mutation", ALL, ids=lambda mutation: mutation.name)
+_PROMISED = {mutation.name for mutation in PROMISES}
+_EACH = pytest.mark.parametrize(
+    "mutation",
+    [
+        pytest.param(each, id=each.name, marks=() if each.name in _PROMISED else pytest.mark.soak)
+        for each in ALL
+    ],
+)
 _PROMISE = pytest.mark.parametrize("mutation", PROMISES, ids=lambda mutation: mutation.name)
 
 

@@ -37,8 +37,8 @@ from tests.support.random_fleet import (
 fleets_and_jobs = dice.map(lambda thrown: (a_fleet(thrown), a_job(thrown, 0)))
 
 FEW, MANY, VERY_MANY = (
-    settings(max_examples=100),
-    settings(max_examples=300),
+    settings(max_examples=50),
+    settings(max_examples=150),
     settings(max_examples=30_000),
 )
 
