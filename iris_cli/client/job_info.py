@@ -120,7 +120,7 @@ def _task(read: _Reader, job: JobId) -> TaskId:
     if named == unknown:
         return TaskId(job, read("IRIS_TASK_INDEX", _count))
     index = read("IRIS_TASK_INDEX", _count, named.index)
-    if named != (job, index):
+    if named != TaskId(job, index):
         _refuse("IRIS_TASK_ID", str(named), f"it is not task {index} of job {job}")
     return named
 

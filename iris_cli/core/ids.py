@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, NewType
-
 from iris_cli.errors import UsageError
 
-JobId = NewType("JobId", str)
-WorkerId = NewType("WorkerId", str)
-Token = NewType("Token", str)
-"""The launch token of one attempt: 128 random bits, 32 hexadecimal digits."""
-RequestId = NewType("RequestId", str)
-"""What a task asked for from inside, by the name of the file in its outbox."""
+
+class JobId(str):
+    """The name of a job: `train`, or `train/eval` for a child job."""
+
+    __slots__ = ()
+
+
+class WorkerId(str):
+    """The name of a worker."""
+
+    __slots__ = ()
+
+
+class Token(str):
+    """The launch token of one attempt: 128 random bits, 32 hexadecimal digits."""
+
+    __slots__ = ()
+
+
+class RequestId(str):
+    """The name of a request from inside a task: that of its file in the outbox."""
+
+    __slots__ = ()
+
 
 _LETTERS_AND_DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _OF_NAMES = _LETTERS_AND_DIGITS + "._-"
@@ -21,24 +37,66 @@ _LONGEST_REQUEST = 64
 _RESERVED = ("task", "attempt")
 
 
-class TaskId(NamedTuple):
-    """One replica of a job. Sorts by index, not by text: task-2 comes before task-10."""
+class _Numbered(str):
+    """An id that ends in a number, and sorts by that number, not by its text: task-2 comes before task-10."""
 
+    __slots__ = ()
+
+    @property
+    def _order(self) -> tuple[str, int]:
+        raise NotImplementedError
+
+    def __lt__(self, other: str) -> bool:
+        return self._order < other._order if isinstance(other, _Numbered) else NotImplemented
+
+    def __le__(self, other: str) -> bool:
+        return self._order <= other._order if isinstance(other, _Numbered) else NotImplemented
+
+    def __gt__(self, other: str) -> bool:
+        return self._order > other._order if isinstance(other, _Numbered) else NotImplemented
+
+    def __ge__(self, other: str) -> bool:
+        return self._order >= other._order if isinstance(other, _Numbered) else NotImplemented
+
+
+class TaskId(_Numbered):
+    """One replica of a job: `train/task-0`."""
+
+    __slots__ = ("index", "job")
     job: JobId
-    index: int  # type: ignore[assignment]  # hides tuple.index, which has no meaning for an id
+    index: int  # type: ignore[assignment]  # hides str.index, which has no meaning for an id
 
-    def __str__(self) -> str:
-        return f"{self.job}/task-{self.index}"
+    def __new__(cls, job: JobId, index: int) -> TaskId:
+        made = super().__new__(cls, f"{job}/task-{index}")
+        made.job, made.index = job, index
+        return made
+
+    def __getnewargs__(self) -> tuple[JobId, int]:  # type: ignore[override]  # that of str has one element
+        return self.job, self.index
+
+    @property
+    def _order(self) -> tuple[str, int]:
+        return self.job, self.index
 
 
-class AttemptId(NamedTuple):
-    """One try at a task; `number` counts from 0 and is never reused."""
+class AttemptId(_Numbered):
+    """One try at a task: `train/task-0/attempt-1`. `number` counts from 0 and is never reused."""
 
+    __slots__ = ("number", "task")
     task: TaskId
     number: int
 
-    def __str__(self) -> str:
-        return f"{self.task}/attempt-{self.number}"
+    def __new__(cls, task: TaskId, number: int) -> AttemptId:
+        made = super().__new__(cls, f"{task}/attempt-{number}")
+        made.task, made.number = task, number
+        return made
+
+    def __getnewargs__(self) -> tuple[TaskId, int]:  # type: ignore[override]  # that of str has one element
+        return self.task, self.number
+
+    @property
+    def _order(self) -> tuple[str, int]:
+        return self.task, self.number
 
 
 def is_name(text: str) -> bool:
@@ -102,9 +160,9 @@ def parse_attempt_id(text: str) -> AttemptId:
     return AttemptId(parse_task_id(task), number)
 
 
-def parse_token(text: str) -> Token:
+def parse_token(text: object) -> Token:
     """Check a launch token. Raises ValueError."""
-    if type(text) is not str or len(text) != 32 or text.strip(_OF_TOKENS):
+    if not isinstance(text, str) or len(text) != 32 or text.strip(_OF_TOKENS):
         raise ValueError("a launch token is 32 hexadecimal digits")
     return Token(text)
 

@@ -362,9 +362,7 @@ def _number(value: Any) -> float:
 
 def _word(parse: Callable[[str], Any]) -> _Kind:
     """Text that `parse` checks, of which there is no end."""
-    return _Kind(
-        lambda value: quote(parse(_expect(str, value))), lambda content: parse(_expect(str, content))
-    )
+    return _Kind(lambda value: quote(parse(str(value))), lambda content: parse(_expect(str, content)))
 
 
 def _attribute(content: Any) -> AttributeValue:

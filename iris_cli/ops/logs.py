@@ -196,7 +196,8 @@ def _named(cluster: Cluster, what: str, kinds: str) -> tuple[list[Task], int | N
         return cluster.tasks_of(JobId(what)), None
     number = None
     try:
-        task_id, number = parse_attempt_id(what)
+        attempt_id = parse_attempt_id(what)
+        task_id, number = attempt_id.task, attempt_id.number
     except UsageError:
         try:
             task_id = parse_task_id(what)

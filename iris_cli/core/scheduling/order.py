@@ -95,7 +95,7 @@ def by_job(pending: Iterable[Task] | TasksByJob) -> TasksByJob:
     job, tasks, last = None, [], -1
     for task in pending:
         if task.state is _PENDING:
-            job_id, index = task.id
+            job_id, index = task.id.job, task.id.index
             if job_id is not job:  # those of a job mostly stand together
                 job = job_id
                 tasks = found.setdefault(job, [])
