@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from iris_cli.core.patterns import pattern
 from iris_cli.errors import NotFoundError, NotWritableError
-from iris_cli.journal.durable import PRIVATE_DIRECTORY, PRIVATE_FILE, opened
+from iris_cli.journal.durable import PRIVATE_DIRECTORY, PRIVATE_FILE, not_writable, opened
 from iris_cli.journal.layout import ARCHIVE, HEAD, HOLDER, LOCK, LOG, NETWORK_TOLD
 
 _ESCAPE = pattern(r"\\([0-7]{3})")  # a blank in the name of a mount point is \040
@@ -50,6 +51,23 @@ def check_writable(directory: Path) -> None:
         raise NotWritableError(
             f"{directory} can't be written", hint="name another directory with --state-dir"
         )
+
+
+def why_unwritable(directory: Path) -> str:
+    """What keeps everybody from writing the state now, a full or read-only disk, and what to do; "" if nothing does."""
+    try:
+        disk = os.statvfs(directory)
+    except OSError:
+        return ""
+    blocks = disk.f_bavail if os.geteuid() else disk.f_bfree
+    if disk.f_flag & os.ST_RDONLY:
+        number = errno.EROFS
+    elif disk.f_blocks and not blocks:
+        number = errno.ENOSPC
+    else:
+        return ""
+    error = not_writable(directory, OSError(number, os.strerror(number)))
+    return f"{error.message}, so no cycle can run: {error.hint}"
 
 
 def _statuses(directory: Path) -> dict[str, os.stat_result]:

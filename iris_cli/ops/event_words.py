@@ -7,6 +7,8 @@ from typing import Any
 
 from iris_cli.core import events as ev
 from iris_cli.core.events import Event
+from iris_cli.core.lifecycle.display import DisplayWord
+from iris_cli.core.outcome import EndReason
 from iris_cli.core.resources import format_memory
 from iris_cli.core.topology import describe
 from iris_cli.core.worker import WorkerCondition
@@ -124,7 +126,8 @@ def _attempts_reaped(event: ev.AttemptsReaped) -> str:
 
 
 def _task_ended(event: ev.TaskEnded) -> str:
-    return f"{event.task} is {event.state}{_because(end_words(event.end))}"
+    state = DisplayWord.STOPPED if event.end.reason is EndReason.SIBLING else event.state
+    return f"{event.task} is {state}{_because(end_words(event.end))}"
 
 
 def _task_requeued(event: ev.TaskRequeued) -> str:

@@ -17,6 +17,7 @@ from iris_cli.core.limits import Limits
 from iris_cli.core.resources import Device
 from iris_cli.core.units import parse_duration
 from iris_cli.errors import UsageError
+from iris_cli.journal.access import why_unwritable
 from iris_cli.journal.recovery import Damage, banner
 from iris_cli.journal.runners import LOOP
 from iris_cli.ops.loop.cycles import Cycles, cycles_of
@@ -143,10 +144,16 @@ def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) 
         cycle=cycle_age(session.state.read_heartbeat(), now),
         cycles=cycles,
         coming=coming,
-        messages=(*session.messages, *_untold(session, coming=coming)),
+        messages=(*session.messages, *_unwritten(session, needed=needed), *_untold(session, coming=coming)),
         log_damage=session.damage,
         state=session.state,
     )
+
+
+def _unwritten(session: Session, *, needed: bool) -> Iterator[str]:
+    """What keeps cycles that are needed from running, whoever runs them: a loop can't even write that down."""
+    if needed and (why := why_unwritable(session.state.path)):
+        yield why
 
 
 def _untold(session: Session, *, coming: bool) -> Iterator[str]:

@@ -17,6 +17,7 @@ from tests.support.desk import Desk
 from tests.support.ledger import Ledger
 from tests.support.site import Site
 from tests.support.sshd import SshHost
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.ssh
 
@@ -103,6 +104,29 @@ def test_without_space_for_the_log_nothing_is_sent_and_the_next_run_goes_on(
     ledger.check()
 
 
+def test_a_loop_on_a_full_disk_says_so_and_goes_on_when_there_is_room(
+    ssh_lab: Lab, small_disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    site = site_of(ssh_lab(1), tmp_path, monkeypatch)
+    site.state.mkdir(mode=0o700)
+    small_disk(site.state)
+    with ledger.closed():
+        site.iris(
+            *("launch", "--name", "job", "--tpu", "v4-8", "--", *ledger.waiting()), env={"IRIS_LOOP": "auto"}
+        )
+        until(lambda: ledger.living("job"))
+        pid = site.iris("status", "--json").json()["cycles"]["pid"]
+        filler = fill(site.state)
+    until(lambda: "No space left" in site.iris("status", code=None).out, lambda: site.iris("status").out)
+    assert site.job("job")["state"] == "RUNNING"
+    filler.unlink()
+    until(lambda: site.job("job")["state"] == "SUCCEEDED", lambda: site.iris("status").out)
+    assert f"runs cycles, pid {pid}\n" in (site.state / "loop.log").read_text()
+    until(lambda: not Path("/proc", str(pid)).exists())
+    ledger.check()
+
+
 def test_a_read_only_state_directory_is_read_and_no_host_is_asked_by_who_would_write(
     ssh_lab: Lab, small_disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,7 +140,7 @@ def test_a_read_only_state_directory_is_read_and_no_host_is_asked_by_who_would_w
     subprocess.run(["mount", "-o", "remount,ro", str(site.state)], check=True)
     logins = hosts[0].log().count("Accepted publickey")
     assert "can't be written" in site.iris("schedule", "--once", code=10).err
-    assert "job" in site.iris("status").out
+    assert "Read-only file system, so no cycle can run: " in site.iris("status").out
     assert hosts[0].log().count("Accepted publickey") == logins
     subprocess.run(["mount", "-o", "remount,rw", str(site.state)], check=True)
     desk.until(lambda: desk.state("job") is JobState.SUCCEEDED)

@@ -24,7 +24,7 @@ class Pace:
         `changed`: the log has grown, or a task sent a request: its next request may come soon. What is known to
         end at a certain time is looked at right then.
         """
-        self._pause = min(SOON, self.interval) if changed else min(2 * self._pause, self.interval)
+        self._pause = min(SOON if changed else max(SOON, 2 * self._pause), self.interval)
         left = [at + SOON - now for at in _ends(cluster)]
         return min([self._pause, *(each for each in left if each > 0)])
 

@@ -24,7 +24,7 @@ from iris_cli.journal.runners import LOOP
 from iris_cli.ops import cycle
 from iris_cli.ops.cancel import cancel
 from iris_cli.ops.loop.run import Leaving
-from tests.ops.loop.loop_lab import HOUR, LoopLab, S
+from tests.ops.loop.loop_lab import HOUR, LoopLab
 from tests.support.fake_hosts import Host
 
 
@@ -90,49 +90,6 @@ def test_a_stop_is_seen_to_its_end_although_the_job_is_over(lab: LoopLab) -> Non
     assert lab.run() is Leaving.DONE
     assert lab.now >= 60
     assert not lab.site.attempt("train").live
-
-
-# Pace
-
-
-def test_with_jobs_running_each_worker_is_polled_once_an_interval(lab: LoopLab) -> None:
-    lab.site.gang("train", 2)
-    assert lab.run(100) is None
-    before = lab.polls()
-    lab.clock.began = lab.clock.time
-    assert lab.run(200) is None
-    assert 2 * 20 <= lab.polls() - before <= 2 * 26  # a loop that has just begun looks more often
-
-
-def test_after_a_change_it_looks_again_soon_and_then_less_and_less_often(lab: LoopLab) -> None:
-    lab.site.gang("train", 2)
-    assert lab.run(60) is None
-    pauses = [round(late - early, 3) for early, late in zip(lab.turns, lab.turns[1:], strict=False)]
-    assert pauses[:5] == [1.0, 2.0, 4.0, 8.0, 10.0]
-
-
-def test_a_job_that_somebody_submits_is_placed_within_seconds(lab: LoopLab) -> None:
-    lab.site.gang("train", 2)
-    lab.at(47.0, lambda: lab.site.launch("side", cpu=0.5))
-    placed: list[float] = []
-    lab.at(50.0, lambda: placed.append(len(lab.site.task("side").attempts)))
-    assert lab.run(60) is None
-    assert placed == [1]
-
-
-def test_the_end_of_a_time_limit_is_seen_when_it_comes(lab: LoopLab) -> None:
-    lab.site.launch("train", timeout=100.0)
-    lab.site.cycle()
-    started = lab.now
-
-    def limit() -> None:
-        [host] = [each for each in lab.site.hosts.values() if each.running]
-        entry = host.of("train")
-        entry.state, entry.exit_code, entry.cause, entry.ended_at = S.EXITED, 143, "timeout", host.now()
-
-    lab.at(started + 100.0, limit)
-    assert lab.run() is Leaving.DONE
-    assert lab.now - started < 103.0
 
 
 # What it is told
