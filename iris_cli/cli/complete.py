@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager, redirect_stdout, suppress
+from enum import StrEnum
 from io import StringIO
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -105,13 +106,11 @@ def offer(*kinds: Kind) -> Callback:
     return complete
 
 
-def words(kind: str) -> Callback:
-    """A callback that offers the words of an enumeration of `iris_cli.core.job`."""
+def words(kind: type[StrEnum]) -> Callback:
+    """A callback that offers the words of an enumeration."""
 
     def complete(ctx: Any, incomplete: str) -> list[str]:  # noqa: ARG001 - as the library calls it
-        from iris_cli.core import job
-
-        return offered((each.lower() for each in getattr(job, kind)), incomplete)
+        return offered((each.value for each in kind), incomplete)
 
     return complete
 
@@ -211,6 +210,3 @@ LABEL = offer(labels)
 TPU = offer(types)
 ATTRIBUTE = offer(attributes)
 STATE = states
-PRESET = words("EnvPreset")
-PRIORITY = words("Priority")
-REPLACE_LOST = words("ReplaceLost")

@@ -3,102 +3,59 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from iris_cli.core.constraint_syntax import parse_constraint
+from iris_cli.core.job_fields import JOB_FIELDS, JobField, Kind, request_of
+from iris_cli.core.nearest import one_of
+from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import IrisError, UsageError
 
 if TYPE_CHECKING:
     from iris_cli.core.constraints import Constraint
     from iris_cli.core.job import JobRequest
 
-T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
-Texts = list[str] | None
-
-_AS_THEY_ARE = (
-    "name",
-    "tpu",
-    "gpu",
-    "cpu",
-    "replicas",
-    "slices",
-    "group_by",
-    "setup",
-    "signal",
-    "array",
-    "max_retries_failure",
-    "max_retries_preemption",
-    "max_task_failures",
-    "keep_going",
-)
-_DURATIONS = ("scheduling_timeout", "timeout", "setup_timeout", "grace", "lease")
+Texts = Sequence[str]
 
 
 def request(options: Mapping[str, Any], command: tuple[str, ...]) -> JobRequest:
     """The request that the options describe; what wasn't said is None. Raises UsageError."""
-    from iris_cli.core.job import EnvPreset, JobRequest, Priority
-    from iris_cli.core.job import ReplaceLost as Policy
-    from iris_cli.core.units import parse_duration, parse_memory
-
-    fields: dict[str, Any] = {name: options[name] for name in _AS_THEY_ARE}
-    fields |= {name: _read(parse_duration, options, name) for name in _DURATIONS}
-    return JobRequest(
-        command=command or None,
-        memory=_read(parse_memory, options, "memory"),
-        constraints=_constraints(options),
-        tolerate=_tuple(options["tolerate"]),
-        env=_environment(options["env"], options["env_file"] and Path(options["env_file"])),
-        secrets=_secrets(options["secret"]),
-        workdir=None if options["workdir"] is None else str(options["workdir"]),
-        env_preset=_read(_one_of(EnvPreset), options, "env_preset"),
-        priority=_read(_one_of(Priority), options, "priority"),
-        replace_lost=_read(_one_of(Policy), options, "replace_lost"),
-        labels=pairs("--label", options["label"]),
-        after=_tuple(options["after"]),
-        ports=_tuple([name for words in options["ports"] or () for name in words.split(",")]),
-        each_line=_lines(options["each_line"] and Path(options["each_line"])),
-        spread=options["spread"] or None,
-        force=options["force"] or None,
-        **fields,
-    )
+    said = {row.name: _read(row, options[row.name]) for row in JOB_FIELDS if row.option}
+    return request_of({**said, "command": command or None})
 
 
-def _read(parse: Callable[[str], T], options: Mapping[str, Any], name: str) -> T | None:
-    if options[name] is None:
+def _read(row: JobField, value: Any) -> Any:
+    if value is None or value in ([], ()):  # of an option that may stand several times
         return None
+    if row.kind in _READERS:
+        return _READERS[row.kind](value)
+    parse = _one_of(row.choices) if row.choices is not None else _PARSERS.get(row.kind)
+    if parse is None:
+        return value
     try:
-        return parse(options[name])
+        return parse(value)
     except IrisError as error:
-        raise UsageError(f"--{name.replace('_', '-')}: {error.message}", hint=error.hint) from error
+        raise UsageError(f"{row.flags[0]}: {error.message}", hint=error.hint) from error
 
 
 def _one_of(words: type[E]) -> Callable[[str], E]:
-    from iris_cli.core.nearest import one_of
-
     return lambda text: words(one_of(text, words))
 
 
-def _tuple(texts: Texts) -> tuple[str, ...] | None:
-    return tuple(texts) if texts else None
-
-
-def _constraints(options: Mapping[str, Any]) -> tuple[Constraint, ...] | None:
-    preferred = ["~" + text.strip().removeprefix("~") for text in options["prefer"] or ()]
-    texts = [*(options["constraint"] or ()), *preferred]
-    if not texts:
-        return None
-    from iris_cli.core.constraint_syntax import parse_constraint
-
+def _constraints(texts: Texts) -> tuple[Constraint, ...]:
     return tuple(map(parse_constraint, texts))
 
 
-def pairs(option: str, texts: Texts) -> dict[str, str] | None:
+def _labels(texts: Texts) -> dict[str, str]:
+    return pairs("--label", texts)
+
+
+def pairs(option: str, texts: Texts) -> dict[str, str]:
     """NAME=VALUE pairs. Raises UsageError."""
-    if not texts:
-        return None
     found = {}
     for text in texts:
         name, sign, value = text.partition("=")
@@ -108,37 +65,52 @@ def pairs(option: str, texts: Texts) -> dict[str, str] | None:
     return found
 
 
-def _secrets(texts: Texts) -> tuple[str, ...] | None:
-    if not texts:
-        return None
+def _secrets(texts: Texts) -> tuple[str, ...]:
     from iris_cli.config.locate import at_home
     from iris_cli.core.variables import secret_source
 
     sources = map(secret_source, texts)
-    return _tuple([f"{name}=@{at_home(file).absolute()}" if file else name for name, file in sources])
+    return tuple(f"{name}=@{at_home(file).absolute()}" if file else name for name, file in sources)
 
 
-def _lines(file: Path | None) -> tuple[str, ...] | None:
-    if file is None:
-        return None
+def _ports(texts: Texts) -> tuple[str, ...]:
+    return tuple(name for words in texts for name in words.split(","))
+
+
+def _lines(file: str) -> tuple[str, ...]:
     from iris_cli.config.lines_file import read_lines
 
-    return read_lines(file)
+    return read_lines(Path(file))
 
 
-def _environment(texts: Texts, file: Path | None) -> dict[str, str] | None:
-    env = _variables_of(file) if file is not None else {}
-    for text in texts or ():
+def _variables(texts: Texts) -> dict[str, str]:
+    env = {}
+    for text in texts:
         name, sign, value = text.partition("=")
         if not sign and name not in os.environ:
             raise UsageError(
                 f"--env {name[:80]}: there is no such variable here", hint=f"write --env {name[:80]}=VALUE"
             )
         env[name] = value if sign else os.environ[name]
-    return env or None
+    return env
 
 
-def _variables_of(file: Path) -> dict[str, str]:
+def _variables_of(file: str) -> dict[str, str]:
     from iris_cli.config.env_file import read_env_file  # which loads the library of YAML
 
-    return read_env_file(file)
+    return read_env_file(Path(file))
+
+
+_READERS: Mapping[Kind, Callable[[Any], Any]] = {
+    Kind.CONSTRAINTS: _constraints,
+    Kind.TAINTS: tuple,
+    Kind.JOBS: tuple,
+    Kind.PORTS: _ports,
+    Kind.SECRETS: _secrets,
+    Kind.VARIABLES: _variables,
+    Kind.VARIABLE_FILE: _variables_of,
+    Kind.LABELS: _labels,
+    Kind.LINES: _lines,
+}
+_PARSERS: Mapping[Kind, Callable[[str], Any]] = {Kind.SIZE: parse_memory, Kind.DURATION: parse_duration}
+"""Of one text, whose errors are told with the option before them."""

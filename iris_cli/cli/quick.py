@@ -49,8 +49,6 @@ def understood(words: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> Callable[[]
     arguments = list(rest)
     if command is None:
         return lambda: next_steps(context_of(**given))
-    if command == "launch":
-        return _launch(given, arguments)
     if command == "schedule":
         return _schedule(given, arguments)
     jobs = [word for word in arguments if word != "--all"]
@@ -95,70 +93,10 @@ def _schedule(given: dict[str, Any], arguments: Sequence[str]) -> Callable[[], i
     return lambda: schedule(context_of(**given), once="--once" in rest, scale=scale, cron=cron)
 
 
-def _launch(given: dict[str, Any], arguments: Sequence[str]) -> Callable[[], int] | None:
-    """A job whose command stands behind `--`, and each option before it with a blank before its value."""
-    if "--" not in arguments:
-        return None
-    cut = arguments.index("--")
-    options: dict[str, Any] = {name: None for name, _ in LAUNCH_OPTIONS.values()}
-    options |= {**dict.fromkeys(LAUNCH_FLAGS.values(), False), "keep_going": None}
-    words = iter(arguments[:cut])
-    for word in words:
-        if word in LAUNCH_FLAGS:
-            options[LAUNCH_FLAGS[word]] = True
-            continue
-        name, kind = LAUNCH_OPTIONS.get(word, ("", str))
-        value = next(words, "")
-        if not name or not value or value.startswith("-") or not _is_written_as(kind, value):
-            return None
-        options[name] = [*(options[name] or ()), value] if kind is list else kind(value)
-    command = tuple(arguments[cut + 1 :])
-    return lambda: _launch_and_leave(context_of(**given), options, command)
-
-
-def _launch_and_leave(iris: Context, options: dict[str, Any], command: tuple[str, ...]) -> int:
-    from iris_cli.cli.launching import launch
-
-    try:
-        return launch(iris, options, [], command)
-    finally:
-        iris.leave()
-
-
 def _is_written_as(kind: type, value: str) -> bool:
     """Whether it is beyond doubt what a number says; anything is a text."""
     digits = value.replace(".", "", 1) if kind is float else value
     return kind not in (int, float) or (len(digits) < 10 and digits.isascii() and digits.isdecimal())
-
-
-LAUNCH_FLAGS = {
-    "--force": "force",
-    "--spread": "spread",
-    "--keep-going": "keep_going",
-    "--no-inherit-constraints": "no_inherit_constraints",
-    "--dry-run": "dry_run",
-    "--no-schedule": "no_schedule",
-    "--wait": "wait",
-    "--follow": "follow",
-}
-_LAUNCH_NAMES: dict[type, str] = {
-    str: "name tpu gpu memory group_by setup env_preset priority signal array request_id replace_lost"
-    " scheduling_timeout timeout setup_timeout grace lease",
-    int: "replicas slices max_retries_failure max_retries_preemption max_task_failures",
-    float: "cpu",
-    list: "constraint prefer tolerate env secret label after ports",
-    Path: "env_file workdir each_line",
-}
-LAUNCH_OPTIONS: dict[str, tuple[str, type]] = {
-    **{
-        f"--{name.replace('_', '-')}": (name, kind)
-        for kind, names in _LAUNCH_NAMES.items()
-        for name in names.split()
-    },
-    "-c": ("constraint", list),
-    "-e": ("env", list),
-}
-"""The options of `launch`: what the function calls each of them, and how its value is read. A list grows."""
 
 
 def _is_fine(name: str, value: str) -> bool:

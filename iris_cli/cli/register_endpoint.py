@@ -45,5 +45,5 @@ def register_endpoint(
             "only a task can register an endpoint, and this is none",
             hint="run it in the command of a job; `iris status JOB` lists what its tasks have registered",
         )
-    said = pairs("--metadata", metadata) or {}
+    said = pairs("--metadata", metadata or ())
     return inside.register_endpoint(iris, name, port, said, remove=remove)

@@ -9,8 +9,9 @@ from typing import Any, TypedDict
 
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.constraints import Constraint
-from iris_cli.core.dataclass import replace
-from iris_cli.core.job import EnvPreset, JobRequest, Priority, ReplaceLost
+from iris_cli.core.job import JobRequest
+from iris_cli.core.job_fields import JOB_FIELDS, JobField, Kind, request_of
+from iris_cli.core.nearest import did_you_mean
 from iris_cli.core.units import parse_duration, parse_memory
 from iris_cli.errors import UsageError
 
@@ -67,15 +68,15 @@ def job_request(
     command: Sequence[str] | str, constraints: Constraints | None, said: Mapping[str, Any]
 ) -> JobRequest:
     """The request that is meant. Raises UsageError for what can't be."""
-    unknown = said.keys() - JobFields.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"submit() got an unexpected keyword argument {min(unknown)!r}")
-    read = {name: _read(name, value) for name, value in said.items() if value is not None}
-    preferred = read.pop("prefer", None)
-    asked = None if constraints is None else tuple(map(_constraint, _list("constraints", constraints)))
-    if preferred:
-        asked = (*(asked or ()), *preferred)
-    return JobRequest(command=_command(command), constraints=asked, **read)
+    if unknown := said.keys() - _ROWS.keys():
+        name = min(unknown)
+        meant = did_you_mean(name, _ROWS)
+        raise TypeError(
+            f"submit() got an unexpected keyword argument {name!r}" + (f": {meant}" if meant else "")
+        )
+    read = {name: _read(_ROWS[name], value) for name, value in said.items() if value is not None}
+    asked = None if constraints is None else _constraints(constraints)
+    return request_of({**read, "command": _command(command), "constraints": asked})
 
 
 def _command(command: Sequence[str] | str) -> tuple[str, ...]:
@@ -88,23 +89,21 @@ def _command(command: Sequence[str] | str) -> tuple[str, ...]:
     return tuple(_text("a word of the command", each) for each in words)
 
 
-def _read(name: str, value: Any) -> Any:
-    reader = _READERS.get(name)
+def _read(row: JobField, value: Any) -> Any:
+    reader = row.choices or _READERS.get(row.kind)
     try:
         return value if reader is None else reader(value)
     except UsageError as error:
-        raise UsageError(f"{name}: {error.message}", hint=error.hint) from None
+        raise UsageError(f"{row.name}: {error.message}", hint=error.hint) from None
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{name}: {error}") from None
+        raise UsageError(f"{row.name}: {error}") from None
 
 
-def _constraint(constraint: Constraint | str) -> Constraint:
-    return parse_constraint(constraint) if isinstance(constraint, str) else constraint
-
-
-def _preferred(constraints: Constraints) -> tuple[Constraint, ...]:
-    preferred = parse_constraint("~any").mode
-    return tuple(replace(_constraint(each), mode=preferred) for each in _list("prefer", constraints))
+def _constraints(constraints: Constraints) -> tuple[Constraint, ...]:
+    return tuple(
+        parse_constraint(each) if isinstance(each, str) else each
+        for each in _list("constraints", constraints)
+    )
 
 
 def _list(name: str, values: Any) -> Sequence[Any]:
@@ -127,24 +126,18 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "gpu": lambda value: f"auto:{value}" if isinstance(value, int) else value,
-    "memory": parse_memory,
-    "prefer": _preferred,
-    "tolerate": _texts,
-    "env": _pairs,
-    "secrets": _texts,
-    "env_preset": EnvPreset,
-    "priority": Priority,
-    "scheduling_timeout": parse_duration,
-    "timeout": parse_duration,
-    "setup_timeout": parse_duration,
-    "grace": parse_duration,
-    "lease": parse_duration,
-    "replace_lost": ReplaceLost,
-    "labels": _pairs,
-    "after": _texts,
-    "workdir": os.fspath,
-    "ports": _texts,
-    "each_line": _texts,
+_ROWS = {row.name: row for row in JOB_FIELDS if row.client}
+_READERS: Mapping[Kind, Callable[[Any], Any]] = {
+    Kind.GPU: lambda value: f"auto:{value}" if isinstance(value, int) else value,
+    Kind.SIZE: parse_memory,
+    Kind.DURATION: parse_duration,
+    Kind.CONSTRAINTS: _constraints,
+    Kind.TAINTS: _texts,
+    Kind.JOBS: _texts,
+    Kind.PORTS: _texts,
+    Kind.SECRETS: _texts,
+    Kind.LINES: _texts,
+    Kind.VARIABLES: _pairs,
+    Kind.LABELS: _pairs,
+    Kind.DIRECTORY: os.fspath,
 }

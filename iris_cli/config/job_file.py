@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,10 @@ from iris_cli.config.reading import (
 from iris_cli.config.yaml_source import read_yaml
 from iris_cli.core.array import parse_array
 from iris_cli.core.constraint_syntax import parse_constraint
-from iris_cli.core.constraint_types import Constraint, ConstraintMode
-from iris_cli.core.dataclass import replace
+from iris_cli.core.constraint_types import Constraint
 from iris_cli.core.ids import parse_job_id
-from iris_cli.core.job import EnvPreset, JobRequest, Priority, ReplaceLost
+from iris_cli.core.job import JobRequest
+from iris_cli.core.job_fields import JOB_FIELDS, JobField, Kind, request_of
 from iris_cli.core.patterns import pattern
 from iris_cli.core.resources import AUTO, Device, Resources
 from iris_cli.core.signals import parse_early_signal
@@ -147,69 +147,6 @@ def _workdir(place: Place) -> str:
     return str(place.report.file.parent / at_home(text(place)))
 
 
-_READERS: Mapping[str, Callable[[Place], Any]] = {
-    "name": lambda place: str(parse_job_id(written(place))),
-    "tpu": _tpu_or_auto,
-    "gpu": gpu,
-    "cpu": cores,
-    "memory": size,
-    "replicas": integer(1),
-    "slices": integer(1),
-    "spread": boolean,
-    "keep_going": boolean,
-    "constraints": list_of(_constraint),
-    "tolerate": list_of(matching(_NAME, "the name of a taint")),
-    "env": env,
-    "secrets": list_of(_secret),
-    "workdir": _workdir,
-    "setup": text,
-    "env_preset": one_of(EnvPreset),
-    "priority": one_of(Priority),
-    "max_retries_failure": integer(0),
-    "max_retries_preemption": integer(0),
-    "max_task_failures": integer(0),
-    "scheduling_timeout": duration,
-    "timeout": duration,
-    "setup_timeout": duration,
-    "grace": duration,
-    "lease": duration,
-    "replace_lost": one_of(ReplaceLost),
-    "labels": mapping_of(written),
-    "after": list_of(lambda place: str(parse_job_id(written(place)))),
-    "ports": list_of(written),
-    "signal": lambda place: _checked(parse_early_signal, written(place)),
-    "array": lambda place: _checked(parse_array, written(place)),
-    "force": boolean,
-}
-
-
-def job_fields(found: Section, keys: Iterable[str] = tuple(_READERS)) -> JobRequest:
-    """The fields of a job among the keys of a section."""
-    said: dict[str, Any] = {key: found.get(key, _READERS[key], None) for key in keys}
-    return JobRequest(**said)
-
-
-def job_request(place: Place) -> JobRequest:
-    """What a whole job file says, at its top."""
-    with section(place) as job:
-        request = job_fields(job)
-        command = job.get("command", argv)
-        script = job.get("script", _script)
-        if "command" in job and "script" in job:
-            job.at("script").problem("there is a command already", "keep one of command and script")
-        preferred = job.get("prefer", list_of(_constraint))
-        group_by = job.get("coscheduling", _group_by)
-        env_files = job.get("env_file", _env_files)
-        each_line = job.get("each_line", _each_line)
-        _refuse_known(job)
-    if preferred is not None:
-        preferred = tuple(replace(each, mode=ConstraintMode.PREFERRED) for each in preferred)
-        request = replace(request, constraints=(*(request.constraints or ()), *preferred))
-    if env_files is not None:
-        request = replace(request, env={**env_files, **(request.env or {})})
-    return replace(request, command=command or script, group_by=group_by, each_line=each_line)
-
-
 def _env_files(place: Place) -> dict[str, str]:
     """The variables of one file or several, the last one wins; relative names start at the job file."""
     names = (
@@ -223,6 +160,50 @@ def _env_files(place: Place) -> dict[str, str]:
             for problem in error.problems:
                 place.problem(problem)
     return found
+
+
+_READERS: Mapping[Kind, Callable[[Place], Any]] = {
+    Kind.NAME: lambda place: str(parse_job_id(written(place))),
+    Kind.TEXT: text,
+    Kind.COMMAND: argv,
+    Kind.SCRIPT: _script,
+    Kind.TPU: _tpu_or_auto,
+    Kind.GPU: gpu,
+    Kind.CORES: cores,
+    Kind.SIZE: size,
+    Kind.POSITIVE: integer(1),
+    Kind.COUNT: integer(0),
+    Kind.FLAG: boolean,
+    Kind.DURATION: duration,
+    Kind.SIGNAL: lambda place: _checked(parse_early_signal, written(place)),
+    Kind.ARRAY: lambda place: _checked(parse_array, written(place)),
+    Kind.CONSTRAINTS: list_of(_constraint),
+    Kind.TAINTS: list_of(matching(_NAME, "the name of a taint")),
+    Kind.JOBS: list_of(lambda place: str(parse_job_id(written(place)))),
+    Kind.PORTS: list_of(written),
+    Kind.SECRETS: list_of(_secret),
+    Kind.VARIABLES: env,
+    Kind.LABELS: mapping_of(written),
+    Kind.GROUP: _group_by,
+    Kind.DIRECTORY: _workdir,
+    Kind.VARIABLE_FILE: _env_files,
+    Kind.LINES: _each_line,
+}
+
+
+def read_field(found: Section, row: JobField) -> Any:
+    """The value of a field in a section, None if it is left out or wrong."""
+    return found.get(row.file_key, one_of(row.choices) if row.choices is not None else _READERS[row.kind])
+
+
+def job_request(place: Place) -> JobRequest:
+    """What a whole job file says, at its top."""
+    with section(place) as job:
+        said = {row.name: read_field(job, row) for row in JOB_FIELDS if row.job_file}
+        if "command" in job and "script" in job:
+            job.at("script").problem("there is a command already", "keep one of command and script")
+        _refuse_known(job)
+    return request_of(said)
 
 
 def _refuse_known(job: Section) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from iris_cli.config import validate
 from iris_cli.config.attributes import attributes_of
-from iris_cli.config.env_file import env
 from iris_cli.config.hosts import (
     MOST_HOSTS,
     Inherited,
@@ -18,7 +17,7 @@ from iris_cli.config.hosts import (
     ssh_block,
     with_port,
 )
-from iris_cli.config.job_file import argv, cores, duration, gpu_device, job_fields, size, tpu_type
+from iris_cli.config.job_file import argv, cores, duration, gpu_device, read_field, size, tpu_type
 from iris_cli.config.problems import Report
 from iris_cli.config.reading import Place, Section, integer, list_of, matching, one_of, section, text, written
 from iris_cli.config.scale_groups import read_scale_group
@@ -37,6 +36,7 @@ from iris_cli.core.connection import NOWHERE
 from iris_cli.core.dataclass import dataclass, fields, replace
 from iris_cli.core.ids import parse_worker_id
 from iris_cli.core.job import ReplaceLost
+from iris_cli.core.job_fields import JOB_FIELDS, request_of
 from iris_cli.core.limits import Limits
 from iris_cli.core.patterns import pattern
 from iris_cli.core.resources import AUTO, Device
@@ -49,18 +49,6 @@ _MAY_BE_ZERO = frozenset(  # zero: don't wait; off
     {"device_wait", "settle_seconds", "gang_reserve_after", "reap_after"}
 )
 _SIZES = frozenset({"workspace_size"})
-_DEFAULTS_OF_JOBS = (
-    "cpu",
-    "memory",
-    "priority",
-    "max_retries_failure",
-    "max_retries_preemption",
-    "max_task_failures",
-    "scheduling_timeout",
-    "timeout",
-    "setup_timeout",
-    "grace",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +222,9 @@ def _member(slice_name: str, kind: str, index: int, vms: int) -> dict[str, Attri
 
 def _defaults(place: Place) -> Defaults:
     with section(place) as entry:
-        return Defaults(job=job_fields(entry, _DEFAULTS_OF_JOBS), env=entry.get("env", env) or {})
+        said = {row.name: read_field(entry, row) for row in JOB_FIELDS if row.defaults}
+    env = said.pop("env")  # beneath that of workers, which is beneath that of jobs
+    return Defaults(job=request_of(said), env=env or {})
 
 
 def _notify(place: Place) -> Notify:

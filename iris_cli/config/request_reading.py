@@ -31,6 +31,7 @@ from iris_cli.core.array import MOST_INDEXES
 from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import JobId, TaskId, clip, parse_job_id, parse_task_id
 from iris_cli.core.job import JobRequest, Workspace
+from iris_cli.core.job_fields import JOB_FIELDS
 from iris_cli.core.nearest import did_you_mean
 from iris_cli.core.requests import (
     FORMAT,
@@ -59,20 +60,6 @@ MOST_FILES = 200_000
 _MOST_SIZE = 1 << 40
 _LONGEST_NAME = 255
 LONGEST_METADATA = 256
-
-FIELDS = frozenset(
-    (
-        *("name", "command", "script", "tpu", "gpu", "cpu", "memory", "replicas", "slices", "constraints"),
-        *("prefer", "tolerate", "coscheduling", "env", "secrets", "setup", "env_preset", "priority"),
-        *("max_retries_failure", "max_retries_preemption", "max_task_failures", "scheduling_timeout"),
-        *("timeout", "setup_timeout", "grace", "lease", "replace_lost", "labels", "after", "ports"),
-        *("signal", "array", "spread", "keep_going", "force"),
-    )
-)
-"""The fields of a job file that a task may name. The others would read files of the operator's machine.
-
-Beside these, what only child jobs have, and what was read from files inside the task: see `_READ_INSIDE`.
-"""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -225,12 +212,6 @@ def _own_secret(place: Place) -> None:
         raise UsageError("a secret is asked for by its name alone")
 
 
-_ELSEWHERE = {
-    "env_file": "say env",
-    "workdir": "it is packed inside the task: say workspace",
-}
-
-
 def _lines(place: Place) -> tuple[str, ...]:
     found = list_of(_a_line)(place)
     if not 0 < len(found) <= MOST_INDEXES:
@@ -268,6 +249,11 @@ _READ_INSIDE: Mapping[str, Callable[[Place], Any]] = {
     "workspace": _workspace,
     "inherit_constraints": boolean,
 }
+"""What only child jobs have, and what was read from files inside the task."""
+_ELSEWHERE = {row.file_key: row.not_inside for row in JOB_FIELDS if row.not_inside}
+"""What would read files of the operator's machine, and what to say in its place."""
+FIELDS = frozenset(row.file_key for row in JOB_FIELDS) - _READ_INSIDE.keys() - _ELSEWHERE.keys()
+"""The fields of a job file that a task may name."""
 
 
 def _logs(entry: Section) -> Logs:

@@ -219,9 +219,9 @@ def test_what_a_shell_would_expand_is_not_offered() -> None:
 @pytest.mark.parametrize(
     ("callback", "kind"),
     [
-        (complete.PRESET, EnvPreset),
-        (complete.PRIORITY, Priority),
-        (complete.REPLACE_LOST, ReplaceLost),
+        (complete.words(EnvPreset), EnvPreset),
+        (complete.words(Priority), Priority),
+        (complete.words(ReplaceLost), ReplaceLost),
     ],
 )
 def test_the_words_that_are_offered_are_those_that_are_taken(

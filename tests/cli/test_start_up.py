@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from bench.cluster_files import ClusterFiles, finished
-from iris_cli.cli import app, launching, quick, tree
-from iris_cli.cli.job_request import request
+from iris_cli.cli import app, quick, tree
 from iris_cli.core.events import WorkerDrained
-from iris_cli.core.job import JobRequest
 
 SCRIPT = """
 import sys
@@ -99,18 +96,6 @@ def loaded_by(cluster: ClusterFiles, line: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-def test_a_plain_launch_loads_no_library_for_command_lines(idle: ClusterFiles) -> None:
-    script = "import sys; from iris_cli.cli import app; app.run(sys.argv[1:]); print('\\n', *sys.modules)"
-    words = idle.iris("launch", "--replicas", "3", "--no-schedule", "--", "train")[3:]
-    env = {**idle.environment, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run(
-        [sys.executable, "-c", script, *words], env=env, capture_output=True, text=True, check=True
-    )
-    name, *_, modules = done.stdout.splitlines()
-    assert name == "train-1"
-    assert not {"typer", "rich", "paramiko", "asyncio", "yaml"} & set(modules.split())
-
-
 Seen = list[tuple[str, tuple[Any, ...], dict[str, Any]]]
 
 
@@ -192,88 +177,6 @@ def test_a_plain_line_means_what_the_library_reads_in_it(line: str, seen: Seen) 
 )
 def test_any_other_line_is_left_to_the_library(line: str) -> None:
     assert quick.understood(app.hoist(line.split())) is None
-
-
-@pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> list[JobRequest]:
-    """What was asked for, of launches that aren't done."""
-    found: list[JobRequest] = []
-
-    def record(_iris: Any, options: Any, words: Any, command: tuple[str, ...]) -> int:
-        rest = {name: options[name] for name in ("dry_run", "no_schedule", "wait", "follow")}
-        found.append((request(options, command), [*words], rest))  # type: ignore[arg-type]  # it is only compared
-        return 0
-
-    monkeypatch.setattr(launching, "launch", record)
-    return found
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "launch -- train",
-        "launch --",
-        "launch -- launch --help -- --json",
-        "launch --name x --name y -- train",
-        "launch --tpu v5litepod-16 --slices 2 --spread --group-by tpu-name --wait -- train",
-        "launch --cpu 4 --memory 8GiB --replicas 10 --no-schedule -- ./shard.sh --fast",
-        "launch --cpu 0.5 --dry-run --force -- true",
-        "launch -c region=us --prefer pool=a --constraint !spot -e A=1 --env B=x=y --tolerate t -- true",
-        "launch --label a=b --label c= --after x --after y --ports http,metrics --secret HOME -- true",
-        "launch --timeout 2h --grace 5s --lease 1h --setup-timeout 1m --scheduling-timeout 3m -- true",
-        "launch --max-retries-failure 1 --max-retries-preemption 0 --max-task-failures 2 --keep-going -- true",
-        "launch --priority high --replace-lost never --env-preset jax --signal USR1@120 --array 0-9%2 -- true",
-        "--json launch --follow --workdir here -- true",
-    ],
-)
-def test_a_plain_launch_is_what_the_library_reads_in_it(line: str, launched: list[JobRequest]) -> None:
-    words = app.hoist(line.split())
-    act = quick.understood(words)
-    assert act is not None
-    assert act() == tree.run(words, app.COMMANDS) == 0
-    assert launched[0] == launched[1]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "launch",
-        "launch --help -- true",
-        "launch job.yaml -- true",
-        "launch --nmae x -- true",
-        "launch --nam x -- true",
-        "launch --name=x -- true",
-        "launch --name -- true",
-        "launch --name -x -- true",
-        "launch --replicas -1 -- true",
-        "launch --replicas ten -- true",
-        "launch --replicas 1.5 -- true",
-        f"launch --replicas {'9' * 5000} -- true",
-        "launch --cpu 1e3 -- true",
-        "launch --fail-fast -- true",
-        "launch --cpu . -- true",
-        "launch -cregion=us -- true",
-        "launch true",
-    ],
-)
-def test_any_other_launch_is_left_to_the_library(line: str) -> None:
-    assert quick.understood(app.hoist(line.split())) is None
-
-
-def test_the_options_of_a_plain_launch_are_those_of_the_library() -> None:
-    command: Any = typer.main.get_command(tree.build(("launch", "status")))
-    flags, options = {}, {}
-    for each in command.commands["launch"].params:
-        if each.param_type_name != "option" or each.name == "help":
-            continue
-        kind = {"str": str, "int": int, "float": float, "path": Path}.get(each.type.name, bool)
-        for name in each.opts:
-            if each.is_flag:
-                flags[name] = each.name
-            else:
-                options[name] = (each.name, list if each.multiple else kind)
-    assert flags == quick.LAUNCH_FLAGS
-    assert options == quick.LAUNCH_OPTIONS
 
 
 def test_both_ways_are_taken(seen: Seen, capsys: pytest.CaptureFixture[str]) -> None:

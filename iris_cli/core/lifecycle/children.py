@@ -7,6 +7,7 @@ everything else not even whether it is there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraints import Constraint, merge_constraints
@@ -16,6 +17,7 @@ from iris_cli.core.events import EndpointRegistered, EndpointRemoved, JobAdopted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, RequestId, clip, depth_of, parse_job_id
 from iris_cli.core.job import Job, JobRequest, Origin, Workspace
+from iris_cli.core.job_fields import JOB_FIELDS
 from iris_cli.core.lifecycle import jobs
 from iris_cli.core.lifecycle.submit import Fleet, accept, free_name, over, stem_of
 from iris_cli.core.limits import Limits
@@ -154,14 +156,11 @@ def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, by: Submission) -
     """The child as a job of its own, with what it takes over from its parent."""
     _check_named(cluster, parent, wanted)
     stem = f"{parent.id}/{wanted.name or stem_of(wanted.command or ('job',))}"
+    inherited: dict[str, Any] = {row.name: getattr(parent, row.name) for row in JOB_FIELDS if row.inherited}
     request = replace(
-        wanted,
+        over(wanted, JobRequest(**inherited)),
         name=stem if wanted.name else free_name(cluster, stem),
         constraints=_constraints(parent, wanted),
-        env={**parent.env, **(wanted.env or {})},
-        setup=parent.setup if wanted.setup is None else wanted.setup,
-        workspace=wanted.workspace or parent.workspace,
-        priority=wanted.priority or parent.priority,
         secrets=wanted.secrets and tuple(_with_source(parent, name) for name in wanted.secrets),
     )
     return accept(cluster, over(request, by.defaults), by.fleet, by.limits)

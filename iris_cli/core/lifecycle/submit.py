@@ -22,6 +22,7 @@ from iris_cli.core.events import JobSubmitted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, clip, is_name, parent_of, parse_job_id
 from iris_cli.core.job import CoschedulingConfig, Job, JobRequest
+from iris_cli.core.job_fields import JOB_FIELDS, Kind
 from iris_cli.core.lifecycle.asked import array_of, check_end, check_ports, secrets_of
 from iris_cli.core.limits import Limits
 from iris_cli.core.nearest import did_you_mean
@@ -68,6 +69,7 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
             f"{clip(command[0])!r} can't be the name of a program",
             hint="iris launch [OPTIONS] -- COMMAND ...",
         )
+    _check_supported(request)
     request, array = array_of(request)
     device = _device(request)
     replicas, slices, group_by = _shape(request, device, fleet)
@@ -95,6 +97,12 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
     return job
 
 
+def _check_supported(request: JobRequest) -> None:
+    for row in JOB_FIELDS:
+        if not row.supported and getattr(request, row.name) is not None:
+            raise UsageError(f"{row.flags[0]} is not supported yet", hint=f"leave it out: {row.name}")
+
+
 def _failing(request: JobRequest, gang: bool) -> dict[str, bool]:
     """Return whether the tasks go on after one of them failed: by default those of an array do. Raises UsageError."""
     if gang and request.keep_going:
@@ -114,32 +122,18 @@ def _inherited(cluster: Cluster, name: JobId) -> dict[str, Any]:
 
 def _chosen(request: JobRequest) -> dict[str, Any]:
     """The fields that go from request to job as they are; what wasn't said keeps the job's default."""
-    same = [item.name for item in fields(JobRequest) if item.name in _AS_THEY_ARE]
-    return {name: getattr(request, name) for name in same if getattr(request, name) is not None}
-
-
-_AS_THEY_ARE = frozenset(
-    {
-        "spread",
-        "constraints",
-        "env",
-        "workspace",
-        "setup",
-        "env_preset",
-        "priority",
-        "max_retries_failure",
-        "max_retries_preemption",
-        "max_task_failures",
-        "scheduling_timeout",
-        "timeout",
-        "setup_timeout",
-        "grace",
-        "lease",
-        "replace_lost",
-        "labels",
-        "ports",
+    same = {item.name for item in fields(Job)} - _WORKED_OUT
+    return {
+        row.name: value
+        for row in JOB_FIELDS
+        if row.name in same and (value := getattr(request, row.name)) is not None
     }
+
+
+_WORKED_OUT = frozenset(
+    {"command", "replicas", "slices", "array", "secrets", "signal", "each_line", "after", "keep_going"}
 )
+"""What has the same name in a request and in a job, but not the same value."""
 
 
 # Device and shape
@@ -333,11 +327,11 @@ def _check(job: Job) -> None:
     contradiction = contradiction_in(job.constraints)
     if contradiction:
         raise UsageError(contradiction, hint="no worker could satisfy them all: drop one")
-    for name in ("max_retries_failure", "max_retries_preemption", "max_task_failures"):
-        _at_least(0, name, getattr(job, name), 0)
-    for name in ("scheduling_timeout", "timeout", "setup_timeout", "grace", "lease"):
-        if not 0 <= getattr(job, name) <= 366 * 86400:
-            raise UsageError(f"{name} must lie between 0 and a year, not {getattr(job, name)}")
+    for row in JOB_FIELDS:
+        if row.kind is Kind.COUNT:
+            _at_least(0, row.name, getattr(job, row.name), 0)
+        elif row.kind is Kind.DURATION and not 0 <= getattr(job, row.name) <= 366 * 86400:
+            raise UsageError(f"{row.name} must lie between 0 and a year, not {getattr(job, row.name)}")
     for taint in job.tolerations:
         if not is_name(taint):
             raise UsageError(f"{clip(taint)!r} is not the name of a taint")

@@ -28,13 +28,16 @@ job_fields() {
             ;;
         *) option=$1 value=$2 shifts=2 ;;
         esac
-        case $option in
-        --force | --spread | --keep-going | --fail-fast | --no-inherit-constraints | --wait | --no-schedule)
+        option_kind "$option"
+        case $kind in
+        on | off | none | wait_too | ignored)
             [ "$option" = "$1" ] || refuse "$option takes no value"
             shifts=1
             ;;
-        -*) [ "$shifts" -le $# ] || refuse "$option needs a value" ;;
-        *) refuse "$option is no option" "put -- before the command: -- $option ..." ;;
+        *)
+            case $option in -*) ;; *) refuse "$option is no option" "put -- before the command: -- $option ..." ;; esac
+            [ "$shifts" -le $# ] || refuse "$option needs a value"
+            ;;
         esac
         job_field || return
         shift "$shifts"
@@ -45,47 +48,52 @@ job_fields() {
     for each; do emit a '' "$each"; done
 }
 
-# job_field: one field, from $option and $value.
+# option_kind OPTION: how its value is read, in $kind, and the field that it says, in $key. What comes before is written
+# from the table of job fields: see job_option_kinds.
+option_kind() {
+    job_option_kind "$1" && return
+    case $1 in
+    --no-inherit-constraints) kind=none ;;
+    --wait) kind=wait_too ;;
+    --no-schedule) kind=ignored ;;
+    --request-id) kind=request_id ;;
+    *) kind=unknown ;;
+    esac
+}
+
+# job_field: one field, from $option, $kind, $key and $value.
 job_field() {
-    key=${option#--}
-    while :; do case $key in *-*) key=${key%%-*}_${key#*-} ;; *) break ;; esac; done
-    case $option in
-    --name | --tpu | --gpu | --memory | --setup | --env-preset | --priority | --scheduling-timeout | \
-        --timeout | --setup-timeout | --grace | --lease | --replace-lost | --signal | --array)
-        emit t "$key" "$value"
-        ;;
-    --cpu | --replicas | --slices | --max-retries-failure | --max-retries-preemption | \
-        --max-task-failures) emit n "$key" "$value" ;;
-    -c | --constraint | --prefer)
+    case $kind in
+    text) emit t "$key" "$value" ;;
+    number) emit n "$key" "$value" ;;
+    list) emit l "$key" "$value" ;;
+    constraints)
         some=1
-        case $option in --prefer) key=prefer ;; *) key=constraints ;; esac
         emit l "$key" "$value"
         ;;
-    --tolerate | --after) emit l "$key" "$value" ;;
-    --ports)
-        for each in $(printf '%s' "$value" | tr , ' '); do emit l ports "$each"; done
+    ports)
+        for each in $(printf '%s' "$value" | tr , ' '); do emit l "$key" "$each"; done
         ;;
-    --secret) emit l secrets "$value" ;;
-    --workdir)
+    directory)
         pack "$value"
         emit w "$packed_as" "$packed_name"
         ;;
-    --each-line) each_line "$value" ;;
-    -e | --env) environment "$value" ;;
-    --label)
-        case $value in ?*=*) ;; *) refuse "--label $value is not NAME=VALUE" ;; esac
-        emit m "labels:${value%%=*}" "${value#*=}"
+    lines) each_line "$value" ;;
+    variables) environment "$value" ;;
+    labels)
+        case $value in ?*=*) ;; *) refuse "$option $value is not NAME=VALUE" ;; esac
+        emit m "$key:${value%%=*}" "${value#*=}"
         ;;
-    --group-by) emit g '' "$value" ;;
-    --force | --spread | --keep-going) emit f "$key" '' ;;
-    --fail-fast) emit b keep_going '' ;;
-    --no-inherit-constraints)
+    group) emit g '' "$value" ;;
+    on) emit f "$key" '' ;;
+    off) emit b "$key" '' ;;
+    none)
         none=1
         emit z constraints ''
         ;;
-    --wait) wait_too=1 ;;
-    --no-schedule) ;;
-    --request-id)
+    wait_too) wait_too=1 ;;
+    ignored) ;;
+    request_id)
         case $value in '' | .* | -* | *[!A-Za-z0-9._-]*) refuse "$value can't be a request id" ;; esac
         [ ${#value} -le 64 ] || refuse 'a request id has 64 characters at most'
         request_id=$value
