@@ -61,6 +61,7 @@ class JobFields(TypedDict, total=False):
     signal: str | None
     array: str | None
     each_line: Sequence[str] | None
+    image: str | None
     force: bool | None
 
 

@@ -174,6 +174,7 @@ class Job(_Signed):
     array: str = ""  # the indexes of its tasks, in order: `0-9,20`
     max_running: int = 0  # how many of its tasks may run at a time; 0: all
     each_line: Lines | None = None
+    image: str = ""  # of the container that its tasks run in
     submitted_at: float = 0.0
 
     origin: Origin | None = None  # None: the operator submitted it
@@ -284,5 +285,6 @@ class JobRequest:
     array: str | None = None
     each_line: tuple[str, ...] | None = None
     lines: Lines | None = None
+    image: str | None = None
     inherit_constraints: bool | None = None  # False: a child job takes over none, whatever it has of its own
     force: bool | None = None

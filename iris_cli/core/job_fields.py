@@ -126,6 +126,8 @@ _FILES = (
              choices=EnvPreset),
     JobField("ports", Kind.PORTS, "--ports NAMES",
              "Names of ports, such as http,metrics: IRIS_PORT_HTTP has a free number."),
+    JobField("image", Kind.TEXT, "--image IMAGE", "Container image to run the task in (not supported yet).",
+             supported=False),
 )
 
 _OUTPUT = (

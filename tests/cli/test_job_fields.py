@@ -11,6 +11,7 @@ import yaml
 
 from iris_cli.core.dataclass import fields
 from iris_cli.core.job import JobRequest
+from iris_cli.core.job_fields import JOB_FIELDS
 from iris_cli.errors import ExitCode
 from tests.support.site import Site
 
@@ -135,7 +136,18 @@ def test_every_field_is_among_them() -> None:
         "group_by"
     }
     shipped, inside_a_task = {"workdir", "workspace", "lines"}, {"inherit_constraints"}
-    assert {item.name for item in fields(JobRequest)} - told == shipped | inside_a_task
+    refused = {row.name for row in JOB_FIELDS if not row.supported}
+    assert {item.name for item in fields(JobRequest)} - told == shipped | inside_a_task | refused
+
+
+def test_an_image_is_refused_wherever_it_is_said_and_nothing_is_recorded(site: Site) -> None:
+    site.iris("launch", "--no-schedule", "--", "true")
+    recorded = site.events()
+    (site.directory / "job.yaml").write_text("{command: [a], image: python}")
+    for words in (["job.yaml"], ["--image", "python", "--force", "--", "a"]):
+        refused = site.iris("launch", "--no-schedule", *words, code=ExitCode.USAGE)
+        assert refused.err == "error: --image is not supported yet\nhint: leave out image\n"
+    assert site.events() == recorded
 
 
 def test_an_option_wins_over_the_job_file_and_of_variables_both_stay(site: Site) -> None:

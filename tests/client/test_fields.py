@@ -45,6 +45,7 @@ SAID: dict[str, Any] = {
     "array": "0-9%4",
     "spread": True,
     "keep_going": False,
+    "image": "ghcr.io/lab/train:3",
     "force": True,
 }
 

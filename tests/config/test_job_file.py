@@ -65,6 +65,7 @@ def test_every_field_can_be_written() -> None:
         signal="USR1@2m",
         array="0-7%4",
         each_line=("one", "", "two words"),
+        image="ghcr.io/lab/train:3",
         force=True,
     )
 

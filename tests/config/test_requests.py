@@ -67,6 +67,7 @@ EVERYTHING: dict[str, Any] = {
     "replace_lost": ReplaceLost.ALWAYS,
     "labels": {"user": "me"},
     "after": ("train/prep",),
+    "image": "ghcr.io/lab/train:3",
     "force": True,
     "each_line": ("first", "", "tab\tä"),
     "workspace": Workspace(hash="0" * 64, size=10, files=2, name="my code"),

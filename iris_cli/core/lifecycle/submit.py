@@ -100,7 +100,7 @@ def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits |
 def _check_supported(request: JobRequest) -> None:
     for row in JOB_FIELDS:
         if not row.supported and getattr(request, row.name) is not None:
-            raise UsageError(f"{row.flags[0]} is not supported yet", hint=f"leave it out: {row.name}")
+            raise UsageError(f"{row.flags[0]} is not supported yet", hint=f"leave out {row.name}")
 
 
 def _failing(request: JobRequest, gang: bool) -> dict[str, bool]:

@@ -1,0 +1,106 @@
+"""The table of job fields against what is typed by hand: requests, jobs and the client's keywords."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from iris_cli.client.fields import JobFields
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.job import Job, JobRequest
+from iris_cli.core.job_fields import JOB_FIELDS, JobField, Kind
+from iris_cli.core.lifecycle.submit import accept
+from iris_cli.errors import ExitCode, UsageError
+
+MADE_BY_US = frozenset({"lines"})
+"""What becomes of `each_line` on the way: nobody can say it."""
+ELSEWHERE = {
+    "name": "id",
+    "tpu": "resources",
+    "gpu": "resources",
+    "cpu": "resources",
+    "memory": "resources",
+    "workdir": "workspace",
+    "tolerate": "tolerations",
+    "group_by": "coscheduling",
+}
+"""Fields of a request, and the fields of a job that they become part of."""
+NOT_KEPT = frozenset({"force", "inherit_constraints"})
+"""What only decides whether, and as what, a job is accepted."""
+IN_A_REQUEST: Mapping[Kind, str] = {
+    Kind.COMMAND: "tuple[str, ...] | None",
+    Kind.CORES: "float | None",
+    Kind.SIZE: "int | None",
+    Kind.POSITIVE: "int | None",
+    Kind.COUNT: "int | None",
+    Kind.FLAG: "bool | None",
+    Kind.DURATION: "float | None",
+    Kind.CONSTRAINTS: "tuple[Constraint, ...] | None",
+    **dict.fromkeys((Kind.TAINTS, Kind.JOBS, Kind.PORTS, Kind.SECRETS, Kind.LINES), "tuple[str, ...] | None"),
+    **dict.fromkeys((Kind.VARIABLES, Kind.LABELS), "Mapping[str, str] | None"),
+    Kind.WORKSPACE: "Workspace | None",
+}
+"""How the value of a field is typed; of the other kinds it is text, of a choice its enumeration."""
+OF_THE_CLIENT: Mapping[Kind, str] = {
+    Kind.GPU: "str | int | None",
+    Kind.CORES: "float | None",
+    Kind.SIZE: "int | str | None",
+    Kind.POSITIVE: "int | None",
+    Kind.COUNT: "int | None",
+    Kind.FLAG: "bool | None",
+    Kind.DURATION: "float | str | None",
+    Kind.CONSTRAINTS: "Constraints | None",
+    **dict.fromkeys((Kind.TAINTS, Kind.JOBS, Kind.PORTS, Kind.SECRETS, Kind.LINES), "Sequence[str] | None"),
+    **dict.fromkeys((Kind.VARIABLES, Kind.LABELS), "Mapping[str, str] | None"),
+    Kind.DIRECTORY: "str | os.PathLike[str] | None",
+}
+"""The same for the client, where a choice is its word."""
+
+
+def own_fields() -> list[JobField]:
+    return [row for row in JOB_FIELDS if not row.into]
+
+
+def test_each_field_of_a_request_is_a_row_of_its_type() -> None:
+    typed = {
+        row.name: f"{row.choices.__name__} | None"
+        if row.choices is not None
+        else IN_A_REQUEST.get(row.kind, "str | None")
+        for row in own_fields()
+    }
+    assert {
+        name: hint for name, hint in JobRequest.__annotations__.items() if name not in MADE_BY_US
+    } == typed
+
+
+def test_each_row_ends_in_a_field_of_a_job() -> None:
+    ends = {ELSEWHERE.get(row.name, row.name) for row in own_fields() if row.name not in NOT_KEPT}
+    assert ends - Job.__annotations__.keys() == set()
+    assert {row.into for row in JOB_FIELDS if row.into} <= {row.name for row in own_fields()}
+
+
+def test_the_keywords_of_the_client_are_the_rows_that_say_so() -> None:
+    typed = {row.name: OF_THE_CLIENT.get(row.kind, "str | None") for row in JOB_FIELDS if row.client}
+    hints = JobFields.__annotations__
+    assert {name: hint.__forward_arg__ for name, hint in hints.items()} == typed
+
+
+def test_a_row_is_complete() -> None:
+    names = [row.name for row in JOB_FIELDS]
+    assert len(set(names)) == len(names)
+    flags = [flag for row in JOB_FIELDS for flag in row.flags]
+    assert len(set(flags)) == len(flags)
+    for row in JOB_FIELDS:
+        assert (row.choices is not None) == (row.kind is Kind.CHOICE), row.name
+        assert bool(row.metavar) == (bool(row.option) and row.kind is not Kind.FLAG), row.name
+        assert row.help.endswith("."), row.name
+
+
+def test_a_job_with_a_field_that_is_not_supported_yet_is_refused() -> None:
+    unsupported = [row for row in JOB_FIELDS if not row.supported]
+    assert [row.name for row in unsupported] == ["image"]
+    with pytest.raises(UsageError, match="--image is not supported yet") as refused:
+        accept(Cluster(), JobRequest(command=("true",), image="python:3.13"), [])
+    assert refused.value.exit_code is ExitCode.USAGE
+    assert accept(Cluster(), JobRequest(command=("true",)), []).image == ""
