@@ -38,18 +38,19 @@ def make_host(tmp_path: Path) -> Iterator[MakeHost]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests with a `host_shell` run in one shell, each in its own: half of them in dash, which most hosts have and
-    which takes half of the time. The others are soaked. Tests that are marked `every_shell` run in all of them.
+    """Tests with a `host_shell` run in one shell: most in dash, which most hosts have and which takes half of the
+    time. Tests that are marked `two_shells` run in dash and in one of the others, by turns. The rest is soaked.
     """
     if "host_shell" not in metafunc.fixturenames:
         return
-    turns = ("dash", *SHELLS)
-    own = turns[zlib.crc32(metafunc.function.__name__.encode()) % len(turns)]
-    all_of_them = metafunc.definition.get_closest_marker("every_shell") is not None
+    turn = zlib.crc32(metafunc.function.__name__.encode())
+    own = {(*("dash",) * 4, *SHELLS[1:])[turn % 6]}
+    if metafunc.definition.get_closest_marker("two_shells") is not None:
+        own = {"dash", SHELLS[1:][turn % 2]}
     shells = [
-        pytest.param(shell, marks=() if all_of_them or shell == own else pytest.mark.soak)
+        pytest.param(shell, marks=() if shell in own else pytest.mark.soak)
         for shell in SHELLS
-        if all_of_them or shell == own or metafunc.config.option.markexpr != NOT_SOAKED
+        if shell in own or metafunc.config.option.markexpr != NOT_SOAKED
     ]
     metafunc.parametrize("host_shell", shells)
 

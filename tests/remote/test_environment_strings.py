@@ -39,7 +39,7 @@ def differing(sent: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, tup
     return {name: (value, seen.get(name)) for name, value in sent.items() if seen.get(name) != value}
 
 
-@pytest.mark.every_shell
+@pytest.mark.two_shells
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_generated_environment_arrives_byte_for_byte_in_each_shell(host: WorkerHost, count: int) -> None:
     for env in generated(count):

@@ -42,7 +42,7 @@ time.sleep(1000)
 """
 
 
-@pytest.mark.every_shell
+@pytest.mark.two_shells
 def test_a_running_task_is_stopped_by_term(host: WorkerHost, tmp_path: Path) -> None:
     token = host.running(
         "sh",
@@ -62,7 +62,7 @@ def test_a_task_that_ends_at_once_is_stopped_without_waiting_for_its_grace(host:
     host.wait(token, {RemoteState.STOPPED})
 
 
-@pytest.mark.every_shell
+@pytest.mark.two_shells
 def test_a_task_that_ignores_term_is_killed_after_its_grace(host: WorkerHost, tmp_path: Path) -> None:
     token = host.running(
         "sh", "-c", 'trap "" TERM; echo $$ >"$0"; while :; do sleep 0.05; done', str(tmp_path / "pid")
@@ -96,7 +96,7 @@ def test_each_process_gets_one_term_however_often_stop_is_sent(host: WorkerHost,
     assert host.output(token) == b"up\nterm\n"
 
 
-@pytest.mark.every_shell
+@pytest.mark.two_shells
 def test_a_stray_that_forked_twice_and_left_the_session_is_ended_too(
     host: WorkerHost, tmp_path: Path
 ) -> None:
@@ -141,7 +141,7 @@ def test_a_stopped_process_is_woken_to_hear_its_term(host: WorkerHost, tmp_path:
     assert host.stopped(token, grace=10_000).state is RemoteState.STOPPED
 
 
-@pytest.mark.every_shell
+@pytest.mark.two_shells
 def test_what_was_never_launched_can_never_be_launched(host: WorkerHost, tmp_path: Path) -> None:
     request = host.request("touch", str(tmp_path / "ran"))
     assert host.stop(request.token).state is RemoteState.STOPPED
@@ -153,11 +153,11 @@ def test_what_was_never_launched_can_never_be_launched(host: WorkerHost, tmp_pat
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("shell", ["dash", "busybox", "bash"])
-def test_a_tombstone_needs_no_link_command(make_host: MakeHost, tmp_path: Path, shell: str) -> None:
+@pytest.mark.two_shells
+def test_a_tombstone_needs_no_link_command(make_host: MakeHost, tmp_path: Path, host_shell: str) -> None:
     from tests.support.local_transport import tools_of
 
-    tools = tools_of(shell, tmp_path / "tools", without=["link"])
+    tools = tools_of(host_shell, tmp_path / "tools", without=["link"])
     (tools / "link").write_text("#!/bin/sh\nexit 127\n")
     (tools / "link").chmod(0o755)
     host = make_host(tools=tools)
@@ -171,7 +171,7 @@ def test_a_tombstone_needs_no_link_command(make_host: MakeHost, tmp_path: Path, 
     assert host.prepare(absent, there, go=True)[0].state is RemoteState.STOPPED
 
 
-@pytest.mark.every_shell
+@pytest.mark.two_shells
 def test_what_was_prepared_and_stopped_never_starts_however_late_go_comes(
     host: WorkerHost, tmp_path: Path
 ) -> None:
@@ -195,7 +195,7 @@ def test_what_had_ended_before_the_stop_keeps_its_end(host: WorkerHost) -> None:
     assert (report.state, report.exit_code) == (RemoteState.EXITED, 5)
 
 
-@pytest.mark.every_shell
+@pytest.mark.two_shells
 def test_an_orphan_is_stopped(host: WorkerHost) -> None:
     token = host.running("sleep", "1000")
     kill(host.wrapper(token))

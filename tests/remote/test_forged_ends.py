@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import product
@@ -66,6 +66,9 @@ FORGERIES = {
 UNKNOWN = ("all files are removed", "the end of a lease is recorded")
 """The wrapper itself does not know how these end."""
 
+SUCCESS = "mv end.pending end.1.0; mv x.pending x.0"
+"""As complete as the wrapper's own record."""
+
 WRAPPERS = {"lives": ":", "is killed": "kill -KILL $PPID", "is frozen": "kill -STOP $PPID"}
 
 FORGE = 'cd "$IRIS_TASK_DIR"; eval "$1"; cd /; eval "$2"; : >"$0"; exec sleep 7030'
@@ -101,24 +104,42 @@ def make_place(make_host: MakeHost, tmp_path: Path) -> MakePlace:
     return make
 
 
+HOSTS = tuple(product(SHELLS, (True, False)))
+"""Kinds of workers: a shell, with or without a control group."""
+
+TURNS = (*(("dash", True), ("dash", False)) * 4, ("busybox", False), ("bash", True))
+"""Which kind of worker each forgery is tried on by default; in dash it takes half of the time."""
+
+
 def combinations() -> Iterator[object]:
-    """Each forgery with each wrapper, with and without a control group, in each shell: one of these by default."""
-    for number, (forged, forgery) in enumerate(FORGERIES.items()):
-        for at, (shell, grouped, happens) in enumerate(product(SHELLS, (True, False), WRAPPERS)):
-            marks = () if at == number * 7 % 18 else pytest.mark.soak
-            wrapper = WRAPPERS[happens]
-            name = f"{forged}, the wrapper {happens}, {'a' if grouped else 'no'} group, {shell}"
-            yield pytest.param(forgery, wrapper, grouped, shell, marks=marks, id=name)
+    """Each forgery with each wrapper on each kind of worker; by default each forgery is tried once. All that fall to
+    a kind of worker run on one host, beside each other.
+    """
+    once = [
+        (TURNS[number % len(TURNS)], (forged, tuple(WRAPPERS)[number % len(WRAPPERS)]))
+        for number, forged in enumerate(FORGERIES)
+    ]
+    for kind in HOSTS:
+        name = f"{'a' if kind[1] else 'no'} group, {kind[0]}"
+        if own := [case for each, case in once if each == kind]:
+            yield pytest.param(*kind, own, id=name)
+        every = tuple(product(FORGERIES, WRAPPERS))
+        yield pytest.param(*kind, every, marks=pytest.mark.soak, id=f"all, {name}")
 
 
-def forging(host: WorkerHost, tmp_path: Path, forgery: str, wrapper: str = ":") -> Token:
-    """The token of a task that has edited its files and runs on."""
+def forging(host: WorkerHost, tmp_path: Path, *cases: tuple[str, str]) -> list[Token]:
+    """The tokens of tasks that have edited their files and run on. A case is a forgery and what happens to the
+    wrapper then.
+    """
     bystander = f"{os.getpid()} {start_ticks(os.getpid())} {host.boot_id}"
-    env = {"ELSEWHERE": str(tmp_path / "elsewhere"), "BYSTANDER": bystander}
-    done = tmp_path / "done"
-    token = host.launch("sh", "-c", FORGE, str(done), forgery, wrapper, env=env)
-    until(done.exists)
-    return token
+    done, requests = [], []
+    for number, (forgery, wrapper) in enumerate(cases):
+        env = {"ELSEWHERE": str(tmp_path / f"elsewhere-{number}"), "BYSTANDER": bystander}
+        done.append(tmp_path / f"done-{number}")
+        requests.append(host.request("sh", "-c", FORGE, str(done[-1]), forgery, wrapper, env=env))
+    host.prepare(*requests, go=True)
+    until(lambda: all(path.exists() for path in done))
+    return [request.token for request in requests]
 
 
 def end_all_of(token: Token) -> None:
@@ -129,23 +150,29 @@ def end_all_of(token: Token) -> None:
     until_gone(token)
 
 
-@pytest.mark.parametrize(("forgery", "wrapper", "grouped", "shell"), list(combinations()))
+@pytest.mark.parametrize(("shell", "grouped", "cases"), list(combinations()))
 def test_nothing_that_a_task_does_to_its_files_ends_it_while_it_lives(
-    make_place: MakePlace, tmp_path: Path, forgery: str, wrapper: str, grouped: bool, shell: str
+    make_place: MakePlace, tmp_path: Path, shell: str, grouped: bool, cases: Sequence[tuple[str, str]]
 ) -> None:
     place = make_place(grouped, shell)
-    token = forging(place, tmp_path, forgery, wrapper)
+    tokens = forging(place, tmp_path, *((FORGERIES[forged], WRAPPERS[happens]) for forged, happens in cases))
     other = place.running("sleep", "1000")
-    assert place.state(token) in ALIVE
-    assert {report.state for report in place.poll(token, other)} <= ALIVE
-    assert marked(token)
-    report = place.stopped(token, grace=1.0)
-    assert report.state is RemoteState.STOPPED
-    assert not marked(token)
+    alone = [place.state(token) for token in tokens]
+    together = [report.state for report in place.poll(*tokens)]
+    ends = {
+        case: states for case, *states in zip(cases, alone, together, strict=True) if not {*states} <= ALIVE
+    }
+    assert ends == {}
+    assert all(map(marked, tokens))
+    place.runner.stop(place.target, [(token, 1.0) for token in tokens])
+    reports = place.wait_for_all(tokens, {RemoteState.STOPPED, RemoteState.EXITED, RemoteState.NOSTART})
+    stopped = {case: report.state for case, report in zip(cases, reports, strict=True)}
+    assert stopped == dict.fromkeys(cases, RemoteState.STOPPED)
+    assert not any(map(marked, tokens))
     assert place.state(other) is RemoteState.RUNNING
 
 
-@pytest.mark.every_shell
+@pytest.mark.two_shells
 def test_a_renamed_exit_record_is_not_success_while_processes_live(host: WorkerHost, tmp_path: Path) -> None:
     """The wrapper lives: it knows how the task ended, and says so."""
     for code in (0, 3):
@@ -184,10 +211,7 @@ def test_what_nobody_supervised_ends_as_its_record_says_only_if_that_is_complete
         "mv x.pending x.nostart.disk": RemoteState.LOST,
         "mv end.pending end.1.0; mv x.pending x.0": RemoteState.EXITED,  # as complete as the wrapper's own
     }
-    tokens = []
-    for number, forgery in enumerate(expected):
-        (tmp_path / f"{number}").mkdir()
-        tokens.append(forging(host, tmp_path / f"{number}", forgery, "kill -KILL $PPID"))
+    tokens = forging(host, tmp_path, *((forgery, WRAPPERS["is killed"]) for forgery in expected))
     assert {report.state for report in host.poll(*tokens)} <= ALIVE
     list(map(end_all_of, tokens))
     ends = {
@@ -242,16 +266,15 @@ def test_a_daemon_is_ended_with_its_task_though_the_stop_looks_decided(
 
 
 def test_a_forged_success_that_is_stopped_is_stopped(host: WorkerHost, tmp_path: Path) -> None:
-    token = forging(host, tmp_path, "mv end.pending end.1.0; mv x.pending x.0")
+    (token,) = forging(host, tmp_path, (SUCCESS, WRAPPERS["lives"]))
     assert host.stopped(token).state is RemoteState.STOPPED
     assert host.state(token) is RemoteState.STOPPED
 
 
 def test_a_forged_success_does_not_outlive_its_lease(host: WorkerHost, tmp_path: Path) -> None:
-    forgery = "mv end.pending end.1.0; mv x.pending x.0"
     for lease in LIMITS:
         done = tmp_path / f"done-{lease:g}"
-        token = host.launch("sh", "-c", FORGE, str(done), forgery, ":", lease=lease, grace=1.0)
+        token = host.launch("sh", "-c", FORGE, str(done), SUCCESS, ":", lease=lease, grace=1.0)
         report = host.wait(token, renew=False)
         if done.exists():
             assert (report.state, report.cause) == (RemoteState.CANCELLED, "lease")
@@ -337,12 +360,11 @@ def has_either(done: Path, directory: Path) -> bool:
 def test_a_poll_in_progress_when_the_lease_ends_reports_the_lease(
     host: WorkerHost, make_host: MakeHost, tmp_path: Path
 ) -> None:
-    forgery = "mv end.pending end.1.0; mv x.pending x.0"
     held = HeldPoll(host, tmp_path / "held", make_host)
-    held.count(forging(host, tmp_path, forgery))
+    held.count(*forging(host, tmp_path, (SUCCESS, WRAPPERS["lives"])))
     for lease in LIMITS:
         done = tmp_path / f"done-{lease:g}"
-        token = host.launch("sh", "-c", FORGE, str(done), forgery, ":", lease=lease, grace=1.0)
+        token = host.launch("sh", "-c", FORGE, str(done), SUCCESS, ":", lease=lease, grace=1.0)
         until(partial(has_either, done, host.attempt_dir(token)))
         poll = held.begin(token, renew=False)
         in_time = not lease_ended(host.attempt_dir(token))
@@ -355,7 +377,7 @@ def test_a_poll_in_progress_when_the_lease_ends_reports_the_lease(
 
 
 def test_the_files_of_a_forged_end_are_not_reaped_while_it_lives(host: WorkerHost, tmp_path: Path) -> None:
-    token = forging(host, tmp_path, "mv end.pending end.1.0; mv x.pending x.0", "kill -KILL $PPID")
+    (token,) = forging(host, tmp_path, (SUCCESS, WRAPPERS["is killed"]))
     assert host.reaped(token) == set()
     assert (host.attempt_dir(token) / "run").exists()
 

@@ -75,7 +75,7 @@ def strings() -> Iterator[str]:
         yield "".join(seeded.choices(pool, k=seeded.choice((1, 3, 10, 60))))
 
 
-@pytest.mark.every_shell
+@pytest.mark.two_shells
 def test_any_text_arrives_byte_for_byte(task: Task) -> None:
     texts = list(strings())
     assert len(texts) == 200

@@ -23,6 +23,6 @@ def until(happened: Callable[[], object], seen: Callable[[], object] = lambda: "
         if happened():
             return
         assert began < deadline, f"not within {PATIENCE:g} s; last seen: {seen()}"
-        # A costly check runs a third of the time: it takes processor time from what it waits for.
-        time.sleep(max(pause, 2 * (time.monotonic() - began)))
+        # A costly check runs a fifth of the time: it takes processor time from what it waits for.
+        time.sleep(max(pause, 4 * (time.monotonic() - began)))
         pause = min(1.3 * pause, 0.1)

@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +26,9 @@ from tests.support.waiting import PATIENCE, until
 FINAL = frozenset(
     {RemoteState.EXITED, RemoteState.CANCELLED, RemoteState.NOSTART, RemoteState.STOPPED, RemoteState.LOST}
 )
+
+_UNSEEN = 0.3
+"""Seconds until an attempt is polled again in whose directory nothing has changed: processes may have."""
 
 
 @dataclass(eq=False)
@@ -127,14 +131,7 @@ class WorkerHost:
         self, token: Token, states: Iterable[RemoteState] = FINAL, *, renew: bool = True
     ) -> AttemptReport:
         """Poll until the attempt is in one of the states."""
-        wanted, polled = set(states), list[AttemptReport]()
-
-        def is_there() -> bool:
-            polled[:] = self.poll(token, renew=renew)
-            return polled[0].state in wanted
-
-        until(is_there, lambda: polled)
-        return polled[0]
+        return self.wait_for_all([token], states, renew=renew)[0]
 
     def ended(self, *argv: str, **settings: object) -> AttemptReport:
         """Run one attempt to its end."""
@@ -146,17 +143,41 @@ class WorkerHost:
         return self.wait_for_all([request.token for request in requests])
 
     def wait_for_all(
-        self, tokens: Sequence[Token], states: Iterable[RemoteState] = FINAL
+        self, tokens: Sequence[Token], states: Iterable[RemoteState] = FINAL, *, renew: bool = True
     ) -> list[AttemptReport]:
-        """Poll until each of these attempts is in one of the states."""
+        """Poll until each of these attempts is in one of the states: again as soon as one of their directories has
+        changed. A poll costs as much processor time as the step that it waits for.
+        """
         wanted, polled = set(states), list[AttemptReport]()
+        seen, due = "", 0.0
 
         def are_there() -> bool:
-            polled[:] = self.poll(*tokens)
+            nonlocal seen, due
+            found, began = self._traces(tokens), time.monotonic()
+            if found == seen and began < due:
+                return False
+            polled[:] = self.poll(*tokens, renew=renew)
+            now = time.monotonic()
+            seen, due = found, now + max(_UNSEEN, 4 * (now - began))
             return all(report.state in wanted for report in polled)
 
         until(are_there, lambda: polled)
         return polled
+
+    def _traces(self, tokens: Sequence[Token]) -> str:
+        """What changes in the directories of these attempts when one gets further: names, and who has ended."""
+        found = []
+        for token in tokens:
+            try:
+                names = sorted(os.listdir(self.attempt_dir(token)))
+            except OSError:  # there is none, or what is there is none
+                names = []
+            pids = {name.split(".")[4] for name in names if name.startswith("stop.run.")}
+            written = self.attempt_dir(token) / "pid"
+            with suppress(OSError, IndexError):
+                pids |= {written.read_text().split()[0]} if written.is_file() else set()  # it may be a pipe
+            found.append((names, [pid for pid in sorted(pids) if pid.isdigit() and is_alive(int(pid))]))
+        return repr(found)
 
     def reaped(self, *tokens: Token) -> set[Token]:
         """Reap these, and say which of them are."""
