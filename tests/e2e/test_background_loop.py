@@ -100,7 +100,7 @@ def test_a_gang_with_a_retry_ends_well_with_nobody_there(ann: Ann) -> None:
     assert "ended: nothing is left to do" in (ann.state / "loop.log").read_text()
 
 
-@pytest.mark.parametrize("how", ["--follow", "--wait"])
+@pytest.mark.parametrize("how", ["--follow", pytest.param("--wait", marks=pytest.mark.soak)])
 def test_a_terminal_that_is_closed_leaves_the_loop_behind(ann: Ann, how: str) -> None:
     with ann.terminal("launch", *ann.gang(), how, "--", "sh", "-c", ann.script) as terminal:
         ann.started(2)
@@ -110,7 +110,7 @@ def test_a_terminal_that_is_closed_leaves_the_loop_behind(ann: Ann, how: str) ->
     ann.ends_well()
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.soak)])
 def test_a_loop_that_is_killed_at_any_moment_loses_nothing(ann: Ann, kills: int) -> None:
     moments = random.Random(kills)
     ann.launch()
@@ -125,7 +125,7 @@ def test_a_loop_that_is_killed_at_any_moment_loses_nothing(ann: Ann, kills: int)
     ann.ends_well()
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(50, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.soak)])
 def test_two_terminals_that_launch_at_once_start_one_loop(ann: Ann, times: int) -> None:
     for number in range(times):
         names = [f"a{number}", f"b{number}"]

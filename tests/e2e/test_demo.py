@@ -99,7 +99,7 @@ WHOLE = ("-m", "iris_cli")
     ("program", "tpu", "hosts", "loop"),
     [
         (("-c", LOOKING), "v5litepod-4", 1, "auto"),
-        (("-c", LOOKING), "v5litepod-4", 1, "off"),
+        pytest.param(("-c", LOOKING), "v5litepod-4", 1, "off", marks=pytest.mark.soak),
         pytest.param(WHOLE, "v5litepod-16", 8, "auto", marks=pytest.mark.soak),
         pytest.param(WHOLE, "v5litepod-16", 8, "off", marks=pytest.mark.soak),
     ],

@@ -31,7 +31,7 @@ LASTING = ("clone", "fork", "vfork", "wait4", "openat", "write", "dup2", "execve
 calls_of_shells = pytest.mark.parametrize(
     ("shell", "count"),
     [
-        ("dash", 4),
+        ("dash", 3),
         pytest.param("dash", ALL, marks=pytest.mark.soak, id="dash-all"),
         pytest.param("busybox", 40, marks=pytest.mark.soak),
     ],

@@ -150,7 +150,9 @@ def test_an_end_that_is_recorded_while_the_names_are_read_is_not_lost(host: Work
     """The wrapper records the end and dies just after the names were read, just before it is looked at."""
     token = host.running("sleep", "1000")
     end = f"mv {token}/end.pending {token}/end.1.7; mv {token}/x.pending {token}/x.7"
-    racing = f"is_alive() {{ {{ {end}; kill -KILL {' '.join(map(str, marked(token)))}; }} 2>/dev/null; return 1; }}"
+    pids = " ".join(map(str, marked(token)))
+    die = f"kill -KILL {pids}; for pid in {pids}; do while grep -q . /proc/$pid/cmdline; do sleep 0.01; done; done"
+    racing = f"is_alive() {{ {{ {end}; {die}; }} 2>/dev/null; return 1; }}"
     assert run_library(host, f"{racing}; state_of {token}; echo $state $x_code") == "EXITED 7"
 
 

@@ -13,7 +13,7 @@ from iris_cli.core.ids import Token
 from iris_cli.core.observations import RemoteState, Silence, WorkerReport
 from iris_cli.remote.task_runner import TaskRunner
 from iris_cli.remote.worker_script import HostPaths
-from tests.remote.conftest import MakeHost
+from tests.remote.conftest import ProbedHost
 from tests.support import lone_shell
 from tests.support.lone_shell import alone
 from tests.support.waiting import PATIENCE, until
@@ -22,14 +22,18 @@ from tests.support.worker_host import WorkerHost, kill, marked
 works = cache(lone_shell.works)
 
 
-@pytest.fixture(params=["dash", "busybox", pytest.param("bash", marks=pytest.mark.soak)])
-def host(request: pytest.FixtureRequest, make_host: MakeHost) -> WorkerHost:
+SOAKED = [pytest.param(shell, marks=pytest.mark.soak) for shell in ("busybox", "bash")]
+
+in_busybox_too = pytest.mark.parametrize("host", ["dash", "busybox", SOAKED[-1]], indirect=True)
+"""Other tests run in dash: a shell that starts no process reads the environment of every process byte by byte."""
+
+
+@pytest.fixture(params=["dash", *SOAKED])
+def host(request: pytest.FixtureRequest, probed_host: ProbedHost) -> WorkerHost:
     """bash tries for a quarter of a minute to start a process, and only then gives up."""
     if not works():
         pytest.skip("the kernel lets us refuse no process here (seccomp)")
-    made = make_host(request.param)
-    made.probe()
-    return made
+    return probed_host(request.param)
 
 
 def prepared(host: WorkerHost, ran: Path) -> Token:
@@ -39,6 +43,7 @@ def prepared(host: WorkerHost, ran: Path) -> Token:
     return request.token
 
 
+@in_busybox_too
 def test_what_could_not_be_started_is_fenced_and_that_is_told(host: WorkerHost, tmp_path: Path) -> None:
     token = prepared(host, tmp_path / "ran")
     with alone(host.tools):
@@ -74,6 +79,7 @@ def test_what_never_arrived_never_will(host: WorkerHost, tmp_path: Path) -> None
     assert not (tmp_path / "ran").exists()
 
 
+@in_busybox_too
 def test_several_are_answered_for_at_once_or_not_at_all(host: WorkerHost, tmp_path: Path) -> None:
     waits, runs = prepared(host, tmp_path / "ran"), host.running("sleep", "1000")
     with alone(host.tools):

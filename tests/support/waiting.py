@@ -23,6 +23,7 @@ def until(happened: Callable[[], object], seen: Callable[[], object] = lambda: "
         if happened():
             return
         assert began < deadline, f"not within {PATIENCE:g} s; last seen: {seen()}"
-        # A costly check runs a fifth of the time: it takes processor time from what it waits for.
-        time.sleep(max(pause, 4 * (time.monotonic() - began)))
+        # A costly check runs a fifth of the time, a slow one a third: it takes processor time from what it waits for.
+        took = time.monotonic() - began
+        time.sleep(max(pause, 2 * took, min(4 * took, 0.5)))
         pause = min(1.3 * pause, 0.1)
