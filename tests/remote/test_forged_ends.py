@@ -8,20 +8,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from functools import partial
 from itertools import product
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from iris_cli.core.ids import Token
-from iris_cli.core.observations import AttemptReport, RemoteState
+from iris_cli.core.observations import RemoteState
 from iris_cli.remote.worker_script import HostPaths
 from tests.remote.conftest import MakeHost
+from tests.support.held_poll import HeldPoll
 from tests.support.local_transport import SHELLS, tools_of
-from tests.support.waiting import LIMITS, PATIENCE, until
+from tests.support.waiting import LIMITS, until
 from tests.support.worker_host import (
     FINAL,
     WorkerHost,
@@ -281,47 +280,6 @@ def test_a_forged_success_does_not_outlive_its_lease(host: WorkerHost, tmp_path:
             until_gone(token)
             return
     raise AssertionError("the lease always ended before the task forged its record")
-
-
-class HeldPoll:
-    """A poll of a worker that pauses before its last search for processes: what it has read so far grows old."""
-
-    def __init__(self, worker: WorkerHost, tools: Path, make_host: MakeHost) -> None:
-        grep = shutil.which("grep", path=worker.transport.env["PATH"])
-        self.searches, self.last, self.paused, self.resume = (
-            tools / name for name in ("searches", "last", "paused", "resume")
-        )
-        script = f"""#!/bin/sh
-            echo search >>{self.searches}
-            if [ -e {self.last} ] && cmp -s {self.searches} {self.last}; then
-                : >{self.paused}
-                while [ ! -e {self.resume} ]; do sleep 0.02; done
-            fi
-            exec {grep} "$@"
-        """
-        shutil.copytree(worker.tools, tools, symlinks=True)
-        (tools / "grep").unlink(missing_ok=True)
-        (tools / "grep").write_text(script)
-        (tools / "grep").chmod(0o755)
-        self.host = make_host(tools=tools)
-
-    def count(self, token: Token) -> None:
-        """Poll an attempt that lives on, and count the searches for its processes."""
-        assert self.host.state(token) in ALIVE
-        self.searches.rename(self.last)
-
-    def begin(self, token: Token, *, renew: bool = True) -> Future[AttemptReport]:
-        """Start a poll; return once it has paused, or needed no such search."""
-        for file in (self.searches, self.paused, self.resume):
-            file.unlink(missing_ok=True)
-        report = Future[AttemptReport]()
-        Thread(target=lambda: report.set_result(self.host.poll(token, renew=renew)[0])).start()
-        until(lambda: self.paused.exists() or report.done())
-        return report
-
-    def end(self, poll: Future[AttemptReport]) -> AttemptReport:
-        self.resume.touch()
-        return poll.result(PATIENCE)
 
 
 @pytest.mark.parametrize("ends", ["by itself", "by a stop"])
