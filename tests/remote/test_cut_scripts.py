@@ -84,10 +84,12 @@ def snapshot(directory: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in [directory, *directory.rglob("*")]}
 
 
+@pytest.mark.parametrize("times", [3, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_script_cut_at_any_byte_does_nothing(
-    make_host: MakeHost, tmp_path: Path, bystander: int, shell: str
+    make_host: MakeHost, tmp_path: Path, bystander: int, shell: str, times: int
 ) -> None:
+    """By default with steps that are `times` as long."""
     host = make_host(shell)
     host.probe()
     waiting = host.request("touch", f"{tmp_path}/ran")
@@ -95,7 +97,7 @@ def test_a_script_cut_at_any_byte_does_nothing(
     (tmp_path / "empty-home").mkdir()
     before = snapshot(tmp_path / "host"), snapshot(tmp_path / "empty-home")
     for number, script in enumerate(scripts_of_every_call(host, tmp_path, bystander)):
-        cuts = range(number, len(script), STEPS[shell])
+        cuts = range(number, len(script), times * STEPS[shell])
         complete = len(script.rstrip(b"\n"))  # the newline tells the shell that, where its stdin stays open
         for cut in [*cuts, *range(complete - len(cuts), complete)]:
             for home in ("host/home", "empty-home"):

@@ -190,12 +190,17 @@ def test_silence_at_any_byte_ends_by_the_deadline_and_names_the_phase(ssh_lab: S
 
 @pytest.mark.parametrize("direction", ["cut_up", "cut_down"])
 @pytest.mark.parametrize("reset", [False, True])
-def test_a_cut_at_any_byte_never_gives_a_wrong_answer(ssh_lab: SshLab, direction: str, reset: bool) -> None:
+@pytest.mark.parametrize("count", [7, pytest.param(15, marks=pytest.mark.soak)])
+def test_a_cut_at_any_byte_never_gives_a_wrong_answer(
+    ssh_lab: SshLab, direction: str, reset: bool, count: int
+) -> None:
     (host,) = ssh_lab(options=["MaxStartups 100"])
     up, down = bytes_of_a_call(ssh_lab, host)
     total = up if direction == "cut_up" else down
     # A sample of all offsets, most of those where the answer is on its way, and one that never comes.
-    offsets = sorted({*range(0, total, total // 15), *range(total - 15 * 16, total + 16, 16), 2 * total})
+    offsets = sorted(
+        {*range(0, total, total // count), *range(total - 16 * count, total + 16, 16), 2 * total}
+    )
     faults = [Fault(**{direction: n, "reset": reset}) for n in offsets]
     complete = 0
     for fault, result in fan_out(
