@@ -13,10 +13,18 @@ from bench.result import Row
 from bench.scale import Scale
 from bench.ssh_hosts import directory, known_to, scripted_sshd
 from bench.stopwatch import cpu_of_command, in_turns
+from iris_cli.core.events import JobSubmitted
+from iris_cli.core.ids import JobId
+from iris_cli.core.job import Job
+from iris_cli.core.resources import Device, Resources
 
 MOST_MEMORY = 500e6
 MOST_MEMORY_OF_STATUS = 120e6
 _EVENTS_OF_A_JOB = 7
+_WAITS = Job(
+    id=JobId("waits"), command=("train",), resources=Resources(device=Device("tpu", "v5litepod-256"))
+)
+_LOOKS = (["why", _WAITS.id], ["workers"], ["history"], ["--help"])
 _CONFESSION = """
 import atexit, pathlib, sys
 
@@ -32,15 +40,17 @@ atexit.register(confess)
 
 
 def status_rows(scale: Scale) -> Iterator[Row]:
-    """Target 4: a short log, 256 workers. In CPU time of an empty Python program."""
+    """Target 4: a short log, 256 workers, a job that waits. In CPU time of an empty Python program."""
     with directory() as place:
         cluster = ClusterFiles.make(place, scale.of(256))
         lines = scale.of(1000)
         jobs = max(1, lines // _EVENTS_OF_A_JOB)  # an event too many would put two on each line
         cluster.write(list(finished(cluster.workers, jobs)), lines=lines)
-        found = _against_bare(cluster, ["status"], scale)
-        name = f"status, {lines} lines, {len(cluster.hosts)} workers, s CPU"
-        yield Row(target=4, name=name, value=found[0], reference=found[1], limit=7)
+        cluster.write([JobSubmitted(job=_WAITS)])
+        for words, limit in ((["status"], 10), *((words, 12) for words in _LOOKS)):
+            found = _against_bare(cluster, words, scale)
+            name = f"{' '.join(words)}, {lines} lines, {len(cluster.hosts)} workers, s CPU"
+            yield Row(target=4, name=name, value=found[0], reference=found[1], limit=limit)
         yield _paramiko_row(4, cluster, ["status"])
 
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NoReturn
 
-from iris_cli.cli import failures, quick, streams
+from iris_cli.cli import failures, streams, tree
 from iris_cli.clock import SYSTEM_CLOCK, Clock
-from iris_cli.errors import ExitCode, IrisError, OutputError
+from iris_cli.errors import ExitCode, IrisError, OutputError, UsageError
 
 FLAGS = frozenset({"--json", "--quiet", "-q", "--no-color", "--verbose", "-v"})
 VALUED = frozenset({"--config", "--state-dir", "--lock-timeout"})
+_HELP = frozenset({"--help", "-h"})
 
 # In the order of --help: each module `cli/NAME.py` has `register(app)`.
 COMMANDS = (
@@ -66,10 +67,9 @@ def _leaves_threads() -> bool:
 
 def run(arguments: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> int:
     """Run one command line; returns its exit code."""
-    words = hoist(arguments)
-    flags = set(words[: words.index("--")] if "--" in words else words)
+    flags = set(arguments[: arguments.index("--")] if "--" in arguments else arguments)
     code_of = partial(_code_of, verbose=bool(flags & {"--verbose", "-v"}), as_json="--json" in flags)
-    code = code_of(lambda: _run(words, clock))
+    code = code_of(lambda: _run(arguments, clock))
     unsaid = code_of(sys.stdout.flush)
     untold = code_of(lambda: _finish_telling(at_once=code == ExitCode.INTERRUPTED))
     return code or unsaid or untold
@@ -103,9 +103,9 @@ def _code_of(act: Callable[[], int | None], *, verbose: bool, as_json: bool) -> 
         return failures.report(failures.unexpected(error), verbose=verbose, as_json=as_json)
 
 
-def _run(words: Sequence[str], clock: Clock) -> int:
+def _run(arguments: Sequence[str], clock: Clock) -> int:
     try:
-        return _act(words, clock)
+        return _act(hoist(arguments), clock)
     finally:
         progress = sys.modules.get("iris_cli.render.progress")
         if progress is not None:
@@ -113,26 +113,29 @@ def _run(words: Sequence[str], clock: Clock) -> int:
 
 
 def _act(words: Sequence[str], clock: Clock) -> int:
-    if "_IRIS_COMPLETE" in os.environ:  # the shell asks what could come next; the library finds the words
-        from iris_cli.cli import complete
-
-        with complete.asked(os.environ) as typed:
-            return _by_the_library(words, hoist(typed), clock)
-    act = quick.understood(words, clock)
-    return act() if act is not None else _by_the_library(words, words, clock)
-
-
-def _by_the_library(words: Sequence[str], typed: Sequence[str], clock: Clock) -> int:
     """Run a line, with no more of the tree of commands than is needed for what was typed."""
-    from iris_cli.cli import tree
+    if "_IRIS_COMPLETE" not in os.environ:
+        return tree.run(words, _commands_of(words), clock)
+    from iris_cli.cli import complete  # the shell asks what could come next; the library finds the words
 
-    named = _command_of(typed)
-    every = (*COMMANDS, *SETUP_COMMANDS)
-    return tree.run(words, (named,) if named in every else every, clock)
+    with complete.asked(os.environ) as typed:
+        return tree.run(words, _commands_of(typed) or (*COMMANDS, *SETUP_COMMANDS), clock)
+
+
+def _commands_of(words: Sequence[str]) -> tuple[str, ...]:
+    """The command that is named; all if that is none, or for help; none if there are global options alone."""
+    named, every = _command_of(words), (*COMMANDS, *SETUP_COMMANDS)
+    if named in every:
+        return (named,)
+    return every if named or not _HELP.isdisjoint(words) else ()
 
 
 def hoist(arguments: Sequence[str]) -> list[str]:
-    """The command line with global options first: they may stand anywhere before `--`."""
+    """The command line with global options first: they may stand anywhere before `--`.
+
+    Raises UsageError for one without a value, or with an empty one: a path of no letters would be the directory that
+    one happens to be in.
+    """
     front: list[str] = []
     rest: list[str] = []
     words = iter(arguments)
@@ -141,10 +144,11 @@ def hoist(arguments: Sequence[str]) -> list[str]:
             rest += [word, *words]
         elif word in FLAGS:
             front.append(word)
-        elif word in VALUED:
-            front += [word, next(words, "")]
         elif word.partition("=")[0] in VALUED:
-            name, _, value = word.partition("=")
+            name, sign, value = word.partition("=")
+            value = value if sign else next(words, "")
+            if not value:
+                raise UsageError(f"{name} needs a value", hint="iris --help")
             front += [name, value]
         else:
             rest.append(word)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from iris_cli.cli import consent, quick
+from iris_cli.cli import consent, cycles
 from iris_cli.cli.commands import Commands, seconds
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode, UsageError
@@ -74,7 +74,7 @@ def autoscale(
         if (found := operation.objection(session)) is not None:
             iris.output.warning(f"none of this will be done from here: {found}")
         return ExitCode.OK
-    return quick.autoscale(iris, once=once, interval=interval)
+    return cycles.autoscale(iris, once=once, interval=interval)
 
 
 def _adopt(iris: Context, *, yes: bool) -> int:

@@ -83,7 +83,7 @@ class Group(TyperGroup):
         _write_examples(self.epilog, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args and not ctx.resilient_parsing:
+        if not args and not self.invoke_without_command and not ctx.resilient_parsing:
             typer.echo(ctx.get_help(), err=True)
             ctx.exit(ExitCode.USAGE)
         return super().parse_args(ctx, args)

@@ -13,6 +13,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from enum import StrEnum
 from io import StringIO
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iris_cli.core.ids import JobId
@@ -176,10 +177,12 @@ def attributes(cluster: Cluster, _text: str) -> Iterator[str]:
 
 
 def _cluster(context: Any) -> Cluster:
-    from iris_cli.cli.quick import context_of
+    from iris_cli.cli.context import Context
+    from iris_cli.render.console import Output
 
     said = context.find_root().params
-    where = context_of(config=said.get("config"), state_dir=said.get("state_dir"), quiet=True)
+    config, state = (said.get(name) and Path(said[name]) for name in ("config", "state_dir"))
+    where = Context(config_path=config, state_path=state, output=Output(quiet=True))
     return where.session("iris completion").view()
 
 

@@ -9,7 +9,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-from iris_cli.cli import quick
+from iris_cli.cli import cycles
 from iris_cli.cli.context import Context
 from iris_cli.core.cluster import Cluster
 from iris_cli.errors import IrisError
@@ -55,7 +55,7 @@ class Tour:
         """Do what `iris schedule --once --autoscale` does, and say what it did not say the last time."""
         heard = StringIO()
         with redirect_stdout(heard), redirect_stderr(heard):
-            quick.schedule(self._cron, once=True, scale=True)
+            cycles.schedule(self._cron, once=True, scale=True)
         lines = heard.getvalue().splitlines()
         if lines:
             self.steps.append({"command": ["iris", *CRON], "output": heard.getvalue()})

@@ -1,7 +1,5 @@
 """`iris history`: what happened, from the log."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,12 +1,10 @@
 """`iris schedule`: one cycle, or one every few seconds."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
 
-from iris_cli.cli import quick
+from iris_cli.cli import cycles
 from iris_cli.cli.commands import Commands, seconds
 from iris_cli.cli.context import Context
 from iris_cli.errors import ExitCode
@@ -58,7 +56,7 @@ def schedule(
     iris: Context = context.obj
     if dry_run:
         return _show_plan(iris)
-    return quick.schedule(iris, once=once, interval=interval, scale=autoscale, cron=cron)
+    return cycles.schedule(iris, once=once, interval=interval, scale=autoscale, cron=cron)
 
 
 def _show_plan(iris: Context) -> int:

@@ -1,14 +1,14 @@
 """`iris status`: the cluster with its jobs, or one job with its tasks."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
 
-from iris_cli.cli import complete, quick
+from iris_cli.cli import complete
 from iris_cli.cli.arguments import Labels, States
 from iris_cli.cli.commands import Commands
+from iris_cli.cli.context import Context
+from iris_cli.errors import ExitCode, UsageError
 
 _EXAMPLES = """
 iris status  # the cluster and its jobs
@@ -49,6 +49,36 @@ def status(
     ] = False,
 ) -> int:
     """Show the cluster and its jobs, or one job. Instant: no network, no lock."""
-    return quick.status(
-        context.obj, job, at=at, watch=watch, labels=label or (), states=state or (), everything=everything
-    )
+    iris: Context = context.obj
+    labels, states = label or (), state or ()
+    iris.starts_loop = False
+    if iris.is_inside:
+        from iris_cli.cli import inside
+
+        return inside.status(iris, job)
+    from iris_cli.ops.status import cluster_status
+    from iris_cli.render import status as render
+
+    if job is not None and (labels or states):
+        raise UsageError(
+            "--label and --state choose among all jobs", hint=f"leave them out: iris status {job}"
+        )
+    session = iris.session("iris status")
+
+    def show() -> None:
+        if job is not None:
+            from iris_cli.ops.job_status import job_status
+
+            render.show_job(iris.output, job_status(session, job, at=at), everything=everything)
+        else:
+            ended = None if everything else render.ended_jobs(iris.output)
+            found = cluster_status(session, at=at, labels=labels, states=states, ended=ended)
+            chosen = bool(labels or states)
+            render.show_cluster(iris.output, found, everything=everything, chosen=chosen)
+
+    if not watch:
+        show()
+        return ExitCode.OK
+    from iris_cli.cli import watching
+
+    return watching.status(iris, session, job, at=at, labels=labels, states=states, everything=everything)

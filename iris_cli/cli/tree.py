@@ -1,7 +1,6 @@
 """The tree of commands, for the library that reads command lines: global options, and one module for each command."""
 
-from __future__ import annotations
-
+import os
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -11,11 +10,12 @@ import typer
 from typer.core import TyperCommand
 
 from iris_cli import __version__
-from iris_cli.cli import failures, quick
+from iris_cli.cli import failures
 from iris_cli.cli.commands import Commands, Group, seconds
 from iris_cli.cli.context import Context
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.errors import ExitCode
+from iris_cli.render.console import Output
 
 _EXAMPLES = """
 iris  # what to do next in this directory
@@ -76,7 +76,7 @@ def build(commands: Sequence[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_global_options)
+    app.callback(invoke_without_command=True)(_global_options)
     for name in commands:
         import_module(f"iris_cli.cli.{name.replace('-', '_')}").register(app)
     return app
@@ -123,14 +123,23 @@ def _global_options(
     _show_version: Annotated[
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,
-) -> None:
-    context.obj = quick.context_of(
-        config=config,
-        state_dir=state_dir,
+) -> int:
+    iris = context.obj = Context(
+        config_path=config,
+        state_path=state_dir,
         lock_timeout=lock_timeout,
-        as_json=as_json,
-        quiet=quiet,
-        no_color=no_color,
-        verbose=verbose,
         clock=context.obj,
+        verbose=verbose,
+        output=Output(as_json=as_json, quiet=quiet, color=not no_color),
     )
+    return _next_steps(iris) if context.invoked_subcommand is None else ExitCode.OK
+
+
+def _next_steps(iris: Context) -> int:
+    """Say what to do next here."""
+    iris.starts_loop = False
+    from iris_cli.ops.next_steps import next_steps as look
+    from iris_cli.render.next_steps import show
+
+    show(iris.output, look(iris, os.environ, Path.home()))
+    return ExitCode.OK

@@ -1,7 +1,5 @@
 """`iris why`: why something waits, where it runs, how it ended; or what a worker takes."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

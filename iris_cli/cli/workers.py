@@ -1,7 +1,5 @@
 """`iris workers`: the inventory."""
 
-from __future__ import annotations
-
 import typer
 
 from iris_cli.cli.commands import Commands

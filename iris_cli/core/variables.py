@@ -8,6 +8,7 @@ from iris_cli.core.ids import clip
 from iris_cli.errors import UsageError
 
 RESERVED_PREFIX = "IRIS_"
+MAX_STRING = 128 * 1024 - 1  # Linux refuses longer ones at exec: MAX_ARG_STRLEN, 32 pages of 4 KiB
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEPT_BY_SHELLS = frozenset(

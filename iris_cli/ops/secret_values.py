@@ -7,7 +7,7 @@ import shlex
 import stat
 
 from iris_cli.core.job import Job
-from iris_cli.core.lifecycle.submit import MAX_STRING
+from iris_cli.core.variables import MAX_STRING
 
 NOT_SET = "not set in this shell"
 

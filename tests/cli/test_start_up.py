@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from bench.cluster_files import ClusterFiles, finished
-from iris_cli.cli import app, quick, tree
+from iris_cli.cli import app, cycles
+from iris_cli.cli.context import Context
 from iris_cli.core.events import WorkerDrained
 
 SCRIPT = """
@@ -23,9 +24,8 @@ print(f"\\n{code} {'all' if len(loaded) == len((*COMMANDS, *SETUP_COMMANDS)) els
 """
 SLOW = frozenset(
     (
-        *("paramiko", "cryptography", "typer", "rich", "dataclasses", "inspect", "asyncio", "subprocess"),
-        *("logging", "argparse", "importlib.metadata", "importlib.resources", "secrets", "random", "socket"),
-        *("yaml", "filelock"),
+        *("paramiko", "cryptography", "rich", "dataclasses", "asyncio", "logging", "argparse"),
+        *("importlib.metadata", "secrets", "random", "socket", "yaml", "filelock"),
     )
 )
 
@@ -96,97 +96,29 @@ def loaded_by(cluster: ClusterFiles, line: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-Seen = list[tuple[str, tuple[Any, ...], dict[str, Any]]]
+@pytest.mark.parametrize(
+    ("line", "ran"),
+    [
+        ("schedule --once --lock-timeout 0 --cron 60", {"once": True, "interval": None, "cron": 60.0}),
+        ("--quiet schedule --interval=3 --lock-timeout 0", {"once": False, "interval": 3.0, "cron": None}),
+    ],
+)
+def test_global_options_stand_anywhere(
+    line: str, ran: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[dict[str, Any]] = []
 
-
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
-    """Which commands were run, and with what."""
-    found: Seen = []
-
-    def record(name: str, *given: Any, **options: Any) -> int:
-        found.append((name, given, options))
+    def record(iris: Context, **options: Any) -> int:
+        found.append({**options, "lock_timeout": iris.lock_timeout})
         return 0
 
-    monkeypatch.setattr(quick, "schedule", lambda iris, **options: record("schedule", iris, **options))
-    monkeypatch.setattr(
-        quick, "status", lambda iris, job=None, **options: record("status", iris, job, **options)
-    )
-    return found
+    monkeypatch.setattr(cycles, "schedule", record)
+    assert app.run(line.split()) == 0
+    assert found == [{**ran, "scale": False, "lock_timeout": 0.0}]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "schedule",
-        "schedule --once",
-        "schedule --once --once",
-        "schedule --once --lock-timeout 0",
-        "schedule --once --lock-timeout 0 --cron 60 --autoscale",
-        "schedule --lock-timeout 2.5 --quiet",
-        "schedule --lock-timeout=0",
-        "schedule --json -q --no-color",
-        "--config there/cluster.yaml --state-dir /state schedule",
-        "schedule --config one --config two",
-        "--verbose status",
-        "-v status",
-        "status",
-        "status --all",
-        "status train",
-        "status train --all --json",
-        "status --all train/child",
-        "status ''",
-    ],
-)
-def test_a_plain_line_means_what_the_library_reads_in_it(line: str, seen: Seen) -> None:
-    words = app.hoist([word.strip("'") for word in line.split()])
-    act = quick.understood(words)
-    assert act is not None
-    assert act() == tree.run(words, app.COMMANDS) == 0
-    (ours, our_given, our_options), (theirs, their_given, their_options) = seen
-    unsaid = {"interval": None, "at": None, "watch": False, "labels": (), "states": ()}
-    assert (ours, our_given) == (theirs, their_given)
-    assert {**unsaid, **our_options} == {**unsaid, **their_options}
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "--quiet --version",
-        "--version",
-        "--once schedule",
-        "status --help",
-        "status -h",
-        "status one two",
-        "status --watch",
-        "status --at 2h",
-        "status --state running",
-        "status --al",
-        "status -- train",
-        "schedule --once extra",
-        "schedule --interval 3",
-        "schedule --once --cron",
-        "schedule --once --cron soon",
-        "schedule --dry-run",
-        "schedule --lock-timeout soon",
-        "schedule --lock-timeout -1",
-        "schedule --lock-timeout nan",
-        "schedule --config --quiet",
-        "stauts",
-    ],
-)
-def test_any_other_line_is_left_to_the_library(line: str) -> None:
-    assert quick.understood(app.hoist(line.split())) is None
-
-
-def test_both_ways_are_taken(seen: Seen, capsys: pytest.CaptureFixture[str]) -> None:
-    assert app.run(["schedule", "--once"]) == 0
-    assert app.run(["schedule", "--interval", "3"]) == 0
+def test_an_option_that_does_not_exist_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(["schedule", "--bogus"]) == 2
-    assert [(name, options) for name, _, options in seen] == [
-        ("schedule", {"once": True, "scale": False, "cron": None}),
-        ("schedule", {"once": False, "interval": 3.0, "scale": False, "cron": None}),
-    ]
     assert capsys.readouterr().err == "error: no such option: --bogus\nhint: iris schedule --help\n"
 
 

@@ -22,8 +22,9 @@ from iris_cli.core import (
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.evolve import Draft
 from iris_cli.core.job import JobRequest
-from iris_cli.core.lifecycle.submit import MAX_STRING, accept, over, submit
+from iris_cli.core.lifecycle.submit import accept, over, submit
 from iris_cli.core.limits import Limits
+from iris_cli.core.variables import MAX_STRING
 from iris_cli.errors import IrisError, NotFoundError, UnschedulableError, UsageError
 from tests.support.lab import Lab
 

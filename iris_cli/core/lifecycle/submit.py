@@ -29,11 +29,10 @@ from iris_cli.core.nearest import did_you_mean
 from iris_cli.core.resources import AUTO, Device, Resources
 from iris_cli.core.signals import parse_early_signal
 from iris_cli.core.topology import canonical_type, describe, lookup
-from iris_cli.core.variables import check_variable
+from iris_cli.core.variables import MAX_STRING, check_variable
 from iris_cli.errors import NotFoundError, UnschedulableError, UsageError
 
 MAX_REPLICAS = 10_000
-MAX_STRING = 128 * 1024 - 1  # Linux refuses longer ones at exec: MAX_ARG_STRLEN, 32 pages of 4 KiB
 MAX_STRINGS = 1 << 20  # all of them together; Linux takes 2 MiB with the default 8 MiB stack
 
 Fleet = Sequence[Mapping[str, AttributeValue]]

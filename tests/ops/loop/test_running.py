@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from iris_cli.cli import quick
+from iris_cli.cli import cycles
 from iris_cli.cli.context import Context
 from iris_cli.core.ids import JobId
 from iris_cli.ops.loop.running import running
@@ -102,7 +102,7 @@ def test_a_schedule_with_an_interval_is_seen(
 
     iris.clock = Watched()
     with pytest.raises(KeyboardInterrupt):
-        quick.schedule(iris, interval=5.0)
+        cycles.schedule(iris, interval=5.0)
     assert found == [["iris schedule"]]
     assert iris.state.runners.alive() == []
 
