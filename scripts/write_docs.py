@@ -36,6 +36,7 @@ from iris_cli.core.capacity import Amounts
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.evolve import evolve, replay
 from iris_cli.core.invariants import breaches
+from iris_cli.core.job_fields import JOB_FIELDS
 from iris_cli.core.known_causes import rules
 from iris_cli.core.resources import device_compatible
 from iris_cli.core.scale_group import Provider, ScaleGroup, SliceTemplate
@@ -116,7 +117,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 def main() -> int:
-    written = {"api.md": api, "cli.md": cli, "known-causes.md": known_causes}
+    written = {"api.md": api, "cli.md": cli, "job-files.md": job_files, "known-causes.md": known_causes}
     pages = {DOCS / name: "\n".join(write()) + "\n" for name, write in written.items()}
     stale = []
     for path, text in {**pages, **dict(pictures())}.items():
@@ -245,6 +246,53 @@ _MEANINGS = {
     ExitCode.NOT_WRITABLE: "the state can't be written; nothing was dispatched",
     ExitCode.INTERRUPTED: "interrupted; what is in the log stays true",
 }
+
+
+def job_files() -> Iterator[str]:
+    yield from ("# Job files", "", NOTE, "", *_JOB_FILES)
+    rows = [row for row in JOB_FIELDS if row.job_file]
+    for group in dict.fromkeys(row.group for row in rows):
+        title = ("", f"## {group}") if group else ()
+        yield from (
+            *title,
+            "",
+            "| key | value | meaning | option | `defaults:` | in a task |",
+            "|---|---|---|---|---|---|",
+        )
+        for row in rows:
+            if row.group == group:
+                words = ", ".join(f"`{word}`" for word in row.choices) if row.choices else row.kind.value
+                option = f"`{row.option.split(',')[0].split()[0]}`" if row.option else ""
+                defaults, inside = (
+                    "yes" if row.defaults else "",
+                    f"no: {row.not_inside}" if row.not_inside else "yes",
+                )
+                cells = (f"`{row.file_key}`", words, row.help, option, defaults, inside)
+                yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+_JOB_FILES = """\
+*For writing a job as a file, and for looking up one of its keys.*
+
+A job file describes a job in YAML. `iris launch job.yaml` submits it. Options of the command line override the
+file; those for `env` and `labels` add to it. Paths start at the directory of the file. An unknown key is an
+error, and all problems of a file are reported at once, each with its line.
+
+```yaml
+name: train
+command: [python3, train.py]
+tpu: v5litepod-16
+workdir: .
+env: {LR: 0.1}
+max_retries_failure: 3
+timeout: 12h
+```
+
+The column `defaults:` marks the keys that `cluster.yaml` may set for every job under `defaults:`. The last column
+is about [requests from inside a task](requests.md). They have the same keys, less those that would read files of
+the operator's machine; `each_line` is the list of lines there. The [Python client](client.md) has keywords of the
+same names, and `group_by` for `coscheduling`.
+""".splitlines()
 
 
 def known_causes() -> Iterator[str]:

@@ -95,7 +95,7 @@ class JobField(NamedTuple):
 # fmt: off
 _COMMAND = (
     JobField("command", Kind.COMMAND, "", "Program to run, and its arguments.", client=False),
-    JobField("script", Kind.SCRIPT, "", "Shell text to run.", into="command", client=False),
+    JobField("script", Kind.SCRIPT, "", "Shell text to run in place of a command.", into="command", client=False),
 )
 
 _RESOURCES = (
