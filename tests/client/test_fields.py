@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from iris_cli.client.fields import JobFields, job_request
 from iris_cli.config.request_reading import FIELDS, read_request
 from iris_cli.config.request_text import write_request
@@ -61,3 +63,10 @@ def test_what_is_said_inside_a_task_is_what_arrives() -> None:
     assert read_request(write_request(Submit(job=request))) == Submit(job=request)
     gpus = job_request("true", None, {"gpu": 2})
     assert read_request(write_request(Submit(job=gpus))) == Submit(job=gpus)
+
+
+def test_a_misspelt_keyword_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'replica': did you mean 'replicas'\?"):
+        job_request("true", None, {"replica": 2})
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'env_file'"):
+        job_request("true", None, {"env_file": ".env"})

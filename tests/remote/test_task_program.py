@@ -104,7 +104,7 @@ def test_every_option_means_what_it_means_to_iris(task: Task) -> None:
         "--group-by rack -e A=b -eB=c --env A=d --env HERE --secret HF --setup make --env-preset jax "
         "--priority high --max-retries-failure 1 --max-retries-preemption 2 --max-task-failures 3 "
         "--scheduling-timeout 1m --timeout 2h --setup-timeout 1s --grace 5 --lease 1d --replace-lost always "
-        "--label team=vision --after train/prep --force --quiet -- python eval.py --json"
+        "--label team=vision --after train/prep --image python --force --quiet -- python eval.py --json"
     )
     found = task.asked(*words.split(), env={"HERE": "here it is"})
     assert isinstance(found, Submit)
@@ -121,7 +121,7 @@ def test_every_option_means_what_it_means_to_iris(task: Task) -> None:
     assert (job.max_retries_failure, job.max_retries_preemption, job.max_task_failures) == (1, 2, 3)
     assert (job.scheduling_timeout, job.timeout, job.setup_timeout) == (60, 7200, 1)
     assert (job.grace, job.lease, job.replace_lost) == (5, 86400, "always")
-    assert (job.labels, job.force) == ({"team": "vision"}, True)
+    assert (job.labels, job.image, job.force) == ({"team": "vision"}, "python", True)
 
 
 @pytest.mark.parametrize(
