@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.in_memory import IN_MEMORY, room_in_memory
 from tests.support.strays import end_strays, strays
 
 # The same examples every time: what fails has been broken. `IRIS_EXAMPLES=new` looks for others.
@@ -33,6 +35,10 @@ for number, default in (
 
 # Thousands of processes of ours start: none of them should compile what another one has.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# The tests sync files tens of thousands of times: in memory that takes no time.
+if room_in_memory() and not {"TMPDIR", "PYTEST_DEBUG_TEMPROOT"} & os.environ.keys():
+    os.environ["TMPDIR"] = tempfile.tempdir = str(IN_MEMORY)
 
 # As `iris` itself does: what is made is mostly in use until the end, and looking for garbage in it takes time.
 gc.set_threshold(10_000)

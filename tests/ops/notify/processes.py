@@ -9,10 +9,15 @@ from pathlib import Path
 A_LONG_TIME = 60.0
 
 
+def is_written(path: Path) -> bool:
+    """Whether a whole line stands there: a shell makes the file before it writes."""
+    return path.exists() and path.read_text().endswith("\n")
+
+
 def number_in(path: Path) -> int:
     deadline = time.monotonic() + A_LONG_TIME
     while time.monotonic() < deadline:
-        if path.exists() and path.read_text().endswith("\n"):
+        if is_written(path):
             return int(path.read_text())
         time.sleep(0.01)
     raise AssertionError(f"{path} was not written")

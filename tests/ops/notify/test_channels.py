@@ -18,7 +18,7 @@ from iris_cli.ops.notify.command import Command
 from iris_cli.ops.notify.cut import Cut
 from iris_cli.ops.notify.webhook import Webhook
 from iris_cli.ops.notify.wording import body_of, environment_of
-from tests.ops.notify.processes import A_LONG_TIME, number_in, until_gone
+from tests.ops.notify.processes import A_LONG_TIME, is_written, number_in, until_gone
 from tests.support.listener import SECRET, Listener
 
 
@@ -84,7 +84,7 @@ def test_a_command_that_is_not_there_is_said_to_be(tmp_path: Path) -> None:
     ids=["hangs", "floods", "forks"],
 )
 def test_a_command_that_does_not_end_is_killed_with_all_that_it_started(desk: Desk, script: str) -> None:
-    desk.clock = Waits((desk.path / "pid").exists)
+    desk.clock = Waits(lambda: is_written(desk.path / "pid"))
     assert desk.run(script) == "the command did not end within 1m, and was killed"
     until_gone(number_in(desk.path / "pid"))
 
