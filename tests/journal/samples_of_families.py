@@ -115,3 +115,10 @@ DURATIONS: tuple[tuple[Event, ...], ...] = (
     (AttemptStopped(task=LONE, attempt=1, exit_code=143, ran=7200.0),),
 )
 """An attempt that ended and one that was stopped, with how long they ran by the clock of their worker."""
+
+IN_A_CONTAINER: tuple[tuple[Event, ...], ...] = (
+    (ClusterCreated(name="museum"),),
+    (WorkerRegistered(worker=SPOT, connection=HOST),),
+    (JobSubmitted(job=Job(id=TRAIN, command=("true",), image="registry.example/train:1")),),
+)
+"""A job whose program runs in a container."""
