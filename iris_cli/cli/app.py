@@ -123,7 +123,7 @@ def _act(words: Sequence[str], clock: Clock) -> int:
 
 
 def _commands_of(words: Sequence[str]) -> tuple[str, ...]:
-    """The command that is named; all if that is none, or for help; none if there are global options alone."""
+    """Return the command that is named; all for help or an unknown name; none for global options alone."""
     named, every = _command_of(words), (*COMMANDS, *SETUP_COMMANDS)
     if named in every:
         return (named,)

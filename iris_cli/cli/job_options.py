@@ -21,7 +21,7 @@ _TYPES: Mapping[Kind, Any] = {
     **dict.fromkeys((Kind.CONSTRAINTS, Kind.TAINTS, Kind.JOBS, Kind.PORTS), list[str] | None),
     **dict.fromkeys((Kind.VARIABLES, Kind.LABELS, Kind.SECRETS), list[str] | None),
 }
-"""What the library makes of the words behind an option; of the other kinds text."""
+"""Types of the values; those of the other kinds are text."""
 _OFFERS: Mapping[Kind, complete.Callback] = {
     Kind.TPU: complete.TPU,
     Kind.JOBS: complete.JOB,
@@ -36,7 +36,7 @@ def option(flags: str, *, group: str, text: str, value: str | None = None) -> An
 
 
 def with_job_fields(launch: Callable[..., int]) -> Callable[..., int]:
-    """The same function, with a parameter for each field that has an option in place of its `**fields`."""
+    """Give `launch` one parameter for each field that has an option, in place of its `**fields`."""
     found = inspect.signature(launch, eval_str=True)
     own = [each for each in found.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
     fields = [_parameter(row) for row in JOB_FIELDS if row.option]

@@ -113,4 +113,4 @@ _READERS: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.LINES: _lines,
 }
 _PARSERS: Mapping[Kind, Callable[[str], Any]] = {Kind.SIZE: parse_memory, Kind.DURATION: parse_duration}
-"""Of one text, whose errors are told with the option before them."""
+"""Parsers of one text, whose errors are told with the option before them."""

@@ -249,9 +249,9 @@ _READ_INSIDE: Mapping[str, Callable[[Place], Any]] = {
     "workspace": _workspace,
     "inherit_constraints": boolean,
 }
-"""What only child jobs have, and what was read from files inside the task."""
+"""Readers of fields that only child jobs have, and of those that were files inside the task."""
 _ELSEWHERE = {row.file_key: row.not_inside for row in JOB_FIELDS if row.not_inside}
-"""What would read files of the operator's machine, and what to say in its place."""
+"""Fields that would read files of the operator's machine, and the hint of their refusal."""
 FIELDS = frozenset(row.file_key for row in JOB_FIELDS) - _READ_INSIDE.keys() - _ELSEWHERE.keys()
 """The fields of a job file that a task may name."""
 

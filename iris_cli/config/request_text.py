@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.dataclass import fields, replace
 from iris_cli.core.job import JobRequest
+from iris_cli.core.job_fields import JOB_FIELDS, Kind
 from iris_cli.core.requests import FORMAT, MOST_BYTES, OPS, Answer, Refusal, Request, Submit
 from iris_cli.errors import ExitCode, IrisError, UsageError
 
@@ -41,18 +42,8 @@ def digest_of(job: JobRequest) -> str:
 
 def _job(request: JobRequest) -> dict[str, Any]:
     """The fields of a job file that say the same."""
-    said = {item.name: getattr(request, item.name) for item in fields(request)}
-    job = {name: _plain(value) for name, value in said.items() if value is not None}
-    if request.constraints is not None:
-        job["constraints"] = [format_constraint(each) for each in request.constraints]
-    if request.memory is not None:
-        job["memory"] = f"{request.memory}B"
-    if request.group_by is not None:
-        job["coscheduling"] = {"group_by": job.pop("group_by")}
-    if request.workspace is not None:
-        packed = request.workspace
-        job["workspace"] = {name: getattr(packed, name) for name in ("hash", "size", "files", "name")}
-    return job
+    said = ((row, getattr(request, row.name)) for row in JOB_FIELDS if not row.into)
+    return {row.file_key: _WRITERS.get(row.kind, _plain)(value) for row, value in said if value is not None}
 
 
 def _plain(value: Any) -> Any:
@@ -63,6 +54,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list) or type(value) is tuple:
         return [_plain(each) for each in value]
     return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+_WRITERS: Mapping[Kind, Callable[[Any], Any]] = {
+    Kind.CONSTRAINTS: lambda constraints: [format_constraint(each) for each in constraints],
+    Kind.SIZE: lambda size: f"{size}B",
+    Kind.GROUP: lambda attribute: {"group_by": attribute},
+    Kind.WORKSPACE: lambda packed: {
+        name: getattr(packed, name) for name in ("hash", "size", "files", "name")
+    },
+}
 
 
 def write_answer(answer: Answer) -> bytes:

@@ -14,7 +14,7 @@ from iris_cli.core.lifecycle.submit import accept
 from iris_cli.errors import ExitCode, UsageError
 
 MADE_BY_US = frozenset({"lines"})
-"""What becomes of `each_line` on the way: nobody can say it."""
+"""Made of `each_line` on the way: nobody can say it."""
 ELSEWHERE = {
     "name": "id",
     "tpu": "resources",
@@ -27,7 +27,7 @@ ELSEWHERE = {
 }
 """Fields of a request, and the fields of a job that they become part of."""
 NOT_KEPT = frozenset({"force", "inherit_constraints"})
-"""What only decides whether, and as what, a job is accepted."""
+"""Fields that only decide whether a job is accepted, and with which constraints."""
 IN_A_REQUEST: Mapping[Kind, str] = {
     Kind.COMMAND: "tuple[str, ...] | None",
     Kind.CORES: "float | None",

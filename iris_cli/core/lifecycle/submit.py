@@ -120,7 +120,7 @@ def _inherited(cluster: Cluster, name: JobId) -> dict[str, Any]:
 
 
 def _chosen(request: JobRequest) -> dict[str, Any]:
-    """The fields that go from request to job as they are; what wasn't said keeps the job's default."""
+    """Return the fields that go from request to job as they are; one that was not said keeps the job's default."""
     same = {item.name for item in fields(Job)} - _WORKED_OUT
     return {
         row.name: value
@@ -132,7 +132,7 @@ def _chosen(request: JobRequest) -> dict[str, Any]:
 _WORKED_OUT = frozenset(
     {"command", "replicas", "slices", "array", "secrets", "signal", "each_line", "after", "keep_going"}
 )
-"""What has the same name in a request and in a job, but not the same value."""
+"""Fields with the same name in a request and in a job, but not with the same value."""
 
 
 # Device and shape
