@@ -35,7 +35,10 @@ job_fields() {
             shifts=1
             ;;
         *)
-            case $option in -*) ;; *) refuse "$option is no option" "put -- before the command: -- $option ..." ;; esac
+            case $option in
+            -*) ;;
+            *) refuse "$option is no option" "put -- before the command: -- $option ..." ;;
+            esac
             [ "$shifts" -le $# ] || refuse "$option needs a value"
             ;;
         esac
@@ -48,8 +51,8 @@ job_fields() {
     for each; do emit a '' "$each"; done
 }
 
-# option_kind OPTION: how its value is read, in $kind, and the field that it says, in $key. What comes before is written
-# from the table of job fields: see job_option_kinds.
+# option_kind OPTION: how its value is read, in $kind, and the field that it says, in $key.
+# What comes before is written from the table of job fields: see job_option_kinds.
 option_kind() {
     job_option_kind "$1" && return
     case $1 in
