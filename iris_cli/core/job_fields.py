@@ -8,7 +8,7 @@ client and the page on job files are made from it. A new field takes a row here,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum, StrEnum
+from enum import Enum, StrEnum, unique
 from typing import Any, NamedTuple
 
 from iris_cli.core.constraint_types import ConstraintMode
@@ -16,6 +16,7 @@ from iris_cli.core.dataclass import replace
 from iris_cli.core.job import EnvPreset, JobRequest, Priority, ReplaceLost
 
 
+@unique
 class Kind(Enum):
     """How the value of a field is written, in the words of the page on job files. Each layer has a reader per kind."""
 
