@@ -14,8 +14,8 @@ from bench.cluster_files import NOW, finished
 from iris_cli.core.events import AttemptsReaped
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.outputs import BATCH
-from iris_cli.journal.codec import encode_event
 from iris_cli.journal.durable import DISK
+from iris_cli.journal.event_codec import encode_event
 from iris_cli.journal.file_store import FileStore
 from iris_cli.journal.head import write_head
 from iris_cli.journal.timestamps import iso_time

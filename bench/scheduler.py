@@ -11,11 +11,13 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from bench.result import Row
 from bench.scale import Scale

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import re
 import sys
@@ -12,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from pictures import pictures
 from typer.main import get_command
 
@@ -21,6 +21,7 @@ from iris_cli.cli.commands import example_lines, panel_of
 from iris_cli.cli.tree import build
 from iris_cli.client.fields import JobFields
 from iris_cli.core import constraints, events, job, outcome, resources, task, topology, worker
+from iris_cli.core.any_event import AnyEvent
 from iris_cli.core.autoscaling import (
     DemandEntry,
     GroupState,
@@ -155,10 +156,9 @@ def api() -> Iterator[str]:
     yield from ("", "## Events", "")
     yield "`iris_cli.core.events`; the name of the class is the `type` in the log."
     yield ""
-    for name, event in events.Event.TYPES.items():
-        if event is not events.AttemptEvent:
-            fields = ", ".join(f"`{field.name}`" for field in dataclasses.fields(event))
-            yield f"- `{name}`: {fields}"
+    for event in typing.get_args(AnyEvent):
+        fields = ", ".join(f"`{name}`" for name in event.__struct_fields__)
+        yield f"- `{event.__name__}`: {fields}"
 
 
 def _methods(kind: type) -> Iterator[str]:
@@ -178,13 +178,18 @@ def _members(kind: type) -> Iterator[str]:
         yield ", ".join(f"`{member.name}` = `{member.value}`" for member in kind)
         return
     yield from ("| field | type | default |", "|---|---|---|")
-    if not dataclasses.is_dataclass(kind):  # a NamedTuple
+    if not issubclass(kind, msgspec.Struct):
         for name, hint in typing.get_type_hints(kind).items():
             yield f"| `{name}` | `{_type(hint)}` | |"
         return
-    for field in dataclasses.fields(kind):
-        shown = str(field.type).replace("|", "\\|")
-        yield f"| `{field.name}` | `{shown}` | {_default(field)} |"
+    hints = {
+        name: hint for base in reversed(kind.__mro__) for name, hint in inspect.get_annotations(base).items()
+    }
+    names, defaults = kind.__struct_fields__, kind.__struct_defaults__
+    required = [msgspec.NODEFAULT] * (len(names) - len(defaults))
+    for name, default in zip(names, [*required, *defaults], strict=True):
+        shown = str(hints[name]).replace("|", "\\|")
+        yield f"| `{name}` | `{shown}` | {_default(default)} |"
 
 
 def _type(hint: Any) -> str:
@@ -193,12 +198,12 @@ def _type(hint: Any) -> str:
     )
 
 
-def _default(field: dataclasses.Field[Any]) -> str:
-    if field.default_factory is not dataclasses.MISSING:
-        return f"`{field.default_factory()!r}`"
-    if field.default is dataclasses.MISSING:
+def _default(default: Any) -> str:
+    if default is msgspec.NODEFAULT:
         return "required"
-    return f"`{field.default.value!r}`" if isinstance(field.default, Enum) else f"`{field.default!r}`"
+    if (factory := getattr(default, "factory", None)) is not None:
+        return f"`{factory()!r}`"
+    return f"`{default.value!r}`" if isinstance(default, Enum) else f"`{default!r}`"
 
 
 def _first_paragraph(thing: Any) -> str:

@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iris_cli.core.dataclass import dataclass, field
+from msgspec import field
+
 from iris_cli.ops.workplace import Workplace
 from iris_cli.render.console import Output
 
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from iris_cli.remote.ssh import SshTransport
 
 
-@dataclass
-class Context(Workplace):
+class Context(Workplace, dict=True):
     """Where the operator works, and how this command speaks.
 
     `starts_loop`: a background loop goes on with the jobs that this command leaves open.

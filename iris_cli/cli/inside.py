@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from iris_cli.core.dataclass import replace
+from msgspec.structs import replace
+
 from iris_cli.core.ids import AttemptId, JobId, parse_job_id, parse_task_id
 from iris_cli.core.job import JobRequest, JobState
 from iris_cli.core.requests import Cancel, RegisterEndpoint, RemoveEndpoint, Status

@@ -47,7 +47,7 @@ def _request(
     if not words:
         return said
     from iris_cli.config.job_file import load_job_file
-    from iris_cli.core.lifecycle.submit import over
+    from iris_cli.core.lifecycle.asked import over
 
     return over(said, load_job_file(Path(words[0])))
 

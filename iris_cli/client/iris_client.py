@@ -9,10 +9,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Unpack
 
+from msgspec.structs import replace
+
 from iris_cli.client.fields import Constraints, JobFields, job_request
 from iris_cli.client.port import ANSWER_TIMEOUT, BOTH, Backend, LogQuery, Sink
 from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
-from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import JobId, parse_job_id, parse_task_id
 from iris_cli.core.job import JobState
 from iris_cli.errors import ExitCode, IrisError, NotFoundError, UsageError

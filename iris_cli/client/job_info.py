@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from msgspec import Struct, field
+
 from iris_cli.core.constraints import Constraint, constraints_from_json
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import (
     JobId,
     TaskId,
@@ -26,8 +27,7 @@ T = TypeVar("T")
 _PORT = "IRIS_PORT_"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobInfo:
+class JobInfo(Struct, frozen=True, kw_only=True):
     """The place of a task in the world. `task_index` counts from 0, `attempt` too; `task_id` is `JOB/task-INDEX`.
 
     `constraints` are those of the job, `worker_attributes` what its worker is. `hosts` are those of the gang, by rank

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from iris_cli.core.dataclass import replace
+from msgspec.structs import replace
+
 from iris_cli.core.job import JobRequest
 from iris_cli.core.limits import Limits
 from iris_cli.errors import NotWritableError

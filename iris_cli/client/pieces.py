@@ -8,10 +8,11 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Sequence
 
+from msgspec import Struct, field
+
 from iris_cli.client.mailbox import Mailbox
 from iris_cli.client.port import Sink
 from iris_cli.client.records import LogLine, TaskStatus
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import parse_task_id
 from iris_cli.core.requests import LONGEST_LOG_PIECE, Logs, Refusal, RequestId
 from iris_cli.errors import IrisError, NotFoundError
@@ -24,8 +25,7 @@ AHEAD = 4
 """Pieces of a file that are asked for at once."""
 
 
-@dataclass
-class Cursor:
+class Cursor(Struct):
     """How far one output file of one attempt has been read."""
 
     mail: Mailbox

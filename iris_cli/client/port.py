@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from msgspec import Struct
+
 from iris_cli.client.records import Endpoint, JobStatus, LogLine
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobRequest, JobState
 
@@ -19,8 +20,7 @@ BOTH = ("out", "err")
 Sink = Callable[[LogLine], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogQuery:
+class LogQuery(Struct, frozen=True, kw_only=True):
     """Which lines of a task or job: `tail` of each stream, None for all; no `ranks` means every one."""
 
     tail: int | None = None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iris_cli.core.dataclass import dataclass, field
+from msgspec import Struct, field
+
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.job import JobState
 from iris_cli.core.task import TaskState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskStatus:
+class TaskStatus(Struct, frozen=True, kw_only=True):
     """One task. `id` is `JOB/task-INDEX`; `attempt`, `worker` and `exit_code` are those of its last attempt.
 
     None where it was never placed, or has not ended. `display` is how its state reads on the screen: `STOPPED` for a
@@ -27,8 +27,7 @@ class TaskStatus:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobStatus:
+class JobStatus(Struct, frozen=True, kw_only=True):
     """One job with its tasks, by index. `display` is how its state reads on the screen: `RUNNING` only while a task
     runs, otherwise `STOPPING`, `RETRYING (1 of 3)`, `PENDING (3 of 20 done)`. `why` says what it waits for, or the
     cause of its end.
@@ -42,8 +41,7 @@ class JobStatus:
     children: tuple[JobId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True, kw_only=True):
     """Where a task of a job listens: it told so itself. It is gone when that attempt has ended."""
 
     name: str
@@ -58,8 +56,7 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogLine:
+class LogLine(Struct, frozen=True, kw_only=True):
     """One line that a task wrote, without its line feed: data from a program, whatever it holds.
 
     `stream` is `out` or `err`; `task` is `JOB/task-INDEX`.

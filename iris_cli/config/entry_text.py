@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct, field
+
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY, scalar_of
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.patterns import pattern
 
 _PLAIN = pattern(r"[A-Za-z~/][A-Za-z0-9._/~-]*|[0-9]{1,3}(\.[0-9]{1,3}){3}")
 _NOT_PLAIN = frozenset({"true", "false", "null", "yes", "no", "on", "off", "~"})
 
 
-@dataclass(frozen=True, slots=True)
-class NewHost:
+class NewHost(Struct, frozen=True):
     """A single host; `user` is empty and `port` 0 where the default is right."""
 
     worker: str
@@ -23,8 +23,7 @@ class NewHost:
     port: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class NewSlice:
+class NewSlice(Struct, frozen=True):
     """One TPU slice, its hosts in order of worker index.
 
     `preemptible` None, and empty text: not known. `incarnation` tells the slice from others that had its name.

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from iris_cli.config.env_file import env
 from iris_cli.config.locate import at_home
 from iris_cli.config.reading import (
@@ -18,7 +21,6 @@ from iris_cli.config.reading import (
     written,
 )
 from iris_cli.core.connection import NOWHERE, Connection
-from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.ids import clip
 from iris_cli.core.job import ReplaceLost
 from iris_cli.core.patterns import pattern
@@ -35,8 +37,7 @@ _JUMPS = pattern(r"[A-Za-z0-9_\[][A-Za-z0-9_.:%@\[\],/-]{0,999}")
 _REMOTE_DIR = pattern(r"(~/|/)[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,254}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inherited:
+class Inherited(Struct, frozen=True, kw_only=True):
     """What an entry takes over from the one above where it says nothing itself."""
 
     connection: Connection = NOWHERE

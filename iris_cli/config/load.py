@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from iris_cli.config import validate
 from iris_cli.config.attributes import attributes_of
 from iris_cli.config.hosts import (
@@ -33,7 +36,6 @@ from iris_cli.core.attributes import (
     AttributeValue,
 )
 from iris_cli.core.connection import NOWHERE
-from iris_cli.core.dataclass import dataclass, fields, replace
 from iris_cli.core.ids import parse_worker_id
 from iris_cli.core.job import ReplaceLost
 from iris_cli.core.job_fields import JOB_FIELDS, request_of
@@ -51,8 +53,7 @@ _MAY_BE_ZERO = frozenset(  # zero: don't wait; off
 _SIZES = frozenset({"workspace_size"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     """A worker, where its host is written, and the entry of the slice or worker that this is part of."""
 
     host: HostConfig
@@ -249,15 +250,15 @@ def _limits(place: Place) -> Limits:
     """Every field of Limits, durations in any form."""
     said: dict[str, Any] = {}
     with section(place) as entry:
-        for item in fields(Limits):
-            default = getattr(Limits(), item.name)
-            if item.name in _SIZES:
-                said[item.name] = entry.get(item.name, size, default)
+        for name in Limits.__struct_fields__:
+            default = getattr(Limits(), name)
+            if name in _SIZES:
+                said[name] = entry.get(name, size, default)
             elif isinstance(default, int):
-                said[item.name] = entry.get(item.name, integer(1, 10_000), default)
+                said[name] = entry.get(name, integer(1, 10_000), default)
             else:
-                reader = duration if item.name in _MAY_BE_ZERO else _positive_duration
-                said[item.name] = entry.get(item.name, reader, default)
+                reader = duration if name in _MAY_BE_ZERO else _positive_duration
+                said[name] = entry.get(name, reader, default)
         limits = Limits(**said)
         validate.limits(limits, entry)
     return limits

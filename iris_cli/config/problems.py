@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from iris_cli.core.dataclass import dataclass, field
+from msgspec import Struct, field
+
 from iris_cli.errors import ConfigError
 
 _MOST = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One finding. `path` leads to it from the top of the file, such as `slices[0].hosts`; '' is the file."""
 
     line: int
@@ -20,8 +20,7 @@ class Problem:
     hint: str = ""
 
 
-@dataclass(slots=True)
-class Report:
+class Report(Struct):
     """The findings about one file, in the order they were made."""
 
     file: Path

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import NoReturn, TypeVar, overload
 
+from msgspec import Struct, field
+
 from iris_cli.config.problems import Report
 from iris_cli.config.yaml_source import Node
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import clip
 from iris_cli.core.nearest import did_you_mean
 from iris_cli.core.patterns import pattern
@@ -27,8 +28,7 @@ E = TypeVar("E", bound=StrEnum)
 _SIMPLE_KEY = pattern(r"[A-Za-z0-9_.:/-]{1,80}")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """A node, where it stands, and where its problems go."""
 
     node: Node
@@ -79,8 +79,7 @@ class Place:
         return f"{self.path}.{shown}" if self.path else shown
 
 
-@dataclass(slots=True)
-class Section:
+class Section(Struct):
     """A mapping with known keys. Made by `section`, which reports the keys that nobody asked for."""
 
     place: Place

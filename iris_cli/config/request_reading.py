@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from iris_cli.config.job_file import job_request
 from iris_cli.config.problems import Report
 from iris_cli.config.reading import (
@@ -28,7 +30,6 @@ from iris_cli.config.reading import (
 )
 from iris_cli.config.yaml_source import Node
 from iris_cli.core.array import MOST_INDEXES
-from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import JobId, TaskId, clip, parse_job_id, parse_task_id
 from iris_cli.core.job import JobRequest, Workspace
 from iris_cli.core.job_fields import JOB_FIELDS
@@ -49,7 +50,6 @@ from iris_cli.core.requests import (
     Tasks,
     Wait,
 )
-from iris_cli.core.unique_keys import unique_keys
 from iris_cli.errors import UsageError
 
 DEEPEST = 8
@@ -89,12 +89,16 @@ def _refusal(report: Report) -> UsageError:
 # From text to nodes
 
 
-_OBJECT = unique_keys(lambda: UsageError("the request has the same key twice"))
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise UsageError("the request has the same key twice")
+    return found
 
 
 def _parsed(raw: bytes) -> Any:
     try:
-        return json.loads(raw.decode("utf-8"), object_pairs_hook=_OBJECT, parse_constant=_no_constant)
+        return json.loads(raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
     except UsageError:
         raise
     except UnicodeDecodeError:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
+from msgspec.structs import replace
+
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.dataclass import fields, replace
 from iris_cli.core.job import JobRequest
 from iris_cli.core.job_fields import JOB_FIELDS, Kind
 from iris_cli.core.requests import FORMAT, MOST_BYTES, OPS, Answer, Refusal, Request, Submit
@@ -22,7 +23,7 @@ def write_request(request: Request) -> bytes:
     if isinstance(request, Submit):
         document["job"] = _job(request.job)
     else:
-        said = {item.name: getattr(request, item.name) for item in fields(request)}
+        said = {name: getattr(request, name) for name in request.__struct_fields__}
         document |= {name: _plain(value) for name, value in said.items() if value is not None}
     raw = _text(document)
     if len(raw) > MOST_BYTES:

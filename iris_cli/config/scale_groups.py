@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from iris_cli.config.attributes import free_attributes
 from iris_cli.config.hosts import Inherited, inherit
 from iris_cli.config.job_file import duration
@@ -14,7 +16,6 @@ from iris_cli.core.attributes import (
     ZONE_ATTRIBUTE_KEY,
     AttributeValue,
 )
-from iris_cli.core.dataclass import replace
 from iris_cli.core.patterns import pattern
 from iris_cli.core.scale_group import Provider, ScaleGroup, SliceTemplate, slice_attributes
 from iris_cli.core.topology import lookup

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
+from msgspec import Struct, field
+
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.connection import NOWHERE, Connection
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.job import JobRequest, ReplaceLost
 from iris_cli.core.limits import Limits
@@ -16,8 +17,7 @@ from iris_cli.core.resources import Device
 from iris_cli.core.scale_group import ScaleGroup
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostConfig:
+class HostConfig(Struct, frozen=True, kw_only=True):
     """One worker. None, or an attribute that is missing, means: as the probe finds it.
 
     `memory` is in bytes, `cpu` in cores. `env` is the default environment of its tasks, `slice` the name of
@@ -51,12 +51,14 @@ class Mode(StrEnum):
     OFF = "off"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notify:
+class Notify(Struct, frozen=True, kw_only=True):
     """Whom to tell what happens to jobs: an argument vector to run here, and a URL to post to, which may be secret."""
 
-    command: tuple[str, ...] = field(default=(), repr=False)
-    webhook: str = field(default="", repr=False)
+    command: tuple[str, ...] = ()
+    webhook: str = ""
+
+    def __repr__(self) -> str:
+        return f"Notify({', '.join(self.channels)})"
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -64,16 +66,14 @@ class Notify:
         return ("command",) * bool(self.command) + ("webhook",) * bool(self.webhook)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Defaults:
+class Defaults(Struct, frozen=True, kw_only=True):
     """What jobs get that say nothing of it. `env` lies beneath the environment of every host."""
 
     job: JobRequest = field(default_factory=JobRequest)
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterConfig:
+class ClusterConfig(Struct, frozen=True, kw_only=True):
     """A whole `cluster.yaml`. `ssh` holds the defaults of all connections, `warnings` are in words.
 
     `loop`: whether commands that leave open jobs start the background loop; `autoscale`: whether the loop and the

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
+from msgspec import Struct
 
 from iris_cli.config.problems import Report
 from iris_cli.core.attributes import scalar_of
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import clip
 from iris_cli.core.patterns import pattern
 
@@ -34,8 +34,7 @@ _CONTROL = pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufffe\uffff]"
 _RANGE_IN_FLOW = pattern(r"\[[^\"'\]]*\[\d+-\d+\]")
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A value, and the line where it stands, or its key if it has one. `text` is a scalar as written."""
 
     line: int

@@ -6,7 +6,6 @@ import math
 from functools import total_ordering
 from typing import Final
 
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.patterns import pattern
 
 TPU_NAME_ATTRIBUTE_KEY: Final = "tpu-name"
@@ -32,7 +31,6 @@ _TYPE_WORDS = {str: "text", int: "integer", float: "decimal"}
 
 
 @total_ordering
-@dataclass(frozen=True, slots=True, eq=False)
 class AttributeValue:
     """One attribute value. `1`, `"1"` and `1.0` are three different values, also as keys of a dict.
 
@@ -40,10 +38,14 @@ class AttributeValue:
     float or bool. Ordering two values of different types raises TypeError.
     """
 
+    __slots__ = ("value",)
     value: str | int | float
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "value", _plain(self.value))
+    def __init__(self, value: RawValue) -> None:
+        self.value = _plain(value)
+
+    def __repr__(self) -> str:
+        return f"AttributeValue(value={self.value!r})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, AttributeValue):

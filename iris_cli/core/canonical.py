@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec import Struct
+
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, REGION_ATTRIBUTE_KEY, AttributeValue
 from iris_cli.core.constraint_types import Constraint, ConstraintOp
-from iris_cli.core.dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class NormalizedConstraints:
+class NormalizedConstraints(Struct, frozen=True):
     """The placement intent in the required constraints on canonical keys; None means: no matter."""
 
     preemptible: bool | None
@@ -22,7 +22,7 @@ _CANONICAL_KEYS = (REGION_ATTRIBUTE_KEY, PREEMPTIBLE_ATTRIBUTE_KEY)
 
 def preemptible_constraint(preemptible: bool = True) -> Constraint:
     """Require preemptible workers, or workers that aren't."""
-    return Constraint(PREEMPTIBLE_ATTRIBUTE_KEY, ConstraintOp.EQ, preemptible)
+    return Constraint.of(PREEMPTIBLE_ATTRIBUTE_KEY, ConstraintOp.EQ, preemptible)
 
 
 def region_constraint(regions: Sequence[str]) -> Constraint:
@@ -35,8 +35,8 @@ def region_constraint(regions: Sequence[str]) -> Constraint:
     if not all(name.strip() for name in names):
         raise ValueError("a region is blank")
     if len(names) == 1:
-        return Constraint(REGION_ATTRIBUTE_KEY, ConstraintOp.EQ, names[0])
-    return Constraint(REGION_ATTRIBUTE_KEY, ConstraintOp.IN, values=names)
+        return Constraint.of(REGION_ATTRIBUTE_KEY, ConstraintOp.EQ, names[0])
+    return Constraint.of(REGION_ATTRIBUTE_KEY, ConstraintOp.IN, values=names)
 
 
 def preemptible_preference_from_constraints(constraints: Iterable[Constraint]) -> bool | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.scale_group import Provider, SliceTemplate
 from iris_cli.core.slice import SliceHost
 
@@ -38,8 +39,7 @@ class CloudState(StrEnum):
     DELETING = "deleting"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloudSlice:
+class CloudSlice(Struct, frozen=True, kw_only=True):
     """One slice of ours as its provider lists it. `quota`: what it failed for was quota, or a lack of machines."""
 
     name: str
@@ -61,8 +61,7 @@ class Refusal(StrEnum):
     UNANSWERED = "unanswered"  # a time-out, a server's error, no network
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallOutcome:
+class CallOutcome(Struct, frozen=True, kw_only=True):
     """What a provider said to one request about one slice; without a refusal it took it on."""
 
     slice: str

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from iris_cli.core.dataclass import dataclass, field
+from msgspec import Struct, field
+
 from iris_cli.core.endpoints import Announced, Endpoint
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.job import Job, JobState
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from iris_cli.core.past import Past
 
 
-@dataclass(slots=True, kw_only=True)
-class Cluster:
+class Cluster(Struct, kw_only=True, eq=False):
     """What the log says, as tables of immutable records. Jobs stand in the order of their submission.
 
     `ghosts` are the attempts that were taken for dead and may still run, by worker; they outlast its being
@@ -44,7 +44,19 @@ class Cluster:
     slices: dict[str, Slice] = field(default_factory=dict)  # of scale groups, until nothing of them is left
     scale_groups: dict[str, GroupRecord] = field(default_factory=dict)
     keeper: Keeper | None = None  # of the slices; None: nobody has made any yet
-    past: Past | None = field(default=None, compare=False, repr=False)
+    past: Past | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the tables say the same, wherever they have it from."""
+        if not isinstance(other, Cluster):
+            return NotImplemented
+        said = (name for name in self.__struct_fields__ if name != "past")
+        return all(getattr(self, name) == getattr(other, name) for name in said)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other  # a Struct has its own, which does not ask `__eq__`
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
 
     def copy(self) -> Cluster:
         """A draft with tables of its own; the records in them are shared, for they never change."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from iris_cli.core.dataclass import dataclass
+from iris_cli.core.structs import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class Connection(Value, frozen=True, kw_only=True):
     """SSH settings of one worker. Empty or zero means: as `~/.ssh/config` says, else ssh's own default.
 
     `known_hosts` is `strict` (the host key must be known beforehand) or `accept-new` (a first key is taken at

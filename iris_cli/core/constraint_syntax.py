@@ -64,14 +64,14 @@ def format_constraint(constraint: Constraint) -> str:
 def _parse(body: str, mode: ConstraintMode) -> Constraint | None:
     if found := re.fullmatch(_PRESENCE, body):
         op = ConstraintOp.NOT_EXISTS if found["absent"] else ConstraintOp.EXISTS
-        return Constraint(_unquote(found["key"]), op, mode=mode)
+        return Constraint.of(_unquote(found["key"]), op, mode=mode)
     if found := re.fullmatch(_COMPARISON, body):
         key = _unquote(found["key"])
-        return Constraint(key, _SIGNS[found["sign"]], _value(key, found["value"]), mode=mode)
+        return Constraint.of(key, _SIGNS[found["sign"]], _value(key, found["value"]), mode=mode)
     if found := re.fullmatch(_MEMBERSHIP, body):
         key = _unquote(found["key"])
         values = [_value(key, each) for each in re.findall(f"(?s){_VALUE}", found["values"])]
-        return Constraint(key, ConstraintOp.IN, values=values, mode=mode)
+        return Constraint.of(key, ConstraintOp.IN, values=values, mode=mode)
     return None
 
 

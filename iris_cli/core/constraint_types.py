@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
 from iris_cli.core.attributes import AttributeValue, RawValue, wrap
-from iris_cli.core.dataclass import dataclass
+from iris_cli.core.structs import Value
 
 
 class ConstraintOp(StrEnum):
@@ -44,15 +44,11 @@ _ORDER: Mapping[ConstraintOp, Callable[[float, float], bool]] = {
 }
 
 
-_set = object.__setattr__
-
-
-@dataclass(frozen=True, slots=True, init=False)
-class Constraint:
+class Constraint(Value, frozen=True):
     """One condition on one attribute of a worker.
 
     `EXISTS` and `NOT_EXISTS` take no value, `IN` takes `values`, the others take `value`; `GT GE LT LE`
-    compare numbers only. Raw values are wrapped. Raises ValueError for anything else.
+    compare numbers only. Raises ValueError for anything else.
     """
 
     key: str
@@ -61,24 +57,22 @@ class Constraint:
     values: tuple[AttributeValue, ...] = ()
     mode: ConstraintMode = ConstraintMode.REQUIRED
 
-    def __init__(
-        self,
+    @classmethod
+    def of(
+        cls,
         key: str,
         op: ConstraintOp,
         value: AttributeValue | RawValue | None = None,
         values: Iterable[AttributeValue | RawValue] = (),
         mode: ConstraintMode = ConstraintMode.REQUIRED,
-    ) -> None:
+    ) -> Constraint:
+        """A constraint with raw values, which are wrapped. Raises ValueError."""
         if isinstance(values, str):
             raise ValueError(f"constraint on {key!r}: values is a list, not one text")
-        _set(self, "key", key)
-        _set(self, "op", op if type(op) is ConstraintOp else ConstraintOp(op))
-        _set(self, "value", None if value is None else wrap(value))
-        _set(self, "values", tuple(map(wrap, values)))
-        _set(self, "mode", mode if type(mode) is ConstraintMode else ConstraintMode(mode))
-        self._check()
+        wrapped = None if value is None else wrap(value)
+        return cls(key, ConstraintOp(op), wrapped, tuple(map(wrap, values)), ConstraintMode(mode))
 
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
         if not self.key:
             raise ValueError("a constraint needs the key of an attribute")
         wants_value = self.op not in _UNARY and self.op is not ConstraintOp.IN

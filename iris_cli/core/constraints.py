@@ -5,8 +5,9 @@ The whole vocabulary is imported from here; the modules behind it only keep the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
+
+from msgspec import MsgspecError, json
 
 from iris_cli.core.attributes import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
@@ -38,7 +39,7 @@ from iris_cli.core.canonical import (
     required_regions_from_constraints,
 )
 from iris_cli.core.constraint_types import Constraint, ConstraintMode, ConstraintOp
-from iris_cli.core.unique_keys import unique_keys
+from iris_cli.core.structs import plain
 from iris_cli.core.worker_attributes import WorkerAttributes, build_worker_attributes
 
 __all__ = [
@@ -81,10 +82,7 @@ _JSON_LIMIT = 1 << 20  # characters
 
 def constraints_to_json(constraints: Iterable[Constraint]) -> str:
     """The constraints as a JSON array in which the type of every value is kept."""
-    return json.dumps([_as_dict(each) for each in constraints], separators=(",", ":"), allow_nan=False)
-
-
-_OBJECT = unique_keys(lambda: ValueError("a constraint has the same field twice"))
+    return _ENCODER.encode(list(constraints)).decode("utf-8")
 
 
 def constraints_from_json(raw: str) -> list[Constraint]:
@@ -92,37 +90,12 @@ def constraints_from_json(raw: str) -> list[Constraint]:
     if len(raw) > _JSON_LIMIT:
         raise ValueError(f"constraints are longer than {_JSON_LIMIT} characters")
     try:
-        entries = json.loads(raw, object_pairs_hook=_OBJECT, parse_constant=_refuse_constant)
+        return _DECODER.decode(raw)
     except RecursionError:
         raise ValueError("constraints are nested too deeply") from None
-    if not isinstance(entries, list):
-        raise ValueError("constraints are a JSON array")
-    return [_from_dict(entry) for entry in entries]
+    except MsgspecError as error:
+        raise ValueError(str(error)) from error
 
 
-def _as_dict(constraint: Constraint) -> dict[str, object]:
-    entry: dict[str, object] = {"key": constraint.key, "op": constraint.op.value}
-    if constraint.value is not None:
-        entry["value"] = constraint.value.value
-    if constraint.values:
-        entry["values"] = [each.value for each in constraint.values]
-    if not constraint.required:
-        entry["mode"] = constraint.mode.value
-    return entry
-
-
-def _from_dict(entry: object) -> Constraint:
-    if not isinstance(entry, dict):
-        raise ValueError("a constraint is a JSON object")
-    unknown = entry.keys() - {"key", "op", "value", "values", "mode"}
-    if unknown:
-        raise ValueError(f"unknown field of a constraint: {min(unknown)!r}")
-    if not {"key", "op"} <= entry.keys() or not isinstance(entry.get("values", []), list):
-        raise ValueError("a constraint needs 'key' and 'op', and its 'values' are a list")
-    if not isinstance(entry["key"], str):
-        raise ValueError("the key of a constraint is text")
-    return Constraint(**entry)
-
-
-def _refuse_constant(word: str) -> object:
-    raise ValueError(f"{word} is not a value")
+_ENCODER = json.Encoder(enc_hook=plain)
+_DECODER = json.Decoder(list[Constraint], dec_hook=lambda _, content: AttributeValue(content))

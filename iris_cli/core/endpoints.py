@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iris_cli.core.dataclass import dataclass, field
+from msgspec import field
+
 from iris_cli.core.ids import RequestId
+from iris_cli.core.structs import Value
 
 MOST_CHANGES = 1000
 """How often an attempt may change its endpoints: each change stays in the log."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(Value, frozen=True, kw_only=True):
     """A port of a task, on the host that it runs on. `metadata` is the task's own business."""
 
     name: str
@@ -20,8 +21,7 @@ class Endpoint:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Announced:
+class Announced(Value, frozen=True, kw_only=True):
     """The endpoints of one attempt, and the requests that led to them: each counts once."""
 
     endpoints: tuple[Endpoint, ...] = ()

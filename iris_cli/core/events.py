@@ -1,17 +1,17 @@
 """Every event of the log, in one place (those of slices stand beside it). Past tense, small, nothing derivable.
 
-Fields hold only what the codec of the log knows: strings, numbers, booleans, None, the id types, enums,
-tuples, string-keyed mappings, attribute values and the frozen dataclasses of the core. A field that is equal
-to its default is not written.
+The annotations are the schema of the log: strings, numbers, booleans, None, the id types, enums, tuples,
+string-keyed mappings, attribute values and the values of the core. A field at its default is not written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Struct, field
+
 from iris_cli.core.connection import Connection
 from iris_cli.core.constraints import AttributeValue
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.event import AttemptEvent as AttemptEvent
 from iris_cli.core.event import Event as Event
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId
@@ -53,29 +53,25 @@ from iris_cli.core.worker import WorkerCondition
 # The cluster and its workers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterCreated(Event):
+class ClusterCreated(Event, frozen=True, kw_only=True):
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogCompacted(Event):
+class LogCompacted(Event, frozen=True, kw_only=True):
     """The lines up to seq `through` went to the archive, and this one heads the log. `name` is the cluster's."""
 
     name: str
     through: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerRegistered(Event):
+class WorkerRegistered(Event, frozen=True, kw_only=True):
     """A host of the configuration was seen for the first time. It takes nothing before a probe."""
 
     worker: WorkerId
     connection: Connection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerUpdated(Event):
+class WorkerUpdated(Event, frozen=True, kw_only=True):
     """A probe told what the worker is. `refusal`: why it can't be used, if so.
 
     `declared` is the fingerprint of the configuration entry whose words lie over the probe's; `vm` is what the
@@ -98,8 +94,7 @@ class WorkerUpdated(Event):
     refusal: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerConditionChanged(Event):
+class WorkerConditionChanged(Event, frozen=True, kw_only=True):
     """Polls began to fail, went on failing, or succeeded again; or somebody else seems to answer.
 
     `failed_polls`, in a row, and `cooldown_until` are the whole state of the back-off.
@@ -112,8 +107,7 @@ class WorkerConditionChanged(Event):
     cooldown_until: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSilenceCounted(Event):
+class WorkerSilenceCounted(Event, frozen=True, kw_only=True):
     """The worker did not answer in a cycle in which others did, and it is their word against its silence.
 
     `anew`: somebody spoke, or nobody answered us: what was counted so far is void.
@@ -123,16 +117,14 @@ class WorkerSilenceCounted(Event):
     anew: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSkewChanged(Event):
+class WorkerSkewChanged(Event, frozen=True, kw_only=True):
     """The clock of the worker is `skew` seconds ahead of ours, as far as a round trip can tell; behind if negative."""
 
     worker: WorkerId
     skew: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerQuarantined(Event):
+class WorkerQuarantined(Event, frozen=True, kw_only=True):
     """The worker refused too often, or a process there can't be killed: it takes nothing new.
 
     `lifted`: it has served its time, and a probe went well.
@@ -143,8 +135,7 @@ class WorkerQuarantined(Event):
     lifted: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerTainted(Event):
+class WorkerTainted(Event, frozen=True, kw_only=True):
     """A taint was set by hand, or removed."""
 
     worker: WorkerId
@@ -152,23 +143,20 @@ class WorkerTainted(Event):
     removed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerDrained(Event):
+class WorkerDrained(Event, frozen=True, kw_only=True):
     """The worker takes nothing new; what runs there runs on."""
 
     worker: WorkerId
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerUncordoned(Event):
+class WorkerUncordoned(Event, frozen=True, kw_only=True):
     """Drain, quarantine and cool-down are lifted."""
 
     worker: WorkerId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerUnwedged(Event):
+class WorkerUnwedged(Event, frozen=True, kw_only=True):
     """The operator's order to stop what was in the way on a worker. Whether it went is for a later look to say.
 
     `processes` in words that begin with their numbers, as the worker told them; `attempts` by their tokens.
@@ -179,8 +167,7 @@ class WorkerUnwedged(Event):
     attempts: tuple[Token, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerForgotten(Event):
+class WorkerForgotten(Event, frozen=True, kw_only=True):
     """The worker is gone from the books. `dead`: the operator's word that nothing runs there any more."""
 
     worker: WorkerId
@@ -191,36 +178,31 @@ class WorkerForgotten(Event):
 # Jobs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSubmitted(Event):
+class JobSubmitted(Event, frozen=True, kw_only=True):
     """`origin`: the attempt and the request of it that this was, for a child job submitted from inside a task."""
 
     job: Job
     origin: Origin | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobAdopted(Event):
+class JobAdopted(Event, frozen=True, kw_only=True):
     """A later attempt of its parent submitted the same job again, without a name: this is the one it means."""
 
     job: JobId
     origin: Origin
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobCancelled(Event):
+class JobCancelled(Event, frozen=True, kw_only=True):
     job: JobId
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobEnded(Event):
+class JobEnded(Event, frozen=True, kw_only=True):
     job: JobId
     end: End
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GangRoundEnded(Event):
+class GangRoundEnded(Event, frozen=True, kw_only=True):
     """The verdict on a round: which task was to blame, why, and whether the round is charged.
 
     `trigger` is None where all ranks share the fate (nothing could be dispatched).
@@ -236,8 +218,7 @@ class GangRoundEnded(Event):
 # Tasks and attempts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskAssigned(AttemptEvent):
+class TaskAssigned(AttemptEvent, frozen=True, kw_only=True):
     """A task was placed: this commits the worker's resources, and must be in the log before anything is sent.
 
     `chosen`: whom the cycle passed over for it, told with the first task of a job, and only if there was anybody.
@@ -250,20 +231,17 @@ class TaskAssigned(AttemptEvent):
     ports: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DispatchTakenOver(AttemptEvent):
+class DispatchTakenOver(AttemptEvent, frozen=True, kw_only=True):
     """The launch of this got no answer, or its dispatcher may be dead: from now on only the worker can say that it
     did not start, and anybody may launch it.
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskDispatched(AttemptEvent):
+class TaskDispatched(AttemptEvent, frozen=True, kw_only=True):
     """The worker acknowledged the attempt."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskDispatchFailed(AttemptEvent):
+class TaskDispatchFailed(AttemptEvent, frozen=True, kw_only=True):
     """The attempt has not started and never will. Ends the attempt; the task is pending again.
 
     `refused`: the worker said no (disk full, chips held); otherwise it was never reached.
@@ -273,15 +251,13 @@ class TaskDispatchFailed(AttemptEvent):
     refused: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRunning(AttemptEvent):
+class TaskRunning(AttemptEvent, frozen=True, kw_only=True):
     """The user's command has started, `started_at` by the operator's clock."""
 
     started_at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptHeldUp(AttemptEvent):
+class AttemptHeldUp(AttemptEvent, frozen=True, kw_only=True):
     """The worker has it, was told to start it, and did not. That it is to be stopped now is another event.
 
     If it has not started by then either, it counts as a refusal. Of all that a worker holds up at the same time the
@@ -291,18 +267,15 @@ class AttemptHeldUp(AttemptEvent):
     error: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptOrphaned(AttemptEvent):
+class AttemptOrphaned(AttemptEvent, frozen=True, kw_only=True):
     """The wrapper of the attempt is gone, its processes live: nobody there limits or records them any more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptUnkillable(AttemptEvent):
+class AttemptUnkillable(AttemptEvent, frozen=True, kw_only=True):
     """A process of the attempt survived SIGKILL. It holds what it holds until a reboot, or `forget --dead`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptPresumedGone(AttemptEvent):
+class AttemptPresumedGone(AttemptEvent, frozen=True, kw_only=True):
     """Taken for dead without proof, by `replace_lost` or by the operator's word. Its end is another event.
 
     It may still run: should its worker answer again, it is stopped there before anything else happens.
@@ -312,28 +285,24 @@ class AttemptPresumedGone(AttemptEvent):
     by_lease: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptProvenGone(AttemptEvent):
+class AttemptProvenGone(AttemptEvent, frozen=True, kw_only=True):
     """Proof, at last, that nothing is left of an attempt that was presumed gone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptEnded(AttemptEvent):
+class AttemptEnded(AttemptEvent, frozen=True, kw_only=True):
     """Proof that the attempt is over; releases what it held. What it means for the task is another event."""
 
     end: End
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptStopRequested(AttemptEvent):
+class AttemptStopRequested(AttemptEvent, frozen=True, kw_only=True):
     """The attempt is to be stopped. Frees nothing."""
 
     reason: EndReason
     trigger: TaskId | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptStopped(AttemptEvent):
+class AttemptStopped(AttemptEvent, frozen=True, kw_only=True):
     """Proof that nothing of the attempt is left or can ever start; releases what it held."""
 
     exit_code: int | None = None
@@ -341,8 +310,7 @@ class AttemptStopped(AttemptEvent):
     ran: float | None = None  # seconds, by the worker's clock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointRegistered(AttemptEvent):
+class EndpointRegistered(AttemptEvent, frozen=True, kw_only=True):
     """The task made a port of its own known under a name, by that request; until its attempt ends."""
 
     name: str
@@ -351,16 +319,14 @@ class EndpointRegistered(AttemptEvent):
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointRemoved(AttemptEvent):
+class EndpointRemoved(AttemptEvent, frozen=True, kw_only=True):
     """The task took one back. What the end of the attempt takes back is no event of its own."""
 
     name: str
     request: RequestId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptsReaped(Event):
+class AttemptsReaped(Event, frozen=True, kw_only=True):
     """The worker was asked to remove the files of its oldest attempts: of `attempts` nothing is left there.
 
     Those in `left` may still have some: they are asked for again when their turn comes.
@@ -371,16 +337,14 @@ class AttemptsReaped(Event):
     left: tuple[AttemptId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRequeued(Event):
+class TaskRequeued(Event, frozen=True, kw_only=True):
     """The task is pending again. `reason` says what ended its attempt; single tasks are charged by it."""
 
     task: TaskId
     reason: EndReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskEnded(Event):
+class TaskEnded(Event, frozen=True, kw_only=True):
     """The task is over for good."""
 
     task: TaskId
@@ -388,8 +352,7 @@ class TaskEnded(Event):
     end: End
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transaction:
+class Transaction(Struct, frozen=True, kw_only=True):
     """One line of the log: events that happened together or not at all. `at` is the writer's wall clock."""
 
     seq: int

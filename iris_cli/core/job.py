@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
+
+from msgspec import Struct, field
 
 from iris_cli.core.array import indexes_of
 from iris_cli.core.constraints import Constraint
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId
 from iris_cli.core.outcome import End
 from iris_cli.core.patterns import pattern
-from iris_cli.core.resources import Resources
+from iris_cli.core.resources import DEFAULT_RESOURCES, Resources
 from iris_cli.core.signals import EarlySignal
+from iris_cli.core.structs import Record, Value
 
 
 class JobState(StrEnum):
@@ -61,8 +63,7 @@ class ReplaceLost(StrEnum):
     ALWAYS = "always"
 
 
-@dataclass(frozen=True, slots=True)
-class CoschedulingConfig:
+class CoschedulingConfig(Value, frozen=True):
     """The tasks of the job form a gang, placed on workers with an equal value of the `group_by` attribute."""
 
     group_by: str
@@ -72,8 +73,7 @@ class CoschedulingConfig:
             raise ValueError("coscheduling.group_by is empty")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workspace:
+class Workspace(Value, frozen=True, kw_only=True):
     """A directory that was packed when the job was submitted, and goes with its tasks.
 
     `hash` is the SHA-256 of the tar file in hexadecimal digits, `size` the bytes of that (not compressed), `files`
@@ -92,8 +92,7 @@ class Workspace:
             raise ValueError("a workspace holds no less than nothing")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lines:
+class Lines(Value, frozen=True, kw_only=True):
     """The lines of a file, one for each task. They are kept in the state directory, under their SHA-256.
 
     `count` is how many they are; all of them together, each with a line end, take `size` bytes. Raises ValueError.
@@ -111,8 +110,7 @@ class Lines:
 _SHA256 = pattern("[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Value, frozen=True):
     """Who submitted a job from inside a task: the attempt, and the id of its request.
 
     `digest` tells apart what was asked for, but for the name: the same again is the same job. `repeats` are those
@@ -125,15 +123,7 @@ class Origin:
     repeats: tuple[Constraint, ...] = ()
 
 
-class _Signed:
-    """A slot for what is worked out when it is first asked for, and is no field of the record."""
-
-    __slots__ = ("_signature",)
-    _signature: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job(_Signed):
+class Job(Record, kw_only=True, dict=True):
     """A job as submitted, and below `order` what became of it.
 
     `command` is the argument vector, executed as it is. Times are seconds since the epoch, durations are
@@ -142,7 +132,7 @@ class Job(_Signed):
 
     id: JobId
     command: tuple[str, ...] = ()
-    resources: Resources = Resources()  # one for all, for what is the default is told by identity
+    resources: Resources = DEFAULT_RESOURCES
     replicas: int = 1
     slices: int = 1
     spread: bool = False  # the slices may be in several regions
@@ -189,16 +179,9 @@ class Job(_Signed):
     last_task_ended_at: float = 0.0  # with `max_running` only: that end let the throttle admit another task
     end: End | None = None
 
-    @property
+    @cached_property
     def signature(self) -> str:
         """What is asked of workers: equal for jobs that ask for the same, and no others."""
-        try:
-            return self._signature
-        except AttributeError:
-            object.__setattr__(self, "_signature", self._signed())
-        return self._signature
-
-    def _signed(self) -> str:
         resources, device, gang = self.resources, self.resources.device, self.coscheduling
         constraints: list[object] = []
         for each in self.constraints:
@@ -241,8 +224,7 @@ def _task_ids(job: JobId, replicas: int) -> tuple[TaskId, ...]:
     return tuple(TaskId(job, index) for index in range(replicas))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRequest:
+class JobRequest(Struct, frozen=True, kw_only=True):
     """What a job file, the command line or the Python client asks for. None means: not said.
 
     `workdir` is a directory here; `workspace` is what it was packed to, before the request is accepted. So are

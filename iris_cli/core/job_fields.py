@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from enum import Enum, StrEnum, unique
 from typing import Any, NamedTuple
 
-from iris_cli.core.constraint_types import ConstraintMode
-from iris_cli.core.dataclass import replace
+from iris_cli.core.constraint_types import Constraint, ConstraintMode
 from iris_cli.core.job import EnvPreset, JobRequest, Priority, ReplaceLost
 
 
@@ -208,7 +207,10 @@ def request_of(said: Mapping[str, Any]) -> JobRequest:
     if script is not None and own.get("command") is None:
         own["command"] = script
     if prefer:
-        soft = (replace(each, mode=ConstraintMode.PREFERRED) for each in prefer)
+        soft = (
+            Constraint(each.key, each.op, each.value, each.values, ConstraintMode.PREFERRED)
+            for each in prefer
+        )
         own["constraints"] = (*(own.get("constraints") or ()), *soft)
     if variables is not None:
         own["env"] = {**variables, **(own.get("env") or {})}

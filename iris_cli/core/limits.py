@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
 
 MOST_EXTRA_TIME = 30.0
 """Seconds that a call about very many attempts may take beside `dispatch_timeout`."""
@@ -13,8 +13,7 @@ def extra_time(attempts: int) -> float:
     return min(0.05 * attempts, MOST_EXTRA_TIME)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """Durations in seconds."""
 
     connect_timeout: float = 10.0

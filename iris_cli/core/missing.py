@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from iris_cli.core.dataclass import dataclass, field
+from msgspec import Struct, field
+
 from iris_cli.core.ids import JobId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
+class Missing(Struct, frozen=True, kw_only=True):
     """Open jobs that can't start from this machine.
 
     `secrets`: those that can't be read, each with the reason; `files`: the files that are gone, in words.

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
+from msgspec import Struct, field
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
 from iris_cli.core.past import in_memory
+from iris_cli.core.structs import Value
 from iris_cli.core.waiting import overdue
 
 MOST_WAITING = 10_000
@@ -30,8 +32,7 @@ LONGEST_PAUSE = 3600.0
 JOB_ENDED, GANG_WAITS, SCHEDULER_STOPPED = "job_ended", "gang_waits", "scheduler_stopped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class Notice(Value, frozen=True, kw_only=True):
     """One thing to tell. `job`, `state` and `reason` are empty where there is none; `at` is when it was noticed."""
 
     event: str
@@ -41,6 +42,17 @@ class Notice:
     at: float = 0.0
     round: int = 0
     tries: int = 0
+
+    def tried_again(self) -> Notice:
+        return Notice(
+            event=self.event,
+            job=self.job,
+            state=self.state,
+            reason=self.reason,
+            at=self.at,
+            round=self.round,
+            tries=self.tries + 1,
+        )
 
     @property
     def id(self) -> str:
@@ -54,8 +66,7 @@ class Notice:
         return f"job {self.job} waits: {self.reason}" if self.job else self.reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Channel:
+class Channel(Value, frozen=True, kw_only=True):
     """One way to tell. After `failures` in a row it is left alone until `retry_at`; `trouble` is the last one's."""
 
     waiting: tuple[Notice, ...] = ()
@@ -72,29 +83,35 @@ class Channel:
     def with_notices(self, notices: Iterable[Notice]) -> Channel:
         waiting = (*self.waiting, *notices)
         lost = max(0, len(waiting) - MOST_WAITING)
-        return replace(self, waiting=waiting[lost:], given_up=self.given_up + lost)
+        return Channel(
+            waiting=waiting[lost:],
+            failures=self.failures,
+            retry_at=self.retry_at,
+            trouble=self.trouble,
+            given_up=self.given_up + lost,
+            told_at=self.told_at,
+        )
 
     def told(self, now: float) -> Channel:
         """The first notice got through."""
-        return replace(self, waiting=self.waiting[1:], failures=0, retry_at=0.0, trouble="", told_at=now)
+        return Channel(waiting=self.waiting[1:], given_up=self.given_up, told_at=now)
 
     def failed(self, trouble: str, now: float, limits: Limits) -> Channel:
         """The first notice did not: the others have their turn before it is tried again."""
         first, *rest = self.waiting
-        again = replace(first, tries=first.tries + 1)
+        again = first.tried_again()
         failures = self.failures + 1
-        return replace(
-            self,
+        return Channel(
             waiting=(*rest, *([again] if again.tries < MOST_TRIES else [])),
             given_up=self.given_up + (again.tries >= MOST_TRIES),
             failures=failures,
             retry_at=now + min(limits.backoff_first * 2.0 ** min(failures - 1, 32), LONGEST_PAUSE),
             trouble=trouble,
+            told_at=self.told_at,
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Books:
+class Books(Value, frozen=True, kw_only=True):
     """What was seen at the last look: the first `jobs` jobs of the log `cluster_id`, `open` of them not ended.
 
     `waits` has for each gang whose waiting is known the round that it waits for.
@@ -107,8 +124,7 @@ class Books:
     channels: Mapping[str, Channel] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Look(Struct, frozen=True, kw_only=True):
     """One look at a cluster. `cause` says why a job ended, `waiting` why a gang waits; "": not for workers, if it does.
 
     `stopped` is how long there was no cycle before this one, in words, if that was too long.
@@ -137,7 +153,8 @@ def brought_up_to_date(books: Books, look: Look, channels: Iterable[str]) -> Boo
     """The books after this look, with what is new in the queue of each channel."""
     jobs = look.cluster.jobs
     if books.cluster_id != look.cluster_id or books.jobs > len(jobs):  # another log, or an older one
-        books = replace(first_books(look, ()), channels=books.channels)
+        first = first_books(look, ())
+        books = Books(cluster_id=first.cluster_id, jobs=first.jobs, open=first.open, channels=books.channels)
     known = [*(jobs[job] for job in books.open if job in jobs), *_since(look.cluster, books.jobs)]
     still = [job for job in known if job.end is None]
     notices = [_ended(look, job) for job in known if job.end is not None]

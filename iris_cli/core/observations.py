@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.ids import RequestId, Token, WorkerId
 
 
@@ -38,8 +39,7 @@ OVER = frozenset(
 """Nothing of the attempt is left, and nothing of it will ever start."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptReport:
+class AttemptReport(Struct, frozen=True, kw_only=True):
     """One token's line in a worker's answer.
 
     `exit_code` is the raw number (0-255) of an EXITED attempt. `cause` is the no-start cause
@@ -62,6 +62,16 @@ class AttemptReport:
     output_bytes: int = 0
     log_tail: str = ""
 
+    def without_times(self) -> AttemptReport:
+        return AttemptReport(
+            token=self.token,
+            state=self.state,
+            exit_code=self.exit_code,
+            cause=self.cause,
+            output_bytes=self.output_bytes,
+            log_tail=self.log_tail,
+        )
+
     @property
     def consistent(self) -> bool:
         """Whether exit code and cause are such that go with the state."""
@@ -75,8 +85,7 @@ class AttemptReport:
         return code is None and cause in (("", "lease") if self.state is RemoteState.CANCELLED else ("",))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutboxFile:
+class OutboxFile(Struct, frozen=True, kw_only=True):
     """A request from inside a task, as it was found: `data` is None if it is too large to be one. `size` in bytes."""
 
     token: Token
@@ -85,8 +94,7 @@ class OutboxFile:
     data: bytes | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FromWorker:
+class FromWorker(Struct, frozen=True, kw_only=True):
     """What an answer begins with: who says it, and in which life."""
 
     worker: WorkerId
@@ -94,8 +102,7 @@ class FromWorker:
     incarnation: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerReport(FromWorker):
+class WorkerReport(FromWorker, frozen=True, kw_only=True):
     """A complete answer of one worker. `clock` and `uptime` are its own, in seconds.
 
     `lacking` are the workspaces, by their hashes, that attempts in this call need and that aren't there.
@@ -110,8 +117,7 @@ class WorkerReport(FromWorker):
     asking: tuple[Token, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeReport(FromWorker):
+class ProbeReport(FromWorker, frozen=True, kw_only=True):
     """What a worker is: the answer to a probe. Memory and disk in bytes; `cpus` counts logical cores.
 
     `metadata` holds what the TPU metadata server said, by the server's own keys (`accelerator-type`,
@@ -135,8 +141,7 @@ class ProbeReport(FromWorker):
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReapReport(FromWorker):
+class ReapReport(FromWorker, frozen=True, kw_only=True):
     """Of which attempts nothing is left on a worker but their tokens, of those that it was asked to reap."""
 
     clock: float = 0.0
@@ -144,15 +149,13 @@ class ReapReport(FromWorker):
     tokens: tuple[Token, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageReport(FromWorker):
+class UsageReport(FromWorker, frozen=True, kw_only=True):
     """How many bytes the files of attempts take on a worker, of those that it was asked about and that have any."""
 
     sizes: tuple[tuple[Token, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheReport(FromWorker):
+class CacheReport(FromWorker, frozen=True, kw_only=True):
     """How many bytes a worker keeps in its caches that nobody has used for long: of each workspace and set-up."""
 
     sizes: tuple[tuple[str, int], ...] = ()
@@ -171,8 +174,7 @@ class LockFile(StrEnum):
     FOREIGN = "foreign"  # no plain file, or another user's: left alone
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class Holder(Struct, frozen=True, kw_only=True):
     """A process that holds chips. `boot_id`, `pid` and `start` (clock ticks since boot) name it, and no other.
 
     `token` is the attempt it belongs to, by its own word (the marker in its environment) or by proof; None is a
@@ -188,8 +190,7 @@ class Holder:
     token: Token | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnwedgeReport(FromWorker):
+class UnwedgeReport(FromWorker, frozen=True, kw_only=True):
     """What holds up a worker, beside the attempts that are iris's own.
 
     `attempts` are those that the caller doesn't know, and that nobody has stopped yet: running or over. With
@@ -219,8 +220,7 @@ SILENT = frozenset({SilenceKind.UNREACHABLE, SilenceKind.TIMEOUT})
 """Nobody said anything."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Silence:
+class Silence(Struct, frozen=True, kw_only=True):
     """No answer: nothing is known of what happened on the worker. `step` names where it ended."""
 
     worker: WorkerId

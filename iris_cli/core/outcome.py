@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 from enum import StrEnum
 
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import TaskId
+from iris_cli.core.structs import Value
 
 
 class EndReason(StrEnum):
@@ -37,8 +37,7 @@ PROGRAM_FAILURES = frozenset({EndReason.USER_ERROR, EndReason.OOM, EndReason.SIG
 """Ends that are charged against `max_retries_failure`. A time limit is not: what ran out is never retried."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class End(Value, frozen=True, kw_only=True):
     """The end of an attempt, a task or a job.
 
     `at` is when it happened, in seconds since the epoch by the operator's clock (a worker's time is
@@ -54,6 +53,12 @@ class End:
     error: str = ""
     log_tail: str = ""
     ran: float | None = None
+
+    def of_task(self) -> End:
+        """The same for the task or the job; the log and the run time stay with the attempt."""
+        return End(
+            reason=self.reason, at=self.at, exit_code=self.exit_code, trigger=self.trigger, error=self.error
+        )
 
 
 def signal_of(end: End) -> str | None:

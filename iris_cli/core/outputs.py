@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from iris_cli.core.dataclass import dataclass, replace
+from msgspec import Struct
+
 from iris_cli.core.ids import AttemptId
 
 BATCH = 32
 """The most attempts that are reaped in one call."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outputs:
+class Outputs(Struct, frozen=True, kw_only=True):
     """Attempts in the order in which they ended, and when a worker was last asked to reap some of them.
 
     They stand in batches, so that adding one copies few of them, however many there are.
@@ -33,15 +33,16 @@ class Outputs:
     def plus(self, attempt: AttemptId) -> Outputs:
         """With one more, which has ended last."""
         if len(self.last) < BATCH:
-            return replace(self, last=(*self.last, attempt))
-        return replace(self, full=(*self.full, self.last), last=(attempt,))
+            return Outputs(full=self.full, last=(*self.last, attempt), asked_at=self.asked_at)
+        return Outputs(full=(*self.full, self.last), last=(attempt,), asked_at=self.asked_at)
 
     def minus(self, count: int) -> Outputs:
         """Without so many of the `first` ones."""
         rest = self.first[count:]
         if not self.full:
-            return replace(self, last=rest)
-        return replace(self, full=(*((rest,) if rest else ()), *self.full[1:]))
+            return Outputs(last=rest, asked_at=self.asked_at)
+        full = (*((rest,) if rest else ()), *self.full[1:])
+        return Outputs(full=full, last=self.last, asked_at=self.asked_at)
 
 
 NO_OUTPUTS = Outputs()

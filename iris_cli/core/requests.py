@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from iris_cli.core.dataclass import dataclass, field
+from msgspec import Struct, field
+
 from iris_cli.core.ids import JobId, RequestId, TaskId, is_request_id
 from iris_cli.core.job import JobRequest
 from iris_cli.errors import (
@@ -53,44 +54,38 @@ LONGEST_LOG_PIECE = 64 << 10
 """The most bytes of a log in one answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submit:
+class Submit(Struct, frozen=True, kw_only=True):
     """Run a child job. `job.name` is the last part of its id; constraints None inherit the parent's, () none."""
 
     job: JobRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cancel:
+class Cancel(Struct, frozen=True, kw_only=True):
     """End a child job. Result: `{"job": ID, "cancelled": BOOL}`, false where it was over already."""
 
     job: JobId
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class Status(Struct, frozen=True, kw_only=True):
     """How a job stands: `{"job": {...}, "tasks": [...]}`; None is the job of the task that asks."""
 
     job: JobId | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tasks:
+class Tasks(Struct, frozen=True, kw_only=True):
     """The tasks of a job: `{"tasks": [...]}`."""
 
     job: JobId | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(Struct, frozen=True, kw_only=True):
     """As `Status`, answered when the job is over."""
 
     job: JobId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Logs:
+class Logs(Struct, frozen=True, kw_only=True):
     """A piece of the output of a task: `{"offset": N, "size": N, "data": BASE64}`.
 
     A negative offset counts from the end; `attempt` is its number, None the last one.
@@ -103,15 +98,13 @@ class Logs:
     attempt: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoints:
+class Endpoints(Struct, frozen=True, kw_only=True):
     """The endpoints of a job's tasks: `{"endpoints": [{"task", "name", "address", "port", "metadata"}]}`."""
 
     job: JobId | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterEndpoint:
+class RegisterEndpoint(Struct, frozen=True, kw_only=True):
     """Make a port of this task known under a name, until its attempt ends. A name that it has is overwritten."""
 
     name: str
@@ -119,8 +112,7 @@ class RegisterEndpoint:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveEndpoint:
+class RemoveEndpoint(Struct, frozen=True, kw_only=True):
     """Take one back. Result: `{"removed": BOOL}`."""
 
     name: str
@@ -142,8 +134,7 @@ OPS: Mapping[str, type[Request]] = {
 """The words of the requests."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(Struct, frozen=True, kw_only=True):
     """Why something was not done: an error as `iris` would show it. `kind` is one of `KINDS`."""
 
     kind: str

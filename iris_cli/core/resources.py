@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iris_cli.core.dataclass import dataclass
+from iris_cli.core.structs import Value
 from iris_cli.core.units import format_duration, format_memory, parse_duration, parse_memory
 
 __all__ = [
@@ -22,8 +22,7 @@ AUTO = "auto"
 """The variant of a device that may be any."""
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Value, frozen=True):
     """An accelerator that a task needs. `variant` is a canonical TPU type or a GPU model; only GPUs are
     counted, for a TPU task takes all chips of its VM. Raises ValueError.
     """
@@ -46,8 +45,7 @@ class Device:
         return f"{self.kind}:{self.variant}" + (f" x{self.count}" if self.count > 1 else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
+class Resources(Value, frozen=True):
     """Cores (in steps of 0.001), memory in bytes, and a device or None. Raises ValueError."""
 
     cpu: float = 1.0
@@ -69,6 +67,10 @@ class Resources:
     def device_type(self) -> str:
         """`cpu`, `gpu` or `tpu`; no device and an explicit CPU mean the same."""
         return self.device.kind if self.device else "cpu"
+
+
+DEFAULT_RESOURCES = Resources()
+"""What a task gets that asks for nothing. One object for all: the log leaves it out, and tells it by its identity."""
 
 
 def device_compatible(job_device_type: str, worker_device_type: str) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
+from msgspec import Struct, field
+
 from iris_cli.core.attributes import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
@@ -18,7 +20,7 @@ from iris_cli.core.attributes import (
     region_of_zone,
 )
 from iris_cli.core.connection import NOWHERE, Connection
-from iris_cli.core.dataclass import dataclass, field, replace
+from iris_cli.core.structs import Value
 from iris_cli.core.topology import lookup
 
 
@@ -37,8 +39,7 @@ class Addresses(StrEnum):
     INTERNAL = "internal"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GcpOptions:
+class GcpOptions(Value, frozen=True, kw_only=True):
     """What a slice of Google's is asked for with, beside what all slices have.
 
     `topology` is how its chips are arranged (`2x2x4`), where that was written and not the name of a type; `spot` and
@@ -59,8 +60,7 @@ class GcpOptions:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceTemplate:
+class SliceTemplate(Value, frozen=True, kw_only=True):
     """The kind of slice that a scale group makes. `type` is a canonical TPU type."""
 
     provider: Provider
@@ -69,11 +69,10 @@ class SliceTemplate:
     zone: str = ""
     runtime: str = ""
     preemptible: bool = False
-    gcp: GcpOptions = field(default_factory=GcpOptions)
+    gcp: GcpOptions = GcpOptions()  # one for all: what is the default is told by identity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleGroup:
+class ScaleGroup(Struct, frozen=True, kw_only=True):
     """Slices that can be made on demand. A lower `priority` is tried first; `idle_timeout` in seconds.
 
     `attributes` are what the configuration says of its workers (all there is to know: `slice_attributes`), `env`
@@ -108,7 +107,18 @@ def as_made(group: ScaleGroup, template: SliceTemplate) -> ScaleGroup:
     if template == group.template:
         return group
     attributes = {**group.attributes, **_said_by(group.name, template)}
-    return replace(group, template=template, attributes=attributes)
+    return ScaleGroup(
+        name=group.name,
+        template=template,
+        min_slices=group.min_slices,
+        max_slices=group.max_slices,
+        priority=group.priority,
+        idle_timeout=group.idle_timeout,
+        setup=group.setup,
+        attributes=attributes,
+        env=group.env,
+        connection=group.connection,
+    )
 
 
 def _said_by(group: str, template: SliceTemplate) -> dict[str, AttributeValue]:

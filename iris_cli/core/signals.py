@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import clip
 from iris_cli.core.nearest import did_you_mean
+from iris_cli.core.structs import Value
 from iris_cli.core.units import parse_duration
 from iris_cli.errors import UsageError
 
@@ -19,8 +19,7 @@ SIGNALS = MappingProxyType(
 """Those that can mean something to a program: names that every shell's `kill` knows, with their numbers on Linux."""
 
 
-@dataclass(frozen=True, slots=True)
-class EarlySignal:
+class EarlySignal(Value, frozen=True):
     """The processes of a task that wait for the signal get it `lead` seconds before its time limit.
 
     `name` is without SIG.

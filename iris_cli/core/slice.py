@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.scale_group import SliceTemplate
+from iris_cli.core.structs import Record, Value
 
 INCOMPLETE: Final = "its slice is not complete yet"
 """Why a VM is drained as long as not all of its slice are well and set up."""
@@ -23,8 +23,7 @@ class SliceState(StrEnum):
     DELETING = "deleting"  # to be deleted; whether the provider was told is not known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceHost:
+class SliceHost(Value, frozen=True, kw_only=True):
     """One VM of a slice. `port` 0: the usual one; `key`: its SSH host key, `ssh-ed25519 AAAA...`, if that is known."""
 
     host: str
@@ -32,8 +31,7 @@ class SliceHost:
     key: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
+class Slice(Record, kw_only=True):
     """One slice of a scale group. Times are seconds since the epoch, None: not yet.
 
     `hosts` are in the order of worker numbers. `incarnation` is the provider's word for this very machine. Of those
@@ -81,8 +79,7 @@ class Slice:
         return self.state in (SliceState.REQUESTED, SliceState.CREATING, SliceState.BOOTING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keeper:
+class Keeper(Value, frozen=True, kw_only=True):
     """The state directory that looks after slices. `place` tells it from its copies, `where` tells people."""
 
     place: str
@@ -112,8 +109,7 @@ def slice_of(worker: str) -> str:
     return worker.rpartition("-")[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenSlice:
+class SeenSlice(Value, frozen=True, kw_only=True):
     """What a slice of this type turned out to be: so many VMs, each with at least that much (memory in bytes)."""
 
     type: str
@@ -123,8 +119,7 @@ class SeenSlice:
     gpus: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRecord:
+class GroupRecord(Record, kw_only=True):
     """What the log knows of a scale group beside its slices.
 
     `requested` counts all slices there ever were: names are made of it. After `failures` in a row nothing is made

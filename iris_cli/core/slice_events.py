@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iris_cli.core.dataclass import dataclass, field
+from msgspec import field
+
 from iris_cli.core.event import Event
 from iris_cli.core.ids import JobId
 from iris_cli.core.scale_group import SliceTemplate
 from iris_cli.core.slice import SliceHost
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceRequested(Event):
+class SliceRequested(Event, frozen=True, kw_only=True):
     """A slice is to be made; the provider is asked only after this is in the log, by this name and no other.
 
     `setup` is a command that each of its VMs has to run before anything else does; `wanted_by` are jobs that it was
@@ -26,23 +26,20 @@ class SliceRequested(Event):
     wanted_by: tuple[JobId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceCreated(Event):
+class SliceCreated(Event, frozen=True, kw_only=True):
     """The provider makes it."""
 
     slice: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceRefused(Event):
+class SliceRefused(Event, frozen=True, kw_only=True):
     """The provider will not make it: there is nothing to delete."""
 
     slice: str
     error: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceStarted(Event):
+class SliceStarted(Event, frozen=True, kw_only=True):
     """The provider says that it is there; its VMs are probed before they are given anything."""
 
     slice: str
@@ -50,8 +47,7 @@ class SliceStarted(Event):
     incarnation: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceSetUp(Event):
+class SliceSetUp(Event, frozen=True, kw_only=True):
     """The set-up command of a slice has ended on one of its VMs, by number; `error` is empty where it succeeded.
 
     `log_tail` is the end of what it printed, where it did not.
@@ -63,15 +59,13 @@ class SliceSetUp(Event):
     log_tail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceJoined(Event):
+class SliceJoined(Event, frozen=True, kw_only=True):
     """Every VM of it has passed its probe, and is set up."""
 
     slice: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceDeletionRequested(Event):
+class SliceDeletionRequested(Event, frozen=True, kw_only=True):
     """A slice is to be deleted; the provider is asked only after this is in the log.
 
     `group` and `template` where the log knows nothing of the slice, and its provider says that it is ours.
@@ -83,15 +77,13 @@ class SliceDeletionRequested(Event):
     template: SliceTemplate | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceDeleted(Event):
+class SliceDeleted(Event, frozen=True, kw_only=True):
     """Nothing is left of it: its provider lists it no more."""
 
     slice: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlicesAdopted(Event):
+class SlicesAdopted(Event, frozen=True, kw_only=True):
     """From now on slices are made and deleted from the state directory in this place, and from no copy of it.
 
     `where` is for people. `counted`: the highest number of a slice, by group, that there is beyond those of the log.
@@ -102,8 +94,7 @@ class SlicesAdopted(Event):
     counted: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleGroupBackedOff(Event):
+class ScaleGroupBackedOff(Event, frozen=True, kw_only=True):
     """Nothing more is made in a scale group before `until`. `failures` in a row are the whole state of that."""
 
     group: str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.patterns import pattern
 
 _LIKE_SPY = pattern(r'Thread (\S+) \(([^)]*)\)(?:: "([^"]*)"?)?')
@@ -16,8 +17,7 @@ _MOST_LINES = 4000
 _UNKNOWN_LINES = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """A call that has not returned. `file` is empty and `line` 0 where that isn't known."""
 
     function: str
@@ -25,8 +25,7 @@ class Frame:
     line: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thread:
+class Thread(Struct, frozen=True, kw_only=True):
     """`frames` begin with the innermost call. `state` is py-spy's word, such as `idle`, or empty."""
 
     id: str

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.outcome import End, EndReason
+from iris_cli.core.structs import Record, Value
 
 
 class TaskState(StrEnum):
@@ -38,8 +38,7 @@ class AttemptState(StrEnum):
     ENDED = "ENDED"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopOrder:
+class StopOrder(Value, frozen=True, kw_only=True):
     """Why an attempt is being stopped, and since when. `skew` is what was known then of its worker's clock.
 
     Should either of the two clocks be set afterwards, that shows as another skew.
@@ -51,8 +50,7 @@ class StopOrder:
     skew: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(Record, kw_only=True):
     """One try at one task on one worker. Times are seconds since the epoch by the operator's clock."""
 
     number: int
@@ -82,8 +80,7 @@ class Attempt:
         return self.state is not AttemptState.ENDED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class Task(Record, kw_only=True):
     """One replica of a job. `attempts[n].number == n`; the last one is the current attempt."""
 
     id: TaskId

@@ -9,7 +9,8 @@ from __future__ import annotations
 from functools import cache
 from math import prod
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.nearest import did_you_mean, nearest
 from iris_cli.core.patterns import pattern
 from iris_cli.core.units import count
@@ -28,8 +29,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Topology:
+class Topology(Struct, frozen=True):
     """One accelerator type. `topology` is how its chips are arranged, '' where that varies."""
 
     accelerator_type: str

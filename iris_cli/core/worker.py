@@ -7,12 +7,14 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from msgspec import field
+
 from iris_cli.core.attributes import WORKER_ID_ATTRIBUTE_KEY
 from iris_cli.core.connection import NOWHERE, Connection
 from iris_cli.core.constraints import AttributeValue, taint_key
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.resources import Resources
+from iris_cli.core.structs import Record, Value
 
 if TYPE_CHECKING:
     from iris_cli.core.limits import Limits
@@ -32,8 +34,7 @@ class WorkerCondition(StrEnum):
     UNTRUSTED = "untrusted"  # somebody answers, and it may not be the same machine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Value, frozen=True, kw_only=True):
     """What one live attempt holds of its worker: CPU in thousandths of a core, memory in bytes, GPUs by index."""
 
     cpu_millis: int = 0
@@ -55,8 +56,7 @@ def _claim(cpu_millis: int, memory: int, gpus: tuple[int, ...], chips: bool) -> 
     return Claim(cpu_millis=cpu_millis, memory=memory, gpus=gpus, chips=chips)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ghost:
+class Ghost(Value, frozen=True, kw_only=True):
     """An attempt that was taken for dead without proof: it may still run on its worker.
 
     `boot_id` and `incarnation` are those of the host it was started on: no process outlives a reboot, but that of
@@ -69,8 +69,7 @@ class Ghost:
     incarnation: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Span(Value, frozen=True, kw_only=True):
     """A stretch of time that was watched in steps, in seconds: from one look to the next, up to `last`.
 
     In the longest step a clock may have jumped, or nobody have looked: it is kept apart.
@@ -90,8 +89,7 @@ class Span:
         return self.total - self.longest + min(self.longest, most_of_one_step)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
+class Worker(Record, kw_only=True):
     """One host. `cpu` in cores, `memory` in bytes; `claims` holds one entry for each live attempt on it.
 
     `attributes` are final: what the configuration declares lies over what the probe found.
@@ -103,9 +101,9 @@ class Worker:
     memory: int = 0
     chips: int = 0
     gpus: int = 0
-    claims: Mapping[AttemptId, Claim] = field(default_factory=dict)
+    claims: dict[AttemptId, Claim] = field(default_factory=dict)
     freed_at: float = 0.0  # when the last live attempt ended there; 0: none ever has
-    outgrown: frozenset[AttemptId] = frozenset()  # what was there when a probe found less than before
+    outgrown: tuple[AttemptId, ...] = ()  # what was there when a probe found less than before
     connection: Connection = NOWHERE
     condition: WorkerCondition = WorkerCondition.HEALTHY
     reason: str = ""  # why the condition is what it is, or why the worker can't be used

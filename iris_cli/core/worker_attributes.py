@@ -17,7 +17,6 @@ from iris_cli.core.attributes import (
     AttributeValue,
     region_of_zone,
 )
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.patterns import pattern
 from iris_cli.core.topology import canonical_type, lookup
 from iris_cli.errors import UsageError
@@ -25,13 +24,22 @@ from iris_cli.errors import UsageError
 _WHOLE_NUMBER = pattern(r"[0-9]{1,9}")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class WorkerAttributes(Mapping[str, AttributeValue]):
     """The attributes of a worker, a mapping; a worker with `errors` must be registered unschedulable."""
 
     attributes: Mapping[str, AttributeValue]
-    errors: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    errors: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def __init__(
+        self,
+        attributes: Mapping[str, AttributeValue],
+        errors: tuple[str, ...] = (),
+        warnings: tuple[str, ...] = (),
+    ) -> None:
+        self.attributes = attributes
+        self.errors = errors
+        self.warnings = warnings
 
     def __getitem__(self, key: str) -> AttributeValue:
         return self.attributes[key]

@@ -16,7 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from iris_cli.core.dataclass import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
+
 from iris_cli.journal.durable import open_safely
 from iris_cli.journal.fault import Fault, FaultKind, fault_at
 from iris_cli.journal.layout import ARCHIVE
@@ -34,8 +36,7 @@ UNREADABLE = (EOFError, OSError, zlib.error)
 """What reading a segment raises that is cut off, or no segment at all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class Segment(Struct, frozen=True, kw_only=True):
     """One file of the archive, with the lines from seq `first` up to `last`."""
 
     path: Path

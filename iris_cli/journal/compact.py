@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.events import LogCompacted
 from iris_cli.errors import LogDamagedError
 from iris_cli.journal.archive import GZIP, Segment, segment_of, segments
@@ -34,8 +35,7 @@ from iris_cli.journal.timestamps import file_stamp
 _CHUNK = 1 << 20  # bytes of a log that are compressed in one go
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
+class Compacted(Struct, frozen=True, kw_only=True):
     """What a compaction did: where the lines went, and how many bytes log and segment have now.
 
     `end` is that of the new log, `file` its device and inode.

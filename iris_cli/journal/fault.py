@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.position import Position
 
@@ -20,8 +21,7 @@ class FaultKind(StrEnum):
     MISSING = "missing"  # the archive lacks what went before this line
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(Struct, frozen=True, kw_only=True):
     """Why a log could not be read further. `seq` is the one that was due at this line; lines count from 1.
 
     `file` is that of the line, within the state directory.

@@ -8,8 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from iris_cli.core.collector import at_rest
-from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.errors import LogDamagedError, LogReplacedError
 from iris_cli.journal.durable import (
     DISK,
@@ -41,8 +43,7 @@ Keep = Callable[["Iterable[Record]"], "tuple[Record, ...]"]
 _FIRST_LINE_LIMIT = 1 << 16  # bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class Loaded(Struct, frozen=True, kw_only=True):
     """What reading the log gave. `end` is the end of the last good record, `size` that of the file, in bytes.
 
     `head_fits`: the line that HEAD names is not known to be another one.

@@ -12,7 +12,8 @@ import os
 from pathlib import Path
 from zlib import crc32
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.journal.durable import Disk, opened, replace_file, sync_directory, write_all
 from iris_cli.journal.layout import HEAD
 from iris_cli.journal.position import Position
@@ -22,8 +23,7 @@ _SIZE = 128  # bytes, whatever it says: no write changes that, or reaches into a
 _MARK = b', "check": "'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class Head(Struct, frozen=True, kw_only=True):
     """`seq` and `crc` of the line, and the log that it is in."""
 
     seq: int

@@ -8,7 +8,8 @@ from contextlib import suppress
 from json.encoder import encode_basestring_ascii as quote
 from pathlib import Path
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.ids import clip
 from iris_cli.journal.durable import open_safely, opened
 from iris_cli.journal.layout import HOLDER
@@ -17,8 +18,7 @@ _LIMIT = 4096  # bytes
 _SIZE = 512  # bytes: of the file, whatever it says, if that is not more
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class Holder(Struct, frozen=True, kw_only=True):
     """`actor` is `user@host`, `since` a UTC time as text."""
 
     pid: int

@@ -9,7 +9,9 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from iris_cli.core.dataclass import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
+
 from iris_cli.journal.layout import (
     ARCHIVE,
     CONFIG,
@@ -29,8 +31,7 @@ from iris_cli.journal.layout import (
 _DRAFT = 86_400.0  # seconds after which nobody goes on writing a draft
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leftover:
+class Leftover(Struct, frozen=True, kw_only=True):
     """One file, or the pulled logs of one job. `what` says what it was; `problem` why it could not be removed.
 
     `written` is when that was last done, in seconds since the epoch. `packed`: the hash of what jobs may need; it is

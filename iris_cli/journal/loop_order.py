@@ -6,15 +6,15 @@ import json
 import os
 from pathlib import Path
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.journal.durable import Disk, opened, replace_file
 from iris_cli.journal.layout import LOOP_ORDER
 
 _LIMIT = 4096  # bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopOrder:
+class LoopOrder(Struct, frozen=True, kw_only=True):
     """`stopped`: no loop may run. A loop that began under another `turn` is to end.
 
     `by` says who gave the order, with which command; `since` is a time as text.

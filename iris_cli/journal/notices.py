@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from iris_cli.core.notices import Books
 from iris_cli.journal import layout
-from iris_cli.journal.codec import decode_record, encode_record
+from iris_cli.journal.codec import decode, encode
 from iris_cli.journal.durable import Disk, open_safely, opened, replace_file
-from iris_cli.journal.position import is_intact, sealed
+from iris_cli.journal.position import is_intact, sealed, unsealed
 
 _MOST_BYTES = 1 << 26
 
@@ -41,10 +39,8 @@ class NoticeFile:
                 line = file.read(_MOST_BYTES)
             if not is_intact(line[:-1]):
                 return None
-            entry: dict[str, Any] = json.loads(line)
-            del entry["crc"]
-            return decode_record(Books, entry)
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return decode(Books, unsealed(line))
+        except (OSError, ValueError):
             return None
 
     def write(self, books: Books) -> bool:
@@ -52,9 +48,8 @@ class NoticeFile:
 
         After a power cut the old ones may be there: then somebody is told again.
         """
-        body = json.dumps(encode_record(books), separators=(",", ":"))[:-1].encode("ascii")
         with suppress(OSError):
-            replace_file(self._disk, self._path, sealed(body), synced=True)
+            replace_file(self._disk, self._path, sealed(encode(books)[:-1]), synced=True)
             return True
         return False
 

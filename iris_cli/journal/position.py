@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from zlib import crc32
 
+from msgspec import Struct
+
 from iris_cli import __version__
-from iris_cli.core.dataclass import dataclass
 
 PROGRAM = f"iris {__version__}"
 NO_PREVIOUS = "00000000"
@@ -16,8 +17,7 @@ TAIL = len(_MARK) + len('9a27e113"}')
 """Bytes that the checksum takes at the end of a line."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class Header(Struct, frozen=True, kw_only=True):
     """What the first line of a file says of the log. `cluster_id` is random and tells one log from all others."""
 
     format: int
@@ -26,8 +26,7 @@ class Header:
     cluster_name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class Position(Struct, frozen=True, kw_only=True):
     """The end of a good record: how far a log was read, and all that is needed to go on from there.
 
     `line` and `offset` count lines and bytes up to here; `seq`, `crc` and `at` are those of the record.
@@ -48,6 +47,11 @@ START = Position()
 def sealed(body: bytes) -> bytes:
     """The line of a JSON object, whose last brace is cut off, with its checksum."""
     return b'%s%s%08x"}\n' % (body, _MARK, crc32(body))
+
+
+def unsealed(line: bytes) -> bytes:
+    """The JSON object in a line that `sealed` made."""
+    return line.rstrip(b"\n")[:-TAIL] + b"}"
 
 
 def is_intact(line: bytes) -> bool:

@@ -10,20 +10,20 @@ a later one carries `program` where another program goes on writing.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import cache
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any
 
-from iris_cli.core.dataclass import dataclass, replace
+import msgspec
+
+from iris_cli.core.any_event import AnyEvent
 from iris_cli.core.events import ClusterCreated, Event, LogCompacted, Transaction
-from iris_cli.core.making import maker
 from iris_cli.core.patterns import pattern
-from iris_cli.core.unique_keys import unique_keys
-from iris_cli.journal.codec import UnknownTypeError, decode_event, events_text
-from iris_cli.journal.position import PROGRAM, TAIL, Header, Position, is_intact, sealed
+from iris_cli.core.structs import typed
+from iris_cli.journal.codec import loads
+from iris_cli.journal.event_codec import UnknownTypeError, decode_event, encode_events
+from iris_cli.journal.position import PROGRAM, Header, Position, is_intact, sealed
 from iris_cli.journal.timestamps import iso_time
 from iris_cli.journal.upgrades import upgraded
 from iris_cli.randomness import SYSTEM_RANDOMNESS
@@ -50,8 +50,7 @@ class NewerLogError(Exception):
         self.program = program
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record(Transaction):
+class Record(Transaction, frozen=True, kw_only=True):
     """A transaction as it stands in the log. `program` is empty where the one before goes on writing."""
 
     prev: str
@@ -72,9 +71,7 @@ def encode_line(after: Position, events: Sequence[Event], *, at: float, actor: s
         head += f',"format":{FORMAT},"cluster_id":{quote(cluster_id)}'
     if heads or after.program != PROGRAM:
         head += f',"program":{quote(PROGRAM)}'
-    text = f'{head},"events":{events_text(events)}'
-    body = text.encode("ascii")
-    return sealed(body)
+    return sealed(b'%s,"events":%s' % (head.encode("ascii"), encode_events(events)))
 
 
 def end_of_line(after: Position, line: bytes, at: float) -> Position:
@@ -90,85 +87,104 @@ def end_of_line(after: Position, line: bytes, at: float) -> Position:
     )
 
 
-def decode_line(line: bytes, number: int = FORMAT) -> Record:
+class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line as it stands there; `format` and `cluster_id` on a first line only."""
+
+    seq: int
+    prev: str
+    at: str
+    actor: str
+    program: str = ""
+    format: int | None = None
+    cluster_id: str = ""
+    events: tuple[AnyEvent, ...]
+    crc: str
+
+
+_LINES = msgspec.json.Decoder(_Line, dec_hook=typed)
+
+
+def decode_line(line: bytes, number: int = FORMAT, *, strictly: bool = False) -> Record:
     """The record in a line without its newline, of a file with format `number`; a first line has its own.
 
-    Raises BadLineError and NewerLogError.
+    `strictly`: look also for keys that stand twice. Raises BadLineError and NewerLogError.
     """
     if not is_intact(line):
         raise BadLineError("the checksum is wrong", intact=False)
     try:
-        text = line.decode("ascii")
-        if number == FORMAT and (usual := _USUAL_HEAD.match(text)):
-            events, end = _SCAN(text, usual.end())
-            if end == len(text) - TAIL:
-                seq, prev, at, actor = usual.groups()
-                return _made(int(seq), prev, at, actor, events, text[-10:-2])
-        entry, end = _SCAN(text, 0)
-        if end != len(text):
-            raise ValueError("there is more than one object")
-        if "format" in entry:
-            return _first_record(entry)
-        return _record(entry if number == FORMAT else upgraded(entry, number, FORMAT))
-    except (ValueError, KeyError, TypeError, RecursionError, StopIteration) as error:
+        if not line.isascii():
+            raise ValueError("a character is not ASCII")
+        if strictly:
+            loads(line)
+        if number == FORMAT:
+            try:
+                usual = _LINES.decode(line)
+                if usual.events and usual.format in (None, FORMAT):
+                    return _record(usual)
+            except (msgspec.MsgspecError, RecursionError):
+                pass  # an event that may be ignored, or something wrong
+        return _record(_taken_apart(loads(line), number))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
         raise BadLineError(what, intact=True) from error
 
 
-def _first_record(entry: dict[str, Any]) -> Record:
-    number, program = entry["format"], entry["program"]
-    if type(number) is not int or type(program) is not str:
-        raise ValueError("the header is malformed")
-    if number > FORMAT:
-        raise NewerLogError(f"the log has format {number}", program)
+def _taken_apart(entry: dict[str, Any], number: int) -> _Line:
+    """A line in JSON, event by event: those may be ignored, unknown, or of an older format."""
+    if type(entry) is not dict:
+        raise TypeError("a line is an object")
+    program = entry.get("program", "")
+    if "format" in entry:
+        number = entry["format"]
+        if type(number) is not int or type(entry["program"]) is not str:
+            raise ValueError("the header is malformed")
+        if number > FORMAT:
+            raise NewerLogError(f"the log has format {number}", program)
     entry = upgraded(entry, number, FORMAT)
-    cluster_id = entry.pop("cluster_id")
-    if entry.pop("format") != number or not _CLUSTER_ID.fullmatch(cluster_id):
-        raise ValueError("the header is malformed")
-    record = _record(entry)
-    first = record.events[0] if record.events else None
-    if isinstance(first, LogCompacted):
-        if first.through != record.seq - 1:
-            raise ValueError(f"seq {record.seq} does not follow what went to the archive")
-    elif not isinstance(first, ClusterCreated):
-        raise ValueError("the first event is neither ClusterCreated nor LogCompacted")
-    header = Header(format=number, cluster_id=cluster_id, program=program, cluster_name=first.name)
-    return replace(record, header=header)
-
-
-_PLAIN = r'"([^"\\\0-\x1f]*)"'
-_USUAL_HEAD = pattern(
-    rf'\{{"seq":(0|[1-9][0-9]*),"prev":"([0-9a-f]{{8}})","at":{_PLAIN},"actor":{_PLAIN},"events":(?=\[)'
-)
-"""How nearly every line begins. Of these nothing but the events is left to the parser; of all others everything is."""
-_USUAL = ("seq", "prev", "at", "actor", "events", "crc")
-_OWN = (*_USUAL, "program")
-
-
-def _record(entry: dict[str, Any]) -> Record:
-    program = ""
-    if tuple(entry) != _USUAL:
-        program = entry.pop("program", "")
-        entry = {name: entry.pop(name) for name in _USUAL} | entry
-        if len(entry) > len(_USUAL):
-            raise ValueError(f"unknown field {min(entry.keys() - set(_USUAL))!r:.80}")
-    seq, prev, at, actor, events, crc = entry.values()
-    if type(seq) is not int or type(actor) is not str or type(program) is not str or type(events) is not list:
-        raise TypeError("a field has the wrong type")
-    if not _CRC.fullmatch(prev):
-        raise ValueError("prev is not a checksum")
-    return _made(seq, prev, at, actor, events, crc, program)
-
-
-def _made(seq: int, prev: str, at: Any, actor: str, events: list[Any], crc: str, program: str = "") -> Record:
-    if not events:
+    if type(entry["events"]) is not list or not entry["events"]:
         raise ValueError("there are no events")
     try:
-        known = tuple([event for each in events if (event := decode_event(each)) is not None])
+        events = [event for each in entry["events"] if (event := decode_event(each)) is not None]
     except UnknownTypeError as error:
         raise NewerLogError(f"the event type {error.name!r:.80} is unknown", program) from error
-    made: Record = _maker()(seq, prev, parse_time(at), actor, known, crc, program)
-    return made
+    try:
+        return msgspec.convert({**entry, "events": events}, _Line, dec_hook=typed)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
+
+
+def _record(line: _Line) -> Record:
+    """Raises ValueError."""
+    if not _CRC.fullmatch(line.prev):
+        raise ValueError("prev is not a checksum")
+    return Record(
+        seq=line.seq,
+        at=parse_time(line.at),
+        actor=line.actor,
+        events=line.events,
+        prev=line.prev,
+        crc=line.crc,
+        program=line.program,
+        header=_header(line),
+    )
+
+
+def _header(line: _Line) -> Header | None:
+    if line.format is None:
+        if line.cluster_id:
+            raise ValueError("only a first line has a cluster_id")
+        return None
+    if not _CLUSTER_ID.fullmatch(line.cluster_id) or not line.program:
+        raise ValueError("the header is malformed")
+    first = line.events[0] if line.events else None
+    if isinstance(first, LogCompacted):
+        if first.through != line.seq - 1:
+            raise ValueError(f"seq {line.seq} does not follow what went to the archive")
+    elif not isinstance(first, ClusterCreated):
+        raise ValueError("the first event is neither ClusterCreated nor LogCompacted")
+    return Header(
+        format=line.format, cluster_id=line.cluster_id, program=line.program, cluster_name=first.name
+    )
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -181,17 +197,3 @@ def parse_time(text: str) -> float:
     if len(text) != _LENGTH or text[4:20:3] != "--T::." or text[-1] != "Z":
         raise ValueError(f"{text!r:.80} is not a time")
     return (datetime.fromisoformat(text) - _EPOCH).total_seconds()
-
-
-@cache
-def _maker() -> Callable[..., Any]:
-    return maker(Record, _OWN, {}, {})
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not a number")
-
-
-_SCAN: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder(
-    object_pairs_hook=unique_keys(lambda: ValueError("a field stands there twice")), parse_constant=_refuse
-).scan_once  # type: ignore[attr-defined]  # not told of, and there in every version: `decode` without the blanks around

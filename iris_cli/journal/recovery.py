@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.errors import LogDamagedError
 from iris_cli.journal.durable import (
     Disk,
@@ -24,8 +25,7 @@ from iris_cli.journal.layout import HEAD, LOG, TORN_PREFIX
 from iris_cli.journal.timestamps import file_stamp
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
+class Damage(Struct, frozen=True, kw_only=True):
     """Why a log can't be trusted as it is.
 
     `forgivable`: the operator may go on without what is lost; `readable`: what comes before may be shown. `fault` is

@@ -16,8 +16,9 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from iris_cli.clock import SYSTEM_CLOCK
-from iris_cli.core.dataclass import dataclass
 from iris_cli.journal.durable import PRIVATE_DIRECTORY, open_safely, opened
 from iris_cli.journal.layout import RUNNERS
 from iris_cli.randomness import SYSTEM_RANDOMNESS
@@ -32,8 +33,7 @@ _TRIES = 100  # at a lock that somebody has taken only to look, for an instant
 _BETWEEN = 0.005  # seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runner:
+class Runner(Struct, frozen=True, kw_only=True):
     """A process that runs cycles. `interval` is in seconds, `since` in seconds since the epoch, `actor` is `user@host`.
 
     `started` tells the process from a later one with the same pid; '' where the system does not say.

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.errors import LogDamagedError
 from iris_cli.journal.access import check_writable
 from iris_cli.journal.archive import Segment, segments, unpacked
@@ -32,8 +33,7 @@ from iris_cli.journal.timestamps import file_stamp, iso_time
 from iris_cli.journal.verify import Verdict, verify
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SalvageReport:
+class SalvageReport(Struct, frozen=True, kw_only=True):
     """What became of a log. `kept` and `lost` count transactions: lost ones stand at or behind the first damage.
 
     Some of them may be readable, but mean nothing without what is missing. `old_log` is the whole file as it was, if

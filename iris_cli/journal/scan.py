@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterator
 from typing import BinaryIO, TypeAlias
 
-from iris_cli.core.dataclass import replace
+from msgspec.structs import replace
+
 from iris_cli.journal.edited import as_committed, what_was_added
 from iris_cli.journal.fault import Fault, FaultKind
 from iris_cli.journal.head import Head
@@ -22,12 +23,19 @@ class Scan:
 
     Reads from `start`, where the stream must stand, to the byte `size` and not beyond: what others append
     meanwhile is not half seen. A line that `head` names counts without its newline, too; `position` is then behind
-    where that belongs.
+    where that belongs. `strictly`: a key that stands twice is damage, too.
     """
 
     def __init__(
-        self, stream: BinaryIO, size: int, start: Position = START, head: Head | None = None
+        self,
+        stream: BinaryIO,
+        size: int,
+        start: Position = START,
+        head: Head | None = None,
+        *,
+        strictly: bool = False,
     ) -> None:
+        self._strictly = strictly
         self.fault: Fault | None = None
         self.size = size
         self._committed = f',"crc":"{head.crc if head else ""}"}}'.encode("ascii", "replace")
@@ -75,7 +83,7 @@ class Scan:
     def _next(self, raw: bytes) -> Record:
         if raw[-1] != _NEWLINE:
             raise BadLineError("the line is unfinished", intact=False)
-        record = decode_line(raw[:-1], self._format)
+        record = decode_line(raw[:-1], self._format, strictly=self._strictly)
         if record.seq != self._seq + 1:
             raise BadLineError(f"seq {record.seq} follows {self._seq}", intact=True)
         if record.prev != self._crc:

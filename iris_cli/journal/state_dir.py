@@ -11,8 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.event import IllegalTransitionError
 from iris_cli.core.ids import clip
 from iris_cli.core.units import format_duration
@@ -59,8 +61,7 @@ _READS = 3  # a log that looks damaged may only have been replaced while it was 
 _NOT_YET_STATE = frozenset({"README.md", ".gitignore", layout.LOCK, layout.HOLDER})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogView:
+class LogView(Struct, frozen=True, kw_only=True):
     """What a reader sees: the transactions behind the `after_seq` it asked for, up to the damage if any.
 
     `header` is None where there is no log yet; `seq` is the last transaction. `committed`: all of it is known

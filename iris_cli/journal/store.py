@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.events import ClusterCreated, Event, LogCompacted, Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
+class Conflict(Struct, frozen=True):
     """Nothing was written: the log moved on to `seq` meanwhile, and the decision must be made anew."""
 
     seq: int

@@ -9,8 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.evolve import ImpossibleHistoryError, replay
 from iris_cli.errors import NotFoundError
 from iris_cli.journal.access import check_readable
@@ -25,8 +27,7 @@ from iris_cli.journal.record import FORMAT, BadLineError, NewerLogError, Record,
 from iris_cli.journal.scan import Scan, bounded_lines, continued, origin_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(Struct, frozen=True, kw_only=True):
     """What a log is worth, together with its archive.
 
     `sound_until` is the end of the last record before the first finding, in the file `sound_in`; `records` counts
@@ -180,7 +181,8 @@ class _Check:
         position: Position | None = continued(self._end)
         while position is not None:
             stream.seek(position.offset)
-            scan = Scan(stream, size, position, self._head if file == LOG else None)
+            head = self._head if file == LOG else None
+            scan = Scan(stream, size, position, head, strictly=True)
             self._on_scan(file, scan)
             try:
                 self._take(file, scan)

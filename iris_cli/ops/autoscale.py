@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec import Struct, field
+
 from iris_cli.capacity.opening import open_provider
 from iris_cli.capacity.provider import ProviderError, SliceProvider
 from iris_cli.core.autoscaling.removals import boots_too_long
 from iris_cli.core.autoscaling.scaling import ScalingPlan, plan_scaling
 from iris_cli.core.cloud import CallOutcome, CloudSlice, Refusal, Scope
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.evolve import Draft
 from iris_cli.core.lifecycle import keeping, slices, workers
 from iris_cli.core.lifecycle.keeping import Objection
@@ -25,8 +26,7 @@ from iris_cli.ops.missing import what_is_missing
 from iris_cli.ops.session import Session
 
 
-@dataclass
-class Autoscaled:
+class Autoscaled(Struct):
     """What a pass decided and what became of it. `problems` are those of providers, in words.
 
     With an `objection` nothing was done: the plan is what would be, elsewhere.

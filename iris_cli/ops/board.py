@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import TaskId, WorkerId
 from iris_cli.core.job import JobState
 from iris_cli.core.lifecycle.display import DisplayWord, task_displays, word_of
@@ -35,8 +36,7 @@ class Concern(IntEnum):
     OVER = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bunch:
+class Bunch(Struct, frozen=True, kw_only=True):
     """Tasks of one job that are alike, and stand out. `since_at` is when the last of them came to be so."""
 
     tasks: tuple[TaskId, ...]
@@ -46,8 +46,7 @@ class Bunch:
     since_at: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobOnBoard:
+class JobOnBoard(Struct, frozen=True, kw_only=True):
     """One job. `waits_since` is for gangs that are overdue; `changed_at`: when it last did."""
 
     row: JobRow
@@ -57,8 +56,7 @@ class JobOnBoard:
     bunches: tuple[Bunch, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Board:
+class Board(Struct, frozen=True, kw_only=True):
     """The cluster as of `status.at`, and its jobs in the order in which somebody should look at them."""
 
     status: ClusterStatus

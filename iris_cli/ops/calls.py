@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.observations import Silence, SilenceKind
 from iris_cli.errors import IrisError
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from iris_cli.remote.fan_out import FanOut
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(Struct, frozen=True, kw_only=True):
     """One call of the worker protocol, and what was known of the worker when it was made.
 
     `question` is what it is to answer, if it is asked in a poll; `starts` are the attempts that it may start,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from msgspec import Struct, field
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import AttemptId, JobId
 from iris_cli.core.lifecycle import jobs, workers
 from iris_cli.errors import NotFoundError
@@ -16,8 +17,7 @@ from iris_cli.ops.stops import send_stops
 _PAUSE = 1.0
 
 
-@dataclass
-class Cancelled:
+class Cancelled(Struct):
     """`over` had ended before; `stopping` are attempts whose end isn't proven yet."""
 
     cancelled: list[JobId] = field(default_factory=list)

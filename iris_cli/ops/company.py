@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import TaskId
 from iris_cli.core.job import Job
 from iris_cli.core.outcome import PROGRAM_FAILURES, End, EndReason
@@ -19,8 +20,7 @@ _NUMBER = pattern(r"0x[0-9a-fA-F]+|[0-9]+")
 _OF_A_SHELL = pattern(r"(?:.{0,200}: line [0-9]+: +[0-9]+ )?(?:Terminated|Killed|Hangup)(?: .*)?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Company:
+class Company(Struct, frozen=True, kw_only=True):
     """Other tasks that ended in the same way, with the same line but for numbers; `line` is that of the first.
 
     It is '' where nothing is known. `same`: the one that failed first ended with it, too.

@@ -12,8 +12,10 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle import attempts, workers
@@ -39,8 +41,7 @@ PARTING = 0.5
 get them twice."""
 
 
-@dataclass
-class CycleResult:
+class CycleResult(Struct):
     """What a cycle did: the last plan it made, what it placed, whom it asked and who did not answer.
 
     Where nothing waits there is no plan.

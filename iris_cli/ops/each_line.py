@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from iris_cli.core.dataclass import replace
+from msgspec.structs import replace
+
 from iris_cli.core.job import Job, JobRequest, Lines
 from iris_cli.errors import IrisError
 from iris_cli.journal.state_dir import StateDir

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraints import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
@@ -16,7 +18,6 @@ from iris_cli.core.constraints import (
     TPU_NAME_ATTRIBUTE_KEY,
     constraints_to_json,
 )
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId
 from iris_cli.core.job import EnvPreset, Job
 from iris_cli.core.task import Attempt
@@ -28,8 +29,7 @@ _FIRST_PORT = 20_000
 _PORTS = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """Where a task stands: its attempt, its worker, and all ranks of its round in order (itself, if it has none)."""
 
     attempt_id: AttemptId

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, TaskId, Token, WorkerId
 from iris_cli.core.lifecycle.display import task_displays
 from iris_cli.core.observations import Silence
@@ -22,8 +23,7 @@ from iris_cli.ops.session import Session
 from iris_cli.remote.operator_calls import CommandEnd, CommandRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Executed:
+class Executed(Struct, frozen=True, kw_only=True):
     """What became of the command in one place: beside a task, or on a worker if there is no `task`.
 
     Either it has an `end`, or its worker fell silent, or `note` says why nothing was sent there.
@@ -40,8 +40,7 @@ class Executed:
         return self.end is not None and self.end.exit_code == 0 and not self.end.timed_out
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
+class _Order(Struct, frozen=True):
     worker: Worker
     task: TaskId | None
     request: CommandRequest

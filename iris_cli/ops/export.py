@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.events import (
     AttemptEnded,
     AttemptEvent,
@@ -20,13 +21,12 @@ from iris_cli.core.events import (
 )
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId
 from iris_cli.errors import NotFoundError
-from iris_cli.journal.codec import encode_event
+from iris_cli.journal.event_codec import encode_event
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.timestamps import iso_time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """One event. `index` counts the events of a transaction from 0; `event` holds its fields as the log has them.
 
     `job`, `task`, `attempt` and `worker` say what it is about, where it is about one.

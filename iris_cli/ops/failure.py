@@ -6,8 +6,9 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.lifecycle.display import counted, in_words, task_displays
@@ -34,8 +35,7 @@ _FROM_EACH_STREAM = 32 << 10  # bytes of what was pulled
 _BAD = frozenset({JobState.FAILED, JobState.UNSCHEDULABLE})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
+class Explained(Struct, frozen=True, kw_only=True):
     """A cause that others have met before, the line of which task gave it away, what helps, and where that is told."""
 
     name: str
@@ -46,8 +46,7 @@ class Explained:
     line: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedChild:
+class FailedChild(Struct, frozen=True, kw_only=True):
     """A child job that had failed when its parent did, and why."""
 
     job: JobId
@@ -55,8 +54,7 @@ class FailedChild:
     cause: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureCard:
+class FailureCard(Struct, frozen=True, kw_only=True):
     """What failed first: the task, where it ran, why it ended, the last lines that it wrote; what the others did.
 
     `counts` says how the tasks of a gang ended: `1 failed, 3 stopped with it`. `next` is the command that most probably

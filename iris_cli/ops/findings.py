@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.errors import ExitCode, IrisError
 
 
@@ -15,8 +16,7 @@ class Level(StrEnum):
     FAIL = "fail"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """One finding. `subject` is what was looked at, `code` the exit code that a failure deserves.
 
     What is said `aside` is for programs: nobody needs to read it where it is fine.

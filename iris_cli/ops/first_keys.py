@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.observations import Silence
 from iris_cli.core.worker import Worker
 from iris_cli.ops import workers as operation
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from iris_cli.remote.ssh import SshTransport
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """The host key that a worker shows now, or that it did not answer."""
 
     worker: Worker

@@ -8,8 +8,9 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId
 from iris_cli.core.task import Attempt, Task, TaskState
 from iris_cli.ops.log_reading import LogLine, LogText, Reading, ask, by_worker
@@ -34,8 +35,7 @@ _LATE_ANSWERS = 0.1  # seconds between two looks for answers that are late
 _LONGEST_BACKOFF = 30.0  # seconds between two tries of a worker that is silent
 
 
-@dataclass
-class Step:
+class Step(Struct):
     """What is new: lines in the order in which each task wrote them, and what is to be said of tasks.
 
     `is_turn`: all were asked, not only who is behind.
@@ -51,8 +51,7 @@ class Step:
         return [line for text in self.texts for line in text.lines()]
 
 
-@dataclass
-class _Followed:
+class _Followed(Struct):
     """One attempt on its way to its end."""
 
     reading: Reading

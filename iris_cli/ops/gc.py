@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.lifecycle import reaping
 from iris_cli.core.observations import Silence, UsageReport
@@ -28,8 +30,7 @@ from iris_cli.ops.session import Session
 _UNSURE = frozenset({WorkerCondition.UNPROBED, WorkerCondition.UNTRUSTED})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerFiles:
+class WorkerFiles(Struct, frozen=True, kw_only=True):
     """What attempts that have ended left on one worker, in bytes by attempt.
 
     `removed` are those that are gone by now, `left` those that were asked for and take longer. `caches` are bytes of
@@ -55,13 +56,12 @@ class WorkerFiles:
         return sum(self.sizes[attempt] for attempt in self.removed) + self.caches_removed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Garbage:
+class Garbage(Struct, frozen=True, kw_only=True):
     """Everything that was found; `files` are in the state directory."""
 
     workers: tuple[WorkerFiles, ...] = ()
     files: tuple[Leftover, ...] = ()
-    messages: tuple[str, ...] = field(default=())
+    messages: tuple[str, ...] = ()
     log_damage: Damage | None = None
 
     @property

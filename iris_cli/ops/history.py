@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.events import AttemptEvent, AttemptsReaped, Event, JobSubmitted, TaskAssigned, Transaction
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId, clip
 from iris_cli.core.job import Origin
@@ -17,8 +18,7 @@ from iris_cli.ops.event_words import event_words
 from iris_cli.ops.session import Session
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """One event. `at` is the wall clock of whoever wrote it (`actor`), `seq` its place in the log."""
 
     seq: int
@@ -28,8 +28,7 @@ class Entry:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class History(Struct, frozen=True, kw_only=True):
     """The newest entries, the newest last; `earlier` counts those that were left out.
 
     `archived` is the seq up to which the archive was not asked: 0 if it was, or if there is none.

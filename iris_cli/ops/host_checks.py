@@ -6,6 +6,9 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from iris_cli.config.schema import HostConfig
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.connection import Connection
@@ -14,7 +17,6 @@ from iris_cli.core.constraints import (
     ZONE_ATTRIBUTE_KEY,
     build_worker_attributes,
 )
-from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.observations import ProbeReport, Silence, SilenceKind
 from iris_cli.core.units import format_duration, format_memory
@@ -28,8 +30,7 @@ _NOBODY = "none"
 LEAST_DISK = 1 << 30  # bytes; a launch needs little, but whoever is below this is about to have none
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What a worker said, and how far its clock is from ours at least; in seconds, positive if ahead."""
 
     worker: Worker

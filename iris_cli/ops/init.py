@@ -8,11 +8,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from iris_cli.config.entry_text import NewHost, NewSlice, host_lines, quoted, slice_lines
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.connection import Connection
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import clip, is_name
 from iris_cli.core.topology import canonical_type
 from iris_cli.errors import ConfigError, NotWritableError, UsageError
@@ -24,8 +25,7 @@ _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _RANGE = re.compile(r"\[([0-9]+)-[0-9]+\]")  # one host of it speaks for all
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewCluster:
+class NewCluster(Struct, frozen=True, kw_only=True):
     """What is to be written. An empty `user` or `key` means: as ~/.ssh/config or ssh itself has it."""
 
     name: str

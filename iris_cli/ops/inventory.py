@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from msgspec import Struct
+
 from iris_cli.core.capacity import WorkerCapacity
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.connection import Connection
@@ -17,7 +19,6 @@ from iris_cli.core.constraints import (
     TPU_WORKER_ID_ATTRIBUTE_KEY,
     AttributeValue,
 )
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, WorkerId
 from iris_cli.core.limits import Limits
 from iris_cli.core.task import AttemptState
@@ -32,8 +33,7 @@ from iris_cli.ops.session import Session
 from iris_cli.ops.view import View, look
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerRow:
+class WorkerRow(Struct, frozen=True, kw_only=True):
     """One worker in one line. `cpu` in cores, `memory` in bytes; `*_free` is what no live attempt holds.
 
     `status` is one word; `refuses` says in sentences why the worker takes nothing new, empty if it does.
@@ -59,8 +59,7 @@ class WorkerRow:
     jobs: tuple[JobId, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceRow:
+class SliceRow(Struct, frozen=True, kw_only=True):
     """One slice. `free`, `busy` and `unusable` count its workers: chips free, chips taken, or out of use."""
 
     name: str
@@ -73,8 +72,7 @@ class SliceRow:
     jobs: tuple[JobId, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimRow:
+class ClaimRow(Struct, frozen=True, kw_only=True):
     """What one live attempt holds of a worker. `since` is the time of its assignment."""
 
     attempt: AttemptId
@@ -86,8 +84,7 @@ class ClaimRow:
     chips: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerDetails:
+class WorkerDetails(Struct, frozen=True, kw_only=True):
     """Everything there is to know of one worker. `skew`: seconds that its clock is ahead of ours."""
 
     worker: WorkerRow
@@ -107,8 +104,7 @@ class WorkerDetails:
     skew: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerView:
+class WorkerView(Struct, frozen=True, kw_only=True):
     """One look at one worker. `messages` say what is wrong with the log, if anything is."""
 
     details: WorkerDetails
@@ -118,8 +114,7 @@ class WorkerView:
     log_damage: Damage | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inventory:
+class Inventory(Struct, frozen=True, kw_only=True):
     """All workers, slice by slice. `messages` say what is wrong with the log, if anything is."""
 
     at: float

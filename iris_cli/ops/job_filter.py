@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import clip
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.lifecycle.display import DisplayWord, filter_words
@@ -13,8 +14,7 @@ from iris_cli.core.nearest import did_you_mean, one_of
 from iris_cli.errors import UsageError
 
 
-@dataclass(frozen=True, slots=True)
-class JobFilter:
+class JobFilter(Struct, frozen=True):
     """Jobs that have all these labels and one of these states, by the log or by their display.
 
     A label with value None matches any value.

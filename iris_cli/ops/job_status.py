@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.constraints import Constraint
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, TaskId, parent_of
 from iris_cli.core.job import Job, JobState, Workspace
 from iris_cli.core.lifecycle.display import job_display, task_displays
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
 Word = TypeVar("Word")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointRow:
+class EndpointRow(Struct, frozen=True, kw_only=True):
     """What a task has made known of itself: a port, at the address of the host that it runs on."""
 
     task: TaskId
@@ -41,8 +41,7 @@ class EndpointRow:
     metadata: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobStatus:
+class JobStatus(Struct, frozen=True, kw_only=True):
     """One job as of `at`. `next` is the command that most probably comes next.
 
     `origin` is the attempt that submitted it from inside a task; `inherited` has for each constraint that it took over

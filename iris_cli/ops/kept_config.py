@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from zlib import crc32
 
+from msgspec.structs import replace
+
 import iris_cli
 from iris_cli.config.schema import ClusterConfig, HostConfig
-from iris_cli.core.dataclass import replace
 from iris_cli.journal.codec import decode_record, encode_record
 
 if TYPE_CHECKING:

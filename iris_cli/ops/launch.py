@@ -20,9 +20,10 @@ from iris_cli.core.constraint_types import Constraint, ConstraintOp
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, WorkerId, clip
 from iris_cli.core.job import Job, JobRequest, Workspace
+from iris_cli.core.lifecycle.asked import over
 from iris_cli.core.lifecycle.near_misses import near_misses
 from iris_cli.core.lifecycle.never import check_possible
-from iris_cli.core.lifecycle.submit import over, submit
+from iris_cli.core.lifecycle.submit import submit
 from iris_cli.core.resources import AUTO
 from iris_cli.core.task import AttemptState, TaskState
 from iris_cli.core.worker import Worker, WorkerCondition

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec import Struct
+
 from iris_cli.capacity.local_hosts import MODULE, answer, begin, still_hosts, tell, vm_metadata
-from iris_cli.core.dataclass import dataclass
 from iris_cli.errors import IrisError
 from iris_cli.inhabitants import end_inhabitants, remove_tree
 
@@ -21,8 +22,7 @@ _MARKER = ".iris-demo-cluster"
 _HOSTS = "hosts.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalSlice:
+class LocalSlice(Struct, frozen=True, kw_only=True):
     """One slice to play: its name, its TPU type, its zone, and the number of its hosts."""
 
     name: str

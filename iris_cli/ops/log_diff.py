@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from iris_cli.core.dataclass import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
+
 from iris_cli.ops.log_reading import BOTH
 from iris_cli.ops.logs import TaskLog
 
@@ -35,8 +37,7 @@ _MASKS = (
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deviation:
+class Deviation(Struct, frozen=True, kw_only=True):
     """What some ranks, who say the same, say otherwise than the most; of the lowest of them.
 
     `behind` or `ahead` is by how many lines, if that is all; else `diff` has lines that begin with `-` (of the
@@ -53,8 +54,7 @@ class Deviation:
     idle: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamDiff:
+class StreamDiff(Struct, frozen=True, kw_only=True):
     """One stream: which ranks say the same, and who doesn't. `coarse`: no number was looked at, for all differ.
 
     `idle`: as that of a deviation, of the majority.

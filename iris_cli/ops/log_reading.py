@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.observations import Silence
 from iris_cli.core.task import Attempt
@@ -22,8 +23,7 @@ _MOST_OF_A_CALL = 1 << 20  # bytes
 _MOST_AT_ONCE = 64 << 20  # bytes of all calls that are under way
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(Struct, frozen=True):
     """One line of one attempt; `stream` is `out` or `err`."""
 
     attempt: AttemptId
@@ -39,8 +39,7 @@ class LogLine:
         return LogText(self.attempt, self.stream, f"{self.text}\n")
 
 
-@dataclass(frozen=True, slots=True)
-class LogText:
+class LogText(Struct, frozen=True):
     """Whole lines of one stream of one attempt, each with its line feed."""
 
     attempt: AttemptId

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, TypeVar
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from iris_cli.remote.task_runner import LogChunk
@@ -21,8 +21,7 @@ FARTHEST = 16 << 20  # bytes to go back for the last lines
 Asking = Generator[tuple[int, int], "LogChunk", R]
 
 
-@dataclass
-class LineCutter:
+class LineCutter(Struct):
     """Cuts a stream of bytes into whole lines of text, the same ones however the bytes are divided.
 
     What isn't a whole line yet is held back. A line beyond LONGEST is cut, between characters. Of a line that

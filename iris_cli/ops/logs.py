@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec import Struct, field
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip, parse_attempt_id, parse_task_id
 from iris_cli.core.observations import Silence
 from iris_cli.core.task import Attempt, Task
@@ -19,8 +20,7 @@ from iris_cli.ops.session import Session
 from iris_cli.ops.view import View, look
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class Query(Struct, frozen=True, kw_only=True):
     """What to fetch. `tail` lines of each stream, None for all of them; no `ranks` means every rank.
 
     Without an `attempt` it is the last one of each task. `streams` are of `out` and `err`; `dated`: also when they were
@@ -34,8 +34,7 @@ class Query:
     dated: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskLog:
+class TaskLog(Struct, frozen=True, kw_only=True):
     """The log of one task. `attempt` and `worker` are None where it was never placed.
 
     `note` says why there is nothing, or not everything. `kept`: the lines are the end that the event log

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.observations import Silence, WorkerReport
 from iris_cli.core.requests import Answer, Logs, Refusal, Submit, Wait, check_end_can_come, refusal_of
@@ -35,8 +37,7 @@ MOST_READ = 8
 _MOST_BYTES = 256 << 10  # of answers in one call
 
 
-@dataclass(frozen=True, slots=True)
-class LogReading:
+class LogReading(Struct, frozen=True):
     """A piece of a log that a task asks for: `token` is whose log, the rest is who asks."""
 
     asked: Asked

@@ -7,7 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.job import JobState
 from iris_cli.core.units import count, format_duration
 from iris_cli.errors import ConfigError, IrisError, NotFoundError
@@ -34,8 +35,7 @@ class Place(StrEnum):
     CLUSTER = "cluster"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """A command to type, and why. `urgent`: something is wrong. `workers` are those that it is about."""
 
     command: str
@@ -44,8 +44,7 @@ class Step:
     workers: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextSteps:
+class NextSteps(Struct, frozen=True, kw_only=True):
     """Where we are, in a sentence or as the status of the cluster, and what comes next, the most important first."""
 
     place: Place

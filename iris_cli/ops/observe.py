@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
 from iris_cli.core.lifecycle import (
@@ -44,8 +46,7 @@ States = dict[Token, RemoteState]
 """What workers said last about each token."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """One worker to ask: for a probe, for how its live attempts are, or for both, one after the other.
 
     `stops` are its ghosts, each with its grace in seconds: they are stopped before anything else happens there.
@@ -56,8 +57,7 @@ class Question:
     stops: tuple[tuple[Token, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """What was known of a worker when it was asked: who it was, and its live attempts by their tokens.
 
     `reaped` are those whose files it was asked to remove. An answer may lie around for long before it is weighed:
@@ -77,8 +77,7 @@ class Known:
         return self.ghosts.union(self.attempts, self.reaped)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What was seen of a worker, at what time, what had been known of it when it was asked, and when that was.
 
     `asked` is what its tasks ask for; the end of those in `deferred` waits for what else they ask for. `launching`

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.ids import Token, WorkerId, is_request_id
 from iris_cli.core.observations import (
     AttemptReport,
@@ -35,8 +36,7 @@ _SLACK = 5.0  # seconds between two looks of a worker at its own clock
 MOST_REQUESTS = 16  # of one attempt in one answer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogPieces:
+class LogPieces(Struct, frozen=True, kw_only=True):
     """Pieces of logs that were read on a worker. It says nothing of the worker but that it is there."""
 
     worker: WorkerId
@@ -47,8 +47,7 @@ class LogPieces:
     uptime: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
+class Fetched(Struct, frozen=True, kw_only=True):
     """What a task had packed is in the state directory; or never will be, for this `problem`. As LogPieces."""
 
     worker: WorkerId

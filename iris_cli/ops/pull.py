@@ -7,8 +7,9 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, WorkerId, parse_attempt_id
 from iris_cli.core.observations import Silence
 from iris_cli.core.task import Attempt
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 _TOGETHER = 16  # attempts in one list; more would leave little room for each
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PulledAttempt:
+class PulledAttempt(Struct, frozen=True, kw_only=True):
     """What was fetched of one attempt: `files` of `bytes`, and `log_bytes`; `unchanged` files were here before.
 
     `problems` name what is missing; `silent`: its worker did not answer.
@@ -44,8 +44,7 @@ class PulledAttempt:
     silent: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pulled:
+class Pulled(Struct, frozen=True, kw_only=True):
     """All that was fetched, by task and attempt. `directory` holds a directory for each task."""
 
     job: JobId

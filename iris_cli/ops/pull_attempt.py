@@ -6,7 +6,8 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from iris_cli.core.dataclass import dataclass, field
+from msgspec import Struct, field
+
 from iris_cli.core.ids import AttemptId, Token, clip
 from iris_cli.core.observations import Silence
 from iris_cli.core.units import count, format_memory
@@ -36,8 +37,7 @@ class SilentError(Exception):
         self.silence = silence
 
 
-@dataclass(slots=True, kw_only=True)
-class Tally:
+class Tally(Struct, kw_only=True):
     """What became of the files of one attempt; `moved` is told of each file or piece, with its bytes.
 
     `problems` name what is missing here, `notes` what else there is to know.
@@ -52,15 +52,13 @@ class Tally:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(Struct, frozen=True):
     name: bytes
     parts: tuple[bytes, ...]
     version: Version | None
 
 
-@dataclass(slots=True, kw_only=True)
-class Puller:
+class Puller(Struct, kw_only=True):
     """One attempt on one worker. `clock` is the worker's time when its files were listed."""
 
     calls: OutputCalls

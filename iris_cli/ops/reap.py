@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from msgspec.structs import replace
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import replace
 from iris_cli.core.lifecycle import reaping
 from iris_cli.core.observations import ReapReport, Silence
 from iris_cli.core.task import AttemptState

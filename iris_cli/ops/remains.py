@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.task import Attempt
 from iris_cli.core.units import format_duration
 from iris_cli.ops.log_reading import LogText, Reading
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 _COMPARED = 200  # bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remains:
+class Remains(Struct, frozen=True, kw_only=True):
     """`texts` go on where the worker fell silent, read as they are asked for; `note` says whence they are.
 
     `kept`: they are from the event log; `pulled`: they were pulled; `whole`: to the end.

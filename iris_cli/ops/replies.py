@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.lifecycle.children import visible
@@ -22,8 +23,7 @@ from iris_cli.ops.job_status import endpoint_rows
 Reading = Status | Tasks | Endpoints
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a piece of a log is to be had."""
 
     worker: WorkerId

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.evolve import replay
 from iris_cli.core.ids import AttemptId, JobId, WorkerId
 from iris_cli.core.job import Job, JobState, Priority
@@ -26,8 +27,7 @@ MOST_STRETCHES = 200_000
 """What a browser still draws in about a second; of a longer past the newest jobs are told."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class Stretch(Struct, frozen=True, kw_only=True):
     """One attempt as it held a worker (`worker` is its place among the lines), in seconds since the epoch.
 
     It holds its chips (those of its worker for a TPU task, else its GPUs) from `placed_at` until its end was proven,
@@ -57,8 +57,7 @@ class Stretch:
         return self.reason not in (None, EndReason.OK)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobLine:
+class JobLine(Struct, frozen=True, kw_only=True):
     """One job. `waited` seconds from its submission until its first task started, or until its end, or now.
 
     `retries` counts the retries that were made after a failure, `tries` those after a lost host, too; `preemptions` the
@@ -84,8 +83,7 @@ class JobLine:
     stretches: tuple[Stretch, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Struct, frozen=True, kw_only=True):
     """Everything from `since` to `at`; times before count for nothing, and jobs that ended before are not told.
 
     `older` counts the jobs that had no room. `workers` stand slice by slice.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from statistics import median
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.outcome import INFRASTRUCTURE, EndReason
 from iris_cli.ops.report import JobLine, Report, Stretch
 from iris_cli.ops.report_fleet import WorkerLine
@@ -14,8 +15,7 @@ LOSSES = INFRASTRUCTURE | {EndReason.DISPATCH_FAILED}
 """Ends that say something of a host."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sum:
+class Sum(Struct, frozen=True, kw_only=True):
     """Several jobs together, in seconds. `in_vain` is the part of attempts that ended, and not well."""
 
     name: str
@@ -27,8 +27,7 @@ class Sum:
     waited_most: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
+class Ends(Struct, frozen=True, kw_only=True):
     """How many attempts ended so, or still run (`reason` None), and what they took in seconds."""
 
     reason: EndReason | None
@@ -37,8 +36,7 @@ class Ends:
     chip_seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
+class Use(Struct, frozen=True, kw_only=True):
     """What a worker did: for how much of its time it had something to do, and how often work was lost there."""
 
     worker: WorkerLine

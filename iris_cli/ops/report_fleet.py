@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from msgspec import Struct, field
+
 from iris_cli.core.constraints import (
     DEVICE_VARIANT_ATTRIBUTE_KEY,
     TPU_NAME_ATTRIBUTE_KEY,
     TPU_WORKER_ID_ATTRIBUTE_KEY,
     AttributeValue,
 )
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.events import (
     Event,
     TaskAssigned,
@@ -24,8 +25,7 @@ from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.patterns import pattern
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerLine:
+class WorkerLine(Struct, frozen=True, kw_only=True):
     """One worker as it was last known; `slice` is None for one of its own, `chips` are TPU chips or GPUs.
 
     `there` are the times at which it was in the configuration, in seconds since the epoch.
@@ -44,8 +44,7 @@ class WorkerLine:
         return sum(end - begin for begin, end in self.there)
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(Struct):
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
     chips: int = 0
     gpus: int = 0

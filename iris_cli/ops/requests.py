@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.events import JobSubmitted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, RequestId, Token
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
 Key = tuple[Token, RequestId]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """One request of an attempt; an exception says why it couldn't be read, an IrisError if that is its own fault.
 
     `digest` tells apart what is to be submitted.
@@ -53,8 +53,7 @@ class Asked:
         return self.token, self.id
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What became of a request: its answer, or the request itself, which changes nothing and is answered later."""
 
     asked: Asked

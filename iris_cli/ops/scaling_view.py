@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadeRow:
+class MadeRow(Struct, frozen=True, kw_only=True):
     """One slice that was made on demand. `since_at`: since when it is in its state."""
 
     name: str
@@ -18,8 +17,7 @@ class MadeRow:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleGroupRow:
+class ScaleGroupRow(Struct, frozen=True, kw_only=True):
     """One scale group. `wanted`: slices that it is asked for now; `by_hand`: what a person is to do for that."""
 
     name: str
@@ -36,8 +34,7 @@ class ScaleGroupRow:
     by_hand: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnmetRow:
+class UnmetRow(Struct, frozen=True, kw_only=True):
     """What waits for a slice that nobody makes, and why: a single task by its id, a gang by that of its job."""
 
     id: str
@@ -45,8 +42,7 @@ class UnmetRow:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scaling:
+class Scaling(Struct, frozen=True, kw_only=True):
     """All scale groups in the order in which they are tried, and what none of them serves."""
 
     groups: tuple[ScaleGroupRow, ...]

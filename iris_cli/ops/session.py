@@ -7,10 +7,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import Struct, field
+
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.limits import Limits
 from iris_cli.core.worker import Worker
@@ -53,8 +54,7 @@ def _unseen(_how_far: HowFar) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-@dataclass
-class Session:
+class Session(Struct, dict=True):
     """Everything an operation works with.
 
     `make_runner` gets the cluster's id; it is called once, and only if a worker is asked. `make_fan_out` gets

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.ids import TaskId, WorkerId
 from iris_cli.core.lifecycle.display import task_displays
 from iris_cli.core.observations import Silence
@@ -18,8 +19,7 @@ MAIN, CHILD, OTHER = "main", "child", "thread"
 """The main thread of a rank's first Python program, of its further ones, and all other threads."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankStacks:
+class RankStacks(Struct, frozen=True, kw_only=True):
     """What was learnt of one task: the `answer` of its worker, or its silence; or `note` says why nobody asked.
 
     `threads` are those of each program of the answer, in its order.
@@ -46,8 +46,7 @@ class RankStacks:
             yield from zip(self.answer.programs, self.threads, strict=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """Where threads of one kind are, all in the same: `ranks` ascending, `threads` counts them over all ranks."""
 
     kind: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import JobId, WorkerId, depth_of, root_of
 from iris_cli.core.job import Job, JobState, Priority
 from iris_cli.core.lifecycle.display import DisplayWord, counted, job_display, task_displays, word_of
@@ -24,8 +25,7 @@ from iris_cli.ops.task_rows import culprit_of, waiting_words
 from iris_cli.ops.view import CycleAge, View, look
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRow:
+class JobRow(Struct, frozen=True, kw_only=True):
     """One job in one line. Ages and durations in seconds.
 
     `display` is how its state reads on the screen, `task_displays` counts its tasks by the words for theirs. `workers`
@@ -55,8 +55,7 @@ class JobRow:
     labels: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterStatus:
+class ClusterStatus(Struct, frozen=True, kw_only=True):
     """The cluster at a glance, as of `at`. `messages` say what is wrong with the log, if anything is.
 
     `jobs` are the open ones and those that ended last; `older` counts those that ended before.

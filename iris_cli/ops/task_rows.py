@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.outcome import EndReason
@@ -14,8 +15,7 @@ from iris_cli.ops.inventory import doubt_about
 from iris_cli.ops.view import View
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptRow:
+class AttemptRow(Struct, frozen=True, kw_only=True):
     """One attempt. `duration` is that of the user's command in seconds, None if it never started.
 
     It is the worker's word where there is one, and then not the difference of times that this machine wrote.
@@ -38,8 +38,7 @@ class AttemptRow:
     presumed: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRow:
+class TaskRow(Struct, frozen=True, kw_only=True):
     """One task. `display` is how its state reads on the screen. `worker`, times and exit code are those of its last
     attempt; `why` is the reason why it waits, or the cause of its end.
     """

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.events import WorkerUnwedged
 from iris_cli.core.ids import AttemptId, Token, WorkerId
 from iris_cli.core.observations import Holder, LockFile, RemoteState, Silence, UnwedgeReport
@@ -33,8 +34,7 @@ class Owner(StrEnum):
     OTHER = "other"  # not started by iris, as far as can be seen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Obstacle:
+class Obstacle(Struct, frozen=True, kw_only=True):
     """A process that holds chips, or an attempt's directory there. `attempt` is the one it belongs to, if known."""
 
     owner: Owner
@@ -57,8 +57,7 @@ class Obstacle:
         return (self.token,) if holder is None else (holder.boot_id, holder.pid, holder.start)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wedge:
+class Wedge(Struct, frozen=True, kw_only=True):
     """What was found on a worker. `unseen` processes of other users could not be looked into."""
 
     worker: WorkerId

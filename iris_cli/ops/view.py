@@ -9,8 +9,10 @@ from itertools import takewhile
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
@@ -35,8 +37,7 @@ STALE_AFTER = 300.0
 """Seconds without a cycle after which cron is taken for dead: it runs one a minute."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CycleAge:
+class CycleAge(Struct, frozen=True, kw_only=True):
     """When the last cycle ran, by its heartbeat; `at` and `age` are None if none ever did. In seconds."""
 
     at: float | None = None
@@ -44,8 +45,7 @@ class CycleAge:
     stale: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
-class View:
+class View(Struct, frozen=True, kw_only=True, dict=True):
     """One look at the cluster. `now` is the time of the look.
 
     `cycle` and `cycles` are None for a look at the past. `coming`: there will be a next cycle.

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import JobId, TaskId
 from iris_cli.core.job import JobState
 from iris_cli.errors import ExitCode, IrisError
@@ -29,7 +30,6 @@ _WORST_FIRST = (
 """A failure tells the most; a job that never ran tells more than one that its user ended."""
 
 
-@dataclass
 class Caretaker:
     """Keeps things going for a command that waits: now and then a cycle, otherwise only a look at the log.
 
@@ -38,20 +38,18 @@ class Caretaker:
     That the state is locked or can't be written keeps nobody from waiting: `trouble` says so.
     """
 
-    session: Session
-    schedule: bool = True
-    least: float = _SOONEST
-    trouble: IrisError | None = None
-    _due: float = field(default=0.0, init=False)  # by the monotonic clock
-    _between: float = field(default=0.0, init=False)
-    _asked: bool = field(default=False, init=False)  # by a task, in the last cycle or after it
-    _requests: int = field(default=0, init=False)  # of tasks, at the last look
-    _result: CycleResult = field(default_factory=CycleResult, init=False)
-    _dispatcher: Dispatcher = field(init=False)
-    _runner: ExitStack = field(default_factory=ExitStack, init=False)
-
-    def __post_init__(self) -> None:
-        self._dispatcher = Dispatcher(self.session)
+    def __init__(self, session: Session, *, schedule: bool = True, least: float = _SOONEST) -> None:
+        self.session = session
+        self.schedule = schedule
+        self.least = least
+        self.trouble: IrisError | None = None
+        self._due = 0.0  # by the monotonic clock
+        self._between = 0.0
+        self._asked = False  # by a task, in the last cycle or after it
+        self._requests = 0  # of tasks, at the last look
+        self._result = CycleResult()
+        self._dispatcher = Dispatcher(session)
+        self._runner = ExitStack()
 
     def __enter__(self) -> Caretaker:
         self.session.worked = True
@@ -121,8 +119,7 @@ class Caretaker:
             self.trouble = error
 
 
-@dataclass(frozen=True, slots=True)
-class Waited:
+class Waited(Struct, frozen=True):
     """How each job stands at the end of the wait, in the order in which they were named."""
 
     states: Mapping[JobId, JobState]

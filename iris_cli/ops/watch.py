@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator
 from contextlib import nullcontext
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
 from iris_cli.errors import IrisError, LockedError, LogReplacedError, NotWritableError
 from iris_cli.ops import cycle
 from iris_cli.ops.dispatch import Dispatcher
@@ -25,8 +26,7 @@ _LEAST_PAUSE = 0.25
 """The share of its time that a watch leaves to others, however long its cycles take."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """What is new after one cycle. `idle`: no job is left that isn't over, and nothing is being stopped."""
 
     news: tuple[Entry, ...]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, parse_task_id
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.lifecycle.display import job_display, task_displays
@@ -35,8 +37,7 @@ if TYPE_CHECKING:
 _NOT_RUN_TO_ITS_END = frozenset({JobState.KILLED, JobState.UNSCHEDULABLE})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(Struct, frozen=True, kw_only=True):
     """Tasks that wait for the same. `explanation` is what the scheduler found out about it.
 
     It is None for what waits only for the next cycle: `prospect` tells what that does, `will_go_to` where it
@@ -51,8 +52,7 @@ class Wait:
     demand: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """One live attempt. `since_at` is when it was placed or, if it runs, when it started; `age` in seconds.
 
     `doubt` says what is wrong with its worker, if anything is; `chosen` whom the scheduler passed over for it.
@@ -67,8 +67,7 @@ class Place:
     chosen: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskEnd:
+class TaskEnd(Struct, frozen=True, kw_only=True):
     """How one task ended."""
 
     task: TaskId
@@ -78,8 +77,7 @@ class TaskEnd:
     ended_at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Why:
+class Why(Struct, frozen=True, kw_only=True):
     """The answer. `kind` is `job`, `task` or `worker`; `display` is how its state reads on the screen.
 
     For a worker there is nothing but `worker`, and in `occupied` the kinds of work that it has no room for, with the

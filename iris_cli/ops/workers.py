@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraints import taint_key
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.events import WorkerDrained, WorkerForgotten, WorkerTainted, WorkerUncordoned
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, WorkerId, is_name
@@ -22,8 +23,7 @@ from iris_cli.ops.stops import send_stops
 _MOST_NAMED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Probed:
+class Probed(Struct, frozen=True):
     """The outcome of a probe of one worker, and the worker as the log has it now."""
 
     seen: ProbeReport | Silence
@@ -67,8 +67,7 @@ def _rest_of(session: Session, worker: Worker, answer: observe.Answer) -> list[o
     return [observe.heard(session, answer.known, asked_at, seen)]
 
 
-@dataclass(frozen=True, slots=True)
-class Stranger:
+class Stranger(Struct, frozen=True):
     """Whoever answers as a worker now, beside what the log knows of it; `over` are the attempts that it ends."""
 
     worker: Worker

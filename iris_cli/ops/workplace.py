@@ -9,8 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from iris_cli.clock import SYSTEM_CLOCK, Clock
-from iris_cli.core.dataclass import dataclass
 from iris_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,8 +44,7 @@ def user_name() -> str:
         return str(os.getuid())
 
 
-@dataclass
-class Workplace:
+class Workplace(Struct, dict=True):
     """Which configuration and which state directory, and what follows from them.
 
     `lock_timeout` in seconds, None for the usual one. `shared`: this process isn't ours alone.

@@ -8,8 +8,9 @@ import re
 from collections.abc import Sequence
 from types import MappingProxyType
 
+from msgspec import Struct
+
 from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY, ZONE_ATTRIBUTE_KEY
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import RequestId, Token, WorkerId, is_request_id
 from iris_cli.core.observations import (
     AttemptReport,
@@ -66,8 +67,7 @@ _SLACK = 60 * 100
 """An answer takes a moment: attempts are looked at after its uptime was told."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """One line, and the bytes of the base64 lines that follow it."""
 
     line: str

@@ -9,8 +9,9 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
+from msgspec import Struct
+
 from iris_cli.clock import SYSTEM_CLOCK
-from iris_cli.core.dataclass import dataclass
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -43,8 +44,7 @@ _GLANCE = 0.5
 """Seconds of the longest wait without looking up."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Raised:
+class _Raised(Struct, frozen=True):
     error: BaseException
 
 

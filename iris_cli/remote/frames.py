@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.transport import NoAnswer, Output
 
@@ -14,8 +15,7 @@ _BEGIN = re.compile(rb"IRIS1 ([0-9a-f]{32}) BEGIN ([A-Za-z0-9._-]{1,64}) ([0-9a-
 _END = re.compile(rb"IRIS1 ([0-9a-f]{32}) END (0|[1-9][0-9]{0,6})")
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """What a worker said: `text` is its lines. `boot_id` and `incarnation` are empty where it has none."""
 
     boot_id: str

@@ -19,14 +19,15 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from iris_cli.core.dataclass import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
+
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 
 LARGEST_FILE = 16 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class PresentedKey:
+class PresentedKey(Struct, frozen=True):
     """A public host key: its type (`ssh-ed25519`), fingerprint as ssh prints it (`SHA256:…`), base64 blob."""
 
     type: str
@@ -44,8 +45,7 @@ class PresentedKey:
         return cls(kind.decode(), f"SHA256:{digest}", base64.b64encode(blob).decode())
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """One usable line: `marker` is `""`, `"@revoked"` or `"@cert-authority"`."""
 
     marker: str
@@ -62,8 +62,7 @@ class Line:
         return any(_fits(p, name.lower()) for p in patterns)
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """What is on record for one name. `certified` says that a certificate authority vouches for it."""
 
     keys: tuple[PresentedKey, ...] = ()

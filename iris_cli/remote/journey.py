@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.remote.ssh_config import Hop
 from iris_cli.remote.transport import Target
 
 
-@dataclass(frozen=True, slots=True)
-class Journey:
+class Journey(Struct, frozen=True):
     """A target, the servers to pass (the worker itself last), and whether a first host key may be taken now.
 
     A server is named by its depth: its index in `hops`. What goes `apart` has connections of its own.

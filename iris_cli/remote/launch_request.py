@@ -7,7 +7,8 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.ids import Token
 from iris_cli.core.signals import SIGNALS, EarlySignal
 from iris_cli.core.variables import is_kept_by_shells, is_variable
@@ -25,8 +26,7 @@ _PLACES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchRequest:
+class LaunchRequest(Struct, frozen=True, kw_only=True):
     """What to start. Times in seconds; a `timeout`, `setup_timeout` or `lease` of 0 is none.
 
     `argv` is run without a shell, `setup` by one beforehand. Of a `workspace` (its SHA-256 in hexadecimal digits) it
@@ -51,8 +51,7 @@ class LaunchRequest:
     device_wait: float = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shipment:
+class Shipment(Struct, frozen=True, kw_only=True):
     """A workspace on its way: a gzip'd tar file of `packed_size` bytes, which `chunks` reads from its start.
 
     `hash` is the SHA-256 of the tar file in hexadecimal digits, `size` its bytes, of which no more than `limit` are

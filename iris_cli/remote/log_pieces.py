@@ -6,7 +6,8 @@ import re
 import zlib
 from collections.abc import Sequence
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.ids import Token, parse_token
 from iris_cli.remote.answers import Record, records_of
 from iris_cli.remote.frames import Frame, broken
@@ -20,8 +21,7 @@ _NUMBER = "(0|[1-9][0-9]{0,14})"
 _LOG = re.compile(f"L {_NUMBER} {_NUMBER} {_NUMBER}(?: @{_NUMBER})?( gzip)?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogChunk:
+class LogChunk(Struct, frozen=True, kw_only=True):
     """A piece of an output file: `data` begins at `offset` of `size` bytes. `inode` is 0 if there is no file.
 
     `idle` is how long ago it was last written, in seconds by the worker's clock, if that was asked for and is known.
@@ -34,8 +34,7 @@ class LogChunk:
     idle: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogPiece:
+class LogPiece(Struct, frozen=True, kw_only=True):
     """At most `limit` bytes of the output `stream` (`out` or `err`) of an attempt, from `offset` on.
 
     A negative offset counts from the end. `dated`: also when it was last written.

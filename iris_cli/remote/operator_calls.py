@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.ids import Token, parse_token
 from iris_cli.core.observations import Silence
 from iris_cli.remote.answers import records_of
@@ -20,8 +21,7 @@ _ENDING = 20.0  # seconds: it is asked to end, killed, and what it has left is l
 _ANSWER = re.compile(r"X (gone|none|[0-9]{1,3}) ([01])")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRequest:
+class CommandRequest(Struct, frozen=True, kw_only=True):
     """A command for a worker, or for the directory of one of its attempts. It gets `timeout` seconds.
 
     The first `limit` bytes of what it prints, both streams in one, come back. `token` is its own, not the attempt's.
@@ -35,8 +35,7 @@ class CommandRequest:
     limit: int = 256 << 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandEnd:
+class CommandEnd(Struct, frozen=True, kw_only=True):
     """How a command ended. `exit_code` is None where it has none: it was `gone` (the directory isn't there), or killed
     hard. `timed_out`: it had to be ended. `cut`: it printed more than this.
     """

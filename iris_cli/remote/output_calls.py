@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.ids import Token, parse_token
 from iris_cli.core.observations import Silence
 from iris_cli.remote.answers import records_of
@@ -37,8 +38,7 @@ _PIECE = re.compile(rf"F ({_NUMBER}) ({_NUMBER}) ({_NUMBER}) ({_NUMBER})")
 _PLAIN = re.compile(rb"[\x20-\x7e]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(Struct, frozen=True):
     """What changes when a file does: its size in bytes, when it was last written, and which file it is.
 
     `mtime` is in seconds since the epoch, by the worker's clock.
@@ -49,8 +49,7 @@ class Version:
     inode: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileList:
+class FileList(Struct, frozen=True, kw_only=True):
     """The files of one attempt: `out`, `err` and what is below `output/`. A version of None isn't known yet.
 
     `gone`: nothing is left of them. `partial`: there are more, which could not be looked at; `link`: `output` is
@@ -66,16 +65,14 @@ class FileList:
     cut: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileLists:
+class FileLists(Struct, frozen=True, kw_only=True):
     """What a worker has of some attempts; `clock` is its time, in seconds since the epoch."""
 
     clock: float
     lists: tuple[FileList, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilePiece:
+class FilePiece(Struct, frozen=True, kw_only=True):
     """Bytes of a file from `offset` on. There is no such file if the inode is 0."""
 
     data: bytes

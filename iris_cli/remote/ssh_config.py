@@ -12,8 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from iris_cli.core.connection import Connection
-from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.host_keys import name_of
 from iris_cli.remote.light_paramiko import SSHConfig, SSHConfigDict
@@ -32,8 +34,7 @@ _JUMP = re.compile(
 _YES = frozenset({"yes", "true"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hop:
+class Hop(Struct, frozen=True, kw_only=True):
     """One SSH server on the way; the last one is the worker.
 
     `label` is the name as it was written, `key_name` the one in known_hosts files, `known_hosts` those files

@@ -10,10 +10,10 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
 from paramiko import AgentKey, Channel, PKey
 
 from iris_cli.clock import SYSTEM_CLOCK
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.observations import SilenceKind
 from iris_cli.randomness import SYSTEM_RANDOMNESS
 from iris_cli.remote import sockets, verdicts
@@ -40,8 +40,7 @@ that is scarce, and not the round trips.
 Endpoint = tuple[tuple[Hop, ...], str, bool]
 
 
-@dataclass(slots=True)
-class _Slot:
+class _Slot(Struct):
     """One endpoint. The lock is held while it is being connected: one new connection at a time."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)

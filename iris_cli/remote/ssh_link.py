@@ -10,9 +10,9 @@ from contextlib import suppress
 from typing import Any
 
 import paramiko
+from msgspec import Struct
 
 from iris_cli.clock import SYSTEM_CLOCK
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.host_keys import PresentedKey
 from iris_cli.remote.sockets import TunedSocket
@@ -48,8 +48,7 @@ class LinkLost(Exception):  # noqa: N818 - says what is the matter
         self.was_new = was_new
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Errand:
+class Errand(Struct, frozen=True, kw_only=True):
     """What is to be run: a script, how much it may say on each stream in bytes, and what it may ask for."""
 
     script: bytes

@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any
 
 import paramiko
+from msgspec import Struct
 from paramiko.common import (
     MSG_CHANNEL_DATA,
     MSG_CHANNEL_EXTENDED_DATA,
@@ -28,7 +29,6 @@ from paramiko.common import (
 )
 
 from iris_cli.clock import SYSTEM_CLOCK
-from iris_cli.core.dataclass import dataclass
 from iris_cli.remote.sockets import TunedSocket
 from iris_cli.remote.ssh_exchange import Exchange
 from iris_cli.remote.ssh_packets import Packets
@@ -53,8 +53,7 @@ MOST_POSTPONED = 1024
 """Answers to a server that goes on asking while we want to exchange keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(Struct, frozen=True):
     """Who we are, for a server whose host key `is_for` (in SSH wire format) knows to be the right one."""
 
     user: str

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from iris_cli.core.dataclass import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
+
 from iris_cli.core.ids import Token
 from iris_cli.core.observations import RemoteState, Silence
 from iris_cli.core.patterns import pattern
@@ -28,8 +30,7 @@ _PROGRAM = pattern(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Program(Struct, frozen=True, kw_only=True):
     """A process of a task. `state` is the kernel's letter: `R` runs, `S` sleeps, `D` waits for a device.
 
     `how` says where `dump` is from: `spy` or `handler`; or why there is none: `deaf` (it was sent a signal, and said
@@ -45,8 +46,7 @@ class Program:
     dump: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Programs:
+class Programs(Struct, frozen=True, kw_only=True):
     """The processes of an attempt, the oldest first. `count` is how many it has, None if they can't be listed."""
 
     token: Token

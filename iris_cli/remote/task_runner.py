@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from iris_cli.core.dataclass import replace
+from msgspec.structs import replace
+
 from iris_cli.core.ids import RequestId, Token, is_name
 from iris_cli.core.limits import extra_time
 from iris_cli.core.observations import (
@@ -27,11 +28,7 @@ from iris_cli.remote.answers import (
 )
 from iris_cli.remote.cache_calls import CacheCalls
 from iris_cli.remote.frames import Frame, failed, parse_frame
-from iris_cli.remote.launch_request import (
-    LaunchRequest,
-    Shipment,
-    hundredths,
-)
+from iris_cli.remote.launch_request import LaunchRequest, Shipment, hundredths
 from iris_cli.remote.log_pieces import LONGEST_PIECE, LogChunk, LogPiece, log_chunks, piece_line, room_for
 from iris_cli.remote.operator_calls import OperatorCalls
 from iris_cli.remote.script_lines import (

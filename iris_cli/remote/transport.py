@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from msgspec import Struct
+
 from iris_cli.core.connection import Connection
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.observations import Silence, SilenceKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Struct, frozen=True, kw_only=True):
     """A worker and the way to it."""
 
     worker: WorkerId
     connection: Connection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class Output(Struct, frozen=True, kw_only=True):
     """What a script left behind when it ended: both streams, and its exit status (-1 if none came)."""
 
     stdout: bytes
@@ -28,8 +27,7 @@ class Output:
     status: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Payload:
+class Payload(Struct, frozen=True, kw_only=True):
     """Bytes that a script takes from its stdin once it has printed `mark` as a line on its stdout; not before.
 
     A shell reads ahead: what comes with its script it may take for more of that. `chunks` begins anew whenever it is

@@ -8,12 +8,12 @@ from functools import cache
 from importlib import resources
 from types import MappingProxyType
 
-from iris_cli.core.dataclass import dataclass, fields
+from msgspec import Struct
+
 from iris_cli.core.job_fields import JOB_FIELDS, Kind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostPaths:
+class HostPaths(Struct, frozen=True, kw_only=True):
     """Where a host shows itself. Tests have their own; without a readable `proc` the library uses ps."""
 
     proc: str = "/proc"
@@ -147,7 +147,7 @@ def directory_word(remote_dir: str) -> str:
 
 
 def _head(paths: HostPaths) -> str:
-    places = [f"iris_{each.name}={quote(getattr(paths, each.name))}\n" for each in fields(paths)]
+    places = [f"iris_{name}={quote(getattr(paths, name))}\n" for name in paths.__struct_fields__]
     # The session's environment must not change what the library means.
     return "".join(places) + "set +eu\nunset CDPATH IFS\n"
 

@@ -6,27 +6,27 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
+from msgspec import Struct
+
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.constraint_types import Constraint
-from iris_cli.core.dataclass import fields, is_dataclass
-from iris_cli.core.ids import AttemptId, TaskId
+from iris_cli.core.ids import AttemptId, TaskId, WorkerId
 from iris_cli.journal.timestamps import iso_time
 
 _NAMES = {"age": "age_seconds", "duration": "duration_seconds"}
-_ALSO: Mapping[tuple[str, Any], str] = {("id", "WorkerId"): "worker"}
-"""By name and type of a field, the name that it has besides: the one that it has in all other documents."""
 
 
 def document(view: Any) -> dict[str, Any]:
-    """The fields of a view (a dataclass) as JSON.
+    """The fields of a view as JSON.
 
     Times, in fields named `at` or `..._at`, become ISO 8601 in UTC; the names of others tell their unit.
     """
     entry = {}
-    for item in fields(view):
-        entry[_NAMES.get(item.name, item.name)] = value = _field(item.name, getattr(view, item.name))
-        if (also := _ALSO.get((item.name, item.type))) is not None:
-            entry[also] = value
+    for name in view.__struct_fields__:
+        value = getattr(view, name)
+        entry[_NAMES.get(name, name)] = found = _field(name, value)
+        if name == "id" and isinstance(value, WorkerId):
+            entry["worker"] = found  # as in all other documents
     return entry
 
 
@@ -53,7 +53,7 @@ def plain(value: Any) -> Any:
         return value.value
     if isinstance(value, TaskId | AttemptId):
         return str(value)
-    if is_dataclass(value):
+    if isinstance(value, Struct):
         return document(value)
     if isinstance(value, Mapping):
         return {str(plain(key)): plain(each) for key, each in value.items()}

@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO
 
-from iris_cli.core.dataclass import dataclass, field
+from msgspec import Struct
+
 from iris_cli.render.clean import clean, clean_line
 from iris_cli.render.layout import Group, Table, Text
 
@@ -27,16 +28,15 @@ def _nothing() -> None:
     return None
 
 
-@dataclass
-class Output:
+class Output(Struct, dict=True):
     """How this invocation speaks: as JSON, as tables, or quietly."""
 
     as_json: bool = False
     quiet: bool = False
     color: bool = True
     in_lines: bool = False  # JSON was printed one object a line: so is what follows
-    _before_results: Callable[[], None] = field(default=_nothing, repr=False)
-    _before_messages: Callable[[], None] = field(default=_nothing, repr=False)
+    _before_results: Callable[[], None] = _nothing
+    _before_messages: Callable[[], None] = _nothing
 
     @cached_property
     def console(self) -> Console:

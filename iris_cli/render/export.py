@@ -7,14 +7,13 @@ import sys
 from collections.abc import Iterable
 from contextlib import nullcontext
 
-from iris_cli.core.dataclass import fields
 from iris_cli.ops.export import Row
 from iris_cli.render.console import Output
 
 
 def show_rows(output: Output, rows: Iterable[Row]) -> None:
     """One object in one line for each event, as they come."""
-    names = [each.name for each in fields(Row)]
+    names = list(Row.__struct_fields__)
     encode = json.JSONEncoder(separators=(",", ":")).encode
     told = 0
     # On a terminal the lines themselves show that it goes on.

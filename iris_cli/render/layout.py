@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
 
 if TYPE_CHECKING:
     import rich.console
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 _GAP = 2  # blanks between columns
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """Pieces with their styles, one after the other, in one line or several."""
 
     pieces: tuple[tuple[str, str], ...]
@@ -55,8 +54,7 @@ class Text:
         return RichText.assemble(*self.pieces, no_wrap=self.no_wrap or None, overflow="fold")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Table(Struct, frozen=True, kw_only=True):
     """Cells in columns. `headers` may be none at all; then `styles` are those of the columns."""
 
     rows: Sequence[Sequence[Text]]

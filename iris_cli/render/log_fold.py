@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from iris_cli.core.dataclass import dataclass, field
+from msgspec import Struct, field
 
 Block = tuple[tuple[int, ...], str]
 """The ranks that said it, ascending, and whole lines, each with its line feed."""
@@ -103,8 +103,7 @@ def _merge(parts: Mapping[int, Sequence[str]]) -> Iterator[Block]:
                 del rest[rank]
 
 
-@dataclass
-class LiveFold:
+class LiveFold(Struct):
     """Folds what comes little by little: of ranks that say the same, who is ahead waits for the others.
 
     It waits for no more than one `add`: then its lines are shown without them. Who says something of its own

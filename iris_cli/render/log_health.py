@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from iris_cli.core.dataclass import fields
 from iris_cli.core.units import count, format_memory
 from iris_cli.journal.compact import Compacted
 from iris_cli.journal.fault import Fault
@@ -98,4 +97,4 @@ def show_compacted(output: Output, done: Compacted | None) -> None:
 
 
 def _fault(fault: Fault) -> dict[str, Any]:
-    return {**{each.name: getattr(fault, each.name) for each in fields(fault)}, "kind": fault.kind.value}
+    return {**{name: getattr(fault, name) for name in fault.__struct_fields__}, "kind": fault.kind.value}

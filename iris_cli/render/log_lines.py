@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from iris_cli.core.dataclass import dataclass, field
+from msgspec import Struct, field
+
 from iris_cli.core.ids import TaskId
 from iris_cli.ops.log_reading import BOTH, LogText
 from iris_cli.ops.logs import TaskLog
@@ -35,8 +36,7 @@ def show(output: Output, logs: Sequence[TaskLog], *, folded: bool = True) -> Non
     printer.notes(logs)
 
 
-@dataclass
-class LogPrinter:
+class LogPrinter(Struct):
     """Prints lines by rank. A single task needs no prefix; `folded` joins equal lines of several ranks."""
 
     output: Output

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from iris_cli.core.dataclass import dataclass, field, fields
+from msgspec import Struct, field
 
 
-@dataclass
-class Entry:
+class Entry(Struct):
     """One thing that was made. `kind` is `node` or `queuedResource`; times in seconds since the epoch."""
 
     kind: str
@@ -23,8 +22,7 @@ class Entry:
     labels: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(Struct, frozen=True, kw_only=True):
     """One call of a client, and what was answered: an HTTP code, or `hang`, `lost` or `stall`."""
 
     at: float
@@ -33,8 +31,7 @@ class Call:
     answer: str
 
 
-@dataclass
-class Books:
+class Books(Struct):
     """`entries` by number of the machine or request; `calls` in the order of coming."""
 
     entries: dict[int, Entry] = field(default_factory=dict)
@@ -55,4 +52,4 @@ class Books:
 
 
 def _as_json(record: Entry | Call) -> dict[str, Any]:
-    return {each.name: getattr(record, each.name) for each in fields(record)}
+    return {name: getattr(record, name) for name in record.__struct_fields__}

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, NamedTuple
 
-from iris_cli.core.dataclass import dataclass, field
+from msgspec import Struct, field
+
 from iris_cli.core.topology import Topology, canonical_type, lookup, type_of
 from iris_cli.errors import UsageError
 from iris_cli.tpu_emulator.refusals import ApiError
@@ -32,8 +33,7 @@ class Machine(NamedTuple):
     key: str
 
 
-@dataclass(kw_only=True)
-class Operation:
+class Operation(Struct, kw_only=True):
     """A long-running operation on `target`; `done` with a response, or an error."""
 
     place: Place
@@ -58,8 +58,7 @@ class Operation:
                 self.response = response
 
 
-@dataclass(kw_only=True)
-class Node:
+class Node(Struct, kw_only=True):
     """One slice. `spec` is what was asked for; the times are those at which something is due, `inf` for never."""
 
     place: Place
@@ -94,8 +93,7 @@ class Node:
         return max(0, self.kind.vms - self.missing)
 
 
-@dataclass(kw_only=True)
-class QueuedResource:
+class QueuedResource(Struct, kw_only=True):
     """A request that waits for its nodes. `due_at`: when its state goes on by itself."""
 
     place: Place

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from iris_cli.core.dataclass import dataclass, field, fields, replace
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 
-@dataclass
-class Settings:
+class Settings(Struct):
     """Times in seconds. Zones that nothing is said of have room for everything.
 
     `quota`: chips that may be listed in a zone at once, whatever state they are in. `stocked_out`: zones without free
@@ -38,7 +38,7 @@ class Settings:
 
     def change(self, values: Mapping[str, Any]) -> None:
         """Set some of them by name. Raises ValueError, before anything is changed, if there is none of a name."""
-        known = [each.name for each in fields(self)]
+        known = list(self.__struct_fields__)
         for name in values:
             if name not in known:
                 raise ValueError(f"there is no setting {name}; there are {', '.join(known)}")
@@ -46,11 +46,10 @@ class Settings:
             setattr(self, name, value)
 
     def as_json(self) -> dict[str, Any]:
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(Struct, frozen=True, kw_only=True):
     """What happens to the next `times` calls of a method whose path contains `path`.
 
     `kind` is `error` (refused with `status`), `hang` (neither heard nor answered), `lost` (done, but the answer gets

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.core.cloud import CloudSlice, CloudState
-from iris_cli.core.dataclass import replace
 from iris_cli.core.scale_group import GcpOptions, Provider, ScaleGroup
 from iris_cli.core.slice import Slice, SliceState
 from iris_cli.tpu_emulator.cloud import Cloud

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import fields
 
-from iris_cli.core.dataclass import fields
 from iris_cli.core.job import JobRequest
 from iris_cli.core.job_fields import JOB_FIELDS
 from iris_cli.errors import ExitCode

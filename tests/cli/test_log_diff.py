@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.ops.log_diff import MOST_SHOWN, diff, masked

@@ -10,7 +10,7 @@ import pytest
 
 SLOW = frozenset(
     (
-        *("paramiko", "cryptography", "typer", "rich", "yaml", "filelock", "dataclasses", "inspect"),
+        *("paramiko", "cryptography", "typer", "rich", "yaml", "filelock", "dataclasses"),
         *("asyncio", "subprocess", "logging", "socket", "secrets", "importlib.resources"),
     )
 )

@@ -79,8 +79,8 @@ def test_a_rank_of_a_gang_knows_its_peers(inside: Callable[..., None]) -> None:
     found = get_job_info()
     assert found is not None
     assert found.constraints == (
-        Constraint("pool", ConstraintOp.EQ, 1),
-        Constraint("spot", ConstraintOp.NOT_EXISTS),
+        Constraint.of("pool", ConstraintOp.EQ, 1),
+        Constraint.of("spot", ConstraintOp.NOT_EXISTS),
     )
     assert found.worker_attributes == {"pool": 1, "zone": "us-a", "load": 0.5}
     assert found.default_env == {"HF_HOME": "/mnt"}

@@ -44,7 +44,7 @@ def test_a_submitted_job_is_in_the_log_with_all_that_was_said(world: World) -> N
         env={"LR": "1e-3"},
         labels={"team": "vision"},
         priority="high",
-        constraints=["region=us-west4", Constraint("pool", ConstraintOp.EXISTS)],
+        constraints=["region=us-west4", Constraint.of("pool", ConstraintOp.EXISTS)],
         prefer=["zone=us-a"],
         after=["train"],
         force=True,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from msgspec.structs import fields
 
 from iris_cli.config.env_file import read_env_file
 from iris_cli.config.job_file import load_job_file

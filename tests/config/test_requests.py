@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import fields
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import fields
 
 from iris_cli.config.request_reading import FIELDS, read_request
 from iris_cli.config.request_text import read_answer, write_answer, write_request

@@ -40,8 +40,8 @@ def test_preemptible_is_required_by_default_and_can_be_excluded() -> None:
 
 
 def test_one_region_is_an_equality_and_several_are_a_membership() -> None:
-    assert region_constraint(["us-west4"]) == Constraint("region", ConstraintOp.EQ, "us-west4")
-    assert region_constraint(["b", "a", "b"]) == Constraint("region", ConstraintOp.IN, values=["b", "a"])
+    assert region_constraint(["us-west4"]) == Constraint.of("region", ConstraintOp.EQ, "us-west4")
+    assert region_constraint(["b", "a", "b"]) == Constraint.of("region", ConstraintOp.IN, values=["b", "a"])
     assert region_constraint(["a", "a"]).op is ConstraintOp.EQ
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from iris_cli.core.dataclass import replace
 from iris_cli.core.endpoints import MOST_CHANGES
 from iris_cli.core.events import JobAdopted, JobSubmitted
 from iris_cli.core.ids import JobId, RequestId

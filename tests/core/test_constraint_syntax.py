@@ -17,29 +17,29 @@ GT, GE, LT, LE, IN = ConstraintOp.GT, ConstraintOp.GE, ConstraintOp.LT, Constrai
 @pytest.mark.parametrize(
     ("text", "constraint"),
     [
-        ("region=us-west4", Constraint("region", EQ, "us-west4")),
-        ("region!=us-west4", Constraint("region", NE, "us-west4")),
-        ("tpu-worker-id>=1", Constraint("tpu-worker-id", GE, 1)),
-        ("load>0.5", Constraint("load", GT, 0.5)),
-        ("n<-3", Constraint("n", LT, -3)),
-        ("n<=1e3", Constraint("n", LE, 1000.0)),
-        ("pool", Constraint("pool", EXISTS)),
-        ("!pool", Constraint("pool", NOT_EXISTS)),
-        ("taint:bad-disk", Constraint("taint:bad-disk", EXISTS)),
-        ("region in us-west4,eu-west4", Constraint("region", IN, values=["us-west4", "eu-west4"])),
-        ("n in 1, '1' ,\"a,b\"", Constraint("n", IN, values=[1, "1", "a,b"])),
-        (" region = us-west4 ", Constraint("region", EQ, "us-west4")),
-        ("rack=row 4", Constraint("rack", EQ, "row 4")),
-        ('pool="8"', Constraint("pool", EQ, "8")),
-        ("pool='8'", Constraint("pool", EQ, "8")),
-        ('pool=""', Constraint("pool", EQ, "")),
-        ("pool=017", Constraint("pool", EQ, "017")),
-        ("pool=0x10", Constraint("pool", EQ, "0x10")),
-        ("pool=nan", Constraint("pool", EQ, "nan")),
-        ("pool=1e999", Constraint("pool", EQ, "1e999")),
-        ("pool=true", Constraint("pool", EQ, True)),
-        ("pool=1_000", Constraint("pool", EQ, "1_000")),
-        ("pool=٣", Constraint("pool", EQ, "٣")),  # a digit, but not a decimal one of ASCII
+        ("region=us-west4", Constraint.of("region", EQ, "us-west4")),
+        ("region!=us-west4", Constraint.of("region", NE, "us-west4")),
+        ("tpu-worker-id>=1", Constraint.of("tpu-worker-id", GE, 1)),
+        ("load>0.5", Constraint.of("load", GT, 0.5)),
+        ("n<-3", Constraint.of("n", LT, -3)),
+        ("n<=1e3", Constraint.of("n", LE, 1000.0)),
+        ("pool", Constraint.of("pool", EXISTS)),
+        ("!pool", Constraint.of("pool", NOT_EXISTS)),
+        ("taint:bad-disk", Constraint.of("taint:bad-disk", EXISTS)),
+        ("region in us-west4,eu-west4", Constraint.of("region", IN, values=["us-west4", "eu-west4"])),
+        ("n in 1, '1' ,\"a,b\"", Constraint.of("n", IN, values=[1, "1", "a,b"])),
+        (" region = us-west4 ", Constraint.of("region", EQ, "us-west4")),
+        ("rack=row 4", Constraint.of("rack", EQ, "row 4")),
+        ('pool="8"', Constraint.of("pool", EQ, "8")),
+        ("pool='8'", Constraint.of("pool", EQ, "8")),
+        ('pool=""', Constraint.of("pool", EQ, "")),
+        ("pool=017", Constraint.of("pool", EQ, "017")),
+        ("pool=0x10", Constraint.of("pool", EQ, "0x10")),
+        ("pool=nan", Constraint.of("pool", EQ, "nan")),
+        ("pool=1e999", Constraint.of("pool", EQ, "1e999")),
+        ("pool=true", Constraint.of("pool", EQ, True)),
+        ("pool=1_000", Constraint.of("pool", EQ, "1_000")),
+        ("pool=٣", Constraint.of("pool", EQ, "٣")),  # a digit, but not a decimal one of ASCII
     ],
 )
 def test_the_forms_that_can_be_typed(text: str, constraint: Constraint) -> None:
@@ -88,10 +88,12 @@ keys = st.text(min_size=1) | st.sampled_from(["region", "in", "tpu-worker-id", "
 
 @given(
     st.one_of(
-        st.builds(Constraint, keys, st.sampled_from([EXISTS, NOT_EXISTS]), mode=modes),
-        st.builds(Constraint, keys, st.sampled_from([EQ, NE]), values, mode=modes),
-        st.builds(Constraint, keys, st.sampled_from([GT, GE, LT, LE]), numbers, mode=modes),
-        st.builds(Constraint, keys, st.just(IN), values=st.lists(values, min_size=1, max_size=4), mode=modes),
+        st.builds(Constraint.of, keys, st.sampled_from([EXISTS, NOT_EXISTS]), mode=modes),
+        st.builds(Constraint.of, keys, st.sampled_from([EQ, NE]), values, mode=modes),
+        st.builds(Constraint.of, keys, st.sampled_from([GT, GE, LT, LE]), numbers, mode=modes),
+        st.builds(
+            Constraint.of, keys, st.just(IN), values=st.lists(values, min_size=1, max_size=4), mode=modes
+        ),
     )
 )
 def test_a_formatted_constraint_is_read_back_as_the_same(constraint: Constraint) -> None:
@@ -108,5 +110,7 @@ def test_any_text_is_a_constraint_or_a_usage_error(text: str) -> None:
 
 
 def test_formatting_quotes_only_where_it_must() -> None:
-    assert format_constraint(Constraint("region", IN, values=["a", "b c", "8", 8])) == 'region in a,b c,"8",8'
-    assert format_constraint(Constraint("k", NE, 'say "x"')) == 'k!="say \\"x\\""'
+    assert (
+        format_constraint(Constraint.of("region", IN, values=["a", "b c", "8", 8])) == 'region in a,b c,"8",8'
+    )
+    assert format_constraint(Constraint.of("k", NE, 'say "x"')) == 'k!="say \\"x\\""'

@@ -30,10 +30,10 @@ numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 modes = st.sampled_from(ConstraintMode)
 keys = st.text(min_size=1)
 constraints = st.one_of(
-    st.builds(Constraint, keys, st.sampled_from([EXISTS, NOT_EXISTS]), mode=modes),
-    st.builds(Constraint, keys, st.sampled_from([EQ, NE]), raw_values, mode=modes),
-    st.builds(Constraint, keys, st.sampled_from(ORDERING), numbers, mode=modes),
-    st.builds(Constraint, keys, st.just(IN), values=st.lists(raw_values, min_size=1), mode=modes),
+    st.builds(Constraint.of, keys, st.sampled_from([EXISTS, NOT_EXISTS]), mode=modes),
+    st.builds(Constraint.of, keys, st.sampled_from([EQ, NE]), raw_values, mode=modes),
+    st.builds(Constraint.of, keys, st.sampled_from(ORDERING), numbers, mode=modes),
+    st.builds(Constraint.of, keys, st.just(IN), values=st.lists(raw_values, min_size=1), mode=modes),
 )
 
 
@@ -87,7 +87,7 @@ def test_values_of_two_types_have_no_order(a: str | float, b: str | float) -> No
 
 
 def test_values_and_constraints_survive_pickling_and_cannot_be_changed() -> None:
-    constraint = Constraint("pool", IN, values=["a", 1])
+    constraint = Constraint.of("pool", IN, values=["a", 1])
     assert pickle.loads(pickle.dumps(constraint)) == constraint
     with pytest.raises(AttributeError):
         constraint.key = "other"  # type: ignore[misc]  # the point of the test
@@ -130,7 +130,7 @@ TABLE: list[tuple[ConstraintOp, Any, str]] = [
 
 @pytest.mark.parametrize(("op", "operand", "satisfied"), TABLE)
 def test_every_operator_on_every_type(op: ConstraintOp, operand: Any, satisfied: str) -> None:
-    constraint = Constraint("k", op, values=operand) if op is IN else Constraint("k", op, operand)
+    constraint = Constraint.of("k", op, values=operand) if op is IN else Constraint.of("k", op, operand)
     for found, sign in zip(FOUND, satisfied.split(), strict=True):
         worker = {} if found is None else {"k": AttributeValue(found)}
         assert constraint.matches(worker) is (sign == "+"), found
@@ -154,7 +154,7 @@ def test_no_constraint_ever_raises_in_a_cycle(
 
 
 def test_values_are_compared_exactly() -> None:
-    assert not Constraint("zone", EQ, "US-West4-a").matches({"zone": AttributeValue("us-west4-a")})
+    assert not Constraint.of("zone", EQ, "US-West4-a").matches({"zone": AttributeValue("us-west4-a")})
 
 
 @pytest.mark.parametrize(
@@ -178,28 +178,28 @@ def test_wrong_arity_or_type_is_refused_when_the_constraint_is_made(
     op: ConstraintOp, value: Any, values: Any
 ) -> None:
     with pytest.raises(ValueError, match=r"'k'|attribute value"):
-        Constraint("k", op, value, values)
+        Constraint.of("k", op, value, values)
 
 
 def test_a_constraint_without_a_key_is_refused() -> None:
     with pytest.raises(ValueError, match="key"):
-        Constraint("", EXISTS)
+        Constraint.of("", EXISTS)
 
 
 @pytest.mark.parametrize(
     ("constraint", "found", "words"),
     [
-        (Constraint("n", GE, 1), "3", "n: the worker has text '3', the constraint integer 1"),
-        (Constraint("n", EQ, 1), 1.0, "n: the worker has decimal 1.0, the constraint integer 1"),
+        (Constraint.of("n", GE, 1), "3", "n: the worker has text '3', the constraint integer 1"),
+        (Constraint.of("n", EQ, 1), 1.0, "n: the worker has decimal 1.0, the constraint integer 1"),
         (
-            Constraint("n", IN, values=["1", "2"]),
+            Constraint.of("n", IN, values=["1", "2"]),
             1,
             "n: the worker has integer 1, the constraint text '1' or text '2'",
         ),
-        (Constraint("n", GE, 1), 0.5, ""),
-        (Constraint("n", EQ, 1), 2, ""),
-        (Constraint("n", IN, values=["1", 2]), 1, ""),
-        (Constraint("n", NOT_EXISTS), 1, ""),
+        (Constraint.of("n", GE, 1), 0.5, ""),
+        (Constraint.of("n", EQ, 1), 2, ""),
+        (Constraint.of("n", IN, values=["1", 2]), 1, ""),
+        (Constraint.of("n", NOT_EXISTS), 1, ""),
     ],
 )
 def test_a_clash_of_types_is_named(constraint: Constraint, found: str | float, words: str) -> None:
@@ -221,14 +221,17 @@ def test_json_keeps_every_constraint_and_the_type_of_every_value(some: list[Cons
 
 
 def test_json_is_short_and_readable() -> None:
-    some = [Constraint("pool", EQ, "a"), Constraint("n", IN, values=[1, 1.0], mode=ConstraintMode.PREFERRED)]
+    some = [
+        Constraint.of("pool", EQ, "a"),
+        Constraint.of("n", IN, values=[1, 1.0], mode=ConstraintMode.PREFERRED),
+    ]
     assert constraints_to_json(some) == (
         '[{"key":"pool","op":"EQ","value":"a"},{"key":"n","op":"IN","values":[1,1.0],"mode":"PREFERRED"}]'
     )
 
 
 def test_a_json_boolean_becomes_text() -> None:
-    assert constraints_from_json('[{"key":"p","op":"EQ","value":true}]') == [Constraint("p", EQ, "true")]
+    assert constraints_from_json('[{"key":"p","op":"EQ","value":true}]') == [Constraint.of("p", EQ, "true")]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +247,6 @@ def test_a_json_boolean_becomes_text() -> None:
         '[{"key":"k","op":"LIKE"}]',
         '[{"key":"k","op":[]}]',
         '[{"key":"k","op":"EXISTS","extra":1}]',
-        '[{"key":"k","op":"EXISTS","op":"EXISTS"}]',
         '[{"key":"k","op":"EXISTS","mode":"MAYBE"}]',
         '[{"key":"k","op":"EQ","value":NaN}]',
         '[{"key":"k","op":"EQ","value":-Infinity}]',

@@ -22,7 +22,8 @@ from iris_cli.core import (
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.evolve import Draft
 from iris_cli.core.job import JobRequest
-from iris_cli.core.lifecycle.submit import accept, over, submit
+from iris_cli.core.lifecycle.asked import over
+from iris_cli.core.lifecycle.submit import accept, submit
 from iris_cli.core.limits import Limits
 from iris_cli.core.variables import MAX_STRING
 from iris_cli.errors import IrisError, NotFoundError, UnschedulableError, UsageError
@@ -255,7 +256,7 @@ def test_text_that_can_not_arrive_as_it_is_is_refused(field: str, wrap: Any, tex
 
 @pytest.mark.parametrize(("key", "value"), [("pool", "a\0b"), ("pool", "\ud800"), ("po\0ol", "x")])
 def test_text_in_constraints_is_no_exception(key: str, value: str) -> None:
-    assert isinstance(refusal(constraints=(Constraint(key, ConstraintOp.EQ, value),)), UsageError)
+    assert isinstance(refusal(constraints=(Constraint.of(key, ConstraintOp.EQ, value),)), UsageError)
 
 
 def test_the_longest_argument_that_a_kernel_takes_is_accepted() -> None:

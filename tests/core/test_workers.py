@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.core import AttemptState, AttributeValue, EndReason, TaskState, WorkerId
 from iris_cli.core.events import WorkerConditionChanged

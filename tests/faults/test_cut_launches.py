@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def desk(
     near, far = ssh_lab(2)
     (tmp_path / "operator").mkdir()
     with relay(far.port) as way:
-        hosts = [near, replace(far, port=way.port)]
+        hosts = [near, dataclasses.replace(far, port=way.port)]
         site = Site(tmp_path / "operator", hosts)
         site.write_config({"alpha": hosts}, tpu="v4-16", backoff_first="10m")
         use_home_of(site, monkeypatch)

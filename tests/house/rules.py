@@ -34,11 +34,11 @@ _BELOW = {
     "randomness": frozenset[str](),
     "inhabitants": frozenset[str](),
 }
-_CORE_STDLIB = frozenset(
+_CORE_IMPORTS = frozenset(
     (
-        *("__future__", "bisect", "collections", "collections.abc", "dataclasses", "difflib"),
+        *("__future__", "bisect", "collections", "collections.abc", "copy", "difflib"),
         *("enum", "functools", "gc", "heapq", "itertools", "math", "operator", "re", "signal", "types"),
-        "typing",
+        *("typing", "msgspec", "msgspec.structs"),
     )
 )
 _HOMES = {
@@ -52,7 +52,7 @@ _HOMES = {
 }
 _KEYS = frozenset({"region", "preemptible", "tpu-name"})
 _KEYS_HOME = "iris_cli.core.attributes"
-_TABLES = frozenset({"jobs", "tasks", "workers", "slices", "scale_groups"})
+_TABLES = frozenset({"jobs", "tasks", "workers", "slices", "scale_groups", "claims"})
 _ORDERLESS = frozenset({"set", "frozenset", "sorted", "sum", "any", "all", "len", "min", "max", "Counter"})
 _ORDERED = frozenset({"list", "tuple", "iter", "enumerate", "map", "zip", "filter", "dict"})
 _PORTS = {
@@ -175,24 +175,10 @@ def _sources(module: Module) -> Iterator[tuple[int, str]]:
 def impure_core(module: Module) -> Iterator[str]:
     if module.layer != "core":
         return
-    json_too = module.name.startswith(f"{PACKAGE}.core.constraints")
     for line, name in module.imports:
-        known = name in _CORE_STDLIB or name.split(".")[0] == PACKAGE or (json_too and name == "json")
+        known = name in _CORE_IMPORTS or name.split(".")[0] == PACKAGE
         if not known:
             yield f"{module.name}:{line} imports {name}: core is pure, it knows no world outside"
-
-
-def slow_data_classes(module: Module) -> Iterator[str]:
-    """Each class of the standard library's takes as long to define as ten of ours."""
-    if "dataclasses" in module.text and module.layer and module.name != f"{PACKAGE}.core.dataclass":
-        hidden = {id(node) for each in module.nodes if _is_function(each) for node in ast.walk(each)}
-        for node in module.nodes:
-            if isinstance(node, ast.ImportFrom) and node.module == "dataclasses" and id(node) not in hidden:
-                yield f"{module.name}:{node.lineno} imports dataclasses: {PACKAGE}.core.dataclass has them, too"
-
-
-def _is_function(node: ast.AST) -> bool:
-    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
 
 
 def strayed_dependencies(module: Module) -> Iterator[str]:

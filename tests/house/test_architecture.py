@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.house import rules
+from tests.house import rules, struct_rules
 from tests.house.rules import ROOT, Module
 
 Rule = Callable[[Module], Iterator[str]]
@@ -42,7 +42,21 @@ RULES: list[tuple[Rule, str, str]] = [
     (rules.strayed_dependencies, "iris_cli.ops.cycle", "from rich.table import Table"),
     (rules.strayed_dependencies, "iris_cli.render.tables", "import typer"),
     (rules.strayed_dependencies, "iris_cli.ops.autoscale", "from google.cloud import tpu_v2"),
-    (rules.slow_data_classes, "iris_cli.core.task", "from dataclasses import dataclass"),
+    (struct_rules.home_made_classes, "iris_cli.core.task", "from dataclasses import dataclass"),
+    (struct_rules.home_made_classes, "iris_cli.ops.cycle", "def f():\n    exec(text)"),
+    (struct_rules.home_made_classes, "iris_cli.journal.codec", "kind = eval(annotation)"),
+    (struct_rules.home_made_classes, "iris_cli.core.evolve.log", "record.__class__ = Task"),
+    (struct_rules.unchecked_changes, "iris_cli.core.outputs", "from msgspec.structs import fields, replace"),
+    (struct_rules.unchecked_changes, "iris_cli.core.evolve.jobs", "def f(job: Any) -> None: ..."),
+    (struct_rules.unchecked_changes, "iris_cli.core.events", "from typing import Any"),
+    (struct_rules.unchecked_changes, "iris_cli.core.evolve.log", "task = cast(Task, found)"),
+    (struct_rules.assigned_records, "iris_cli.ops.cycle", "def f(job):\n    job.cancelled = True"),
+    (
+        struct_rules.assigned_records,
+        "iris_cli.core.lifecycle.jobs",
+        "def f(c):\n    task = c.tasks[0]\n    task.state = s",
+    ),
+    (rules.changed_tables, "iris_cli.ops.cycle", "worker.claims[attempt] = claim"),
     (rules.iterated_sets, "iris_cli.core.task", "for x in {1, 2}:\n    y = x"),
     (rules.iterated_sets, "iris_cli.core.task", "best = [x for x in set(a) - b]"),
     (rules.iterated_sets, "iris_cli.core.task", "first = list(frozenset(a))[0]"),
@@ -72,7 +86,14 @@ FINE: list[tuple[Rule, str, str]] = [
     (rules.strayed_clocks_and_dice, "iris_cli.journal.timestamps", "from time import gmtime"),
     (rules.strayed_clocks_and_dice, "iris_cli.ops.view", "at = session.clock.now()"),
     (rules.strayed_clocks_and_dice, "iris_cli.ops.view", "at = datetime.fromisoformat(text)"),
-    (rules.impure_core, "iris_cli.core.constraints", "import json"),
+    (rules.impure_core, "iris_cli.core.constraints", "from msgspec import Struct"),
+    (struct_rules.unchecked_changes, "iris_cli.ops.view", "from msgspec.structs import replace"),
+    (struct_rules.assigned_records, "iris_cli.core.evolve.jobs", "def f(job):\n    job.cancelled = True"),
+    (
+        struct_rules.assigned_records,
+        "iris_cli.core.x",
+        "def f(worker):\n    worker = copy(worker)\n    worker.cpu = 1.0",
+    ),
     (rules.iterated_sets, "iris_cli.core.task", "x = sorted(set(a)); y = any(b for b in set(a))"),
     (rules.iterated_sets, "iris_cli.core.task", "z = {b for b in set(a)}; w = 1 in {1, 2}"),
     (rules.long_functions, "iris_cli.core.task", "def f():\n" + "    x = 1\n" * 59),
@@ -120,10 +141,10 @@ def test_there_is_a_house_to_look_at() -> None:
     assert {"iris_cli", "iris_cli.core", "iris_cli.core.evolve", "iris_cli.ops.cycle"} <= names
 
 
-def test_the_runtime_dependencies_are_these_five() -> None:
+def test_the_runtime_dependencies_are_these_six() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     names = [re.split(r"[^A-Za-z-]", line)[0].lower() for line in project["dependencies"]]
-    assert sorted(names) == ["filelock", "paramiko", "pyyaml", "rich", "typer"]
+    assert sorted(names) == ["filelock", "msgspec", "paramiko", "pyyaml", "rich", "typer"]
 
 
 def test_starting_up_loads_neither_ssh_nor_anything_that_only_some_commands_need() -> None:

@@ -70,13 +70,13 @@ HOST = Connection(
 )
 
 _CONSTRAINTS = (
-    Constraint("region", ConstraintOp.EQ, "us-central2"),
-    Constraint("pool", ConstraintOp.NE, "1"),
-    Constraint("disk", ConstraintOp.EXISTS),
-    Constraint("broken", ConstraintOp.NOT_EXISTS),
-    Constraint("tpu-worker-id", ConstraintOp.GE, 1),
-    Constraint("load", ConstraintOp.LT, 0.5),
-    Constraint("zone", ConstraintOp.IN, values=("us-central2-b", 7, 7.0), mode=ConstraintMode.PREFERRED),
+    Constraint.of("region", ConstraintOp.EQ, "us-central2"),
+    Constraint.of("pool", ConstraintOp.NE, "1"),
+    Constraint.of("disk", ConstraintOp.EXISTS),
+    Constraint.of("broken", ConstraintOp.NOT_EXISTS),
+    Constraint.of("tpu-worker-id", ConstraintOp.GE, 1),
+    Constraint.of("load", ConstraintOp.LT, 0.5),
+    Constraint.of("zone", ConstraintOp.IN, values=("us-central2-b", 7, 7.0), mode=ConstraintMode.PREFERRED),
 )
 _TRAIN = Job(
     id=TRAIN,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import types
 import typing
@@ -10,19 +9,21 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintMode, ConstraintOp
-from iris_cli.core.events import AttemptEvent, ClusterCreated, Event, TaskAssigned, WorkerUpdated
+from iris_cli.core.events import ClusterCreated, Event, TaskAssigned, WorkerUpdated
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId
 from iris_cli.core.job import CoschedulingConfig, Lines, Workspace
 from iris_cli.core.resources import Device, Resources
-from iris_cli.journal.codec import BadEventError, UnknownTypeError, decode_event, encode_event
+from iris_cli.journal.codec import BadEventError
+from iris_cli.journal.event_codec import EVENT_TYPES, UnknownTypeError, decode_event, encode_event
 from tests.journal.samples import A0, HOST, RANK0, STORY
 
-TYPES = sorted((cls for cls in Event.TYPES.values() if cls is not AttemptEvent), key=lambda cls: cls.__name__)
+TYPES = sorted(EVENT_TYPES.values(), key=lambda cls: cls.__name__)
 SAMPLES = {type(event).__name__: event for events in STORY for event in events}
 
 _NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
@@ -30,16 +31,18 @@ _NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z._-]{0,20}", fullmatch=True)
 _JOBS = st.lists(_NAMES, min_size=1, max_size=3).map(lambda parts: JobId("/".join(parts)))
 _VALUES = (st.text(max_size=9) | st.integers(-(10**30), 10**30) | _NUMBERS).map(AttributeValue)
 _CONSTRAINTS = st.one_of(
-    st.builds(Constraint, st.text(min_size=1), st.sampled_from([ConstraintOp.EQ, ConstraintOp.NE]), _VALUES),
     st.builds(
-        Constraint,
+        Constraint.of, st.text(min_size=1), st.sampled_from([ConstraintOp.EQ, ConstraintOp.NE]), _VALUES
+    ),
+    st.builds(
+        Constraint.of,
         st.text(min_size=1),
         st.just(ConstraintOp.NOT_EXISTS),
         mode=st.sampled_from(ConstraintMode),
     ),
-    st.builds(Constraint, st.text(min_size=1), st.just(ConstraintOp.LE), st.integers() | _NUMBERS),
+    st.builds(Constraint.of, st.text(min_size=1), st.just(ConstraintOp.LE), st.integers() | _NUMBERS),
     st.builds(
-        Constraint,
+        Constraint.of,
         st.text(min_size=1),
         st.just(ConstraintOp.IN),
         values=st.lists(_VALUES, min_size=1, max_size=4),
@@ -88,23 +91,20 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         return st.none() | values_of(next(each for each in arguments if each is not types.NoneType))
     if origin is tuple:
         return st.lists(values_of(arguments[0]), max_size=3).map(tuple)
-    if origin is Mapping:
-        return st.dictionaries(st.text(max_size=9), values_of(arguments[1]), max_size=3)
+    if origin in (dict, Mapping):
+        return st.dictionaries(values_of(arguments[0]), values_of(arguments[1]), max_size=3)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return st.sampled_from(hint)
     return instances_of(hint)
 
 
 def instances_of(cls: Any) -> st.SearchStrategy[Any]:
-    """Any instance of a dataclass; a field with a default is left out now and then."""
+    """Any instance of a struct; a field with a default is left out now and then."""
     hints = typing.get_type_hints(cls)
     required: dict[str, st.SearchStrategy[Any]] = {}
     optional: dict[str, st.SearchStrategy[Any]] = {}
-    for field in dataclasses.fields(cls):
-        has_default = (
-            field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-        )
-        (optional if has_default else required)[field.name] = values_of(hints[field.name])
+    for field in msgspec.structs.fields(cls):
+        (required if field.required else optional)[field.name] = values_of(hints[field.name])
     return st.fixed_dictionaries(required, optional=optional).map(lambda given_fields: cls(**given_fields))
 
 

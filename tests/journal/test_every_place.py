@@ -11,11 +11,11 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.core.events import Transaction, WorkerDrained
 from iris_cli.core.ids import WorkerId

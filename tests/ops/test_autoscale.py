@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from base64 import b64encode
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.cloud import CloudSlice, CloudState, Refusal

@@ -77,7 +77,7 @@ def test_every_variable_of_the_contract_is_always_there(site: str) -> None:
 
 
 def test_a_single_task_is_told_all_about_itself() -> None:
-    only_r = Constraint("rack", ConstraintOp.EQ, "r")
+    only_r = Constraint.of("rack", ConstraintOp.EQ, "r")
     lab = Lab().worker("w", rack="r", scale_group="spot").job("one", constraints=(only_r,)).schedule()
     env = env_of(lab, "one/task-0", {"HF_HOME": "/ssd"})
     port = env["IRIS_COORDINATOR_ADDRESS"].rpartition(":")[2]
@@ -247,7 +247,7 @@ def test_an_address_with_colons_stands_in_brackets_before_its_port() -> None:
 
 
 def _at(lab: Lab, host: str) -> Any:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     facts = next(iter(lab.hosts.values())).facts
     return replace(facts, connection=replace(facts.connection, host=host))

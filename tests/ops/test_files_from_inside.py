@@ -11,8 +11,8 @@ from threading import Event
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import JobId
 from iris_cli.core.limits import Limits
 from iris_cli.core.observations import Silence

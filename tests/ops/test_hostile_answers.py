@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import Token, WorkerId
@@ -19,7 +19,7 @@ from iris_cli.core.job import JobState
 from iris_cli.core.lifecycle import attempts, gangs
 from iris_cli.core.observations import AttemptReport, ProbeReport, RemoteState, Silence, WorkerReport
 from iris_cli.core.worker import WorkerCondition
-from iris_cli.journal.codec import decode_event, encode_event
+from iris_cli.journal.event_codec import decode_event, encode_event
 from iris_cli.ops import cycle, observe
 from iris_cli.ops.plausible import MOST_TEXT, MOST_UPTIME, Seen, believed
 from iris_cli.ops.session import Session

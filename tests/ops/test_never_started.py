@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
 
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.job import JobState

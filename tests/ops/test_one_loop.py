@@ -6,11 +6,11 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.core.events import TaskDispatchFailed
 from iris_cli.core.ids import JobId, TaskId

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.core.constraint_syntax import format_constraint, parse_constraint
 from iris_cli.ops.status import cluster_status

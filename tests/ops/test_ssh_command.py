@@ -10,8 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from iris_cli.core.dataclass import replace
 from iris_cli.errors import NotFoundError, UsageError
 from iris_cli.ops.execute import execute
 from iris_cli.ops.ssh_command import ssh_command

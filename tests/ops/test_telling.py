@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId
 from iris_cli.core.observations import AttemptReport, RemoteState

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.job import JobState

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId

@@ -6,10 +6,10 @@ import os
 import secrets
 import signal
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.observations import AttemptReport, RemoteState, WorkerReport

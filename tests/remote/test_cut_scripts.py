@@ -6,11 +6,11 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
 
 from iris_cli.core.observations import Holder, RemoteState
 from iris_cli.remote import worker_script as worker_script_module
@@ -142,7 +142,7 @@ def test_the_library_keeps_nothing_where_others_may_write_or_wipe() -> None:
         re.sub(r"(^|\s)#.*", "", line) for text in library().values() for line in text.splitlines()
     )
     assert not re.findall(r"/tmp\b|/var/tmp|/dev/shm|TMPDIR|mktemp", code)
-    paths = asdict(HostPaths())
+    paths = to_builtins(HostPaths())
     assert [name for name, path in paths.items() if path.startswith("/tmp")] == ["lock"]
 
 

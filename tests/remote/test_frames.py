@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import gzip
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.observations import AttemptReport, RemoteState, SilenceKind

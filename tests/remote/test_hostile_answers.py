@@ -6,10 +6,11 @@ import os
 import random
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from iris_cli.core.ids import Token, WorkerId
 from iris_cli.core.observations import (
@@ -342,8 +343,8 @@ def size_of(value: object) -> int:
         return len(value)
     if isinstance(value, tuple):
         return sum(map(size_of, value))
-    if is_dataclass(value):
-        return sum(size_of(getattr(value, field.name)) for field in fields(value))
+    if isinstance(value, Struct):
+        return sum(size_of(getattr(value, name)) for name in value.__struct_fields__)
     return 8
 
 

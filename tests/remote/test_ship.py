@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from iris_cli.core.dataclass import replace
 from iris_cli.core.observations import RemoteState, Silence, WorkerReport
 from iris_cli.remote.task_runner import Shipment
 from iris_cli.remote.transport import Output

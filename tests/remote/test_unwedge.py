@@ -6,10 +6,10 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.ids import JobId, TaskId, Token
@@ -163,7 +163,7 @@ def test_a_number_that_has_passed_to_another_process_is_left_alone(
 ) -> None:
     pid = devices.hold()
     (holder,) = unwedge(host).holders
-    unwedge(host, clear=[replace(holder, **wrong)], grace=0.0)  # type: ignore[arg-type]  # one of its fields
+    unwedge(host, clear=[replace(holder, **wrong)], grace=0.0)
     evictor_is_done(host)
     assert is_alive(pid)
 

@@ -90,7 +90,7 @@ def busy() -> Lab:
     lab.reports("train/* running", "prep/task-0 running", "prep/task-1 running").advance("20m")
     lab.reports("prep/task-0 exited 0").silent("v5b-2").drain("cpu-1", "new disk").advance("5m")
     lab.job("eval", tpu="v5litepod-16", slices=2, command=("python3", "eval.py"))
-    lab.job("big", cpu=64.0, constraints=(Constraint("pool", ConstraintOp.EQ, "large"),))
+    lab.job("big", cpu=64.0, constraints=(Constraint.of("pool", ConstraintOp.EQ, "large"),))
     return lab.schedule().advance("4m")
 
 
@@ -157,7 +157,7 @@ def about_to_start() -> Lab:
     lab = Lab().slice("v5a", "v5litepod-16").worker("gpu-0", cpu=8, gpus=4)
     lab.job("train", tpu="v5litepod-16").job("infer", gpu="A100:2", replicas=3)
     lab.job("late", cpu=500.0, scheduling_timeout=60.0).job("report", after=("train",))
-    lab.job("sweep", replicas=40, constraints=(Constraint("zone", ConstraintOp.EXISTS),))
+    lab.job("sweep", replicas=40, constraints=(Constraint.of("zone", ConstraintOp.EXISTS),))
     return lab.advance("5m")
 
 
@@ -175,15 +175,15 @@ def lost_host() -> Lab:
 
 def family() -> Lab:
     """A sweep has two endpoints and a child job, which has one of its own that waits for a pool that is missing."""
-    pool = (Constraint("pool", ConstraintOp.EQ, "large"), Constraint("rack", ConstraintOp.EXISTS))
+    pool = (Constraint.of("pool", ConstraintOp.EQ, "large"), Constraint.of("rack", ConstraintOp.EXISTS))
     lab = Lab().worker("cpu-0", pool="large", rack="7").worker("cpu-1", pool="large", rack="8")
     lab.job("sweep", constraints=pool, replicas=2, env={"SEED": "1"}).schedule().reports("sweep/* running")
     inside = Inside(lab, "sweep/task-0")
     inside.register("http", 8080, path="/metrics")
     inside.register("debug", 4444)
-    inside.submit(name="fold", constraints=(Constraint("rack", ConstraintOp.EQ, "7"),))
+    inside.submit(name="fold", constraints=(Constraint.of("rack", ConstraintOp.EQ, "7"),))
     lab.schedule().reports("sweep/fold/* running").advance("10m")
-    picky = (Constraint("zone", ConstraintOp.EQ, "us-central2-b"),)
+    picky = (Constraint.of("zone", ConstraintOp.EQ, "us-central2-b"),)
     Inside(lab, "sweep/fold/task-0").submit(name="eval", constraints=picky)
     return lab.advance("2m")
 
@@ -261,7 +261,7 @@ def hostile() -> Lab:
         token=token, state=RemoteState.EXITED, exit_code=1, log_tail=f"{EVIL}\nKilled {'w' * 300}\n"
     )
     lab.answers(lab.answer_of(worker, crash)).drain("cpu-1", f"{EVIL} {'v' * 300}")
-    lab.job("picky", constraints=(Constraint("pool", ConstraintOp.EQ, f"{EVIL} {'u' * 300}"),))
+    lab.job("picky", constraints=(Constraint.of("pool", ConstraintOp.EQ, f"{EVIL} {'u' * 300}"),))
     lab.job("over").cancel("over", EVIL)
     return lab.advance("5m")
 

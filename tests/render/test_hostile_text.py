@@ -70,7 +70,7 @@ def log_of(text: str) -> Iterator[ev.Event]:
     yield ev.JobSubmitted(
         job=Job(id=JOB, command=(text, text), labels={text: text}, setup=text, secrets=(text,))
     )
-    wanted = Constraint(text, ConstraintOp.NE, text)
+    wanted = Constraint.of(text, ConstraintOp.NE, text)
     yield ev.JobSubmitted(job=Job(id=WAITING, command=(text,), constraints=(wanted,)))
     yield ev.TaskAssigned(task=TASK, attempt=0, worker=WORKER, token=Token("0" * 32))
     yield ev.TaskRunning(task=TASK, attempt=0, started_at=NOW)

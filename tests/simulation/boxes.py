@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from iris_cli.core.cloud import Scope
 from tests.simulation.cloud import Cloud, Made

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from random import Random
 from typing import Any
 from unittest.mock import patch
+
+from msgspec.structs import replace
 
 from iris_cli.core.job import ReplaceLost
 from iris_cli.core.lifecycle import attempts
@@ -58,7 +61,11 @@ def long_work_on_hosts_soon_given_up() -> Iterator[None]:
 
     def lasting(self: Behaviour, request: LaunchRequest) -> Fate:
         drawn = fate(self, request)
-        return drawn if self.calm else replace(drawn, after=max(drawn.after, self._rng.uniform(300.0, 900.0)))
+        return (
+            drawn
+            if self.calm
+            else dataclasses.replace(drawn, after=max(drawn.after, self._rng.uniform(300.0, 900.0)))
+        )
 
     with (
         patch.object(fleet, "_limits", impatient),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.attributes import region_of_zone

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any
 from unittest.mock import patch
+
+from msgspec.structs import replace
 
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core.autoscaling import removals, scaling, standing

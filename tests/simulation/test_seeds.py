@@ -10,9 +10,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.core.ids import Token
 from iris_cli.core.observations import ReapReport, Silence

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from iris_cli.core.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
 from iris_cli.core.scale_group import ScaleGroup

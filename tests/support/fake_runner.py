@@ -5,17 +5,18 @@
     site.cycle()
     site.hosts["w0"].of("train").state = RemoteState.LOST
 
-Each `session()` is an invocation of its own. What happens meanwhile goes into `Host.meanwhile`: it runs when the
-answer of a call is made, but hasn't arrived.
+Each `session()` is an invocation of its own. `Host.meanwhile` runs when an answer is made, before it arrives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar, cast
+
+from msgspec.structs import replace
 
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.attributes import AttributeValue
@@ -50,8 +51,7 @@ from tests.support.fake_hosts import OVER, Entry, FileCalls, Host, Killed, S
 __all__ = ["SIZE", "Clock", "Entry", "FakeRunner", "Host", "Killed", "S", "Site"]
 
 T = TypeVar("T")
-SIZE = 4096
-"""Bytes that the files of any attempt take."""
+SIZE = 4096  # bytes that the files of any attempt take
 
 
 @dataclass

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from iris_cli.core.attributes import AttributeValue, RawValue
 from iris_cli.core.constraint_syntax import parse_constraint

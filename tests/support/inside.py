@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from iris_cli.core.dataclass import replace
+from msgspec.structs import replace
+
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId
 from iris_cli.core.job import JobRequest, Origin
 from iris_cli.core.lifecycle import children

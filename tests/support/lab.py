@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
+
+from msgspec.structs import replace
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.connection import Connection
@@ -52,7 +54,7 @@ from iris_cli.core.task import Attempt, Task
 from iris_cli.core.topology import lookup
 from iris_cli.core.units import parse_duration
 from iris_cli.core.worker import Worker
-from iris_cli.journal.codec import decode_event, encode_event
+from iris_cli.journal.event_codec import decode_event, encode_event
 from tests.support.cloud import Cloud
 from tests.support.reports import parse_report
 

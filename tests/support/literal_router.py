@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.autoscaling import DemandEntry, GroupState

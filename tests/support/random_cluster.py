@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId

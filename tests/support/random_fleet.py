@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
+from msgspec.structs import force_setattr, replace
 
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.constraint_syntax import parse_constraint
@@ -207,10 +208,10 @@ _CONSTRAINTS = [
 
 def malformed(key: str, op: ConstraintOp, value: Any) -> Constraint:
     """A constraint as no check would let it pass: without a key or a value, or ordering texts."""
-    constraint = Constraint("k", ConstraintOp.EXISTS)
+    constraint = Constraint.of("k", ConstraintOp.EXISTS)
     found = None if value is None else AttributeValue(value)
     for name, content in (("key", key), ("op", op), ("value", found)):
-        object.__setattr__(constraint, name, content)
+        force_setattr(constraint, name, content)
     return constraint
 
 

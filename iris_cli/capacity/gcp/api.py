@@ -20,12 +20,12 @@ from google.auth.credentials import AnonymousCredentials
 from google.auth.transport.requests import AuthorizedSession
 from google.cloud import tpu_v2
 from google.protobuf.json_format import ParseError
+from msgspec import Struct
 
 from iris_cli.capacity.gcp.refusals import error_of
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.cloud import Refusal
-from iris_cli.core.dataclass import dataclass
 
 ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"
 """The variable with which gcloud is told of another endpoint, too."""
@@ -34,8 +34,7 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _MOST_PAGES = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Patience(Struct, frozen=True, kw_only=True):
     """Seconds for one answer, how often a call is made at most, and the first pause between, which doubles."""
 
     timeout: float = 15.0

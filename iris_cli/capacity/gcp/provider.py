@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from iris_cli.capacity.gcp.api import Api, Patience
 from iris_cli.capacity.gcp.asking import OWNER, node_of, queued_resource_of
 from iris_cli.capacity.gcp.reading import (
@@ -18,7 +20,6 @@ from iris_cli.capacity.gcp.reading import (
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.core.cloud import CloudSlice, Refusal
-from iris_cli.core.dataclass import replace
 from iris_cli.core.scale_group import ScaleGroup
 from iris_cli.core.slice import Slice, SliceState
 

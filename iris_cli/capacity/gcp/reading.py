@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from google.cloud import tpu_v2
+from msgspec.structs import replace
 
 from iris_cli.capacity.gcp.asking import GROUP, OWNER
 from iris_cli.capacity.gcp.refusals import plain, status_of
 from iris_cli.core.cloud import CloudSlice, CloudState, Refusal
-from iris_cli.core.dataclass import replace
 from iris_cli.core.slice import Slice, SliceHost
 from iris_cli.core.topology import arranged_type, canonical_type, lookup
 from iris_cli.core.units import count

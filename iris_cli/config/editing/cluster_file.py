@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from iris_cli.config.editing.edits import Edit, apply, overlapping, unified_diff
 from iris_cli.config.editing.hosts import Unusual, host_edits
 from iris_cli.config.editing.marked import Marked, marked
 from iris_cli.config.entry_text import label_value, labelled, quoted
 from iris_cli.config.load import load_cluster_config
 from iris_cli.config.schema import ClusterConfig, HostConfig
-from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.patterns import pattern
 from iris_cli.errors import ConfigError
 
@@ -26,8 +28,7 @@ _COMMENT_OR_NOTHING = pattern(r"[ \t]*(#[^\n]*)?\r?\n?")
 _END_OF_DOCUMENT = pattern(r"(^|\n)(\.\.\.|---)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """One entry of `slices` or `workers`, and the workers that it is."""
 
     kind: str
@@ -61,18 +62,15 @@ class Entry:
         return self.node.text(key) or (attributes.value.text(key) if attributes else "")
 
 
-@dataclass
 class ClusterFile:
     """The text of a file, and the edits of it so far. Raises ConfigError for one that is not valid."""
 
-    path: Path
-    data: bytes
-    edits: list[Edit] = field(default_factory=list)
-    by_hand: list[str] = field(default_factory=list)
-    _sections: list[Edit] = field(default_factory=list)  # new ones, behind all else that is new at the end
-    _touched: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
+    def __init__(self, path: Path, data: bytes) -> None:
+        self.path, self.data = path, data
+        self.edits: list[Edit] = []
+        self.by_hand: list[str] = []
+        self._sections: list[Edit] = []  # new ones, behind all else that is new at the end
+        self._touched: set[str] = set()
         self.config = load_cluster_config(self.path, self.data)
         self._mark = "\ufeff" if self.data.startswith(b"\xef\xbb\xbf") else ""
         self.text = self.data.decode("utf-8-sig")

@@ -6,13 +6,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
 
 _CONTEXT = 3  # lines around a change, as in every diff
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """What stands from `start` up to `end` gives way to `text`."""
 
     start: int
@@ -38,8 +37,7 @@ def _ordered(edits: Sequence[Edit]) -> list[Edit]:
     return sorted(edits, key=lambda edit: (edit.start, edit.end))
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
+class _Change(Struct, frozen=True):
     """Lines `first` up to `last` of the old text give way to others."""
 
     first: int

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import yaml
+from msgspec import Struct
 
 from iris_cli.config.yaml_source import parser_events
-from iris_cli.core.dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Marked:
+class Marked(Struct, frozen=True):
     """A value, and its text from `start` up to `end`, without what is said behind it.
 
     `column` is that of its first character, for a list in lines that of its dashes. `flow`: it is written in braces or
@@ -40,8 +39,7 @@ class Marked:
         return pair.value.value if pair is not None and isinstance(pair.value.value, str) else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """One entry of a mapping."""
 
     key: Marked

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
+
+from msgspec import Struct
 
 from iris_cli.core.autoscaling.groups import GroupState, coming
 from iris_cli.core.autoscaling.leftovers import IdleSite, Leftovers
 from iris_cli.core.canonical import contradiction_in, normalize_constraints
 from iris_cli.core.capacity import Amounts
 from iris_cli.core.constraints import Constraint
-from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
-from iris_cli.core.resources import Resources
+from iris_cli.core.resources import DEFAULT_RESOURCES, Resources
 from iris_cli.core.scale_group import ScaleGroup
 from iris_cli.core.scheduling import SchedulingResult, find_assignments
 from iris_cli.core.scheduling.context import SchedulingContext
@@ -29,8 +31,7 @@ from iris_cli.core.task import Task
 from iris_cli.core.worker import Worker
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemandEntry:
+class DemandEntry(Struct, kw_only=True):
     """Room that is missing: for one task, or for all tasks of a gang together.
 
     `constraints` are those of the job as they are, `preemptible` and `required_regions` what they say of placement
@@ -41,7 +42,7 @@ class DemandEntry:
     """
 
     task_ids: tuple[TaskId, ...]
-    resources: Resources = Resources()
+    resources: Resources = DEFAULT_RESOURCES
     shape: Shape | None = None
     slices: int = 1
     spread: bool = False
@@ -59,8 +60,7 @@ class DemandEntry:
         return self.task_ids[0].job if self.shape is not None else self.task_ids[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class Survey(Struct, frozen=True, kw_only=True):
     """The demand, the workers that something goes to, and those that are kept for a gang until there are more."""
 
     entries: tuple[DemandEntry, ...]
@@ -105,7 +105,8 @@ def without_preferences(get_job: Callable[[JobId], Job | None]) -> Callable[[Job
         if job is None or all(each.required for each in job.constraints):
             return job
         if job_id not in known:
-            known[job_id] = replace(job, constraints=tuple(each for each in job.constraints if each.required))
+            known[job_id] = indifferent = copy(job)
+            indifferent.constraints = tuple(each for each in job.constraints if each.required)
         return known[job_id]
 
     known: dict[JobId, Job] = {}
@@ -137,10 +138,10 @@ def survey(
         ids = (key,) if isinstance(key, TaskId) else tuple(task.id for task in those)
         entry = entry_of(job, ids, malformed.text if malformed is not None else "")
         if job.resources.device_type == "tpu" and not job.is_gang:
-            entry = replace(entry, one_vm=alone.takes_one_vm(job))
+            entry.one_vm = alone.takes_one_vm(job)
         if entry.slices > 1 and not entry.invalid_reason:
             idle = leftovers.keep_for(job)
-            entry = replace(entry, slices=entry.slices - (idle[0].slices if idle else 0), idle=idle)
+            entry.slices, entry.idle = entry.slices - (idle[0].slices if idle else 0), idle
         entries.append(entry)
     return Survey(entries=tuple(entries), placed=leftovers.placed, kept=leftovers.kept_for)
 

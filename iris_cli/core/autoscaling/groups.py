@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from msgspec import Struct
+
 from iris_cli.core.attributes import (
     TPU_NAME_ATTRIBUTE_KEY,
     TPU_VM_COUNT_ATTRIBUTE_KEY,
@@ -12,7 +14,6 @@ from iris_cli.core.attributes import (
 )
 from iris_cli.core.autoscaling.machines import vm_amounts
 from iris_cli.core.capacity import Amounts
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.scale_group import ScaleGroup, SliceTemplate, as_made, slice_attributes
 from iris_cli.core.topology import lookup
@@ -21,8 +22,7 @@ from iris_cli.core.worker import Worker
 _PLENTY = Amounts(cpu_millis=1 << 40, memory=1 << 60, gpus=0, chips=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupState:
+class GroupState(Struct, frozen=True, kw_only=True):
     """A scale group as it stands.
 
     `slices` counts all that there are or that are being made; of these `booting` are no workers yet, and others were

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from iris_cli.core import collector
 from iris_cli.core.autoscaling.catalogue import Catalogue
 from iris_cli.core.autoscaling.culprit import capacity_reason, why_no_region, why_nobody_serves
@@ -13,21 +15,18 @@ from iris_cli.core.autoscaling.groups import GroupState
 from iris_cli.core.autoscaling.openings import Openings
 from iris_cli.core.autoscaling.sites import Site, sites_for
 from iris_cli.core.autoscaling.unmet import UnmetKind, UnmetReason
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.scale_group import ScaleGroup
 from iris_cli.core.scheduling.capacity import mask_of, positions_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnmetDemand:
+class UnmetDemand(Struct, frozen=True, kw_only=True):
     """An entry for which nobody makes a slice, and why."""
 
     entry: DemandEntry
     reason: UnmetReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoutingDecision:
+class RoutingDecision(Struct, frozen=True, kw_only=True):
     """`launch`: how many slices each group is to make; `routed`: which entries are for its slices, `unmet` for none.
 
     Groups that are to make nothing are in neither mapping. Entries are in the order in which they came.

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from iris_cli.core.autoscaling.catalogue import Catalogue
 from iris_cli.core.autoscaling.demand import DemandEntry, Survey, survey, without_preferences
@@ -13,7 +16,6 @@ from iris_cli.core.autoscaling.removals import Removal, idle, stuck
 from iris_cli.core.autoscaling.routing import RoutingDecision, route_demand
 from iris_cli.core.autoscaling.standing import group_states
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.limits import Limits
 from iris_cli.core.missing import NOTHING_MISSING, Missing
@@ -37,8 +39,7 @@ class Order(NamedTuple):
     wanted_by: tuple[JobId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingPlan:
+class ScalingPlan(Struct, frozen=True, kw_only=True):
     """What is missing, who is to make it, and what follows now.
 
     `by_hand`: how many slices a person is to make in each group of the provider `manual`. `later`: how many are
@@ -133,7 +134,9 @@ def _hopeful(cluster: Cluster, states: Sequence[GroupState]) -> Cluster:
         job = plain(job_id)
         if job is not None:
             jobs[job_id] = job
-    return replace(cluster, workers=workers, jobs=jobs, ghosts={})
+    hoped_for = copy(cluster)
+    hoped_for.workers, hoped_for.jobs, hoped_for.ghosts = workers, jobs, {}
+    return hoped_for
 
 
 def _hoped_for(cluster: Cluster, worker: Worker) -> Worker:
@@ -144,9 +147,11 @@ def _hoped_for(cluster: Cluster, worker: Worker) -> Worker:
         for attempt, claim in worker.claims.items()
         if cluster.attempt(attempt).state is not AttemptState.STOPPING
     }
-    suspect = worker.condition is WorkerCondition.SUSPECT
-    condition = WorkerCondition.HEALTHY if suspect else worker.condition
-    return replace(worker, claims=claims, condition=condition, cooldown_until=0.0)
+    hoped_for = copy(worker)
+    hoped_for.claims, hoped_for.cooldown_until = claims, 0.0
+    if worker.condition is WorkerCondition.SUSPECT:
+        hoped_for.condition = WorkerCondition.HEALTHY
+    return hoped_for
 
 
 def _needed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
 
 
 class UnmetKind(StrEnum):
@@ -23,8 +23,7 @@ class UnmetKind(StrEnum):
     BACK_OFF = "back_off"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnmetReason:
+class UnmetReason(Struct, frozen=True, kw_only=True):
     """One reason in words. The last two kinds pass; the others stay until somebody changes something."""
 
     kind: UnmetKind

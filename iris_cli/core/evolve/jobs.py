@@ -2,51 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from copy import copy
 
 from iris_cli.core import events as ev
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import Event
+from iris_cli.core.evolve.edit import Edit, on
 from iris_cli.core.evolve.illegal import IllegalTransitionError
-from iris_cli.core.evolve.records import Records
 from iris_cli.core.ids import JobId, parent_of
+from iris_cli.core.job import Job
 from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason
 from iris_cli.core.task import Task
 
 
-def _job_submitted(cluster: Cluster, event: ev.JobSubmitted, at: float, records: Records) -> None:
+def _job_submitted(edit: Edit, event: ev.JobSubmitted, at: float) -> None:
     job = event.job
-    if job.id in cluster.jobs:
+    if job.id in edit.cluster.jobs:
         raise IllegalTransitionError(f"job {job.id} exists already")
-    cluster.jobs[job.id] = submitted = records.copy(job)
-    submitted.submitted_at, submitted.order = at, len(cluster.jobs) - 1
+    submitted = copy(job)  # the event's own stays as it was submitted
+    submitted.submitted_at, submitted.order = at, len(edit.cluster.jobs)
     submitted.origin = event.origin
+    edit.add_job(submitted)
     for task_id in job.task_ids:
-        cluster.tasks[task_id] = task = records.new(Task)
-        task.id = task_id
+        edit.add_task(Task(id=task_id))
     parent = parent_of(job.id)
     if parent is not None:
-        cluster.children[parent] = (*cluster.children.get(parent, ()), job.id)
+        edit.cluster.children[parent] = (*edit.cluster.children.get(parent, ()), job.id)
 
 
-def _job_adopted(cluster: Cluster, event: ev.JobAdopted, _at: float, records: Records) -> None:
-    job = records.of(cluster.jobs, event.job)
+def _job_adopted(edit: Edit, event: ev.JobAdopted, _at: float) -> None:
+    job = edit.job(event.job)
     if job.origin is None or job.origin.attempt.task != event.origin.attempt.task:
         raise IllegalTransitionError(f"{event}: {job.id} was not submitted by that task")
     job.adopted = event.origin
 
 
-def _job_cancelled(cluster: Cluster, event: ev.JobCancelled, _at: float, records: Records) -> None:
-    _open_job(cluster, event, event.job, records).cancelled = True
+def _job_cancelled(edit: Edit, event: ev.JobCancelled, _at: float) -> None:
+    _open_job(edit, event, event.job).cancelled = True
 
 
-def _job_ended(cluster: Cluster, event: ev.JobEnded, _at: float, records: Records) -> None:
-    _open_job(cluster, event, event.job, records).end = event.end
+def _job_ended(edit: Edit, event: ev.JobEnded, _at: float) -> None:
+    _open_job(edit, event, event.job).end = event.end
 
 
-def _gang_round_ended(cluster: Cluster, event: ev.GangRoundEnded, _at: float, records: Records) -> None:
-    job = _open_job(cluster, event, event.job, records)
+def _gang_round_ended(edit: Edit, event: ev.GangRoundEnded, _at: float) -> None:
+    job = _open_job(edit, event, event.job)
     if not job.settled_rounds == event.round < job.rounds:
         raise IllegalTransitionError(
             f"{event}: of {job.rounds} rounds of {job.id}, {job.settled_rounds} are settled"
@@ -60,18 +59,18 @@ def _gang_round_ended(cluster: Cluster, event: ev.GangRoundEnded, _at: float, re
         job.refused_rounds = 0
 
 
-def _open_job(cluster: Cluster, event: Event, job_id: JobId, records: Records) -> Any:
+def _open_job(edit: Edit, event: Event, job_id: JobId) -> Job:
     """A job that has not ended, to assign to."""
-    job = records.of(cluster.jobs, job_id)
+    job = edit.job(job_id)
     if job.end is not None:
         raise IllegalTransitionError(f"{event}: the job has ended already ({job.end.reason})")
     return job
 
 
-APPLY: dict[type[Event], Callable[[Cluster, Any, float, Records], None]] = {
-    ev.JobSubmitted: _job_submitted,
-    ev.JobAdopted: _job_adopted,
-    ev.JobCancelled: _job_cancelled,
-    ev.JobEnded: _job_ended,
-    ev.GangRoundEnded: _gang_round_ended,
-}
+CHANGES = (
+    on(ev.JobSubmitted, _job_submitted),
+    on(ev.JobAdopted, _job_adopted),
+    on(ev.JobCancelled, _job_cancelled),
+    on(ev.JobEnded, _job_ended),
+    on(ev.GangRoundEnded, _gang_round_ended),
+)

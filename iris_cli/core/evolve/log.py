@@ -9,11 +9,12 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.collector import at_rest
 from iris_cli.core.events import Event, Transaction
 from iris_cli.core.evolve import attempts, fleet, jobs, slices
+from iris_cli.core.evolve.edit import Edit
 from iris_cli.core.evolve.illegal import IllegalTransitionError, ImpossibleHistoryError
-from iris_cli.core.evolve.records import Records
 from iris_cli.core.ids import TaskId
 
-_APPLY = {**fleet.APPLY, **jobs.APPLY, **attempts.APPLY, **slices.APPLY}
+CHANGES = dict([*fleet.CHANGES, *jobs.CHANGES, *attempts.CHANGES, *slices.CHANGES])
+"""What each type of event does to a cluster."""
 
 
 class Draft:
@@ -21,20 +22,24 @@ class Draft:
 
     def __init__(self, cluster: Cluster, at: float) -> None:
         self._start = cluster
-        self.cluster = cluster.copy()
+        self._edit = Edit(cluster.copy())
         self.at = at
         self.events: list[Event] = []
+
+    @property
+    def cluster(self) -> Cluster:
+        return self._edit.cluster
 
     def record(self, *events: Event) -> None:
         """Apply events in order. Raises IllegalTransitionError."""
         for event in events:
-            _apply(self.cluster, event, self.at)
+            _apply(self._edit, event, self.at)
             self.events.append(event)
 
     def take_back(self, kept: int) -> None:
         """Take back what was recorded after the first `kept` events, wherever that stopped."""
         self.events = self.events[:kept]
-        self.cluster = evolve(self._start, self.events, self.at)
+        self._edit = Edit(evolve(self._start, self.events, self.at))
 
     @property
     def tasks_to_kill(self) -> tuple[TaskId, ...]:
@@ -44,39 +49,40 @@ class Draft:
 
 def evolve(cluster: Cluster, events: Iterable[Event], at: float) -> Cluster:
     """The cluster after `events`, all of time `at`; the given one is untouched. Raises IllegalTransitionError."""
-    draft = cluster.copy()
+    edit = Edit(cluster.copy())
     for event in events:
-        _apply(draft, event, at)
-    return draft
+        _apply(edit, event, at)
+    return edit.cluster
 
 
 @at_rest
 def replay(transactions: Iterable[Transaction], start: Cluster | None = None) -> Cluster:
-    """The cluster after the given transactions, from nothing or from `start`. Raises ImpossibleHistoryError."""
-    draft = start.copy() if start is not None else Cluster()
-    records = Records()
+    """The cluster after the given transactions, from nothing or from `start`. Raises ImpossibleHistoryError.
+
+    Nobody sees the cluster before the end, so each record is copied once at most.
+    """
+    edit = Edit(start.copy() if start is not None else Cluster())
+    cluster = edit.cluster
     for transaction in transactions:
         at = transaction.at
         try:
             for event in transaction.events:
-                _APPLY[type(event)](draft, event, at, records)
+                CHANGES[type(event)](edit, event, at)
         except KeyError as error:
             raise ImpossibleHistoryError(transaction.seq, _unknown(event, error)) from error
         except IllegalTransitionError as error:
             raise ImpossibleHistoryError(transaction.seq, error) from error
-        draft.seq, draft.at = transaction.seq, at
-    records.close()
-    return draft
+        cluster.seq, cluster.at = transaction.seq, at
+    return cluster
 
 
-def _apply(cluster: Cluster, event: Event, at: float) -> None:
-    records = Records()
+def _apply(edit: Edit, event: Event, at: float) -> None:
+    """Apply one event; whoever holds a record of before keeps it as it was."""
+    edit.publish()
     try:
-        _APPLY[type(event)](cluster, event, at, records)
+        CHANGES[type(event)](edit, event, at)
     except KeyError as error:
         raise _unknown(event, error) from error
-    finally:
-        records.close()
 
 
 def _unknown(event: Event, error: KeyError) -> IllegalTransitionError:

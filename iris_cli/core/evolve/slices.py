@@ -2,57 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from iris_cli.core import events as ev
-from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import Event
+from iris_cli.core.evolve.edit import Edit, on
 from iris_cli.core.evolve.illegal import IllegalTransitionError
-from iris_cli.core.evolve.records import Records
-from iris_cli.core.slice import GroupRecord, Keeper, SeenSlice, Slice, SliceState
+from iris_cli.core.slice import Keeper, SeenSlice, Slice, SliceState
 
 _UP = (SliceState.CREATING, SliceState.BOOTING, SliceState.READY)
 
 
-def _slice_requested(cluster: Cluster, event: ev.SliceRequested, at: float, records: Records) -> None:
-    if event.slice in cluster.slices:
+def _slice_requested(edit: Edit, event: ev.SliceRequested, at: float) -> None:
+    if event.slice in edit.cluster.slices:
         raise IllegalTransitionError(f"{event}: there is a slice of that name")
-    made = _begin(cluster, event.slice, records)
-    made.group, made.template, made.requested_at = event.group, event.template, at
-    made.setup, made.wanted_by = event.setup, event.wanted_by
-    _group(cluster, event.group, records).requested += 1
+    requested = Slice(
+        name=event.slice,
+        group=event.group,
+        template=event.template,
+        requested_at=at,
+        setup=event.setup,
+        wanted_by=event.wanted_by,
+    )
+    edit.add_slice(requested)
+    edit.group(event.group).requested += 1
 
 
-def _slice_created(cluster: Cluster, event: ev.SliceCreated, at: float, records: Records) -> None:
-    made = _in(cluster, event, event.slice, records, SliceState.REQUESTED)
+def _slice_created(edit: Edit, event: ev.SliceCreated, at: float) -> None:
+    made = _in(edit, event, event.slice, SliceState.REQUESTED)
     made.state, made.created_at = SliceState.CREATING, at
 
 
-def _slice_refused(cluster: Cluster, event: ev.SliceRefused, _at: float, records: Records) -> None:
-    _in(cluster, event, event.slice, records, SliceState.REQUESTED)
-    del cluster.slices[event.slice]
+def _slice_refused(edit: Edit, event: ev.SliceRefused, _at: float) -> None:
+    _in(edit, event, event.slice, SliceState.REQUESTED)
+    del edit.cluster.slices[event.slice]
 
 
-def _slice_started(cluster: Cluster, event: ev.SliceStarted, at: float, records: Records) -> None:
-    made = _in(cluster, event, event.slice, records, *_UP)
+def _slice_started(edit: Edit, event: ev.SliceStarted, at: float) -> None:
+    made = _in(edit, event, event.slice, *_UP)
     made.hosts, made.incarnation = event.hosts, event.incarnation
     if made.state is SliceState.CREATING:
         made.state, made.started_at = SliceState.BOOTING, at
 
 
-def _slice_set_up(cluster: Cluster, event: ev.SliceSetUp, _at: float, records: Records) -> None:
-    made = _in(cluster, event, event.slice, records, SliceState.BOOTING)
+def _slice_set_up(edit: Edit, event: ev.SliceSetUp, _at: float) -> None:
+    made = _in(edit, event, event.slice, SliceState.BOOTING)
     if not event.error:
         made.set_up = tuple(sorted({*made.set_up, event.vm}))
 
 
-def _slice_joined(cluster: Cluster, event: ev.SliceJoined, at: float, records: Records) -> None:
-    made = _in(cluster, event, event.slice, records, SliceState.BOOTING)
+def _slice_joined(edit: Edit, event: ev.SliceJoined, at: float) -> None:
+    made = _in(edit, event, event.slice, SliceState.BOOTING)
     made.state, made.joined_at = SliceState.READY, at
-    group = _group(cluster, made.group, records)
+    group = edit.group(made.group)
     group.failures, group.backoff_until, group.error = 0, 0.0, ""
-    workers = [cluster.workers[worker] for worker in made.workers if worker in cluster.workers]
+    workers = [edit.cluster.workers[worker] for worker in made.workers if worker in edit.cluster.workers]
     if workers:
         group.seen = SeenSlice(
             type=made.template.type,
@@ -63,65 +65,50 @@ def _slice_joined(cluster: Cluster, event: ev.SliceJoined, at: float, records: R
         )
 
 
-def _slice_deletion_requested(
-    cluster: Cluster, event: ev.SliceDeletionRequested, at: float, records: Records
-) -> None:
-    if event.slice in cluster.slices:
-        made = _in(cluster, event, event.slice, records, SliceState.REQUESTED, *_UP)
+def _slice_deletion_requested(edit: Edit, event: ev.SliceDeletionRequested, at: float) -> None:
+    if event.slice in edit.cluster.slices:
+        made = _in(edit, event, event.slice, SliceState.REQUESTED, *_UP)
     elif event.template is None:
         raise KeyError(event.slice)
     else:
-        made = _begin(cluster, event.slice, records)
-        made.group, made.template = event.group, event.template
+        made = Slice(name=event.slice, group=event.group, template=event.template)
+        edit.add_slice(made)
     made.state, made.deleting_at, made.reason = SliceState.DELETING, at, event.reason
 
 
-def _slice_deleted(cluster: Cluster, event: ev.SliceDeleted, _at: float, records: Records) -> None:
-    _in(cluster, event, event.slice, records, SliceState.DELETING)
-    del cluster.slices[event.slice]
+def _slice_deleted(edit: Edit, event: ev.SliceDeleted, _at: float) -> None:
+    _in(edit, event, event.slice, SliceState.DELETING)
+    del edit.cluster.slices[event.slice]
 
 
-def _backed_off(cluster: Cluster, event: ev.ScaleGroupBackedOff, _at: float, records: Records) -> None:
-    group = _group(cluster, event.group, records)
+def _backed_off(edit: Edit, event: ev.ScaleGroupBackedOff, _at: float) -> None:
+    group = edit.group(event.group)
     group.failures, group.backoff_until, group.error = event.failures, event.until, event.error
 
 
-def _adopted(cluster: Cluster, event: ev.SlicesAdopted, _at: float, records: Records) -> None:
-    cluster.keeper = Keeper(place=event.place, where=event.where)
+def _adopted(edit: Edit, event: ev.SlicesAdopted, _at: float) -> None:
+    edit.cluster.keeper = Keeper(place=event.place, where=event.where)
     for name, number in event.counted.items():
-        group = _group(cluster, name, records)
+        group = edit.group(name)
         group.requested = max(group.requested, number)
 
 
-def _begin(cluster: Cluster, name: str, records: Records) -> Any:
-    cluster.slices[name] = made = records.new(Slice)
-    made.name = name
-    return made
-
-
-def _in(cluster: Cluster, event: Event, name: str, records: Records, *states: SliceState) -> Any:
+def _in(edit: Edit, event: Event, name: str, *states: SliceState) -> Slice:
     """The slice, to assign to, in one of these states. Raises IllegalTransitionError, KeyError."""
-    if cluster.slices[name].state not in states:
-        raise IllegalTransitionError(f"{event} does not fit {name}, {cluster.slices[name].state}")
-    return records.of(cluster.slices, name)
+    if edit.cluster.slices[name].state not in states:
+        raise IllegalTransitionError(f"{event} does not fit {name}, {edit.cluster.slices[name].state}")
+    return edit.slice(name)
 
 
-def _group(cluster: Cluster, name: str, records: Records) -> Any:
-    if name not in cluster.scale_groups:
-        cluster.scale_groups[name] = group = records.new(GroupRecord)
-        group.name = name
-    return records.of(cluster.scale_groups, name)
-
-
-APPLY: dict[type[Event], Callable[[Cluster, Any, float, Records], None]] = {
-    ev.SliceRequested: _slice_requested,
-    ev.SliceCreated: _slice_created,
-    ev.SliceRefused: _slice_refused,
-    ev.SliceStarted: _slice_started,
-    ev.SliceSetUp: _slice_set_up,
-    ev.SliceJoined: _slice_joined,
-    ev.SliceDeletionRequested: _slice_deletion_requested,
-    ev.SliceDeleted: _slice_deleted,
-    ev.ScaleGroupBackedOff: _backed_off,
-    ev.SlicesAdopted: _adopted,
-}
+CHANGES = (
+    on(ev.SliceRequested, _slice_requested),
+    on(ev.SliceCreated, _slice_created),
+    on(ev.SliceRefused, _slice_refused),
+    on(ev.SliceStarted, _slice_started),
+    on(ev.SliceSetUp, _slice_set_up),
+    on(ev.SliceJoined, _slice_joined),
+    on(ev.SliceDeletionRequested, _slice_deletion_requested),
+    on(ev.SliceDeleted, _slice_deleted),
+    on(ev.ScaleGroupBackedOff, _backed_off),
+    on(ev.SlicesAdopted, _adopted),
+)

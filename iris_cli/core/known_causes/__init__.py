@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Set
 from functools import cache
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.known_causes.rule import Rule
 from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, signal_of
 
@@ -19,8 +20,7 @@ LONGEST_LINE = 300
 """How much of the line that gave a cause away is shown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownCause:
+class KnownCause(Struct, frozen=True, kw_only=True):
     """What is behind a failure, what helps, and where that is told. `line` is what gave it away, '' for an exit status.
 
     `next` is a command that tells more, as a template (see `Rule`); '' if there is none.

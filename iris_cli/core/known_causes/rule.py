@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.outcome import EndReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """It fits what says one of `says`, was ended by `signal`, or ended with one of `exits` or for one of `reasons`.
 
     `says`: what stands in one line as it is; `*` for anything between, a line feed first for the beginning of the

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from iris_cli.core.array import format_indexes, parse_array
-from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import clip
 from iris_cli.core.job import Job, JobRequest
 from iris_cli.core.units import count, format_duration
@@ -39,7 +39,7 @@ def array_of(request: JobRequest) -> tuple[JobRequest, dict[str, Any]]:
         )
     whole = lines is not None and len(indexes) == lines.count
     written = {"array": "" if whole else format_indexes(indexes), "max_running": limit}
-    return replace(request, replicas=len(indexes)), written
+    return over(JobRequest(replicas=len(indexes)), request), written
 
 
 def secrets_of(request: JobRequest) -> dict[str, Any]:
@@ -77,3 +77,15 @@ def check_ports(job: Job) -> None:
         if name.upper() in seen:
             raise UsageError(f"there are two ports {name.upper()}")
         seen.add(name.upper())
+
+
+def over(request: JobRequest, beneath: JobRequest) -> JobRequest:
+    """`request` where it says something, `beneath` where it doesn't. Of mappings both, the upper one wins."""
+    merged: dict[str, Any] = {}
+    for name in JobRequest.__struct_fields__:
+        upper, lower = getattr(request, name), getattr(beneath, name)
+        if isinstance(upper, Mapping) and isinstance(lower, Mapping):
+            merged[name] = {**lower, **upper}
+        else:
+            merged[name] = lower if upper is None else upper
+    return JobRequest(**merged)

@@ -6,7 +6,6 @@ from collections.abc import Container, Iterable
 from itertools import chain
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import replace
 from iris_cli.core.events import (
     AttemptEnded,
     AttemptHeldUp,
@@ -135,9 +134,13 @@ def ended(draft: Draft, attempt_id: AttemptId, end: End) -> None:
 
 def stopped(draft: Draft, attempt_id: AttemptId, report: AttemptReport | None = None) -> None:
     """Nothing of an attempt that was to be stopped is left, by proof. What follows depends on why it was."""
-    proof = AttemptStopped(task=attempt_id.task, attempt=attempt_id.number)
-    if report is not None:
-        proof = replace(proof, exit_code=report.exit_code, log_tail=report.log_tail, ran=report.ran)
+    proof = AttemptStopped(
+        task=attempt_id.task,
+        attempt=attempt_id.number,
+        exit_code=report.exit_code if report is not None else None,
+        log_tail=report.log_tail if report is not None else "",
+        ran=report.ran if report is not None else None,
+    )
     draft.record(proof)
     end = draft.cluster.attempt(attempt_id).end
     assert end is not None
@@ -164,7 +167,7 @@ def outlasted(draft: Draft, attempt_id: AttemptId, report: AttemptReport, error:
     code = report.exit_code if report.state is RemoteState.EXITED else None  # else it is that of a set-up
     if code is not None and reason_of_exit(code, report.cause) in _SAID_AND_DONE:
         # When that was, its clock can't tell any more.
-        return _exited(draft, attempt_id, replace(report, started_ago=None, ended_ago=None, ran=None))
+        return _exited(draft, attempt_id, report.without_times())
     return worker_gone(draft, attempt_id, error)
 
 
@@ -180,7 +183,7 @@ def _settle_task(draft: Draft, task_id: TaskId, end: End) -> None:
         return draft.record(TaskRequeued(task=task_id, reason=end.reason))
     else:
         state = TaskState.WORKER_FAILED if end.reason in INFRASTRUCTURE else TaskState.FAILED
-    draft.record(TaskEnded(task=task_id, state=state, end=replace(end, log_tail="", ran=None)))
+    draft.record(TaskEnded(task=task_id, state=state, end=end.of_task()))
     if state is TaskState.SUCCEEDED and _others_are_open(draft.cluster, job, task.index):
         return None  # nothing follows from it yet; whether anything does costs a look at every task
     return jobs.settle(draft, task.job)

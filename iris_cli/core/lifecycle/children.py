@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraints import Constraint, merge_constraints
-from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.endpoints import MOST_CHANGES, Announced
 from iris_cli.core.events import EndpointRegistered, EndpointRemoved, JobAdopted, JobSubmitted
 from iris_cli.core.evolve import Draft
@@ -19,7 +20,8 @@ from iris_cli.core.ids import AttemptId, JobId, RequestId, clip, depth_of, parse
 from iris_cli.core.job import Job, JobRequest, Origin, Workspace
 from iris_cli.core.job_fields import JOB_FIELDS
 from iris_cli.core.lifecycle import jobs
-from iris_cli.core.lifecycle.submit import Fleet, accept, free_name, over, stem_of
+from iris_cli.core.lifecycle.asked import over
+from iris_cli.core.lifecycle.submit import Fleet, accept, free_name, stem_of
 from iris_cli.core.limits import Limits
 from iris_cli.core.nearest import did_you_mean
 from iris_cli.core.requests import RegisterEndpoint
@@ -30,8 +32,7 @@ MOST_BROUGHT = 4
 """How often `limits.workspace_size` all directories may take together that the tasks of a job pack."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
+class Submission(Struct, frozen=True, kw_only=True):
     """What jobs are accepted by: the workers there could be, what is set for jobs that don't say, and limits."""
 
     fleet: Fleet
@@ -90,7 +91,8 @@ def submit_child(draft: Draft, origin: Origin, wanted: JobRequest, by: Submissio
         _check_brought(parent, children, wanted.workspace, by.limits)
     job = _accept(cluster, parent, wanted, by)
     repeats = tuple(each for each in dict.fromkeys(wanted.constraints or ()) if each in parent.constraints)
-    draft.record(JobSubmitted(job=job, origin=replace(origin, repeats=repeats)))
+    its = Origin(origin.attempt, origin.request, origin.digest, repeats)
+    draft.record(JobSubmitted(job=job, origin=its))
     return job.id, True
 
 
@@ -157,12 +159,12 @@ def _accept(cluster: Cluster, parent: Job, wanted: JobRequest, by: Submission) -
     _check_named(cluster, parent, wanted)
     stem = f"{parent.id}/{wanted.name or stem_of(wanted.command or ('job',))}"
     inherited: dict[str, Any] = {row.name: getattr(parent, row.name) for row in JOB_FIELDS if row.inherited}
-    request = replace(
-        over(wanted, JobRequest(**inherited)),
+    own = JobRequest(
         name=stem if wanted.name else free_name(cluster, stem),
         constraints=_constraints(parent, wanted),
         secrets=wanted.secrets and tuple(_with_source(parent, name) for name in wanted.secrets),
     )
+    request = over(own, over(wanted, JobRequest(**inherited)))
     return accept(cluster, over(request, by.defaults), by.fleet, by.limits)
 
 

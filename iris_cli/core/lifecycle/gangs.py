@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Container
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import replace
 from iris_cli.core.events import GangRoundEnded, TaskEnded, TaskRequeued
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, WorkerId
@@ -65,8 +64,7 @@ def _fence_unready(draft: Draft, job: Job) -> None:
 def _succeed(draft: Draft, members: list[tuple[Task, Attempt]]) -> None:
     for task, attempt in members:
         assert attempt.end is not None
-        end = replace(attempt.end, log_tail="", ran=None)
-        draft.record(TaskEnded(task=task.id, state=TaskState.SUCCEEDED, end=end))
+        draft.record(TaskEnded(task=task.id, state=TaskState.SUCCEEDED, end=attempt.end.of_task()))
     jobs.settle(draft, members[0][0].job)
 
 
@@ -81,7 +79,17 @@ def _spoiling_end(attempt: Attempt) -> End | None:
     end, stop = attempt.end, attempt.stop
     if end is None or _spoils(end.reason):
         return end
-    return replace(end, reason=stop.reason) if stop is not None and _spoils(stop.reason) else None
+    if stop is None or not _spoils(stop.reason):
+        return None
+    return End(
+        reason=stop.reason,
+        at=end.at,
+        exit_code=end.exit_code,
+        trigger=end.trigger,
+        error=end.error,
+        log_tail=end.log_tail,
+        ran=end.ran,
+    )
 
 
 def _weight(item: tuple[Task, End]) -> tuple[int, float, int]:
@@ -153,7 +161,7 @@ def _budget_left(job: Job, reason: EndReason) -> bool:
 
 def _end_for_good(draft: Draft, job: Job, culprit: Task, end: End) -> None:
     state = TaskState.WORKER_FAILED if end.reason in INFRASTRUCTURE else TaskState.FAILED
-    draft.record(TaskEnded(task=culprit.id, state=state, end=replace(end, log_tail="", ran=None)))
+    draft.record(TaskEnded(task=culprit.id, state=state, end=end.of_task()))
     sibling = End(
         reason=EndReason.SIBLING,
         at=draft.at,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from iris_cli.core.constraints import TPU_NAME_ATTRIBUTE_KEY, TPU_WORKER_ID_ATTRIBUTE_KEY
-from iris_cli.core.dataclass import replace
 from iris_cli.core.events import WorkerUpdated
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import WorkerId
@@ -51,7 +50,7 @@ def probed(draft: Draft, found: WorkerUpdated, limits: Limits, *, trusted: bool 
     if rebooted and replaced:
         release(draft, worker.id, "the host was re-created")
     elif rebooted and worker.claims:
-        found = replace(found, boot_id=worker.boot_id)
+        found = _of_boot(found, worker.boot_id)
     elif replaced:
         _fence(draft, worker.id)
     if found != _recorded(draft.cluster.workers[worker.id]):
@@ -110,9 +109,28 @@ def _rebooted(draft: Draft, worker: Worker, report: WorkerReport) -> None:
         return
     for attempt_id, attempt in live:
         attempts.outlasted(draft, attempt_id, said[attempt.token], "the host was rebooted")
-    draft.record(replace(_recorded(worker), boot_id=report.boot_id))
+    draft.record(_of_boot(_recorded(worker), report.boot_id))
     ghosts.rebooted(draft, worker.id)
     workers.recovered(draft, worker.id)
+
+
+def _of_boot(found: WorkerUpdated, boot_id: str) -> WorkerUpdated:
+    """The same word on a worker, of another boot."""
+    return WorkerUpdated(
+        worker=found.worker,
+        connection=found.connection,
+        attributes=found.attributes,
+        cpu=found.cpu,
+        memory=found.memory,
+        chips=found.chips,
+        gpus=found.gpus,
+        boot_id=boot_id,
+        incarnation=found.incarnation,
+        declared=found.declared,
+        containment=found.containment,
+        vm=found.vm,
+        refusal=found.refusal,
+    )
 
 
 def _recorded(worker: Worker) -> WorkerUpdated:

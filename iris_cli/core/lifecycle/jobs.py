@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from iris_cli.core.dataclass import replace
 from iris_cli.core.events import AttemptStopRequested, JobCancelled, JobEnded, TaskEnded
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import AttemptId, JobId, TaskId
@@ -72,7 +71,16 @@ def _end_of(draft: Draft, job_id: JobId, state: JobState) -> End:
     culprit = _culprit(draft.cluster.jobs[job_id], tasks)
     if culprit is None or culprit.end is None:
         return End(reason=EndReason.WORKER_FAILED, at=draft.at)
-    return replace(culprit.end, at=draft.at, trigger=culprit.end.trigger or culprit.id)
+    end = culprit.end
+    return End(
+        reason=end.reason,
+        at=draft.at,
+        exit_code=end.exit_code,
+        trigger=end.trigger or culprit.id,
+        error=end.error,
+        log_tail=end.log_tail,
+        ran=end.ran,
+    )
 
 
 def _culprit(job: Job, tasks: list[Task]) -> Task | None:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from iris_cli.core.cloud import CloudSlice
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.events import SlicesAdopted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.slice import Keeper, slice_number
 from iris_cli.core.units import count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Objection:
+class Objection(Struct, frozen=True, kw_only=True):
     """Why this state directory must not make or delete slices.
 
     `elsewhere` is where they are looked after, "" if it is here. `unheard_of` are slices that there are, and that the

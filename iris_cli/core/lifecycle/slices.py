@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from msgspec import Struct
+
 from iris_cli.core.autoscaling.removals import Removal
 from iris_cli.core.autoscaling.scaling import ScalingPlan
 from iris_cli.core.autoscaling.standing import backing_off
 from iris_cli.core.cloud import CallOutcome, CloudSlice, CloudState, Refusal, Scope
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.connection import Connection
-from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.events import (
     ScaleGroupBackedOff,
     SliceCreated,
@@ -44,8 +45,7 @@ _QUOTA_WAITS = 5  # times as long as other failures: quota and machines don't co
 _NO_ROOM = (Refusal.QUOTA, Refusal.STOCKOUT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class Listing(Struct, frozen=True, kw_only=True):
     """All slices of ours in one place, and the slices of the log as they were before anybody asked."""
 
     scope: Scope
@@ -259,11 +259,14 @@ def connections_of(known: Slice, connection: Connection) -> dict[WorkerId, Conne
     taken, unless its provider has told it.
     """
     return {
-        worker: replace(
-            connection,
+        worker: Connection(
             host=host.host,
+            user=connection.user,
             port=host.port or connection.port,
+            key=connection.key,
+            proxy_jump=connection.proxy_jump,
             known_hosts="strict" if host.key else "accept-new",
+            remote_dir=connection.remote_dir,
         )
         for worker, host in zip(known.workers, known.hosts, strict=True)
     }

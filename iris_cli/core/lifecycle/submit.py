@@ -17,7 +17,6 @@ from iris_cli.core.constraints import (
     contradiction_in,
     normalize_constraints,
 )
-from iris_cli.core.dataclass import fields
 from iris_cli.core.events import JobSubmitted
 from iris_cli.core.evolve import Draft
 from iris_cli.core.ids import JobId, clip, is_name, parent_of, parse_job_id
@@ -26,7 +25,7 @@ from iris_cli.core.job_fields import JOB_FIELDS, Kind
 from iris_cli.core.lifecycle.asked import array_of, check_end, check_ports, secrets_of
 from iris_cli.core.limits import Limits
 from iris_cli.core.nearest import did_you_mean
-from iris_cli.core.resources import AUTO, Device, Resources
+from iris_cli.core.resources import AUTO, DEFAULT_RESOURCES, Device, Resources
 from iris_cli.core.signals import parse_early_signal
 from iris_cli.core.topology import canonical_type, describe, lookup
 from iris_cli.core.variables import MAX_STRING, check_variable
@@ -44,18 +43,6 @@ def submit(draft: Draft, request: JobRequest, fleet: Fleet, limits: Limits | Non
     job = accept(draft.cluster, request, fleet, limits)
     draft.record(JobSubmitted(job=job))
     return job.id
-
-
-def over(request: JobRequest, beneath: JobRequest) -> JobRequest:
-    """`request` where it says something, `beneath` where it doesn't. Of mappings both, the upper one wins."""
-    merged: dict[str, Any] = {}
-    for name in (item.name for item in fields(JobRequest)):
-        upper, lower = getattr(request, name), getattr(beneath, name)
-        if isinstance(upper, Mapping) and isinstance(lower, Mapping):
-            merged[name] = {**lower, **upper}
-        else:
-            merged[name] = lower if upper is None else upper
-    return JobRequest(**merged)
 
 
 def accept(cluster: Cluster, request: JobRequest, fleet: Fleet, limits: Limits | None = None) -> Job:
@@ -121,7 +108,7 @@ def _inherited(cluster: Cluster, name: JobId) -> dict[str, Any]:
 
 def _chosen(request: JobRequest) -> dict[str, Any]:
     """Return the fields that go from request to job as they are; one that was not said keeps the job's default."""
-    same = {item.name for item in fields(Job)} - _WORKED_OUT
+    same = set(Job.__struct_fields__) - _WORKED_OUT
     return {
         row.name: value
         for row in JOB_FIELDS
@@ -239,9 +226,10 @@ def _offer(wanted: str, variants: list[str]) -> str:
 def _resources(request: JobRequest, device: Device | None) -> Resources:
     said = {"cpu": request.cpu, "memory": request.memory}
     try:
-        return Resources(**{name: value for name, value in said.items() if value is not None}, device=device)  # type: ignore[arg-type]  # cpu is a float, memory an int: the dict can't say which is which
+        found = Resources(**{name: value for name, value in said.items() if value is not None}, device=device)  # type: ignore[arg-type]  # cpu is a float, memory an int: the dict can't say which is which
     except ValueError as error:
         raise UsageError(str(error)) from error
+    return DEFAULT_RESOURCES if found == DEFAULT_RESOURCES else found
 
 
 # Name and dependencies

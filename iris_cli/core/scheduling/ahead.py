@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from operator import attrgetter
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.job import Job, Priority
 from iris_cli.core.scheduling.what_if import Record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taker:
+class Taker(Struct, frozen=True, kw_only=True):
     """A job that came first in this cycle, and the workers it took; maybe tasks of the very job that waits."""
 
     job: JobId

@@ -7,7 +7,6 @@ from itertools import islice
 
 from iris_cli.core.capacity import Amounts, WorkerCapacity
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.job import Job, Priority
 from iris_cli.core.scheduling import wording
@@ -50,7 +49,8 @@ def single_change(
     for change in list(proposals)[:_TRIES]:
         workers = would_go_to(change)
         if workers:
-            return replace(change, text=_in_words(case, change, workers))
+            text = _in_words(case, change, workers)
+            return Change(kind=change.kind, subject=change.subject, amount=change.amount, text=text)
     return None
 
 

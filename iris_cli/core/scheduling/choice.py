@@ -40,6 +40,11 @@ class Choices:
         self._turns = Turns(record)
         self._large_enough: dict[Requirement, int] = {}
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Choices) and self._record.placed == other._record.placed
+
+    __hash__ = None  # type: ignore[assignment]  # the record of a cycle grows
+
     def reason(self, task: TaskId) -> str:
         """`chose v4b: v4a busy`, or "" for a task that wasn't placed."""
         mates = [each for each in self._record.placed if each.task.job == task.job]

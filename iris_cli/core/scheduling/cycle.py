@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from iris_cli.core import collector
 from iris_cli.core.capacity import Amounts
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
@@ -64,8 +65,7 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         return self._explainer.explain(found, key)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulingResult:
+class SchedulingResult(Struct, frozen=True, kw_only=True):
     """What a cycle decided: `assignments` in the order of decision, a gang's in the order of its tasks.
 
     `timed_out_tasks` were not placed within their `scheduling_timeout`. Everything else is `waiting`: single
@@ -78,7 +78,18 @@ class SchedulingResult:
     waiting: Waiting
     reservations: Mapping[WaitingKey, tuple[str, ...]]
     kept: Mapping[WorkerId, WaitingKey]
-    choices: Choices = field(compare=False, repr=False)
+    choices: Choices
+
+    def only(self, assignments: tuple[Assignment, ...]) -> SchedulingResult:
+        """The result with these of its assignments."""
+        return SchedulingResult(
+            assignments=assignments,
+            timed_out_tasks=self.timed_out_tasks,
+            waiting=self.waiting,
+            reservations=self.reservations,
+            kept=self.kept,
+            choices=self.choices,
+        )
 
     def chosen(self, task: TaskId) -> str:
         """Why a task was placed where it is (`chose v4b: v4a busy`), "" for one that wasn't."""

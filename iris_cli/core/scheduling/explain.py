@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from functools import cached_property, partial, reduce
 from operator import or_
 
-from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.scheduling import wording
@@ -67,7 +66,9 @@ class Explainer:
         # It waits for what is busy among the workers reserved for it, and for all that is reserved for others.
         first, *others = self._once(requirement, self._open_to(entry))
         names = ", ".join(wording.unit_name(requirement.shape, group) for group in kept)
-        return (replace(first, text=f"{first.text}; {names} reserved for it"), *others)
+        text = f"{first.text}; {names} reserved for it"
+        told = Reason(kind=first.kind, text=text, need=first.need, have=first.have, refused=first.refused)
+        return (told, *others)
 
     def explain(self, requirement: Requirement, entry: TaskId | JobId) -> Explanation:
         """Everything that there is to say about an entry that waits."""

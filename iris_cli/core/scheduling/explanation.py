@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from iris_cli.core.constraints import Constraint
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.scheduling.ahead import Taker
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.scheduling.what_if import Change
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConstraintCount:
+class ConstraintCount(Struct, frozen=True, kw_only=True):
     """Of `workers` with a compatible device, `satisfied` satisfy the constraint."""
 
     constraint: Constraint
@@ -19,8 +19,7 @@ class ConstraintCount:
     workers: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DimensionCount:
+class DimensionCount(Struct, frozen=True, kw_only=True):
     """Of `workers` with a compatible device, `lacking` did not have `need` free when the cycle began.
 
     In thousandths of a core, bytes or GPUs; of chips 1 stands for all those of a worker.
@@ -32,8 +31,7 @@ class DimensionCount:
     workers: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NearMiss:
+class NearMiss(Struct, frozen=True, kw_only=True):
     """A worker or group that almost serves, the first kind that speaks against it, and who lacks it.
 
     `text` says in words what is lacking: `2 cores free, not 4 cores`.
@@ -45,8 +43,7 @@ class NearMiss:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(Struct, frozen=True, kw_only=True):
     """All that the cycle knows about what an entry waits for.
 
     `refused`: for each kind, how many workers it refuses of those left by the kinds before. For gangs,

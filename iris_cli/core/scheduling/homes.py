@@ -7,11 +7,11 @@ made, for nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from copy import copy
 
 from iris_cli.core.attributes import SCALE_GROUP_ATTRIBUTE_KEY
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraint_types import Constraint, ConstraintMode, ConstraintOp
-from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import JobId, TaskId
 from iris_cli.core.job import Job
 from iris_cli.core.scheduling.cycle import SchedulingResult, WaitingKey
@@ -122,8 +122,10 @@ def _job_of(key: WaitingKey) -> JobId:
 
 def _preferring(job: Job, groups: list[str]) -> Job:
     """More often than it prefers anything else: routing has weighed that already."""
-    home = Constraint(
+    home = Constraint.of(
         SCALE_GROUP_ATTRIBUTE_KEY, ConstraintOp.IN, values=groups, mode=ConstraintMode.PREFERRED
     )
     times = 1 + sum(not each.required for each in job.constraints)
-    return replace(job, constraints=(*job.constraints, *[home] * times))
+    drawn = copy(job)
+    drawn.constraints = (*job.constraints, *[home] * times)
+    return drawn

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from msgspec import Struct
+
 from iris_cli.core.capacity import Amounts
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
@@ -77,8 +78,7 @@ class Reach:
         return mask_of([position for those in self._fleet.members(key).values() for position in those])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Independent:
+class Independent(Struct, frozen=True, kw_only=True):
     """`assignments` can be committed now; what becomes of the jobs in `dependent` depends on a missing answer."""
 
     assignments: tuple[Assignment, ...]

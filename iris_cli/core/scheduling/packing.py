@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from iris_cli.core.capacity import Amounts
-from iris_cli.core.dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
+class Parcel(Struct, frozen=True):
     """What one task takes, packed. `taken`: the numbers of the amounts that it takes any of, `signs` their signs."""
 
     need: Amounts

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.ids import TaskId, WorkerId
 from iris_cli.core.scheduling.capacity import first_of
 from iris_cli.core.scheduling.context import SchedulingContext
@@ -12,8 +13,7 @@ from iris_cli.core.scheduling.feasibility import Requirement
 from iris_cli.core.task import Task
 
 
-@dataclass(slots=True)  # not frozen: that takes three times as long to make; nobody changes one
-class Assignment:
+class Assignment(Struct):
     """One task goes to one worker: unpacks into that pair. `gpus` are the indexes it gets there."""
 
     task: TaskId

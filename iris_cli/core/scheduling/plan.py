@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from functools import partial
 from operator import attrgetter
 
+from msgspec import Struct, field
+
 from iris_cli.core import collector
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.limits import Limits
@@ -26,8 +28,7 @@ from iris_cli.core.task import AttemptState, Task
 _ATTEMPTS = attrgetter("attempts")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """What one cycle wants to happen. `held` are the entries that were kept out of the cycle.
 
     The tasks in `dependency_failed` can never run: a job that they wait for did not succeed. `too_late` is what those
@@ -54,8 +55,14 @@ class Plan:
 
     def only(self, assignments: tuple[Assignment, ...]) -> Plan:
         """Return the plan with these of its assignments, and without ends for tasks that it does not place."""
-        result = replace(self.result, assignments=assignments)
-        return replace(self, result=result, timed_out_tasks=(), dependency_failed=())
+        return Plan(
+            result=self.result.only(assignments),
+            timed_out_tasks=(),
+            dependency_failed=(),
+            held=self.held,
+            too_late=self.too_late,
+            waiting_for_theirs=self.waiting_for_theirs,
+        )
 
     def reasons(self, job: JobId) -> tuple[Reason, ...]:
         """Why a gang or tasks of a job wait, each reason once; nothing where none does."""
@@ -134,7 +141,10 @@ def plan(
 def _patient(homes: Homes, job_id: JobId) -> Job | None:
     """The job as if its time to be placed were not over."""
     job = homes.job(job_id)
-    return replace(job, scheduling_timeout=0.0) if job is not None else None
+    if job is not None:
+        job = copy(job)
+        job.scheduling_timeout = 0.0
+    return job
 
 
 class _Gate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
 
 
 class ReasonKind(StrEnum):
@@ -37,8 +37,7 @@ class ReasonKind(StrEnum):
 _RANK = {kind: rank for rank, kind in enumerate(ReasonKind)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class Reason(Struct, frozen=True, kw_only=True):
     """One reason, in words and in numbers.
 
     `need` and `have` are in the unit of the kind: thousandths of a core, bytes, GPUs, workers with free

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from enum import StrEnum
 from functools import cached_property
 
+from msgspec import Struct
+
 from iris_cli.core.constraint_syntax import format_constraint
-from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job, Priority
-from iris_cli.core.resources import Resources
+from iris_cli.core.resources import Device, Resources
 from iris_cli.core.scheduling.order import Entry
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.task import Task
@@ -43,8 +45,7 @@ class ChangeKind(StrEnum):
     FEWER_GPUS = "fewer_gpus"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """One change that would place an entry, or one task more of its job.
 
     `subject` is what it applies to: the constraint as it is typed, the taint, the job or task that ends, the
@@ -61,8 +62,7 @@ class Change:
         return self.text
 
 
-@dataclass(frozen=True, kw_only=True)
-class Record:
+class Record(Struct, frozen=True, kw_only=True, dict=True):
     """What a cycle was given and what it decided; `decide` runs one on other tasks, workers and jobs.
 
     Of the queue, tasks that were too late and gangs that can't be meant were `kept_out`.
@@ -121,27 +121,28 @@ def _take_one(counts: Counter[WorkerId], worker: WorkerId) -> bool:
 
 
 def _changed_job(job: Job, change: Change) -> Job:
-    resources, amount = job.resources, change.amount
+    changed, resources, amount = copy(job), job.resources, change.amount
     match change.kind:
         case ChangeKind.DROP:
             rest = tuple(each for each in job.constraints if format_constraint(each) != change.subject)
-            return replace(job, constraints=rest)
+            changed.constraints = rest
         case ChangeKind.TOLERATE:
-            return replace(job, tolerations=(*job.tolerations, change.subject))
+            changed.tolerations = (*job.tolerations, change.subject)
         case ChangeKind.SPREAD:
-            return replace(job, spread=True)
+            changed.spread = True
         case ChangeKind.PRIORITY:
-            return replace(job, priority=Priority(change.subject), order=_LAST)
+            changed.priority, changed.order = Priority(change.subject), _LAST
         case ChangeKind.LESS_CPU:
-            return replace(job, resources=Resources(amount / 1000, resources.memory, resources.device))
+            changed.resources = Resources(amount / 1000, resources.memory, resources.device)
         case ChangeKind.LESS_MEMORY:
-            return replace(job, resources=Resources(resources.cpu, amount, resources.device))
+            changed.resources = Resources(resources.cpu, amount, resources.device)
         case ChangeKind.FEWER_GPUS:
             assert resources.device is not None
-            device = replace(resources.device, count=amount)
-            return replace(job, resources=Resources(resources.cpu, resources.memory, device))
+            device = Device(resources.device.kind, resources.device.variant, amount)
+            changed.resources = Resources(resources.cpu, resources.memory, device)
         case _:
             return job
+    return changed
 
 
 def _changed_worker(worker: Worker, change: Change) -> Worker:
@@ -151,16 +152,22 @@ def _changed_worker(worker: Worker, change: Change) -> Worker:
             for attempt, claim in worker.claims.items()
             if change.subject not in (attempt.task.job, str(attempt.task))
         }
-        return worker if len(claims) == len(worker.claims) else replace(worker, claims=claims)
+        if len(claims) == len(worker.claims):
+            return worker
+        emptier = copy(worker)
+        emptier.claims = claims
+        return emptier
     if change.subject != worker.id:
         return worker
+    changed = copy(worker)
     match change.kind:
         case ChangeKind.UNCORDON | ChangeKind.COMPLETES:
-            return replace(worker, draining=False, quarantined=False, cooldown_until=0.0)
+            changed.draining, changed.quarantined, changed.cooldown_until = False, False, 0.0
         case ChangeKind.RECOVERS:
-            healthy = WorkerCondition.HEALTHY
-            return replace(worker, condition=healthy, unschedulable=False, cooldown_until=0.0)
+            changed.condition = WorkerCondition.HEALTHY
+            changed.unschedulable, changed.cooldown_until = False, 0.0
         case ChangeKind.RESTS:
-            return replace(worker, cooldown_until=0.0)
+            changed.cooldown_until = 0.0
         case _:
             return worker
+    return changed

@@ -12,16 +12,17 @@ The header knows where each part stands, and its checksum; a line of the last pa
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
-from zlib import crc32
+from typing import Final
 
-from iris_cli.core.dataclass import dataclass, fields
-from iris_cli.journal.position import is_intact
+from msgspec import Struct
 
-FORM: Final = 1
+from iris_cli.errors import IrisError
+from iris_cli.journal.codec import decode, encode
+from iris_cli.journal.position import is_intact, sealed, unsealed
+
+FORM: Final = 2
 HEADER_SIZE: Final = 1024
 PARTS: Final = (b',"now":', b'\n,"outputs":', b'\n,"over":[\n')
 """What stands before the parts."""
@@ -39,12 +40,11 @@ def as_written() -> Iterator[None]:
     """Around what reads a part: whatever else comes up there means that it is damaged."""
     try:
         yield
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError, IrisError) as error:
         raise DamagedSnapshotError(str(error)) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class Header(Struct, frozen=True, kw_only=True):
     """Sizes in bytes. `line` to `at` are the position in the log; `jobs`, `tasks` and `parents` are over.
 
     `program` is the fingerprint of what wrote it: what other rules made of the log is nothing to go on from.
@@ -85,19 +85,9 @@ class Header:
         return self.over_start + self.over_size + len(END)
 
 
-def as_json(entry: Any) -> bytes:
-    return json.dumps(entry, separators=(",", ":"), allow_nan=False).encode("ascii")
-
-
-def with_crc(entry: dict[str, Any]) -> bytes:
-    """A JSON object that ends in its own checksum, as the lines of the log do."""
-    body = as_json(entry)[:-1]
-    return b'%s,"crc":"%08x"}' % (body, crc32(body))
-
-
 def encode_header(header: Header) -> bytes:
-    entry = {each.name: getattr(header, each.name) for each in fields(header)}
-    return (_OPENING + with_crc(entry)).ljust(HEADER_SIZE - 1) + b"\n"
+    line = sealed(encode(header)[:-1])
+    return (_OPENING + line[:-1]).ljust(HEADER_SIZE - 1) + b"\n"
 
 
 def decode_header(raw: bytes) -> Header:
@@ -106,9 +96,7 @@ def decode_header(raw: bytes) -> Header:
     if len(raw) != HEADER_SIZE or not raw.startswith(_OPENING) or not is_intact(body):
         raise DamagedSnapshotError("header")
     with as_written():
-        entry = json.loads(body)
-        del entry["crc"]
-        header = Header(**entry)
+        header = decode(Header, unsealed(body))
     if header.form != FORM:
         raise DamagedSnapshotError("form")
     return header

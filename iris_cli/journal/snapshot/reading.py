@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId, Token, WorkerId
 from iris_cli.core.outputs import Outputs
+from iris_cli.journal.codec import decode
 from iris_cli.journal.durable import open_safely
-from iris_cli.journal.position import is_intact
-from iris_cli.journal.snapshot.entries import LISTED, Whole, decode_job, decode_outputs, id_of
+from iris_cli.journal.position import is_intact, unsealed
+from iris_cli.journal.snapshot.entries import LISTED, JobEntry, Now, Texts, Whole, id_of, outputs_in
 from iris_cli.journal.snapshot.form import (
     HEADER_SIZE,
     DamagedSnapshotError,
@@ -47,13 +46,17 @@ class SnapshotFile:
         if self._fd >= 0:
             os.close(self._fd)
 
-    def now(self) -> dict[str, Any]:
+    def now(self) -> Now:
         """What is needed at once."""
-        return self._part(self.header.now_start, self.header.now_size, self.header.now_crc)
+        raw = self._part(self.header.now_start, self.header.now_size, self.header.now_crc)
+        with as_written():
+            return decode(Now, raw)
 
-    def outputs(self) -> dict[str, Any]:
-        """The outputs of all workers, each as `decode_outputs` reads it."""
-        return self._part(self.header.outputs_start, self.header.outputs_size, self.header.outputs_crc)
+    def outputs(self) -> dict[WorkerId, Texts]:
+        """The outputs of all workers."""
+        raw = self._part(self.header.outputs_start, self.header.outputs_size, self.header.outputs_crc)
+        with as_written():
+            return decode(dict[WorkerId, Texts], raw)
 
     def line(self, job: JobId) -> bytes:
         """The line of a job that is over. Raises KeyError: then the lines on both sides prove that there is none."""
@@ -98,13 +101,11 @@ class SnapshotFile:
             raise DamagedSnapshotError("a job")
         return start + before + 1, line
 
-    def _part(self, start: int, size: int, crc: int) -> dict[str, Any]:
+    def _part(self, start: int, size: int, crc: int) -> bytes:
         raw = self._read(start, size)
         if crc32(raw) != crc:
             raise DamagedSnapshotError("a part")
-        with as_written():
-            part: dict[str, Any] = json.loads(raw)
-        return part
+        return raw
 
     def _read(self, start: int, size: int) -> bytes:
         read = bytearray()
@@ -124,7 +125,7 @@ class FromFile:
         self._open = open_jobs
         self._found: dict[JobId, Whole] = {}
         self._has_all = False
-        self._outputs: dict[str, Any] | None = None
+        self._outputs: dict[WorkerId, Texts] | None = None
 
     def over(self, job: JobId) -> Whole:
         """Raises KeyError."""
@@ -159,16 +160,16 @@ class FromFile:
     def all_over(self) -> list[JobId]:
         return [job for job, _, _ in self.listed() if job not in self._open]
 
-    def outputs(self) -> dict[str, Any]:
+    def outputs(self) -> dict[WorkerId, Texts]:
         if self._outputs is None:
             self._outputs = self.file.outputs()
         return self._outputs
 
     def output(self, worker: WorkerId) -> Outputs:
         """Raises KeyError."""
-        entry = self.outputs()[worker]
+        texts = self.outputs()[worker]
         with as_written():
-            return decode_outputs(entry)
+            return outputs_in(texts)
 
     def foreign(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
         missing = dict.fromkeys(tokens)
@@ -182,7 +183,7 @@ def _decoded(line: bytes) -> Whole:
     if not is_intact(line):
         raise DamagedSnapshotError("a job")
     with as_written():
-        return decode_job(json.loads(line))
+        return decode(JobEntry, unsealed(line)).whole()
 
 
 class FromLog:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
@@ -12,10 +12,9 @@ from iris_cli.core.job import Job
 from iris_cli.core.outputs import Outputs
 from iris_cli.core.past import Table
 from iris_cli.core.task import Task
-from iris_cli.journal.position import Header as LogHeader
 from iris_cli.journal.position import Position
-from iris_cli.journal.snapshot.entries import Whole, decode_fleet, decode_job
-from iris_cli.journal.snapshot.form import DamagedSnapshotError, Header, as_written
+from iris_cli.journal.snapshot.entries import Now, Whole
+from iris_cli.journal.snapshot.form import DamagedSnapshotError, Header
 from iris_cli.journal.snapshot.reading import FromFile, FromLog, SnapshotFile
 
 T = TypeVar("T")
@@ -35,23 +34,22 @@ def read_snapshot(
     if file.header.program != program:
         raise DamagedSnapshotError("program")
     now = file.now()
-    with as_written():
-        position = _position(file.header, now["log"])
-        opened = [decode_job(each) for each in now["jobs"]]
-        source = FromFile(file, {each.job.id: each for each in opened})
-        past = Snapshot(source, [JobId(job) for job in now["last"]], lambda: replayed(position))
-        return position, _cluster(past, decode_fleet(now), opened, outputs=now["outputs"])
+    position = _position(file.header, now)
+    opened = [each.whole() for each in now.jobs]
+    source = FromFile(file, {each.job.id: each for each in opened})
+    past = Snapshot(source, now.last, lambda: replayed(position))
+    return position, _cluster(past, now.fleet(), opened, outputs=now.outputs)
 
 
-def _position(header: Header, log: Mapping[str, Any]) -> Position:
+def _position(header: Header, now: Now) -> Position:
     return Position(
         line=header.line,
         offset=header.offset,
         seq=header.seq,
         crc=header.log_crc,
         at=header.at,
-        program=log["program"],
-        header=LogHeader(**log["header"]),
+        program=now.program,
+        header=now.log,
     )
 
 

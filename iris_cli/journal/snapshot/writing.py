@@ -7,17 +7,19 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
+from msgspec.structs import replace
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import fields, replace
+from iris_cli.core.ids import WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.past import in_memory
+from iris_cli.journal.codec import encode
 from iris_cli.journal.durable import Disk, opened, sync_directory, write_all
 from iris_cli.journal.position import Position
-from iris_cli.journal.snapshot.entries import encode_fleet, encode_job, encode_outputs, id_of, job_line
-from iris_cli.journal.snapshot.form import END, HEADER_SIZE, PARTS, Header, as_json, encode_header
+from iris_cli.journal.snapshot.entries import Now, Texts, entry_of, id_of, job_line, texts_of
+from iris_cli.journal.snapshot.form import END, HEADER_SIZE, PARTS, Header, encode_header
 from iris_cli.journal.snapshot.reading import FromFile
 from iris_cli.journal.snapshot.thawing import Snapshot
 
@@ -89,8 +91,8 @@ def _write(out: _Out, cluster: Cluster, position: Position, program: str) -> Non
     old = _old(cluster)
     opened, over = _divided(cluster, old)
     outputs = _outputs(cluster, old)
-    now = as_json(_now(cluster, position, opened, outputs=len(outputs)))
-    texts = as_json(outputs)
+    now = encode(_now(cluster, position, opened, outputs=len(outputs)))
+    texts = encode(outputs)
     header = replace(
         _counted(cluster, opened),
         program=program,
@@ -162,32 +164,33 @@ def _counted(cluster: Cluster, opened: list[Job]) -> Header:
     )
 
 
-def _now(cluster: Cluster, position: Position, opened: list[Job], *, outputs: int) -> dict[str, Any]:
-    header = position.header
-    assert header is not None
+def _now(cluster: Cluster, position: Position, opened: list[Job], *, outputs: int) -> Now:
+    assert position.header is not None
     is_open = {job.id for job in opened}
     last = [job.id for job in cluster.last_ended(LAST + len(opened)) if job.id not in is_open]
-    return {
-        **encode_fleet(cluster),
-        "log": {
-            "program": position.program,
-            "header": {each.name: getattr(header, each.name) for each in fields(header)},
-        },
-        "outputs": outputs,
-        "last": last[:LAST],
-        "jobs": [encode_job(cluster, job) for job in opened],
-    }
+    return Now(
+        name=cluster.name,
+        workers=tuple(cluster.workers.values()),
+        ghosts=cluster.ghosts,
+        endpoints=cluster.endpoints,
+        slices=tuple(cluster.slices.values()),
+        scale_groups=tuple(cluster.scale_groups.values()),
+        keeper=cluster.keeper,
+        program=position.program,
+        log=position.header,
+        outputs=outputs,
+        last=tuple(last[:LAST]),
+        jobs=tuple(entry_of(cluster, job) for job in opened),
+    )
 
 
-def _outputs(cluster: Cluster, old: FromFile | None) -> dict[str, Any]:
+def _outputs(cluster: Cluster, old: FromFile | None) -> dict[WorkerId, Texts]:
     """Those in memory, and the others as they stand in the old snapshot."""
     if old is None:
-        return {worker: encode_outputs(outputs) for worker, outputs in cluster.outputs.items()}
+        return {worker: texts_of(outputs) for worker, outputs in cluster.outputs.items()}
     kept = old.outputs()
     held = dict(dict.items(cluster.outputs))
-    return {
-        worker: encode_outputs(held[worker]) if worker in held else kept[worker] for worker in cluster.outputs
-    }
+    return {worker: texts_of(held[worker]) if worker in held else kept[worker] for worker in cluster.outputs}
 
 
 def _merged(old: FromFile | None, lines: _Lines) -> Iterator[bytes]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from iris_cli.config.entry_text import NewHost
-from iris_cli.core.dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundSlice:
+class FoundSlice(Struct, frozen=True, kw_only=True):
     """A slice that is there. Addresses are in the order of worker numbers; `external` ones may be none at all.
 
     `incarnation` is `PROJECT ID CREATED` of the node, '' where the source doesn't tell; `made_at` in seconds since the
@@ -31,8 +31,7 @@ class FoundSlice:
     skipped: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(Struct, frozen=True):
     """Something that is not imported: why, and what to do about it, if anything."""
 
     name: str
@@ -41,8 +40,7 @@ class LeftOut:
     zone: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(Struct, frozen=True, kw_only=True):
     """All that a source says. `scopes`: the projects and zones of which it lists everything there is."""
 
     slices: tuple[FoundSlice, ...] = ()

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.errors import IrisError
 from iris_cli.ops.cluster_import.nodes import read_nodes
 from iris_cli.ops.cluster_import.ssh_hosts import read_ssh_config
@@ -18,8 +19,7 @@ _MOST_FILES = 20
 _LARGEST = 4 << 20  # of a file that nobody asked to have read
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """A command, and how much of what it would bring, if that is known."""
 
     command: str

@@ -6,6 +6,8 @@ import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
+from msgspec import Struct, field
+
 from iris_cli.config.editing.cluster_file import SLICES, WORKERS, ClusterFile, Entry
 from iris_cli.config.entry_text import NewHost, NewSlice, host_lines, slice_lines
 from iris_cli.core.attributes import (
@@ -14,7 +16,6 @@ from iris_cli.core.attributes import (
     ZONE_ATTRIBUTE_KEY,
     region_of_zone,
 )
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.ids import WorkerId
 from iris_cli.ops.cluster_import.found import Found, FoundSlice, LeftOut
 
@@ -28,8 +29,7 @@ class Addresses(StrEnum):
     EXTERNAL = "external"
 
 
-@dataclass(frozen=True, slots=True)
-class Recreated:
+class Recreated(Struct, frozen=True):
     """A slice whose machines are others than those that the file spoke of, since `made_at` if that is known.
 
     `workers` are those of the old machines. `how` goes on behind the slice's name: `was re-created`.
@@ -41,8 +41,7 @@ class Recreated:
     how: str
 
 
-@dataclass(slots=True)
-class Plan:
+class Plan(Struct):
     """The outcome of looking through what was found.
 
     `addresses` and `labels` are those to stand in entries that are touched.

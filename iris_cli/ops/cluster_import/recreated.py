@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.lifecycle import ghosts
 from iris_cli.ops import observe
@@ -14,8 +15,7 @@ from iris_cli.ops.session import Session
 from iris_cli.ops.stops import send_stops
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OldMachine:
+class OldMachine(Struct, frozen=True, kw_only=True):
     """A worker as the log knows it, whose machine is another one now.
 
     `over` are the attempts that end with it. `kept`: one that was placed there since the new machine is there, so that

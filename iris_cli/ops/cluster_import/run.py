@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec import Struct
+
 from iris_cli.config.editing.cluster_file import ClusterFile
 from iris_cli.config.editing.edits import Edit, unified_diff
 from iris_cli.config.schema import ClusterConfig
-from iris_cli.core.dataclass import dataclass
 from iris_cli.errors import ConfigError
 from iris_cli.ops import init
 from iris_cli.ops.cluster_import.found import Found
@@ -15,8 +16,7 @@ from iris_cli.ops.cluster_import.plan import Addresses, Plan, plan_changes, plan
 from iris_cli.ops.cluster_import.write import read_file, replace_config
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
+class Proposal(Struct, frozen=True, kw_only=True):
     """What is to be written, and what that would say. `before` is None where there is no file yet.
 
     `by_hand` is what has to be written by a person instead; then nothing else is to be written either.

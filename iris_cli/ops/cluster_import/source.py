@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from iris_cli.clock import Clock
-from iris_cli.core.dataclass import replace
 from iris_cli.core.ids import clip
 from iris_cli.core.nearest import did_you_mean
 from iris_cli.errors import UsageError

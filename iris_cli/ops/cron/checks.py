@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import clip
 from iris_cli.core.units import format_duration
 from iris_cli.errors import IrisError
@@ -24,8 +25,7 @@ from iris_cli.ops.view import STALE_AFTER
 _INSTALL = "iris cron install --every {}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installed:
+class Installed(Struct, frozen=True, kw_only=True):
     """What has cycles of a cluster run: `where` it is, the `program` it calls, and how to install it anew."""
 
     where: str = ""

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec import Struct
+
 from iris_cli.core.connection import Connection
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.ids import clip
 from iris_cli.core.scale_group import Provider, ScaleGroup
 from iris_cli.errors import IrisError, UsageError
@@ -26,8 +27,7 @@ _AGENT = "SSH_AUTH_SOCK"
 _OF_GOOGLE = ("GOOGLE_", "CLOUDSDK_")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CronEntry:
+class CronEntry(Struct, frozen=True, kw_only=True):
     """Cycles of one cluster, `every` so many seconds. `program` is how iris is called."""
 
     cluster: str

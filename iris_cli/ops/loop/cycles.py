@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from iris_cli.config.schema import Mode
-from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.ids import JobId
 from iris_cli.journal.heartbeat import runners_of
 from iris_cli.journal.runners import LOOP, Runner
@@ -24,8 +26,7 @@ _MOST_MISSED = 3  # intervals without a cycle after which nobody believes in the
 _LEAST_PATIENCE = 60.0  # seconds: a cycle with many silent hosts may take some
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cycles:
+class Cycles(Struct, frozen=True, kw_only=True):
     """Who runs cycles: `by` is the kind of runner, None if nobody does. `last`, `next` and `interval` are in seconds.
 
     `last` is the age of the last cycle, whoever ran it, None if there was none; of one who is `late`, of its own last.

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.dataclass import dataclass, field
 
 SOON = 1.0
 """Seconds to the next cycle after one in which something started, ended or was submitted, or a task sent a request."""
 
 
-@dataclass
-class Pace:
+class Pace(Struct):
     """`interval` is in seconds: the longest pause, and the usual one."""
 
     interval: float
-    _pause: float = field(default=0.0, init=False)
+    _pause: float = 0.0
 
     def pause(self, cluster: Cluster, now: float, *, changed: bool) -> float:
         """Seconds to the next cycle. Each pause is twice as long as the one before it, until something changes.

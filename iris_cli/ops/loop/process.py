@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 
+from msgspec import Struct
+
 import iris_cli
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.scale_group import Provider
 from iris_cli.journal.loop_order import read_loop_order
 from iris_cli.journal.runners import LOOP, HeldRunner
@@ -30,8 +31,7 @@ _NEVER_NEEDED = (
 _LIBRARIES = ("paramiko", "cryptography.hazmat.primitives.asymmetric.ed25519", "yaml", "urllib.request")
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """How a loop ended, and its lock."""
 
     leaving: Leaving

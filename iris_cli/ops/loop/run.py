@@ -9,8 +9,9 @@ import os
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
+from msgspec import Struct, field
+
 from iris_cli.config.schema import Mode
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.errors import ConfigError, IrisError, LogDamagedError, NotFoundError
 from iris_cli.journal.loop_order import LoopOrder, read_loop_order
 from iris_cli.journal.runners import LOOP, HeldRunner
@@ -42,8 +43,7 @@ class Leaving(StrEnum):
     UPGRADE = "another version of iris was installed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(Struct, frozen=True, kw_only=True):
     """What one turn did: a cycle, or what kept it from running."""
 
     result: cycle.CycleResult | None = None
@@ -51,8 +51,7 @@ class Turn:
     fault: Exception | None = None  # one of ours
 
 
-@dataclass
-class Loop:
+class Loop(Struct):
     """One loop. `held` is its lock, `began` the operator's order that it began under.
 
     `report` hears of each turn. `upgraded` returns the version that replaced this one, or ''. `orphaned` returns
@@ -66,9 +65,9 @@ class Loop:
     began: LoopOrder
     upgraded: Callable[[], str] = str
     orphaned: Callable[[], bool] = bool
-    _trouble: str = field(default="", init=False)
-    _scaled_at: float = field(default=float("-inf"), init=False)
-    _result: cycle.CycleResult = field(default_factory=cycle.CycleResult, init=False)
+    _trouble: str = ""
+    _scaled_at: float = float("-inf")
+    _result: cycle.CycleResult = field(default_factory=cycle.CycleResult)
 
     def run(self) -> Leaving:
         """Run cycles until there is a reason to end. Raises IrisError where no cycle can ever run again."""

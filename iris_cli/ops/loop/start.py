@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from iris_cli.clock import Clock
-from iris_cli.core.dataclass import dataclass
 from iris_cli.errors import IrisError, NotWritableError
 from iris_cli.journal.durable import DISK, refusing
 from iris_cli.journal.layout import LOOP_ORDER
@@ -38,8 +39,7 @@ _SIGNED = 60.0  # seconds for a new loop to say that it runs: the machine may be
 _GLANCE = 0.02
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """Where a loop runs: the words that start it, its working directory, and the state directory."""
 
     program: tuple[str, ...]

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec import Struct
+
 from iris_cli.clock import Clock
-from iris_cli.core.dataclass import dataclass
 from iris_cli.core.units import format_duration
 from iris_cli.ops.notify.cut import Cut
 from iris_cli.ops.notify.wording import one_line, without_secrets
@@ -22,8 +23,7 @@ _TAIL = 2048  # bytes of its output that are kept
 _LONGEST_LINE = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(Struct, frozen=True, kw_only=True):
     """An argument vector, run in `directory`."""
 
     words: tuple[str, ...]

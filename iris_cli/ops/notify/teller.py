@@ -6,8 +6,10 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from iris_cli.clock import Clock
-from iris_cli.core.dataclass import dataclass, field, replace
 from iris_cli.core.limits import Limits
 from iris_cli.core.notices import Books, Notice
 from iris_cli.journal.notices import NoticeFile
@@ -22,8 +24,7 @@ Send = Callable[[Notice, Cut], str]
 """Tells one notice; what went wrong comes back in words, or ""."""
 
 
-@dataclass
-class Teller:
+class Teller(Struct):
     """Has the lock `lock`, under which one invocation at a time tells, and lets it go at the end."""
 
     file: NoticeFile

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from iris_cli import __version__
 from iris_cli.clock import Clock
-from iris_cli.core.dataclass import dataclass, field
 from iris_cli.core.units import format_duration
 
 if TYPE_CHECKING:
@@ -16,13 +17,15 @@ if TYPE_CHECKING:
 _GLANCE = 0.1  # seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Webhook:
+class Webhook(Struct, frozen=True, kw_only=True):
     """A URL. No message of ours repeats it: who knows it may post there."""
 
-    url: str = field(repr=False)
+    url: str
     clock: Clock
     timeout: float
+
+    def __repr__(self) -> str:
+        return f"Webhook(timeout={self.timeout})"
 
     def post(self, body: bytes, cut: Cut) -> str:
         """What went wrong, in words; "" if it was taken.

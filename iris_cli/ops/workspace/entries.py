@@ -8,7 +8,8 @@ import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.ids import clip
 from iris_cli.core.units import count, format_memory
 from iris_cli.errors import UsageError
@@ -21,8 +22,7 @@ _MOST_SHOWN = 5
 _MOST_SIZE = (1 << 33) - 1  # of one file: eleven octal digits, which every tar reads
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """One file, of `size` bytes, or a link to `target`. `version` changes when the file does."""
 
     name: str
@@ -37,8 +37,7 @@ class Entry:
         return tar_header(os.fsencode(self.name), size=self.size, executable=self.executable, target=target)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class Listing(Struct, frozen=True, kw_only=True):
     """What would be shipped of `directory`. `size`: bytes of the tar file; `by` and `words` as of a Selection."""
 
     directory: Path

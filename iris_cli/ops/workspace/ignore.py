@@ -11,7 +11,8 @@ import re
 import stat
 from pathlib import Path
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.ids import clip
 from iris_cli.errors import UsageError
 
@@ -21,8 +22,7 @@ _MOST_BYTES = 1 << 20
 _TRAILING_BLANKS = re.compile(r"(?<!\\)((?:\\\\)*)[ \t\r]+$")
 
 
-@dataclass(frozen=True, slots=True)
-class _Pattern:
+class _Pattern(Struct, frozen=True):
     regex: re.Pattern[str]
     kept: bool  # it began with `!`
     directories_only: bool

@@ -7,7 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from iris_cli.core.dataclass import replace
+from msgspec.structs import replace
+
 from iris_cli.core.ids import clip
 from iris_cli.core.job import JobRequest, Workspace
 from iris_cli.errors import UsageError

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iris_cli.core.dataclass import dataclass, field
+from msgspec import Struct
+
 from iris_cli.core.ids import clip
 from iris_cli.errors import UsageError
 from iris_cli.ops.workspace.ignore import IGNORE_FILE, IgnoreFile, read_ignore_file
@@ -42,8 +43,7 @@ class _GitError(Exception):
     """Git can't tell; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """Names relative to the directory, with `/`, as bytes of the system, in the order of these bytes.
 
     `by` says who chose them, `words` what else people should know.
@@ -51,7 +51,7 @@ class Selection:
 
     names: tuple[str, ...]
     by: str
-    words: tuple[str, ...] = field(default=())
+    words: tuple[str, ...] = ()
 
 
 def select(directory: Path, without: Path | None = None) -> Selection:

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.render.clean import clean_line
 
 _N = ' class="n"'
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """One cell of a table: its text, what it is sorted by if not by that, and a class of the style sheet."""
 
     text: str

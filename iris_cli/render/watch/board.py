@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.text import Text
 
-from iris_cli.core.dataclass import dataclass, replace
 from iris_cli.core.job import JobState
 from iris_cli.core.lifecycle.display import word_of
 from iris_cli.core.units import count
@@ -31,8 +32,7 @@ _COARSE = 600  # seconds from which on they are no longer counted one by one
 _GAP = "  "
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class Moment(Struct, frozen=True, kw_only=True):
     """What a picture is painted with: the time, in seconds since the epoch, and the news, with the newest last.
 
     `trouble` says why no cycle could run.
@@ -43,8 +43,7 @@ class Moment:
     trouble: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
+class _Section(Struct, frozen=True):
     """Lines that belong together: at least so many, and at most, as there is room. `rest` speaks for all behind one."""
 
     lines: Sequence[Text]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from iris_cli.core.dataclass import dataclass
+from msgspec import Struct
+
 from iris_cli.core.patterns import pattern
 from iris_cli.ops.history import Entry
 from iris_cli.render.fold import fold
@@ -13,8 +14,7 @@ from iris_cli.render.fold import fold
 _NAME = pattern(r"(.{0,200}?[A-Za-z_.-])([0-9]{1,6})((?:/attempt-[0-9]{1,6})?[,:;]?)")
 
 
-@dataclass(frozen=True, slots=True)
-class News:
+class News(Struct, frozen=True):
     """One thing that happened, perhaps to many; `at` is when it last did."""
 
     at: float

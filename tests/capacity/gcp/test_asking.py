@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core.cloud import Refusal
 from iris_cli.core.connection import Connection
-from iris_cli.core.dataclass import replace
 from iris_cli.core.scale_group import Addresses
 from iris_cli.core.topology import lookup
 from iris_cli.remote.local_keys import make_key

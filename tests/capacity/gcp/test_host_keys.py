@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.core.cloud import CloudState
-from iris_cli.core.dataclass import replace
 from iris_cli.core.slice import SliceHost
 from iris_cli.tpu_emulator.records import Machine
 from iris_cli.tpu_emulator.settings import Fault

@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core.cloud import CloudState, Refusal
-from iris_cli.core.dataclass import replace
 from iris_cli.core.slice import Slice, SliceState
 from iris_cli.tpu_emulator import shapes
 from iris_cli.tpu_emulator.settings import Fault

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.capacity.provider import ProviderError
 from iris_cli.core.cloud import CloudState, Refusal
-from iris_cli.core.dataclass import replace
 from iris_cli.tpu_emulator.settings import Fault
 from tests.capacity.gcp_place import ZONE, GcpPlace, asked, grow_old, in_the_log, seen_as
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 
 from iris_cli.core.autoscaling import GroupState, RoutingDecision, compute_demand_entries, route_demand
 from iris_cli.core.job import Job

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 
 from iris_cli.core.autoscaling import DemandEntry, GroupState, RoutingDecision, UnmetKind, route_demand
 from iris_cli.core.autoscaling.demand import compute_demand_entries

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from iris_cli.core.canonical import region_constraint
 from iris_cli.core.cloud import Refusal

@@ -17,7 +17,6 @@ import pytest
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraints import AttributeValue, Constraint
 from iris_cli.core.job import Job
-from iris_cli.core.lazy_dataclass import FEW
 from iris_cli.core.resources import Device
 from iris_cli.core.scheduling import find_assignments, plan
 from iris_cli.core.worker import Worker
@@ -63,11 +62,8 @@ def waiting_singles(count: int) -> list[Job]:
 def calls(act: Callable[[], object]) -> int:
     """How many functions are called, built-in ones included.
 
-    Counted after what is compiled at a few uses, until two counts are equal: by then everything is there that is made
-    only once.
+    Counted until two counts are equal: by then everything is there that is made only once.
     """
-    for _ in range(FEW + 1):
-        act()
     counts = [_calls(act), _calls(act)]
     while counts[-1] != counts[-2]:
         assert len(counts) < 10

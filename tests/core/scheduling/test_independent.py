@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId, WorkerId
@@ -124,10 +125,10 @@ def by_job(assignments: Iterable[Assignment], jobs: Iterable[JobId]) -> list[Ass
 def test_strictly_no_answer_changes_what_was_placed(state: State, chosen: set[int], way: int) -> None:
     cluster = state.cluster
     unheard = [name for at, name in enumerate(sorted(cluster.workers)) if at in chosen]
-    early = replace(state, cluster=silenced(cluster, unheard)).plan()
+    early = dataclasses.replace(state, cluster=silenced(cluster, unheard)).plan()
     found = independent(early, cluster, unheard, NOW, strict=STRICT)
     told = {name: answered(cluster.workers[name], way) for name in unheard}
-    later = replace(state, cluster=replace(cluster, workers={**cluster.workers, **told})).plan()
+    later = dataclasses.replace(state, cluster=replace(cluster, workers={**cluster.workers, **told})).plan()
     free = [each for each in cluster.jobs if each not in found.dependent]
     assert list(found.assignments) == by_job(early.assignments, free)
     assert by_job(later.assignments, free) == by_job(early.assignments, free)
@@ -140,7 +141,7 @@ def test_what_is_kept_is_part_of_the_plan_on_workers_that_answered_and_gangs_are
 ) -> None:
     cluster = state.cluster
     unheard = [name for at, name in enumerate(sorted(cluster.workers)) if at in chosen]
-    made = replace(state, cluster=silenced(cluster, unheard)).plan()
+    made = dataclasses.replace(state, cluster=silenced(cluster, unheard)).plan()
     found = independent(made, cluster, unheard, NOW, strict=strict)
     assert [each for each in made.assignments if each in found.assignments] == list(found.assignments)
     assert not {each.worker for each in found.assignments}.intersection(unheard)

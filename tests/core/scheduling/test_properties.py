@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.constraints import Constraint, ConstraintOp
@@ -79,7 +80,7 @@ def test_the_rules_read_literally_decide_the_same_very_often(situation: Situatio
 @given(situations, st.randoms(use_true_random=True))
 def test_the_order_of_the_input_changes_nothing(situation: Situation, random: Random) -> None:
     first = situation.cycle()
-    shuffled = replace(situation, fleet=list(situation.fleet), tasks=list(situation.tasks))
+    shuffled = dataclasses.replace(situation, fleet=list(situation.fleet), tasks=list(situation.tasks))
     random.shuffle(shuffled.fleet)
     random.shuffle(shuffled.tasks)
     second = shuffled.cycle()
@@ -249,12 +250,12 @@ def with_change(situation: Situation, change: Change, job_id: JobId) -> Situatio
         case "rests":
             return with_worker(situation, subject, cooldown_until=0.0)
     jobs = [asked if each.id == job_id else each for each in situation.jobs]
-    return replace(situation, jobs=jobs)
+    return dataclasses.replace(situation, jobs=jobs)
 
 
 def with_worker(situation: Situation, name: str, **fields: Any) -> Situation:
     fleet = [replace(each, **fields) if each.id == name else each for each in situation.fleet]
-    return replace(situation, fleet=fleet)
+    return dataclasses.replace(situation, fleet=fleet)
 
 
 def with_end_of(situation: Situation, over: Callable[[TaskId], bool]) -> Situation:
@@ -266,7 +267,7 @@ def with_end_of(situation: Situation, over: Callable[[TaskId], bool]) -> Situati
         )
         for each in situation.fleet
     ]
-    return replace(situation, fleet=fleet)
+    return dataclasses.replace(situation, fleet=fleet)
 
 
 def with_end_of_job(situation: Situation, job: str) -> Situation:
@@ -276,7 +277,7 @@ def with_end_of_job(situation: Situation, job: str) -> Situation:
         worker: jobs for worker, jobs in situation.unconfirmed_stops.items() if set(jobs) != {JobId(job)}
     }
     ended = with_end_of(situation, lambda task: task.job == job)
-    return replace(ended, tasks=tasks, unconfirmed_stops=stops)
+    return dataclasses.replace(ended, tasks=tasks, unconfirmed_stops=stops)
 
 
 def assert_that_the_single_change_does_what_it_promises(situation: Situation) -> list[str]:
@@ -325,8 +326,10 @@ def test_who_comes_last_changes_nothing_for_those_before(situation: Situation, d
     last = replace(a_job(data.draw(dice), 99), id=JobId("zz"), order=99)
     ahead = {each.id for each in situation.jobs if each.priority.rank <= last.priority.rank}
     tasks = [task for task in situation.tasks if task.job in ahead]
-    without = replace(situation, tasks=tasks).cycle()
-    after = replace(situation, jobs=[*situation.jobs, last], tasks=[*tasks, *pending([last])]).cycle()
+    without = dataclasses.replace(situation, tasks=tasks).cycle()
+    after = dataclasses.replace(
+        situation, jobs=[*situation.jobs, last], tasks=[*tasks, *pending([last])]
+    ).cycle()
     assert after.assignments[: len(without.assignments)] == without.assignments
 
 
@@ -336,8 +339,8 @@ ODD: list[Constraint] = [
     malformed("region", ConstraintOp.IN, None),
     malformed("", ConstraintOp.GE, "x"),
     malformed("pool", ConstraintOp.GT, None),
-    Constraint("region", ConstraintOp.GT, 10**400),
-    Constraint("pool", ConstraintOp.IN, values=["y", 1.5, -1]),
+    Constraint.of("region", ConstraintOp.GT, 10**400),
+    Constraint.of("pool", ConstraintOp.IN, values=["y", 1.5, -1]),
 ]
 
 
@@ -347,7 +350,7 @@ def test_an_odd_constraint_waits_alone(situation: Situation, data: st.DataObject
     """Whatever is wrong with a constraint, and wherever its job stands in the queue."""
     asked = a_job(data.draw(dice), 0)
     asked = replace(asked, id=JobId("odd"), constraints=(*asked.constraints, odd))
-    with_it = replace(
+    with_it = dataclasses.replace(
         situation, jobs=[*situation.jobs, asked], tasks=[*pending([asked]), *situation.tasks]
     ).cycle()
     without = situation.cycle()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
+
+from msgspec.structs import replace
 
 from iris_cli.core.constraints import Constraint, ConstraintMode, ConstraintOp, RawValue
 from iris_cli.core.ids import JobId
@@ -19,13 +20,13 @@ TEXTS = [
 VALUES: list[RawValue] = ["a", "a', 'b", "1", "1.0", "true", 0, 1, 1.0, 0.0, -0.0, True, 10**22, 1e22]
 
 JOB = Job(id=JobId("job"))
-EXISTING = [Constraint(text, ConstraintOp.EXISTS) for text in TEXTS]
+EXISTING = [Constraint.of(text, ConstraintOp.EXISTS) for text in TEXTS]
 CONSTRAINTS = [
     *((each,) for each in EXISTING),
     *combinations(EXISTING, 2),
-    *((Constraint("a", ConstraintOp.EXISTS, mode=ConstraintMode.PREFERRED), each) for each in EXISTING),
-    *((Constraint("a", op, value),) for op in (ConstraintOp.EQ, ConstraintOp.NE) for value in VALUES),
-    *((Constraint("a", ConstraintOp.IN, values=several),) for several in product(VALUES, repeat=2)),
+    *((Constraint.of("a", ConstraintOp.EXISTS, mode=ConstraintMode.PREFERRED), each) for each in EXISTING),
+    *((Constraint.of("a", op, value),) for op in (ConstraintOp.EQ, ConstraintOp.NE) for value in VALUES),
+    *((Constraint.of("a", ConstraintOp.IN, values=several),) for several in product(VALUES, repeat=2)),
 ]
 DEVICES = [
     Device("cpu"),

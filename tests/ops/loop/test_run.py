@@ -7,10 +7,10 @@ import gc
 import os
 import shutil
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from iris_cli.config.schema import Mode, Notify
 from iris_cli.core.job import JobState

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from iris_cli.core.dataclass import replace
 from iris_cli.core.job import JobRequest, Workspace
 from iris_cli.core.limits import Limits
 from iris_cli.errors import UsageError

@@ -1,0 +1,117 @@
+"""A cluster being changed: the only place where its records are handed out to be assigned to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import TypeVar
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.events import Event
+from iris_cli.core.ids import JobId, TaskId, WorkerId
+from iris_cli.core.job import Job
+from iris_cli.core.slice import GroupRecord, Slice
+from iris_cli.core.task import Attempt, Task
+from iris_cli.core.worker import Worker
+
+E = TypeVar("E", bound=Event)
+Change = Callable[..., None]
+"""Applies one type of event: `(edit, event, at)`. The types of its arguments were checked by `on`."""
+
+
+class Edit:
+    """Hands out records of the cluster's tables to assign to. All methods raise KeyError.
+
+    Others may hold a record, and compare what was with what is: so each is copied when it is first asked for, and the
+    copy stands in its table from then on.
+    """
+
+    __slots__ = ("_attempts", "_groups", "_jobs", "_slices", "_tasks", "_workers", "cluster")
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        # The keys of the records that nobody else holds.
+        self._jobs: set[JobId] = set()
+        self._tasks: set[TaskId] = set()
+        self._attempts: set[tuple[TaskId, int]] = set()
+        self._workers: set[WorkerId] = set()
+        self._slices: set[str] = set()
+        self._groups: set[str] = set()
+
+    def publish(self) -> None:
+        """From now on others may hold any record: each is copied again before it is assigned to."""
+        for own in (self._jobs, self._tasks, self._attempts, self._workers, self._slices, self._groups):
+            own.clear()
+
+    def job(self, job_id: JobId) -> Job:
+        job = self.cluster.jobs[job_id]
+        if job_id not in self._jobs:
+            job = copy(job)
+            self.add_job(job)
+        return job
+
+    def add_job(self, job: Job) -> None:
+        """Put a job that nobody else holds into its table; the other `add` methods do the same."""
+        self.cluster.jobs[job.id] = job
+        self._jobs.add(job.id)
+
+    def task(self, task_id: TaskId) -> Task:
+        task = self.cluster.tasks[task_id]
+        if task_id not in self._tasks:
+            task = copy(task)
+            self.add_task(task)
+        return task
+
+    def add_task(self, task: Task) -> None:
+        self.cluster.tasks[task.id] = task
+        self._tasks.add(task.id)
+
+    def attempt(self, task: Task, number: int) -> Attempt:
+        """An attempt of a task that was handed out."""
+        attempt = task.attempts[number]
+        if (task.id, number) not in self._attempts:
+            attempt = copy(attempt)
+            task.attempts = (*task.attempts[:number], attempt, *task.attempts[number + 1 :])
+            self._attempts.add((task.id, number))
+        return attempt
+
+    def add_attempt(self, task: Task, attempt: Attempt) -> None:
+        task.attempts = (*task.attempts, attempt)
+        self._attempts.add((task.id, attempt.number))
+
+    def worker(self, worker_id: WorkerId) -> Worker:
+        """A worker; its claims may be changed, too."""
+        worker = self.cluster.workers[worker_id]
+        if worker_id not in self._workers:
+            worker = copy(worker)
+            worker.claims = worker.claims.copy()
+            self.add_worker(worker)
+        return worker
+
+    def add_worker(self, worker: Worker) -> None:
+        self.cluster.workers[worker.id] = worker
+        self._workers.add(worker.id)
+
+    def slice(self, name: str) -> Slice:
+        found = self.cluster.slices[name]
+        if name not in self._slices:
+            found = copy(found)
+            self.add_slice(found)
+        return found
+
+    def add_slice(self, added: Slice) -> None:
+        self.cluster.slices[added.name] = added
+        self._slices.add(added.name)
+
+    def group(self, name: str) -> GroupRecord:
+        """What the log knows of a scale group; nothing yet if it is new."""
+        group = self.cluster.scale_groups.get(name)
+        if group is None or name not in self._groups:
+            group = self.cluster.scale_groups[name] = GroupRecord(name=name) if group is None else copy(group)
+            self._groups.add(name)
+        return group
+
+
+def on(kind: type[E], change: Callable[[Edit, E, float], None]) -> tuple[type[Event], Change]:
+    """A row of the table of events: the type checker sees that the function takes events of this very type."""
+    return kind, change

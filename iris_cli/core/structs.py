@@ -1,0 +1,83 @@
+"""Stored structs, and how ids and attribute values stand in JSON.
+
+Values never change; records are the entries of the cluster's tables, which only `evolve` changes. Both are read
+strictly, and written without what is still at its default: the defaults belong to the format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from iris_cli.core.attributes import AttributeValue
+from iris_cli.core.ids import (
+    AttemptId,
+    JobId,
+    RequestId,
+    TaskId,
+    Token,
+    WorkerId,
+    parse_attempt_id,
+    parse_job_id,
+    parse_request_id,
+    parse_task_id,
+    parse_token,
+    parse_worker_id,
+)
+from iris_cli.errors import IrisError
+
+
+class Value(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A part of an event or a record."""
+
+
+class Record(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """An entry of the cluster's tables. Others may hold it, so that only a draft's own copy is assigned to."""
+
+
+def plain(value: object) -> object:
+    """An id or an attribute value as JSON has it. The hook of msgspec's encoders; raises TypeError."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, AttributeValue):
+        return value.value
+    raise TypeError(f"{value!r:.80} can't be written as JSON")
+
+
+def typed(kind: type, content: object) -> object:
+    """The id or the attribute value that JSON means. The hook of msgspec's decoders; raises ValueError, TypeError."""
+    if kind is AttributeValue:
+        return _attribute(content)
+    if type(content) is not str:
+        raise TypeError(f"{content!r:.80} is not the text of an id")
+    try:
+        return _PARSERS[kind](content)
+    except IrisError as error:
+        raise ValueError(error.message) from error
+
+
+_text = cache(AttributeValue)  # of text alone: the attributes of one worker are those of many
+
+
+def _attribute(content: object) -> AttributeValue:
+    if type(content) is str:
+        return _text(content)
+    if type(content) is int or type(content) is float:
+        return AttributeValue(content)
+    raise TypeError("an attribute is text or a number")
+
+
+_PARSERS: Mapping[type, Callable[[str], object]] = MappingProxyType(
+    {
+        # An id comes back again and again; a token or a request does not.
+        JobId: cache(parse_job_id),
+        WorkerId: cache(parse_worker_id),
+        TaskId: cache(parse_task_id),
+        AttemptId: cache(parse_attempt_id),
+        Token: parse_token,
+        RequestId: parse_request_id,
+    }
+)

@@ -1,0 +1,94 @@
+"""The rules on structs: one kind of data class, and records that only `evolve` changes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from tests.house.rules import PACKAGE, Module
+
+
+def home_made_classes(module: Module) -> Iterator[str]:
+    """Records, values and views are msgspec's structs: no other kind of data class, and nothing that makes code."""
+    if not module.layer:
+        return
+    for line, name in module.imports:
+        if name.split(".")[0] == "dataclasses":
+            yield f"{module.name}:{line} imports dataclasses: a msgspec.Struct is defined in a fiftieth of the time"
+    for node in module.nodes:
+        if isinstance(node, ast.Call) and _name(node.func) in ("exec", "eval", "compile"):
+            yield f"{module.name}:{node.lineno} calls {_name(node.func)}: no code is made at run time"
+        elif isinstance(node, ast.Attribute) and node.attr == "__class__" and isinstance(node.ctx, ast.Store):
+            yield f"{module.name}:{node.lineno} swaps the class of an object"
+
+
+_REPLACED = re.compile(r"\b(structs\.replace|from msgspec\.structs import .*\breplace\b)")
+
+
+def unchecked_changes(module: Module) -> Iterator[str]:
+    """What the type checker does not see into: `replace` takes any name, and Any takes anything."""
+    if module.layer == "core" and _REPLACED.search(module.text):
+        yield f"{module.name} uses structs.replace, where a misspelt field passes the type checker"
+    strict = ("evolve", "events", "event", "slice_events", "any_event")
+    if module.name.startswith(tuple(f"{PACKAGE}.core.{name}" for name in strict)):
+        for line, name in _names(module):
+            if name in ("Any", "cast"):
+                yield f"{module.name}:{line} uses {name}: events and records are typed to the last field"
+
+
+def assigned_records(module: Module) -> Iterator[str]:
+    """Assignments to fields of records outside `evolve`, unless to a copy that the function has just made."""
+    if not module.layer or module.name.startswith(f"{PACKAGE}.core.evolve"):
+        return
+    fields = _record_fields()
+    for function in filter(_is_function, module.nodes):
+        own = {
+            name.id
+            for node in ast.walk(function)
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            if _name(node.value.func) == "copy"
+            for target in node.targets
+            for name in ast.walk(target)
+            if isinstance(name, ast.Name)
+        }
+        for node in ast.walk(function):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr in fields:
+                of = _name(node.value)
+                if of in _RECORDS and of not in own:
+                    yield f"{module.name}:{node.lineno} assigns to {of}.{node.attr}: only evolve changes records"
+
+
+_RECORDS = frozenset({"job", "task", "attempt", "worker", "slice", "group", "record"})
+"""What a variable is called that holds a record."""
+
+
+@cache
+def _record_fields() -> frozenset[str]:
+    from iris_cli.core.job import Job
+    from iris_cli.core.slice import GroupRecord, Slice
+    from iris_cli.core.task import Attempt, Task
+    from iris_cli.core.worker import Worker
+
+    return frozenset(
+        name
+        for record in (Job, Task, Attempt, Worker, Slice, GroupRecord)
+        for name in record.__struct_fields__
+    )
+
+
+def _is_function(node: ast.AST) -> bool:
+    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+
+
+def _name(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _names(module: Module) -> Iterator[tuple[int, str]]:
+    for node in module.nodes:
+        if isinstance(node, ast.Name):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.alias):
+            yield node.lineno, node.name
