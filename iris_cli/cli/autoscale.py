@@ -1,7 +1,5 @@
 """`iris autoscale`: make slices for what waits, give back those that are idle."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

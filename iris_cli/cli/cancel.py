@@ -1,7 +1,5 @@
 """`iris cancel`: end jobs, and see that nothing of them is left."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

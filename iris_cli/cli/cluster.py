@@ -1,7 +1,5 @@
 """`iris cluster ...`: what stands in cluster.yaml, from where it is known already."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
@@ -110,7 +108,7 @@ def import_(
 
 
 def _write(
-    iris: Context, proposal: Proposal, machines: list[OldMachine], *, yes: bool, dry_run: bool
+    iris: Context, proposal: "Proposal", machines: "list[OldMachine]", *, yes: bool, dry_run: bool
 ) -> bool:
     """Write it, if there is anything to write and whoever sees it says yes."""
     from iris_cli.ops.cluster_import.run import refused
@@ -149,7 +147,7 @@ def _target(iris: Context) -> Path:
         return Path.cwd() / (iris.config_path or os.environ.get("IRIS_CONFIG") or FILE_NAME)
 
 
-def _old_machines(iris: Context, proposal: Proposal) -> list[OldMachine]:
+def _old_machines(iris: Context, proposal: "Proposal") -> "list[OldMachine]":
     """The workers of slices that were re-created, as the log knows them."""
     from iris_cli.ops.cluster_import.recreated import old_machines
 
@@ -161,14 +159,14 @@ def _old_machines(iris: Context, proposal: Proposal) -> list[OldMachine]:
         return []
 
 
-def _and_forget(machines: list[OldMachine]) -> str:
+def _and_forget(machines: "list[OldMachine]") -> str:
     from iris_cli.render.fold import fold
 
     old = [each.worker for each in machines if each.kept is None]
     return f" and forget the old machines of {fold(old)}, host keys and what ran there" if old else ""
 
 
-def _forget(iris: Context, proposal: Proposal, machines: list[OldMachine]) -> list[OldMachine]:
+def _forget(iris: Context, proposal: "Proposal", machines: "list[OldMachine]") -> "list[OldMachine]":
     """Forget the old machines, as the operator agreed when the file was written."""
     from iris_cli.ops.cluster_import.recreated import forget
     from iris_cli.render.imported import show_forgotten

@@ -1,7 +1,5 @@
 """`iris config ...`: the configuration file."""
 
-from __future__ import annotations
-
 import typer
 
 from iris_cli.cli.commands import Commands

@@ -1,7 +1,5 @@
 """`iris cron ...`: cycles that run by themselves."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -122,7 +120,7 @@ def remove(context: typer.Context) -> int:
     return ExitCode.OK
 
 
-def cron_entry(iris: Context, every: float = 60.0, *, autoscale: bool = False) -> CronEntry:
+def cron_entry(iris: Context, every: float = 60.0, *, autoscale: bool = False) -> "CronEntry":
     from iris_cli.ops.cron.entry import CronEntry, absolute
     from iris_cli.ops.program import this_program
 

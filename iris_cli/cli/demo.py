@@ -1,7 +1,5 @@
 """`iris demo`: a cluster on this machine, and the main job of iris on it, command by command."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

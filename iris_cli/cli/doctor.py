@@ -1,7 +1,5 @@
 """`iris doctor`: look at everything, and say of each fault how to mend it."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -50,7 +48,7 @@ def doctor(
     return exit_code(checks.show(iris.output, findings))
 
 
-def _cron(iris: Context) -> Installed:
+def _cron(iris: Context) -> "Installed":
     """What has cycles of this cluster run; nothing can be said where there is no configuration."""
     from iris_cli.cli.cron import cron_entry, units_directory
     from iris_cli.ops.cron.checks import Installed, installed
@@ -61,7 +59,7 @@ def _cron(iris: Context) -> Installed:
         return Installed()
 
 
-def _session(iris: Context, config: ClusterConfig | None) -> Session:
+def _session(iris: Context, config: "ClusterConfig | None") -> "Session":
     """A session also where there is no configuration to be had: the log and its workers are there anyway."""
     if config is None:
         from iris_cli.config.schema import ClusterConfig

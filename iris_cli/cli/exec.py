@@ -1,7 +1,5 @@
 """`iris exec`: a command beside the tasks of a job, or on a worker."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

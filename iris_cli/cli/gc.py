@@ -1,7 +1,5 @@
 """`iris gc`: remove what is left of work that is over."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

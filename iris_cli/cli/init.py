@@ -1,7 +1,5 @@
 """`iris init`: write a first cluster.yaml and make the state directory."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated

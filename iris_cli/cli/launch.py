@@ -1,7 +1,5 @@
 """`iris launch`: submit a job, run one cycle, print its id."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

@@ -1,7 +1,5 @@
 """`iris log ...`: the health of the event log."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -137,7 +135,7 @@ def export(
     return ExitCode.OK
 
 
-def _cut(iris: Context, verdict: Verdict, *, yes: bool) -> int:
+def _cut(iris: Context, verdict: "Verdict", *, yes: bool) -> int:
     from iris_cli.journal.layout import LOG
     from iris_cli.journal.salvage import salvage as cut
     from iris_cli.ops.salvaged import probe_anew

@@ -1,7 +1,5 @@
 """`iris logs`: what tasks write, of all ranks at once."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
@@ -119,7 +117,7 @@ def logs(
     return ExitCode.UNREACHABLE if any(log.silence for log in found) else ExitCode.OK
 
 
-def _show_all(iris: Context, session: Session, what: str, query: Query, *, folded: bool) -> int:
+def _show_all(iris: Context, session: "Session", what: str, query: "Query", *, folded: bool) -> int:
     """Print what is there piece by piece: of all that was ever written nobody has to hold more."""
     from iris_cli.ops.follow import Step
     from iris_cli.ops.logs import Fetching
@@ -136,14 +134,14 @@ def _show_all(iris: Context, session: Session, what: str, query: Query, *, folde
     return ExitCode.UNREACHABLE if any(log.silence for log in found) else ExitCode.OK
 
 
-def follow_job(iris: Context, session: Session, job: str) -> int:
+def follow_job(iris: Context, session: "Session", job: str) -> int:
     """Print all that a job writes until it is over. Runs cycles until then."""
     from iris_cli.ops.logs import Query
 
     return _follow(iris, session, job, Query(tail=None), folded=True)
 
 
-def _follow(iris: Context, session: Session, what: str, query: Query, *, folded: bool) -> int:
+def _follow(iris: Context, session: "Session", what: str, query: "Query", *, folded: bool) -> int:
     from iris_cli.ops.follow import Follower
     from iris_cli.render.log_lines import LogPrinter
 

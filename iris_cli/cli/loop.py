@@ -1,7 +1,5 @@
 """`iris loop ...`: the small process that runs cycles in the background."""
 
-from __future__ import annotations
-
 import os
 from typing import TYPE_CHECKING, Annotated
 
@@ -141,11 +139,11 @@ def _run(iris: Context, lock_fd: int | None) -> None:
     log = LoopLog(iris.clock.now)
     program = place_of(iris).program
 
-    def begin(session: Session) -> None:
+    def begin(session: "Session") -> None:
         session.tell = lambda message: log.say(message)
         log.say(f"iris {__version__} runs cycles, pid {os.getpid()}")
 
-    def report(session: Session, turn: Turn) -> None:
+    def report(session: "Session", turn: "Turn") -> None:
         log.turn(session.cluster, turn)
         log_file.rotate(session.state.path)
 

@@ -1,7 +1,5 @@
 """`iris pull`: fetch what tasks have written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

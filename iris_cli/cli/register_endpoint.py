@@ -1,7 +1,5 @@
 """`iris register-endpoint`: where a task listens."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`iris report`: the past of the cluster on one page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

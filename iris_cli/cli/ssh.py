@@ -1,7 +1,5 @@
 """`iris ssh`: a shell on a worker, or where a task runs."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`iris stacks`: where the running ranks of a job are."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

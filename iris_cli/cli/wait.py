@@ -1,7 +1,5 @@
 """`iris wait`: block until jobs are over; the exit code tells how."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,7 +58,7 @@ def wait(
 
 
 def wait_and_tell(
-    iris: Context, session: Session, jobs: Sequence[JobId], *, timeout: float | None = None
+    iris: Context, session: "Session", jobs: "Sequence[JobId]", *, timeout: float | None = None
 ) -> int:
     """Wait for jobs and say how they ended. Ctrl-C ends the wait, not the jobs."""
     from iris_cli.ops.wait import wait_for

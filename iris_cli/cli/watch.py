@@ -1,7 +1,5 @@
 """`iris watch`: follow the cluster, and take gangs down when a rank fails."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

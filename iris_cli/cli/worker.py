@@ -1,7 +1,5 @@
 """`iris worker ...`: what an operator does with one host."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -109,7 +107,7 @@ def probe(
     return ExitCode.UNREACHABLE if silent else ExitCode.OK
 
 
-def _accept_keys(iris: Context, session: Session, names: list[str], *, yes: bool) -> list[Probed]:
+def _accept_keys(iris: Context, session: "Session", names: list[str], *, yes: bool) -> "list[Probed]":
     """Of workers that nobody has met show all keys and ask once; of others look at each more closely."""
     from iris_cli.ops import first_keys
 
@@ -123,7 +121,7 @@ def _accept_keys(iris: Context, session: Session, names: list[str], *, yes: bool
     return [*first, *(_accept(iris, session, worker.id, yes=yes) for worker in known)]
 
 
-def _take_first(iris: Context, session: Session, new: list[Worker], *, yes: bool) -> list[Probed]:
+def _take_first(iris: Context, session: "Session", new: "list[Worker]", *, yes: bool) -> "list[Probed]":
     from iris_cli.core.observations import Silence
     from iris_cli.ops import first_keys
     from iris_cli.ops.workers import Probed
@@ -141,7 +139,7 @@ def _take_first(iris: Context, session: Session, new: list[Worker], *, yes: bool
     return [*first_keys.take(session, iris.transport, keys), *silent]
 
 
-def _accept(iris: Context, session: Session, name: str, *, yes: bool) -> Probed:
+def _accept(iris: Context, session: "Session", name: str, *, yes: bool) -> "Probed":
     """Show who answers as this worker now: its host key, its boot, its incarnation; then take it for the worker."""
     from iris_cli.ops import workers as operation
     from iris_cli.ops.names import find_worker

@@ -1,7 +1,5 @@
 """`iris worker show`: everything about one worker."""
 
-from __future__ import annotations
-
 import typer
 
 from iris_cli.cli.arguments import WorkerName

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ SLOW = frozenset(
 def test_only_the_command_that_is_meant_is_loaded(words: list[str], outcome: str) -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == outcome
+
+
+def test_annotations_of_options_are_objects_which_are_evaluated_once() -> None:
+    names = ("tree", "arguments", *app.COMMANDS, *app.SETUP_COMMANDS)
+    modules = [import_module(f"iris_cli.cli.{name.replace('-', '_')}") for name in names]
+    assert [each.__name__ for each in modules if hasattr(each, "annotations")] == []  # that of __future__
 
 
 @pytest.fixture
