@@ -45,19 +45,22 @@ def test_each_line_is_one_task_whatever_is_in_it(
     ],
     ids=lambda value: repr(value[:24])[:24],
 )
-def test_a_file_that_is_no_list_of_tasks_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_file_that_is_no_list_of_tasks_is_refused(
+    tmp_path: Path, content: bytes, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "lines").write_bytes(content)
+    monkeypatch.chdir(tmp_path)  # a long name would be cut in the message
     with pytest.raises(UsageError) as refused:
-        read_lines(tmp_path / "lines")
-    assert said in refused.value.message
+        read_lines(Path("lines"))
+    assert refused.value.message.startswith(said)
 
 
-def test_a_file_of_more_than_64_mib_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_more_than_64_mib_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (tmp_path / "lines").open("wb") as file:
         file.truncate(64 << 20 | 1)
-    with pytest.raises(UsageError) as refused:
-        read_lines(tmp_path / "lines")
-    assert "lines takes more than 64 MiB" in refused.value.message
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"^lines takes more than 64 MiB"):
+        read_lines(Path("lines"))
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
