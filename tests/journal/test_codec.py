@@ -78,6 +78,7 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
         count=st.integers(1, 1 << 20),
         size=st.integers(1 << 20, 1 << 40),
     ),
+    Device: _DEVICES,
     CoschedulingConfig: st.just(CoschedulingConfig("tpu-name")),
 }
 

@@ -1,0 +1,55 @@
+"""The type checker sees into `evolve`: a misspelt field never gets as far as a log."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytest.importorskip("mypy", reason="the type checker is installed with the extra `lint`")
+
+HEAD = """
+from iris_cli.core import events as ev
+from iris_cli.core.evolve.edit import Edit, on
+
+from iris_cli.core.task import Attempt, TaskState
+
+
+def _task_running(edit: Edit, event: ev.TaskRunning, at: float) -> None:
+    task = edit.task(event.task)
+    attempt = edit.attempt(task, event.attempt)
+    job, worker = edit.job(task.job), edit.worker(attempt.worker)
+    known, group = edit.slice("west-c0ff-1"), edit.group("west")
+    end = task.end
+    assert end is not None
+"""
+FINE = "    task.state = TaskState.RUNNING"
+PLANTED = (
+    "    task.stat = TaskState.RUNNING",
+    "    task.state = 'RUNNING'",
+    "    attempt.startd_at = event.started_at",
+    "    attempt.started_at = event.startd_at",
+    "    job.canceled = True",
+    "    worker.refusal += 1",
+    "    known.joined = at",
+    "    group.failure = 0",
+    "    edit.cluster.task[task.id] = task",
+    "    edit.add_attempt(task, Attempt(numbr=0, worker=worker.id, token=attempt.token))",
+    "    end.at = at",
+    "    on(ev.TaskEnded, _task_running)",
+)
+
+
+def test_a_misspelling_in_evolve_does_not_pass_the_type_checker(tmp_path: Path) -> None:
+    module = tmp_path / "planted.py"
+    module.write_text("\n".join([HEAD, FINE, *PLANTED]) + "\n")
+    checker = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(module)]
+    done = subprocess.run(checker, cwd=ROOT, capture_output=True, text=True, check=False)
+    lines = module.read_text().splitlines()
+    found = {int(number) for number in re.findall(r"planted\.py:(\d+): error", done.stdout)}
+    assert [lines[number - 1] for number in sorted(found)] == list(PLANTED), done.stdout + done.stderr
