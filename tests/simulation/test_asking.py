@@ -14,7 +14,7 @@ from iris_cli.core.lifecycle import children
 from iris_cli.ops.mail import Mail
 from tests.simulation.simulation import run
 
-_SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "1000"))
+_SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "600"))
 
 
 def _all_is_well(seeds: range) -> Counter[str]:

@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.simulation import run
 
 _DEFAULT = 8
-_SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "1000"))
+_SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "600"))
 
 
 def _all_is_well(seeds: range) -> None:

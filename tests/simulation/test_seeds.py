@@ -24,7 +24,7 @@ from tests.simulation.wires import SimRunner
 _FROM = int(os.environ.get("IRIS_SIM_FROM", "0"))
 _SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "60"))
 _BLOCKS = 4
-_SOAK = 8_000
+_SOAK = 4_000
 _SOAK_BLOCKS = 40
 _REAPING = range(62, 77)  # in 75 what is presumed gone may still run
 
