@@ -111,7 +111,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 @pytest.fixture
 def home(
-    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Home]:
     for name in (
         "SSH_AUTH_SOCK",
@@ -120,17 +120,20 @@ def home(
         *(each for each in os.environ if each[:5] == "IRIS_"),
     ):
         monkeypatch.delenv(name, raising=False)
-    tools = tmp_path / "bin"
+    path = servers.state.with_name("home")  # the same for all: the log names the key in it
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    tools = path / "bin"
     put_iris(tools)
     (tools / "crontab").write_text(CRONTAB)
     (tools / "crontab").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(path))
     monkeypatch.setattr(sys, "argv", ["python3 -m iris_cli"])  # as whoever pastes a line calls it
-    (tmp_path / ".ssh").mkdir(mode=0o700)
-    (tmp_path / "lab").mkdir()
-    monkeypatch.chdir(tmp_path / "lab")
-    made = Home(tmp_path, servers.hosts, capsys, monkeypatch)
+    (path / ".ssh").mkdir(mode=0o700)
+    (path / "lab").mkdir()
+    monkeypatch.chdir(path / "lab")
+    made = Home(path, servers.hosts, capsys, monkeypatch)
     for suffix in ("", ".pub"):
         client = Path(f"{servers.hosts[0].client_key}{suffix}")
         Path(f"{made.key}{suffix}").write_bytes(client.read_bytes())
