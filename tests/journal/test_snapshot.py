@@ -313,7 +313,7 @@ def test_a_snapshot_of_other_rules_is_not_believed(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    "name", ["core/cluster.py", "core/evolve/records.py", "journal/codec.py", "journal/snapshot/writing.py"]
+    "name", ["core/cluster.py", "core/evolve/edit.py", "journal/codec.py", "journal/snapshot/writing.py"]
 )
 def test_whatever_says_what_a_log_comes_to_is_part_of_the_rules(
     monkeypatch: pytest.MonkeyPatch, name: str
@@ -322,6 +322,19 @@ def test_whatever_says_what_a_log_comes_to_is_part_of_the_rules(
     changed = b"another rule"
     monkeypatch.setattr(Path, "read_bytes", lambda path: changed if str(path).endswith(name) else read(path))
     assert cache.fingerprint.__wrapped__() != before
+
+
+def test_the_rules_are_files_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+
+    def note(path: Path) -> bytes:
+        read.append(path)
+        return b""
+
+    monkeypatch.setattr(Path, "read_bytes", note)
+    cache.fingerprint.__wrapped__()
+    assert [path for path in read if not path.is_file()] == []
+    assert len(read) > 20
 
 
 def test_doctor_says_in_a_word_whether_it_is_of_use(tmp_path: Path) -> None:

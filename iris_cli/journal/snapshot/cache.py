@@ -101,6 +101,9 @@ class SnapshotCache:
 _RULES = (
     "cluster",
     "ids",
+    "structs",
+    "attributes",
+    "endpoints",
     "job",
     "task",
     "worker",
@@ -111,12 +114,13 @@ _RULES = (
     "connection",
     "event",
     "events",
+    "any_event",
     "slice_events",
     "scale_group",
     "slice",
 )
-_EVOLVE = ("attempts", "fleet", "jobs", "log", "records", "slices")
-_FORMS = ("codec", "upgrades", "snapshot/entries", "snapshot/writing")
+_EVOLVE = ("attempts", "edit", "fleet", "jobs", "log", "slices")
+_FORMS = ("codec", "event_codec", "upgrades", "snapshot/entries", "snapshot/writing")
 
 
 @cache
