@@ -116,6 +116,7 @@ def test_a_loop_on_a_full_disk_says_so_and_goes_on_when_there_is_room(
             *("launch", "--name", "job", "--tpu", "v4-8", "--", *ledger.waiting()), env={"IRIS_LOOP": "auto"}
         )
         until(lambda: ledger.living("job"))
+        until(lambda: site.iris("status", "--json").json()["cycles"]["last_own"] is not None)
         pid = site.iris("status", "--json").json()["cycles"]["pid"]
         filler = fill(site.state)
     until(lambda: "No space left" in site.iris("status", code=None).out, lambda: site.iris("status").out)

@@ -168,7 +168,7 @@ state_of_living() {
 is_proven() {
     if [ -n "$alone" ]; then
         is_unmarked "$1"
-        return
+        return $? # in a trap, bash takes a `return` alone for the status of before
     fi
     case " $proven " in *" $1 "*) ;; *) prove "$1" ;; esac
     case " $proven " in *" $1 "*) ;; *) return 1 ;; esac
