@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +19,7 @@ from iris_cli.core.ids import (
     parent_of,
     parse_attempt_id,
     parse_job_id,
+    parse_request_id,
     parse_task_id,
     parse_token,
     parse_worker_id,
@@ -116,6 +120,21 @@ def test_a_token_is_32_hexadecimal_digits(text: str) -> None:
     assert parse_token("0123456789abcdef" * 2)
     with pytest.raises(ValueError, match="32 hexadecimal digits"):
         parse_token(text)
+
+
+@pytest.mark.parametrize("compare", [operator.lt, operator.le, operator.gt, operator.ge])
+def test_tasks_and_attempts_sort_by_their_numbers(compare: Callable[[Any, Any], bool]) -> None:
+    two, ten = (TaskId(JobId("a"), index) for index in (2, 10))
+    assert compare(two, ten) is compare(2, 10)
+    assert compare(AttemptId(ten, 0), AttemptId(two, 5)) is compare(10, 2)
+    assert compare(AttemptId(two, 10), AttemptId(two, 9)) is compare(10, 9)
+
+
+@pytest.mark.parametrize("text", ["", ".a", "a/b", "a" * 65, "a\n"])
+def test_what_is_no_name_of_a_request(text: str) -> None:
+    assert parse_request_id("_a.B-1") == "_a.B-1"
+    with pytest.raises(ValueError, match="a request is named by"):
+        parse_request_id(text)
 
 
 @given(st.text())

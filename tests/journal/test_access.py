@@ -15,6 +15,7 @@ import pytest
 from iris_cli.core.events import WorkerDrained
 from iris_cli.core.ids import WorkerId
 from iris_cli.errors import ExitCode, NotWritableError
+from iris_cli.journal.access import why_unwritable
 from iris_cli.journal.file_store import FileStore
 from iris_cli.journal.salvage import salvage
 from iris_cli.journal.state_dir import StateDir
@@ -228,3 +229,9 @@ def test_a_directory_that_is_closed_to_us_is_told_to_readers_too(state: StateDir
     state.path.chmod(0o000)
     assert in_a_child(state, attempt)
     state.path.chmod(0o700)
+
+
+def test_a_disk_with_room_and_a_directory_that_is_not_there_keep_nobody_from_writing(state: StateDir) -> None:
+    """For full and read-only disks: tests/faults/test_full_disks.py."""
+    assert why_unwritable(state.path.parent) == ""
+    assert why_unwritable(state.path / "nowhere") == ""

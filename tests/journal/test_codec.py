@@ -19,7 +19,7 @@ from iris_cli.core.events import ClusterCreated, Event, TaskAssigned, WorkerUpda
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId
 from iris_cli.core.job import CoschedulingConfig, Lines, Workspace
 from iris_cli.core.resources import Device, Resources
-from iris_cli.journal.codec import BadEventError
+from iris_cli.journal.codec import BadEventError, decode, encode, encode_record
 from iris_cli.journal.event_codec import EVENT_TYPES, UnknownTypeError, decode_event, encode_event
 from tests.journal.samples import A0, HOST, RANK0, STORY
 
@@ -280,3 +280,15 @@ def test_the_word_is_read_each_time_also_behind_an_event_that_was_wrong() -> Non
 def test_the_common_base_of_events_is_no_event() -> None:
     with pytest.raises(UnknownTypeError):
         decode_event({"type": "AttemptEvent", "task": "train/task-0", "attempt": 0})
+
+
+@pytest.mark.parametrize("value", [object(), {"a": 1j}, [object()]])
+def test_what_has_no_form_in_json_is_refused(value: object) -> None:
+    for write in (encode, encode_record):
+        with pytest.raises(BadEventError):
+            write(value)
+
+
+def test_what_nests_too_deep_is_refused() -> None:
+    with pytest.raises(BadEventError):
+        decode(list, b"[" * 100_000 + b"]" * 100_000)
