@@ -6,9 +6,13 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -31,6 +35,20 @@ if [ $IRIS_TASK_INDEX = 0 ]; then exec sleep 600; fi
 until [ -e {lab}/first ]; do sleep 0.1; done; exit 3
 """
 """Rank 1 fails at `first`, and rank 0 has to be stopped; the second try ends well at `second`."""
+
+STEPPED = """
+import sys
+from pathlib import Path
+from iris_cli.cli.app import run
+from iris_cli.clock import SystemClock
+
+class Stepped(SystemClock):
+    def now(self):
+        return super().now() + float(Path(sys.argv[1]).read_text())
+
+sys.exit(run(["loop", "run"], Stepped()))
+"""
+"""A loop whose wall clock is so many seconds ahead as a file says."""
 
 
 class Ann(Site):
@@ -155,6 +173,33 @@ def test_a_loop_that_was_suspended_goes_on(ann: Ann, seconds: int) -> None:
     ann.kill_loop(signal.SIGCONT)
     ann.ends_well()
     assert ann.job("more")["state"] == "SUCCEEDED"
+
+
+def test_a_clock_that_steps_under_the_loop_ends_and_delays_nothing(ann: Ann) -> None:
+    ahead = ann.directory / "ahead"
+
+    def step(seconds: float) -> None:
+        (written := ahead.with_suffix(".new")).write_text(str(seconds))
+        written.rename(ahead)
+
+    step(0)
+    ann.env["IRIS_LOOP"] = "off"
+    ann.launch()
+    with subprocess.Popen(
+        [sys.executable, "-c", STEPPED, str(ahead)], cwd=ann.directory, env=ann.environ()
+    ) as loop:
+        ann.started(2)
+        step(3 * 3600)
+        ann.opens("first")
+        ann.started(4)
+        step(-2 * 3600)
+        ann.opens("second")
+        ann.ends_well()
+        assert loop.wait(PATIENCE) == 0
+    lines = (ann.state / "events.jsonl").read_text().splitlines()
+    times = [datetime.fromisoformat(json.loads(line)["at"]) for line in lines]
+    steps = [(late - early).total_seconds() for early, late in pairwise(times)]
+    assert (max(steps) > 2 * 3600, min(steps) < -4 * 3600) == (True, True)
 
 
 def test_with_the_loop_off_every_look_says_that_nobody_runs_cycles(ann: Ann) -> None:
