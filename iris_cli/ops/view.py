@@ -151,7 +151,7 @@ def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) 
 
 
 def _unwritten(session: Session, *, needed: bool) -> Iterator[str]:
-    """What keeps cycles that are needed from running, whoever runs them: a loop can't even write that down."""
+    """Yield why no cycle can run although one is needed: on a full disk a loop can't even log that."""
     if needed and (why := why_unwritable(session.state.path)):
         yield why
 

@@ -108,7 +108,7 @@ def idle(
 
 
 def _unfit(cluster: Cluster, each: Slice, group: ScaleGroup | None) -> str:
-    """Why a slice is none of those that its group always has: a lost VM, or its template; "" if it is one."""
+    """Return why a slice does not count among its group's min_slices (a lost VM, an older template), or ''."""
     for worker_id in each.workers:
         worker = cluster.workers.get(worker_id)
         if worker is None:

@@ -77,7 +77,7 @@ def replay(transactions: Iterable[Transaction], start: Cluster | None = None) ->
 
 
 def _apply(edit: Edit, event: Event, at: float) -> None:
-    """Apply one event; whoever holds a record of before keeps it as it was."""
+    """Apply one event. Records that others hold stay as they were."""
     edit.publish()
     try:
         CHANGES[type(event)](edit, event, at)
