@@ -83,15 +83,16 @@ class Homes:
             return ""
         if not self._coming.isdisjoint(mine):
             return f"its own slice is being made, and {known.name} was made for {owners[0]}" if owners else ""
-        if known.group not in self._coming or self._cluster.jobs[job].resources.device is None:
+        if self._cluster.jobs[job].resources.device is None:
             return ""
         first = next((each for each in owners if self._is_incomplete(each, job)), None)
         return f"{known.name} was made for {first}, and more are being made for it" if first else ""
 
     def _is_incomplete(self, gang: JobId, job: JobId) -> bool:
-        """Whether a gang that needs several slices lacks some, and comes before a job."""
+        """Return whether a gang of several slices waits for some that are being created, and is ahead of a job."""
         several = gang in self._lacking and self._cluster.jobs[gang].slices > 1
-        return several and self._turns[gang] < self._turns[job]
+        more_coming = not self._coming.isdisjoint(self._groups[gang])
+        return several and more_coming and self._turns[gang] < self._turns[job]
 
     def _by_group(self, jobs: Iterable[JobId]) -> dict[str, list[JobId]]:
         """The jobs for which each group made slices."""

@@ -89,6 +89,19 @@ def test_a_gang_of_two_slices_keeps_the_first_one_from_those_behind_it_while_the
     assert {each.id.job for each in made.cluster.pending_tasks()} == {"behind"}
 
 
+def test_a_gang_keeps_the_slice_of_one_group_while_that_of_another_group_is_being_created() -> None:
+    made = _made(
+        "type=v4-16 zone=us-central2-b preemptible=false max=1",
+        "type=v4-16 zone=us-central2-b preemptible=true max=1",
+    )
+    made.job("pair", tpu="v4-16", replicas=4).job("behind", tpu="v4-16", force=True)
+    assert _asked(made) == {"g0": ("pair",), "g1": ("pair",)}
+    _comes(made, "g1")
+    assert len(list(made.cluster.pending_tasks())) == 6
+    _comes(made, "g0")
+    assert {each.id.job for each in made.cluster.pending_tasks()} == {"behind"}
+
+
 def test_when_nothing_is_on_its_way_any_more_nobody_waits_for_the_others() -> None:
     """Say, the second slice could not be made."""
     made = _made("type=v4-16 zone=us-west4-a max=2")
