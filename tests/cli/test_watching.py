@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -30,6 +31,7 @@ from iris_cli.render.watch import screen as watched
 from iris_cli.render.watch.live import LiveScreen
 from tests.render.scenes import busy, many_tasks, session_of
 from tests.support.lab import Lab
+from tests.support.operator import Operator
 from tests.support.terminal import Screen, Terminal
 from tests.support.waiting import PATIENCE
 
@@ -262,6 +264,20 @@ def test_a_screen_without_colours_has_none(tmp_path: Path) -> None:
         terminal.type("\x03")
         terminal.end()
         assert b"\x1b[3" not in terminal.raw.replace(b"\x1b[3J", b"")
+
+
+@pytest.mark.parametrize(
+    ("loop", "said"),
+    [
+        ("off", "nobody runs cycles: iris loop start, or iris cron install\n"),
+        ("auto", "background loop started (pid PID): iris loop show\n"),
+    ],
+)
+def test_after_one_step_it_says_who_runs_the_next_cycles(operator: Operator, loop: str, said: str) -> None:
+    operator.env["IRIS_LOOP"] = loop
+    ended = operator.iris("watch", "--once")
+    assert ended.returncode == 0
+    assert re.sub("pid [0-9]+", "pid PID", ended.stderr).endswith(said), ended.stderr
 
 
 def test_a_dumb_terminal_gets_lines(tmp_path: Path) -> None:
