@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
 import tempfile
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -55,6 +58,23 @@ pytest_plugins = ["tests.support.operator", "tests.support.sshd", "tests.support
 
 _LONG = frozenset({"bench", "e2e", "faults", "remote", "simulation"})
 """Directories of tests with real servers and processes, or that take seconds each."""
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Import the test modules, each process from another one on.
+
+    pytest rewrites the asserts of a module at its first import and keeps the result in a file. Processes that begin
+    with the same module would each rewrite all of them, because no file is there yet.
+    """
+    number, count = (os.environ.get(name) for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"))
+    if number is None or count is None:
+        return
+    root = session.config.rootpath
+    paths = [path for each in session.config.args for path in sorted(Path(root, each).rglob("test_*.py"))]
+    first = len(paths) * int(number.removeprefix("gw")) // int(count)
+    for path in paths[first:] + paths[:first]:
+        with suppress(Exception, pytest.skip.Exception):  # the collection reports it
+            importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
