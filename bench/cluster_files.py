@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from unittest.mock import patch
 
 from bench.scripted_sshd import BOOT_ID, incarnation_of
 from iris_cli.config.load import load_cluster_config
@@ -35,7 +34,6 @@ from iris_cli.core.resources import Device, Resources
 from iris_cli.core.task import TaskState
 from iris_cli.core.worker import WorkerCondition
 from iris_cli.journal.state_dir import StateDir
-from iris_cli.ops.kept_config import keep_config
 
 GIB = 1 << 30
 NOW = 1_700_000_000.0
@@ -63,8 +61,6 @@ class ClusterFiles:
         made = cls(directory, read.hosts)
         state = made._state()
         state.create("bench")
-        with patch.dict(os.environ, made.environment):  # as any command does that writes to a log
-            keep_config(config, config.read_text(), read, state)
         made.write([each for host in made.hosts for each in _joined(host)])
         return made
 

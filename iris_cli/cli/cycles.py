@@ -73,9 +73,9 @@ def _again_and_again(
     goes on and on then tries again later, as `iris watch` does: a disk that is full for a while ends no schedule. Only
     what keeps it from its very beginning does.
     """
-    from iris_cli.ops.kept_config import change_teller
+    from iris_cli.ops.loop.configuration import change_warning
 
-    tell_of_change = change_teller(session)
+    tell_of_change = change_warning(session.config.path, session.tell)
     has_worked, told = False, ""
     while True:
         try:

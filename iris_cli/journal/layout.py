@@ -11,7 +11,6 @@ LOCK: Final = "lock"
 HOLDER: Final = "lock.json"
 NETWORK_TOLD: Final = "network-file-system"  # its type, when the operator was warned of it
 SNAPSHOT: Final = "snapshot.json"
-CONFIG: Final = "config.json"  # what was read in cluster.yaml
 HEARTBEAT: Final = "heartbeat.json"
 HEARTBEAT_LOCK: Final = "heartbeat.lock"  # held while it is read and written
 LOOP_ORDER: Final = "loop.json"  # what the operator said about the background loop

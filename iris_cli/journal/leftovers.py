@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from iris_cli.journal.layout import (
     ARCHIVE,
-    CONFIG,
     DAMAGED_PREFIX,
     DRAFT_SUFFIX,
     HEARTBEAT,
@@ -73,7 +72,7 @@ def remove_leftover(leftover: Leftover) -> Leftover:
 def _drafts(directory: Path, before: float) -> Iterator[Leftover]:
     """Of small files that are written without the lock: each of those who were killed left its own."""
     for path in _entries(directory):
-        if path.name.startswith((CONFIG, HEARTBEAT, LOOP_ORDER)) and path.name.endswith(DRAFT_SUFFIX):
+        if path.name.startswith((HEARTBEAT, LOOP_ORDER)) and path.name.endswith(DRAFT_SUFFIX):
             draft = _leftover(path, "the beginning of a small file")
             if draft.written <= before - _DRAFT:
                 yield draft

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
@@ -27,15 +25,13 @@ from iris_cli.journal.durable import (
     Disk,
     make_directory,
     not_readable,
-    open_safely,
     refusing,
-    replace_file,
 )
 from iris_cli.journal.file_store import FileStore, Keep, Loaded
 from iris_cli.journal.fold import Fold
 from iris_cli.journal.heartbeat import forget_runner, read_heartbeat, write_heartbeat
 from iris_cli.journal.holder import Holder, read_holder
-from iris_cli.journal.position import START, Header, Position, is_intact, sealed
+from iris_cli.journal.position import START, Header, Position
 from iris_cli.journal.recovery import Damage, damage_of, repair
 from iris_cli.journal.snapshot import EVERY_LINES, SnapshotCache
 from iris_cli.journal.timestamps import iso_time
@@ -369,29 +365,3 @@ class StateDir:
         from iris_cli.journal.runners import Runners
 
         return Runners(self.path, self.actor)
-
-    def keep_config(self, entry: Mapping[str, object]) -> None:
-        """Keep a JSON object that says what was read in the configuration. Never raises OSError."""
-        path = self.path / layout.CONFIG
-        body = json.dumps(entry, separators=(",", ":"))[:-1].encode("ascii")
-        with suppress(OSError):
-            replace_file(self._disk, path, sealed(body), alone=False)
-
-    def read_config(self) -> dict[str, Any] | None:
-        """What was kept of the configuration; None if nothing was, or if it can't be trusted."""
-        try:
-            with open(self.path / layout.CONFIG, "rb", opener=_open_at_once) as file:
-                status = os.fstat(file.fileno())
-                ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
-                line = file.read() if ours and not status.st_mode & 0o022 else b""
-            if not is_intact(line[:-1]):
-                return None
-            entry = json.loads(line)
-            del entry["crc"]
-        except (OSError, ValueError, RecursionError):
-            return None
-        return entry if isinstance(entry, dict) else None
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return open_safely(path, flags | os.O_NONBLOCK)  # a pipe there must not hold us up

@@ -94,7 +94,6 @@ def run(
         session.runs_as,
         {"at": now, **session.recorded()},
     )
-    session.wrote()
     return result
 
 

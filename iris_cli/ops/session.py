@@ -79,7 +79,6 @@ class Session(Struct, dict=True):
         None  # what was read or committed, for whoever empties it; None: for nobody
     )
     read_at: ReadAt = (0.0, 0.0)  # when the state in `cluster` was read, by both clocks
-    wrote: Callable[[], None] = lambda: None  # is called when something was written: a cycle, or to the log
     faults: list[str] = field(default_factory=list)  # of ours, where they are not worth ending for
     make_provider: Callable[[Scope, str], SliceProvider] | None = (
         None  # of a place, for an owner; None: real ones
@@ -260,8 +259,6 @@ class Session(Struct, dict=True):
                 self.worked = True
                 self._tell_news([committed])
         self._keep()
-        if draft.events:
-            self.wrote()
 
     @contextmanager
     def _locked(self) -> Iterator[Writer]:

@@ -12,7 +12,7 @@ from iris_cli.errors import IrisError, LockedError, LogReplacedError, NotWritabl
 from iris_cli.ops import cycle
 from iris_cli.ops.dispatch import Dispatcher
 from iris_cli.ops.history import Entry, entries_about, entries_of
-from iris_cli.ops.kept_config import change_teller
+from iris_cli.ops.loop.configuration import change_warning
 from iris_cli.ops.loop.running import running
 from iris_cli.ops.session import Session
 
@@ -52,7 +52,7 @@ def watch(session: Session, *, interval: float, schedule: bool, once: bool = Fal
     """
     clock, patience = session.clock, min(cycle.PATIENCE, interval)
     trouble, result = "", cycle.CycleResult()
-    tell_of_change = change_teller(session)
+    tell_of_change = change_warning(session.config.path, session.tell)
     listen(session)
 
     def run() -> None:
@@ -90,7 +90,7 @@ def look_on(
 
     `about`: names of jobs, tasks or workers; what is about none of them is left out.
     """
-    tell_of_change = change_teller(session)
+    tell_of_change = change_warning(session.config.path, session.tell)
     listen(session)
     trouble = ""
     while True:

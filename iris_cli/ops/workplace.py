@@ -55,7 +55,6 @@ class Workplace(Struct, dict=True):
     lock_timeout: float | None = None
     shared: bool = False
     clock: Clock = SYSTEM_CLOCK
-    _text: str | None = None  # of the configuration, if it was read and not kept yet
 
     @property
     def is_inside(self) -> bool:
@@ -75,23 +74,9 @@ class Workplace(Struct, dict=True):
 
     @cached_property
     def config(self) -> ClusterConfig:
-        from iris_cli.ops.kept_config import kept_config, text_of
-
-        path = self.config_file
-        if (kept := kept_config(path, self.state_of(None))) is not None:
-            return kept
         from iris_cli.config.load import load_cluster_config
 
-        self._text = text_of(path)  # before it is read: should it change meanwhile, it is not kept
-        return load_cluster_config(path)
-
-    def _wrote(self) -> None:
-        """Keep what was read in the configuration, once, beside what was written."""
-        if self._text is not None:
-            from iris_cli.ops.kept_config import keep_config
-
-            keep_config(self.config_file, self._text, self.config, self.state)
-            self._text = None
+        return load_cluster_config(self.config_file)
 
     @property
     def state_path_in_use(self) -> Path:
@@ -147,7 +132,6 @@ class Workplace(Struct, dict=True):
             lock_timeout=LOCK_TIMEOUT if self.lock_timeout is None else self.lock_timeout,
             tell=self.tell,
             progress=self.progress,
-            wrote=self._wrote,
         )
 
     def _runner(self, cluster_id: str, transport: SshTransport) -> TaskRunner:

@@ -26,7 +26,7 @@ print(f"\\n{code} {'all' if len(loaded) == len((*COMMANDS, *SETUP_COMMANDS)) els
 SLOW = frozenset(
     (
         *("paramiko", "cryptography", "rich", "dataclasses", "asyncio", "logging", "argparse"),
-        *("importlib.metadata", "secrets", "random", "socket", "yaml", "filelock"),
+        *("importlib.metadata", "secrets", "random", "socket", "filelock"),
     )
 )
 

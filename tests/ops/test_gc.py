@@ -347,8 +347,8 @@ def test_what_has_outlived_its_last_attempt_goes_with_that(shipped: Site) -> Non
 
 
 def test_drafts_that_each_writer_has_of_its_own_go_after_a_day(tmp_path: Path) -> None:
-    drafts = ["config.json77.tmp", "heartbeat.json77.tmp"]
-    for name in ("config.json", "other.tmp", *drafts):
+    drafts = ["heartbeat.json77.tmp", "loop.json77.tmp"]
+    for name in ("heartbeat.json", "other.tmp", *drafts):
         (tmp_path / name).write_text("{")
         os.utime(tmp_path / name, (100_000.0, 100_000.0))
     assert leftovers(tmp_path, 186_399.0) == ()

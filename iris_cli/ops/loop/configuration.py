@@ -1,4 +1,4 @@
-"""`cluster.yaml` under a running loop: read again whenever it changes, and the last valid one while it is wrong."""
+"""Changes of `cluster.yaml` under a running process: the loop reads it again, other commands warn."""
 
 from __future__ import annotations
 
@@ -49,3 +49,24 @@ class Configuration:
         except OSError:
             return ()
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def change_warning(path: Path, warn: Callable[[str], None]) -> Callable[[], None]:
+    """Return a function that warns once if the file changed, for a command that does not read it again."""
+    before, warned = _content(path), False
+
+    def look() -> None:
+        nonlocal warned
+        now = None if warned or before is None else _content(path)
+        if now not in (None, before):  # None: an editor is replacing the file
+            warned = True
+            warn(f"{path.name} has changed since this began: end it and start it again to take that in")
+
+    return look
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes() if path.is_file() else None
+    except OSError:
+        return None
