@@ -11,7 +11,7 @@ from iris_cli.core.ids import AttemptId, JobId, WorkerId, parent_of
 from iris_cli.core.job import Job
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.slice import SliceState
-from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.core.task import AttemptState, Task, TaskState
 from iris_cli.core.worker import Claim, Worker
 
 
@@ -73,7 +73,7 @@ def _ghosts(cluster: Cluster) -> Iterator[str]:
             attempt = task.attempts[number] if task is not None and number < len(task.attempts) else None
             if times > 1 or attempt is None or (attempt.worker, attempt.token) != (worker, ghost.token):
                 yield f"{worker}: its ghost {ghost.attempt} is no attempt that was there"
-            elif attempt.live or not attempt.presumed:
+            elif not attempt.presumed:
                 yield f"{worker}: its ghost {ghost.attempt} was never presumed gone"
 
 
@@ -175,7 +175,8 @@ def _task(cluster: Cluster, task: Task) -> Iterator[str]:
     if [attempt.number for attempt in task.attempts] != list(range(len(task.attempts))):
         yield f"{task.id}: attempt numbers {[attempt.number for attempt in task.attempts]}"
     for attempt in task.attempts:
-        yield from (f"{task.id}/attempt-{attempt.number}: {words}" for words in _attempt(attempt))
+        if attempt.refused and attempt.started_at is not None:
+            yield f"{task.id}/attempt-{attempt.number}: started, and refused"
     live = [attempt for attempt in task.attempts if attempt.live]
     if len(live) > 1:
         yield f"{task.id}: {len(live)} live attempts"
@@ -200,23 +201,6 @@ def _task(cluster: Cluster, task: Task) -> Iterator[str]:
     if task.state is TaskState.SUCCEEDED and not ended_well:
         yield f"{task.id}: SUCCEEDED, and its last attempt did not"
     yield from _charges(cluster.jobs[task.job], task)
-
-
-def _attempt(attempt: Attempt) -> Iterator[str]:
-    """What contradicts itself in one attempt."""
-    ended = attempt.state is AttemptState.ENDED
-    if ended != (attempt.end is not None) or ended != (attempt.ended_at is not None):
-        yield f"{attempt.state}, and its end is {attempt.end}"
-    if attempt.live and (attempt.state is AttemptState.STOPPING) != (attempt.stop is not None):
-        yield f"{attempt.state}, and its order to stop is {attempt.stop}"
-    if attempt.state is AttemptState.RUNNING and attempt.started_at is None:
-        yield "RUNNING, and never started"
-    if attempt.started_at is not None and not attempt.acknowledged:
-        yield "started, and never acknowledged"
-    if attempt.refused and attempt.started_at is not None:
-        yield "started, and refused"
-    if attempt.live and attempt.presumed:
-        yield f"presumed gone, and {attempt.state}"
 
 
 def _charges(job: Job, task: Task) -> Iterator[str]:

@@ -31,6 +31,7 @@ from iris_cli.core.job import Job, Origin
 from iris_cli.core.outputs import Outputs
 from iris_cli.core.worker import Ghost
 from tests.support.lab import Lab
+from tests.support.phases import ENDED
 
 GANG, ONE = JobId("gang"), JobId("one")
 RANK, SINGLE = TaskId(GANG, 0), TaskId(ONE, 0)
@@ -136,12 +137,12 @@ def output(worker: WorkerId, *tasks: TaskId) -> Callable[[Cluster], None]:
 
 def reaped(cluster: Cluster) -> None:
     change_worker(cluster, W, claims={})
-    change_attempt(cluster, SINGLE, **ENDED, reaped_at=2.0)
+    change_attempt(cluster, SINGLE, phase=replace(ENDED, reaped_at=2.0))
     output(W, SINGLE)(cluster)
 
 
 def second_attempt_after_a_live_one(cluster: Cluster) -> None:
-    second_attempt(cluster, **ENDED, token=Token("0" * 32))
+    second_attempt(cluster, phase=ENDED, token=Token("0" * 32))
 
 
 def child(cluster: Cluster, job: str = "one/child", **changes: Any) -> None:
@@ -175,8 +176,6 @@ def announces(task: TaskId, *names: str, number: int = 0) -> Callable[[Cluster],
     return breach
 
 
-ENDED: dict[str, Any] = {"state": AttemptState.ENDED, "end": End(reason=EndReason.OK), "ended_at": 1.0}
-
 BREACHES: list[tuple[Callable[[Cluster], None], str]] = [
     (claim_more(W, Claim(cpu_millis=1001)), "w: 2001 of 2000 thousandths of a core are committed"),
     (claim_more(W, Claim(memory=1 << 40)), "bytes of memory are committed"),
@@ -189,9 +188,9 @@ BREACHES: list[tuple[Callable[[Cluster], None], str]] = [
         "one/task-0/attempt-0: lives, but holds nothing of w",
     ),
     (forget_worker, "one/task-0/attempt-0: lives, but holds nothing of w"),
-    (lambda cluster: change_attempt(cluster, SINGLE, **ENDED), "live attempts []"),
+    (lambda cluster: change_attempt(cluster, SINGLE, phase=ENDED), "live attempts []"),
     (lambda cluster: second_attempt(cluster), "one/task-0: 2 live attempts"),
-    (lambda cluster: second_attempt(cluster, number=0, **ENDED), "one/task-0: attempt numbers [0, 0]"),
+    (lambda cluster: second_attempt(cluster, number=0, phase=ENDED), "one/task-0: attempt numbers [0, 0]"),
     (
         lambda cluster: change(cluster, SINGLE, state=TaskState.FAILED, end=End(reason=EndReason.OK)),
         "one/task-0: FAILED with a live attempt that is ASSIGNED",
@@ -239,27 +238,7 @@ BREACHES: list[tuple[Callable[[Cluster], None], str]] = [
     (output(A0, SINGLE), "a-0: its output of one/task-0/attempt-0 is not to be removed"),
     (reaped, "w: its output of one/task-0/attempt-0 was removed already"),
     (
-        lambda cluster: change_attempt(cluster, SINGLE, presumed=True),
-        "one/task-0/attempt-0: presumed gone, and ASSIGNED",
-    ),
-    (
-        lambda cluster: change_attempt(cluster, SINGLE, end=End(reason=EndReason.OK)),
-        "one/task-0/attempt-0: ASSIGNED, and its end is",
-    ),
-    (
-        lambda cluster: change_attempt(cluster, SINGLE, state=AttemptState.STOPPING),
-        "one/task-0/attempt-0: STOPPING, and its order to stop is None",
-    ),
-    (
-        lambda cluster: change_attempt(cluster, RANK, started_at=None),
-        "gang/task-0/attempt-0: RUNNING, and never started",
-    ),
-    (
-        lambda cluster: change_attempt(cluster, RANK, acknowledged=False),
-        "gang/task-0/attempt-0: started, and never acknowledged",
-    ),
-    (
-        lambda cluster: change_attempt(cluster, RANK, refused=True),
+        lambda cluster: change_attempt(cluster, RANK, phase=replace(ENDED, refused=True)),
         "gang/task-0/attempt-0: started, and refused",
     ),
     (

@@ -18,6 +18,7 @@ from iris_cli.core import (
     Token,
     WorkerId,
 )
+from tests.support.phases import RUNNING
 
 TRAIN = JobId("train")
 LETTERS = {
@@ -53,7 +54,7 @@ def state_of(
     for index, letter in enumerate(tasks):
         task = Task(id=TaskId(TRAIN, index), state=LETTERS[letter])
         if letter in "rSF":
-            attempt = Attempt(number=0, worker=WorkerId("w"), token=Token("0" * 32), started_at=1.0)
+            attempt = Attempt(number=0, worker=WorkerId("w"), token=Token("0" * 32), phase=RUNNING)
             task = replace(task, attempts=(attempt,))
         cluster.tasks[task.id] = task
     return cluster.job_state(TRAIN)

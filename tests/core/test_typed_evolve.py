@@ -16,8 +16,12 @@ pytest.importorskip("mypy", reason="the type checker is installed with the extra
 HEAD = """
 from iris_cli.core import events as ev
 from iris_cli.core.evolve.edit import Edit, on
+from iris_cli.core.evolve.transitions import Moment, row
+from iris_cli.core.task import Assigned, Attempt, Ended, Running, Stopping, TaskState
 
-from iris_cli.core.task import Attempt, TaskState
+
+def _start(phase: Assigned, event: ev.TaskRunning, moment: Moment) -> Running:
+    return Running(started_at=event.started_at)
 
 
 def _task_running(edit: Edit, event: ev.TaskRunning, at: float) -> None:
@@ -28,12 +32,25 @@ def _task_running(edit: Edit, event: ev.TaskRunning, at: float) -> None:
     end = task.end
     assert end is not None
 """
-FINE = "    task.state = TaskState.RUNNING"
+FINE = """
+    task.state = TaskState.RUNNING
+    attempt.phase = Running(started_at=event.started_at)
+    row(Assigned, ev.TaskRunning, Running, _start)
+"""
 PLANTED = (
     "    task.stat = TaskState.RUNNING",
     "    task.state = 'RUNNING'",
-    "    attempt.startd_at = event.started_at",
-    "    attempt.started_at = event.startd_at",
+    "    attempt.phse = Assigned()",
+    "    attempt.phase = Running()",
+    "    attempt.phase = Running(startd_at=event.started_at)",
+    "    attempt.phase = Running(started_at=event.startd_at)",
+    "    attempt.phase = Ended(end=end, at=at, before=Ended(end=end, at=at, before=Assigned()))",
+    "    attempt.started_at = event.started_at",
+    "    Running(started_at=at).order",
+    "    Running(started_at=at).started_at = at",
+    "    row(Running, ev.TaskRunning, Running, _start)",
+    "    row(Assigned, ev.TaskDispatched, Running, _start)",
+    "    row(Assigned, ev.TaskRunning, Stopping, _start)",
     "    job.canceled = True",
     "    worker.refusal += 1",
     "    known.joined = at",

@@ -89,7 +89,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         return _BY_TYPE[hint]
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is types.UnionType:
-        return st.none() | values_of(next(each for each in arguments if each is not types.NoneType))
+        return st.one_of(*(st.none() if each is types.NoneType else values_of(each) for each in arguments))
     if origin is tuple:
         return st.lists(values_of(arguments[0]), max_size=3).map(tuple)
     if origin in (dict, Mapping):

@@ -18,6 +18,7 @@ from iris_cli.core.scheduling import Plan, plan
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.worker import Claim, Ghost, Worker
 from tests.support.fleet import gang, job
+from tests.support.phases import PHASES
 from tests.support.random_fleet import NOW, Dice, a_fleet, a_job
 
 _ENDED, _STOPPING = AttemptState.ENDED, AttemptState.STOPPING
@@ -160,7 +161,7 @@ def _task(name: TaskId, state: TaskState, last: AttemptState | None, on: str = "
     """A task. Before an attempt that isn't over there was one that is."""
     tried = [] if last is None else [last] if last is _ENDED else [_ENDED, last]
     attempts = tuple(
-        Attempt(number=number, worker=WorkerId(on), token=Token(f"{number:032x}"), state=each)
+        Attempt(number=number, worker=WorkerId(on), token=Token(f"{number:032x}"), phase=PHASES[each])
         for number, each in enumerate(tried)
     )
     return Task(id=name, state=state, attempts=attempts)

@@ -17,9 +17,10 @@ from iris_cli.core.job import Job, Priority
 from iris_cli.core.resources import Device
 from iris_cli.core.scheduling import SchedulingResult, find_assignments
 from iris_cli.core.slice import INCOMPLETE
-from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.core.task import Attempt, Task, TaskState
 from iris_cli.core.worker import Worker, WorkerCondition
 from tests.support.fleet import GIB, busy, gang, host, job, tainted, tpu_slice, training, values
+from tests.support.phases import ENDED
 
 NOW = 1000.0
 
@@ -266,7 +267,7 @@ def _rounds(dice: Dice, asked: Job) -> Job:
     return replace(asked, rounds=1, settled_rounds=1) if dice.rarely() else asked
 
 
-_TRIED = Attempt(number=0, worker=WorkerId("h0"), token=Token("0" * 32), state=AttemptState.ENDED)
+_TRIED = Attempt(number=0, worker=WorkerId("h0"), token=Token("0" * 32), phase=ENDED)
 
 
 def _tasks(dice: Dice, asked: Job) -> list[Task]:

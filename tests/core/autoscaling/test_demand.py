@@ -11,9 +11,10 @@ from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.ids import JobId, TaskId, Token
 from iris_cli.core.job import Job
 from iris_cli.core.resources import Device
-from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.core.task import Attempt, Task, TaskState
 from iris_cli.core.worker import Worker
 from tests.support.fleet import gang, host, job, pending, tpu_slice, training, vm
+from tests.support.phases import ENDED
 from tests.support.scale import state
 
 V5E = "v5litepod-16"
@@ -85,7 +86,7 @@ def test_what_can_never_be_served_says_why() -> None:
 
 def test_a_gang_of_which_only_some_are_pending_is_no_demand_yet() -> None:
     asked = train()
-    ended = Attempt(number=0, worker=host("h").id, token=_TOKEN, state=AttemptState.ENDED)
+    ended = Attempt(number=0, worker=host("h").id, token=_TOKEN, phase=ENDED)
     tasks = [
         Task(id=task, state=TaskState.PENDING if task.index else TaskState.SUCCEEDED, attempts=(ended,))
         for task in asked.task_ids

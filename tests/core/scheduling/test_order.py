@@ -9,8 +9,9 @@ import pytest
 from iris_cli.core.ids import JobId, TaskId, Token, WorkerId
 from iris_cli.core.job import Job, Priority
 from iris_cli.core.scheduling import order
-from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.core.task import Attempt, Task, TaskState
 from tests.support.fleet import cycle, gang, host, job, kinds, pending, placed, tpu_slice, workers_of
+from tests.support.phases import ENDED
 
 ONE_CORE = [host("w", cpu=1)]
 
@@ -115,7 +116,7 @@ def test_a_gang_past_its_deadline_ends_as_a_whole() -> None:
 
 def tried(task: Task) -> Task:
     """The task with one attempt behind it."""
-    attempt = Attempt(number=0, worker=WorkerId("w"), token=Token("0" * 32), state=AttemptState.ENDED)
+    attempt = Attempt(number=0, worker=WorkerId("w"), token=Token("0" * 32), phase=ENDED)
     return Task(id=task.id, attempts=(attempt,))
 
 

@@ -17,6 +17,7 @@ from iris_cli.core.scheduling import Plan, plan
 from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
 from iris_cli.core.worker import Claim, Ghost, Worker
 from tests.support.fleet import gang, host, job, pending, tpu_slice
+from tests.support.phases import PHASES
 
 ENDED, STOPPING, ASSIGNED = AttemptState.ENDED, AttemptState.STOPPING, AttemptState.ASSIGNED
 
@@ -43,7 +44,7 @@ def cluster(workers: Iterable[Worker], jobs: Iterable[Job], *tasks: Task) -> Clu
 def task(name: str, state: TaskState, *attempts: AttemptState, index: int = 0, on: str = "w") -> Task:
     """A task of a job with its attempts, all on one worker."""
     tried = tuple(
-        Attempt(number=number, worker=WorkerId(on), token=Token(f"{number:032x}"), state=each)
+        Attempt(number=number, worker=WorkerId(on), token=Token(f"{number:032x}"), phase=PHASES[each])
         for number, each in enumerate(attempts)
     )
     end = End(reason=EndReason.OK) if state.terminal else None

@@ -1,0 +1,171 @@
+"""The transitions of attempts: one table from the phase and the event to the next phase.
+
+`docs/task-states.md` shows the table and a diagram of it, written from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from msgspec import Struct
+
+from iris_cli.core import events as ev
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.outcome import End, EndReason
+from iris_cli.core.task import Assigned, Attempt, Ended, Phase, Running, StopOrder, Stopping
+
+E = TypeVar("E", bound=ev.Event)
+From = TypeVar("From", Assigned, Running, Stopping, Ended)
+To = TypeVar("To", Assigned, Running, Stopping, Ended)
+
+
+class Moment(Struct, frozen=True):
+    """The attempt that an event meets, in its cluster, and when."""
+
+    cluster: Cluster
+    attempt: Attempt
+    at: float
+
+
+class Transition(Struct, frozen=True):
+    """A row of the table. `apply` takes `(phase, event, moment)`; it returns None if the event does not fit."""
+
+    before: type[Phase]
+    event: type[ev.Event]
+    after: type[Phase]
+    apply: Callable[..., Phase | None]
+
+
+def row(
+    before: type[From], event: type[E], after: type[To], apply: Callable[[From, E, Moment], To | None]
+) -> Transition:
+    """A row of which the type checker sees that its function takes this phase and event, and returns that phase."""
+    return Transition(before, event, after, apply)
+
+
+def next_phase(phase: Phase, event: ev.Event, moment: Moment) -> Phase | None:
+    """The phase after an event, or None if the event does not fit this one."""
+    found = _ROWS.get((type(phase), type(event)))
+    return found.apply(phase, event, moment) if found is not None else None
+
+
+def _same(phase: From, _event: ev.Event, _moment: Moment) -> From:
+    return phase
+
+
+def _taken_over(phase: Assigned, _event: ev.DispatchTakenOver, _moment: Moment) -> Assigned:
+    return Assigned(acknowledged=phase.acknowledged, taken_over=True, held_up=phase.held_up)
+
+
+def _acknowledged(phase: Assigned, _event: ev.TaskDispatched, _moment: Moment) -> Assigned:
+    return Assigned(acknowledged=True, taken_over=phase.taken_over, held_up=phase.held_up)
+
+
+def _held_up(phase: Assigned, event: ev.AttemptHeldUp, _moment: Moment) -> Assigned:
+    return Assigned(acknowledged=phase.acknowledged, taken_over=phase.taken_over, held_up=event.error)
+
+
+def _started(_phase: Assigned, event: ev.TaskRunning, _moment: Moment) -> Running:
+    return Running(started_at=event.started_at)
+
+
+def _orphaned(phase: Running, _event: ev.AttemptOrphaned, _moment: Moment) -> Running:
+    return Running(started_at=phase.started_at, orphaned=True)
+
+
+def _stop(phase: Assigned | Running, event: ev.AttemptStopRequested, moment: Moment) -> Stopping:
+    skew = moment.cluster.workers[moment.attempt.worker].skew
+    order = StopOrder(reason=event.reason, at=moment.at, trigger=event.trigger, skew=skew)
+    return Stopping(order=order, before=phase)
+
+
+def _interrupted(phase: Stopping, event: ev.Event, moment: Moment) -> Stopping | None:
+    """The attempt goes on stopping; the phase that the stop interrupted goes on as if there were no stop."""
+    before = next_phase(phase.before, event, moment)
+    if type(before) is not Assigned and type(before) is not Running:
+        return None
+    return Stopping(order=phase.order, before=before, unkillable=phase.unkillable)
+
+
+def _unkillable(phase: Stopping, _event: ev.AttemptUnkillable, _moment: Moment) -> Stopping:
+    return Stopping(order=phase.order, before=phase.before, unkillable=True)
+
+
+def _never_started(phase: Assigned | Stopping, event: ev.TaskDispatchFailed, moment: Moment) -> Ended | None:
+    if type(phase) is Stopping and type(phase.before) is Running:
+        return None
+    end = End(reason=EndReason.DISPATCH_FAILED, at=moment.at, error=event.error)
+    return _end(phase, end, moment, refused=event.refused)
+
+
+def _ended(phase: Assigned | Running | Stopping, event: ev.AttemptEnded, moment: Moment) -> Ended:
+    return _end(phase, event.end, moment)
+
+
+def _stopped(phase: Stopping, event: ev.AttemptStopped, moment: Moment) -> Ended:
+    held_up = phase.before.held_up if type(phase.before) is Assigned else ""
+    end = End(
+        reason=phase.order.reason,
+        at=moment.at,
+        exit_code=event.exit_code,
+        trigger=phase.order.trigger,
+        error=held_up,
+        log_tail=event.log_tail,
+        ran=event.ran,
+    )
+    return _end(phase, end, moment, refused=bool(held_up))
+
+
+def _end(phase: Assigned | Running | Stopping, end: End, moment: Moment, *, refused: bool = False) -> Ended:
+    ghosts = moment.cluster.ghosts.get(moment.attempt.worker, ())
+    presumed = any(ghost.token == moment.attempt.token for ghost in ghosts)
+    return Ended(end=end, at=moment.at, before=phase, refused=refused, presumed=presumed)
+
+
+def _reaped(phase: Ended, _event: ev.AttemptsReaped, moment: Moment) -> Ended:
+    return Ended(
+        end=phase.end,
+        at=phase.at,
+        before=phase.before,
+        refused=phase.refused,
+        presumed=phase.presumed,
+        reaped_at=moment.at,
+    )
+
+
+TRANSITIONS = (
+    row(Assigned, ev.DispatchTakenOver, Assigned, _taken_over),
+    row(Assigned, ev.TaskDispatched, Assigned, _acknowledged),
+    row(Assigned, ev.AttemptHeldUp, Assigned, _held_up),
+    row(Assigned, ev.TaskRunning, Running, _started),
+    row(Assigned, ev.AttemptStopRequested, Stopping, _stop),
+    row(Assigned, ev.AttemptPresumedGone, Assigned, _same),
+    row(Assigned, ev.TaskDispatchFailed, Ended, _never_started),
+    row(Assigned, ev.AttemptEnded, Ended, _ended),
+    row(Assigned, ev.EndpointRegistered, Assigned, _same),
+    row(Assigned, ev.EndpointRemoved, Assigned, _same),
+    row(Running, ev.AttemptOrphaned, Running, _orphaned),
+    row(Running, ev.AttemptStopRequested, Stopping, _stop),
+    row(Running, ev.AttemptPresumedGone, Running, _same),
+    row(Running, ev.AttemptEnded, Ended, _ended),
+    row(Running, ev.EndpointRegistered, Running, _same),
+    row(Running, ev.EndpointRemoved, Running, _same),
+    row(Stopping, ev.DispatchTakenOver, Stopping, _interrupted),
+    row(Stopping, ev.TaskDispatched, Stopping, _interrupted),
+    row(Stopping, ev.AttemptHeldUp, Stopping, _interrupted),
+    row(Stopping, ev.TaskRunning, Stopping, _interrupted),
+    row(Stopping, ev.AttemptOrphaned, Stopping, _interrupted),
+    row(Stopping, ev.AttemptUnkillable, Stopping, _unkillable),
+    row(Stopping, ev.AttemptPresumedGone, Stopping, _same),
+    row(Stopping, ev.AttemptStopped, Ended, _stopped),
+    row(Stopping, ev.TaskDispatchFailed, Ended, _never_started),
+    row(Stopping, ev.AttemptEnded, Ended, _ended),
+    row(Stopping, ev.EndpointRegistered, Stopping, _same),
+    row(Stopping, ev.EndpointRemoved, Stopping, _same),
+    row(Ended, ev.AttemptProvenGone, Ended, _same),
+    row(Ended, ev.AttemptsReaped, Ended, _reaped),
+)
+"""Every event that an attempt may meet in each phase. An event without a row is illegal there."""
+
+_ROWS = {(each.before, each.event): each for each in TRANSITIONS}
