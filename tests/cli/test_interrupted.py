@@ -18,6 +18,7 @@ from iris_cli.cli.app import run
 from iris_cli.clock import SystemClock
 from iris_cli.errors import ExitCode
 from tests.house.rules import ROOT
+from tests.support.command_server import command_server
 from tests.support.waiting import PATIENCE
 
 CONFIG = """
@@ -41,16 +42,26 @@ def lab(silent: socket.socket, tmp_path: Path) -> Path:
     key = tmp_path / "key"
     ECDSAKey.generate().write_private_key_file(str(key))
     (tmp_path / "cluster.yaml").write_text(CONFIG.format(key=key, port=silent.getsockname()[1]))
-    assert iris(tmp_path, "launch", "--no-schedule", "--name", "job", "--", "true").wait(PATIENCE) == 0
+    assert ended(tmp_path, "launch", "--no-schedule", "--name", "job", "--", "true") == ExitCode.OK
     return tmp_path
 
 
-def iris(lab: Path, *words: str) -> subprocess.Popen[str]:
+def environ(lab: Path) -> dict[str, str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(lab), "IRIS_CONFIG": str(lab / "cluster.yaml")}
     env.pop("IRIS_STATE_DIR", None)
+    return env
+
+
+def ended(lab: Path, *words: str) -> int:
+    """The exit code of a command that nobody interrupts."""
+    server, nowhere = command_server(), Path(os.devnull)
+    return server.wait(server.start(words, directory=lab, env=environ(lab), out=nowhere, err=nowhere))
+
+
+def iris(lab: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "iris_cli", *words],
-        env=env,
+        env=environ(lab),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -81,9 +92,7 @@ def test_ctrl_c_ends_it_in_one_line(line: str, lab: Path, silent: socket.socket)
     assert running.returncode == ExitCode.INTERRUPTED
     assert "Traceback" not in said
     assert len(said.splitlines()) in (1, 2), said
-    verdict = iris(lab, "log", "verify")
-    verdict.communicate(timeout=PATIENCE)
-    assert verdict.returncode == ExitCode.OK
+    assert ended(lab, "log", "verify") == ExitCode.OK
 
 
 def _outcome(program: str, *words: str) -> tuple[int, str, str]:

@@ -217,14 +217,15 @@ def test_a_wait_under_nohup_goes_on_when_the_terminal_closes(ann: Operator) -> N
 
 
 def test_two_terminals_at_once_start_one_loop(ann: Operator) -> None:
-    gate = threading.Barrier(6)
+    gate = threading.Barrier(4)
     said: list[str] = []
 
     def launch(number: int) -> None:
         gate.wait()
-        said.append(ann.iris("launch", "--name", f"j{number}", "--", "true").stderr)
+        with begin(ann, "launch", "--name", f"j{number}", "--", "true") as process:
+            said.append(process.communicate(timeout=PATIENCE)[1])
 
-    threads = [threading.Thread(target=launch, args=(number,)) for number in range(6)]
+    threads = [threading.Thread(target=launch, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -264,11 +265,14 @@ def test_on_a_disk_that_is_really_read_only_a_wait_warns_once_and_ends_as_it_wou
         shutil.copytree(ann.directory / "state", there.directory / "state")
         shutil.copy(ann.directory / "cluster.yaml", there.directory)
         remount(disk, "ro")
-        ran = there.iris("wait", "job", "--timeout", "0.1s")
-        assert ran.returncode == 1, ran
-        assert len([line for line in ran.stderr.splitlines() if "background loop" in line]) == 1, ran
-        assert "warning: the background loop could not be started: Read-only file system; " in ran.stderr
-        assert there.iris("launch", "--", "true").returncode == 10
+        with begin(there, "wait", "job", "--timeout", "0.1s") as process:
+            said = process.communicate(timeout=PATIENCE)[1]
+        assert process.returncode == 1, said
+        assert len([line for line in said.splitlines() if "background loop" in line]) == 1, said
+        assert "warning: the background loop could not be started: Read-only file system; " in said
+        with begin(there, "launch", "--", "true") as process:
+            process.communicate(timeout=PATIENCE)
+        assert process.returncode == 10
         assert there.loop is None
 
     on_a_small_disk(disk, attempt, size="16m")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -56,6 +56,17 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "iris gc": ("launch --wait --cpu 0.01 -- true", "gc --yes", "gc --yes"),
 }
 """By command, the lines that are run with --quiet. They succeed and print nothing; a launch prints its job id."""
+
+SITES = (
+    ("schedule", "autoscale", "wait", "report", "gc", "log verify", "log salvage", "log compact"),
+    ("cancel",),
+    tuple(f"worker {verb}" for verb in ("probe", "drain", "uncordon", "taint", "unwedge", "forget")),
+    ("init", "config validate"),
+    ("cluster import",),
+    ("cron install", "cron remove"),
+    ("loop start", "loop stop"),
+)
+"""The commands whose lines run one after the other at one site."""
 
 VIEWS: dict[str, str] = {
     "iris launch": "launch --wait --cpu 0.01 --name again -- true",
@@ -111,11 +122,12 @@ def site(ssh_lab: Callable[..., list[SshHost]], tmp_path: Path) -> Site:
 def test_every_command_is_an_action_or_a_view() -> None:
     leaves = {path for path, command in EVERY.items() if not hasattr(command, "commands")}
     assert leaves == {*ACTIONS, *VIEWS, *ELSEWHERE}
+    assert sorted(ACTIONS) == sorted(f"iris {command}" for site in SITES for command in site)
 
 
-@pytest.mark.parametrize("command", ACTIONS)
-def test_an_action_that_succeeds_prints_nothing(command: str, site: Site) -> None:
-    for line in ACTIONS[command]:
+@pytest.mark.parametrize("commands", SITES, ids=lambda commands: commands[0])
+def test_an_action_that_succeeds_prints_nothing(commands: Sequence[str], site: Site) -> None:
+    for line in (line for command in commands for line in ACTIONS[f"iris {command}"]):
         ran = site.iris("--quiet", *shlex.split(line))
         assert (line, ran.out if "launch" not in line else "", ran.err) == (line, "", "")
 

@@ -48,14 +48,12 @@ def test_an_attempt_runs_and_ends_in_every_shell(host: WorkerHost) -> None:
     assert 0 <= report.ended_ago <= report.started_ago < PATIENCE
 
 
-@pytest.mark.two_shells
 def test_a_signal_that_ends_the_command_is_reported_with_its_exit_code(host: WorkerHost) -> None:
     codes = {"TERM": 143, "KILL": 137, "SEGV": 139}
     reports = host.all_ended(*(host.request("sh", "-c", f"kill -s {name} $$") for name in codes))
     assert ends(reports) == [(RemoteState.EXITED, code, "signal") for code in codes.values()]
 
 
-@pytest.mark.two_shells
 def test_an_exit_code_above_128_is_no_signal_to_the_command(host: WorkerHost) -> None:
     """Its own exit code, or that of a program which a signal ended."""
     scripts = ["exit 137", "sh -c 'kill -s KILL $$'; exit $?", 'echo Killed >"$IRIS_TASK_DIR/err"; exit 137']
@@ -138,7 +136,6 @@ def test_one_poll_tells_of_all_attempts_in_any_state(host: WorkerHost) -> None:
     }
 
 
-@pytest.mark.two_shells
 def test_what_a_task_leaves_behind_ends_with_it(host: WorkerHost, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     report = host.ended(
@@ -154,7 +151,6 @@ def test_a_task_that_signals_its_whole_group_still_gets_its_exit_recorded(host: 
     assert (report.state, report.exit_code) == (RemoteState.EXITED, 9)
 
 
-@pytest.mark.two_shells
 def test_a_wrapper_that_was_killed_leaves_an_orphan_and_the_orphans_end_leaves_nothing(
     host: WorkerHost, tmp_path: Path
 ) -> None:
@@ -169,7 +165,6 @@ def test_a_wrapper_that_was_killed_leaves_an_orphan_and_the_orphans_end_leaves_n
     assert report.exit_code is None
 
 
-@pytest.mark.two_shells
 def test_everything_killed_at_once_is_lost_never_success(host: WorkerHost) -> None:
     token = host.running("sleep", "1000")
     wrapper = host.wrapper(token)
@@ -227,7 +222,6 @@ def test_a_pipe_or_a_link_in_place_of_the_output_holds_nobody_up(dash_host: Work
     assert dash_host.output(token, "err") == b""
 
 
-@pytest.mark.two_shells
 def test_the_end_of_both_outputs_is_reported_and_stderr_comes_last(host: WorkerHost) -> None:
     report = host.ended(
         "sh", "-c", "i=0; while [ $i -lt 2000 ]; do echo out $i; echo err $i >&2; i=$((i + 1)); done; exit 1"

@@ -62,7 +62,6 @@ def test_a_task_that_ends_at_once_is_stopped_without_waiting_for_its_grace(host:
     host.wait(token, {RemoteState.STOPPED})
 
 
-@pytest.mark.two_shells
 def test_a_task_that_ignores_term_is_killed_after_its_grace(host: WorkerHost, tmp_path: Path) -> None:
     token = host.running(
         "sh", "-c", 'trap "" TERM; echo $$ >"$0"; while :; do sleep 0.05; done', str(tmp_path / "pid")
@@ -96,7 +95,6 @@ def test_each_process_gets_one_term_however_often_stop_is_sent(host: WorkerHost,
     assert host.output(token) == b"up\nterm\n"
 
 
-@pytest.mark.two_shells
 def test_a_stray_that_forked_twice_and_left_the_session_is_ended_too(
     host: WorkerHost, tmp_path: Path
 ) -> None:
@@ -153,7 +151,6 @@ def test_what_was_never_launched_can_never_be_launched(host: WorkerHost, tmp_pat
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.two_shells
 def test_a_tombstone_needs_no_link_command(make_host: MakeHost, tmp_path: Path, host_shell: str) -> None:
     from tests.support.local_transport import tools_of
 
@@ -195,7 +192,6 @@ def test_what_had_ended_before_the_stop_keeps_its_end(host: WorkerHost) -> None:
     assert (report.state, report.exit_code) == (RemoteState.EXITED, 5)
 
 
-@pytest.mark.two_shells
 def test_an_orphan_is_stopped(host: WorkerHost) -> None:
     token = host.running("sleep", "1000")
     kill(host.wrapper(token))

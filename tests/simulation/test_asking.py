@@ -27,9 +27,8 @@ def _all_is_well(seeds: range) -> Counter[str]:
     return answered
 
 
-@pytest.mark.parametrize("first", range(0, 16, 8))
-def test_each_request_counts_once_and_none_is_forgotten(first: int) -> None:
-    answered = _all_is_well(range(first, first + 8))
+def test_each_request_counts_once_and_none_is_forgotten() -> None:
+    answered = _all_is_well(range(8))
     assert set(answered) >= {"submit", "cancel", "wait"}
 
 

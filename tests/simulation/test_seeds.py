@@ -22,11 +22,11 @@ from tests.simulation.simulation import run
 from tests.simulation.wires import SimRunner
 
 _FROM = int(os.environ.get("IRIS_SIM_FROM", "0"))
-_SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "60"))
+_SEEDS = int(os.environ.get("IRIS_SIM_SEEDS", "40"))
 _BLOCKS = 4
 _SOAK = 4_000
 _SOAK_BLOCKS = 40
-_REAPING = range(62, 77)  # in 75 what is presumed gone may still run
+_REAPING = range(68, 77)  # in 75 what is presumed gone may still run
 
 
 def _block(number: int, blocks: int, seeds: int) -> range:

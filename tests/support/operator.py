@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -20,7 +21,7 @@ from iris_cli.ops.loop import start
 from iris_cli.ops.loop.start import Place
 from tests.house.rules import ROOT
 from tests.support.command_server import command_server
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import until
 
 CONFIG = """
 cluster: {name: lab}
@@ -51,16 +52,14 @@ class Operator:
         return {**os.environ, **names, "XDG_RUNTIME_DIR": "", **self.env}
 
     def iris(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "iris_cli", *words],
-            cwd=self.directory,
-            env=self.environ(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        """Run one command, as a process that is forked and not started anew: the start takes most of the time."""
+        assert self.package == ROOT, "the command server has loaded the modules of this tree"
+        with TemporaryDirectory() as place:
+            out, err = Path(place) / "out", Path(place) / "err"
+            server = command_server()
+            pid = server.start(words, directory=self.directory, env=self.environ(), out=out, err=err)
+            code = server.wait(pid)
+            return subprocess.CompletedProcess(words, code, out.read_text("utf-8"), err.read_text("utf-8"))
 
     def place(self) -> Place:
         names = ("--config", self.directory / "cluster.yaml", "--state-dir", self.directory / "state")

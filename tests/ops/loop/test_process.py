@@ -229,9 +229,9 @@ def test_the_log_is_rotated(operator: Operator) -> None:
 
 @pytest.fixture
 def installed(operator: Operator, tmp_path: Path) -> Path:
-    """The package as it is installed for the loop alone: it can be changed."""
+    """The package as it is installed for the loop alone: it can be changed. Its compiled modules come along."""
     target = tmp_path / "site" / "iris_cli"
-    shutil.copytree(Path(iris_cli.__file__).parent, target, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(iris_cli.__file__).parent, target, ignore=shutil.ignore_patterns("*.pyc.*"))
     operator.package = target.parent
     assert operator.spawn()
     operator.has_run_a_cycle()
