@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 from pictures import pictures
+from transitions_page import with_transitions
 from typer.main import get_command
 
 from iris_cli import client
@@ -125,6 +126,8 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 def main() -> int:
     written = {"api.md": api, "cli.md": cli, "job-files.md": job_files, "known-causes.md": known_causes}
     pages = {DOCS / name: "\n".join(write()) + "\n" for name, write in written.items()}
+    states = DOCS / "task-states.md"
+    pages[states] = with_transitions(states.read_text(encoding="utf-8"))
     stale = []
     for path, text in {**pages, **dict(pictures())}.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
