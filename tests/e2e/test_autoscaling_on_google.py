@@ -52,6 +52,7 @@ def test_each_region_gets_the_slices_of_its_jobs_and_children_stay_with_their_pa
     site.empty_and_compare()
 
 
+@pytest.mark.soak
 def test_a_preempted_slice_is_replaced_and_its_gang_goes_again_whole(gangs: CloudSite) -> None:
     script = 'echo rank $IRIS_TASK_INDEX on $IRIS_WORKER_ID; test "$IRIS_ATTEMPT" = 0 && sleep 600; exit 0'
     gangs.launch("train", "sh", "-c", script, tpu="v4-16")

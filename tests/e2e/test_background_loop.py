@@ -202,6 +202,7 @@ def test_a_clock_that_steps_under_the_loop_ends_and_delays_nothing(ann: Ann) -> 
     assert (max(steps) > 2 * 3600, min(steps) < -4 * 3600) == (True, True)
 
 
+@pytest.mark.soak
 def test_with_the_loop_off_every_look_says_that_nobody_runs_cycles(ann: Ann) -> None:
     ann.env["IRIS_LOOP"] = "off"
     assert STARTED not in ann.launch()
@@ -236,6 +237,7 @@ def test_a_cluster_file_that_says_loop_off_lets_no_loop_run(ann: Ann) -> None:
     ann.ends_well()
 
 
+@pytest.mark.soak
 def test_a_cron_that_runs_keeps_the_loop_away(ann: Ann) -> None:
     ann.iris("schedule", "--once", "--lock-timeout", "0", "--cron", "3600")
     assert STARTED not in ann.launch()

@@ -28,7 +28,7 @@ def armed(make_host: MakeHost, tmp_path: Path) -> tuple[WorkerHost, Bomb]:
     return host, bomb
 
 
-@pytest.mark.parametrize("setup", ["", "true"])
+@pytest.mark.parametrize("setup", ["true", pytest.param("", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("when", MOMENTS)
 @every
 def test_a_launch_that_was_cut_anywhere_is_finished_by_the_next_one(

@@ -110,12 +110,16 @@ TURNS = (*(("dash", True), ("dash", False)) * 4, ("busybox", False), ("bash", Tr
 """Which kind of worker each forgery is tried on by default; in dash it takes half of the time."""
 
 
+WRAPPER_TURNS = (*("lives", "is killed") * 3, "is frozen")
+"""What happens to the wrapper by default: a frozen one is ended only after two seconds of looks for others."""
+
+
 def combinations() -> Iterator[object]:
     """Each forgery with each wrapper on each kind of worker; by default each forgery is tried once. All that fall to
     a kind of worker run on one host, beside each other.
     """
     once = [
-        (TURNS[number % len(TURNS)], (forged, tuple(WRAPPERS)[number % len(WRAPPERS)]))
+        (TURNS[number % len(TURNS)], (forged, WRAPPER_TURNS[number % len(WRAPPER_TURNS)]))
         for number, forged in enumerate(FORGERIES)
     ]
     for kind in HOSTS:

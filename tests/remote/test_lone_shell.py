@@ -79,7 +79,6 @@ def test_what_never_arrived_never_will(host: WorkerHost, tmp_path: Path) -> None
     assert not (tmp_path / "ran").exists()
 
 
-@in_busybox_too
 def test_several_are_answered_for_at_once_or_not_at_all(host: WorkerHost, tmp_path: Path) -> None:
     waits, runs = prepared(host, tmp_path / "ran"), host.running("sleep", "1000")
     with alone(host.tools):

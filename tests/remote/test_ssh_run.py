@@ -298,8 +298,9 @@ def test_after_close_nothing_is_connected_and_closing_again_is_fine(
         assert way.connections == 2
 
 
-def test_many_hosts_at_once(ssh_lab: SshLab, ssh: SshTransport) -> None:
-    hosts = ssh_lab(64)
+@pytest.mark.parametrize("count", [16, pytest.param(64, marks=pytest.mark.soak)])
+def test_many_hosts_at_once(ssh_lab: SshLab, ssh: SshTransport, count: int) -> None:
+    hosts = ssh_lab(count)
     results = fan_out(hosts, lambda host: run(ssh, host.target(), 'echo "$HOME"').stdout.decode().strip())
     assert {host.name: home for host, home in results} == {host.name: str(host.home) for host in hosts}
 

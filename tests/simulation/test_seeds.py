@@ -66,8 +66,8 @@ def test_old_output_is_removed_beside_all_that_and_never_of_what_lives(
     assert len(asked) >= len(_REAPING)
 
 
-@pytest.mark.parametrize("seed", [3, 17])
-def test_a_seed_is_the_same_story_every_time(seed: int) -> None:
+def test_a_seed_is_the_same_story_every_time() -> None:
+    seed = 17
     assert run(seed).story.digest() == run(seed).story.digest()
 
 

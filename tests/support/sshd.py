@@ -30,6 +30,9 @@ from iris_cli.remote.transport import Target
 from tests.support.strays import end_strays, parents
 from tests.support.waiting import PATIENCE, until
 
+KEPT = 5
+"""Servers that run on for the next test: each one more makes every search of the process table longer."""
+
 
 @dataclass(eq=False)
 class SshHost:
@@ -318,6 +321,7 @@ class SshLab:
         if lent:
             _kill(_descendants([host._process for host in lent if host._process is not None]))
             end_strays(self.directory)
+        switch_off(self.hosts[KEPT:])
         for host in lent:
             host.renew()
 
