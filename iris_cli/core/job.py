@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from msgspec import Struct, field
 
@@ -123,7 +123,16 @@ class Origin(Value, frozen=True):
     repeats: tuple[Constraint, ...] = ()
 
 
-class Job(Record, kw_only=True, dict=True):
+Signature = tuple[
+    Resources,
+    tuple[Constraint, ...],
+    tuple[str, ...],
+    tuple[CoschedulingConfig, int, int, bool] | None,
+]
+"""Resources, constraints, tolerations, and the shape of a gang."""
+
+
+class Job(Record, kw_only=True):
     """A job as submitted, and below `order` what became of it.
 
     `command` is the argument vector, executed as it is. Times are seconds since the epoch, durations are
@@ -179,22 +188,12 @@ class Job(Record, kw_only=True, dict=True):
     last_task_ended_at: float = 0.0  # with `max_running` only: that end let the throttle admit another task
     end: End | None = None
 
-    @cached_property
-    def signature(self) -> str:
-        """What is asked of workers: equal for jobs that ask for the same, and no others."""
-        resources, device, gang = self.resources, self.resources.device, self.coscheduling
-        constraints: list[object] = []
-        for each in self.constraints:
-            constraints += each.key, each.op, each.mode
-            constraints += [operand.value for operand in each.operands]
-        return _signature(
-            float(resources.cpu),
-            resources.memory,
-            device and (device.kind, device.variant, device.count),
-            gang and (gang.group_by, self.slices, self.replicas, self.spread),
-            tuple(self.tolerations),
-            *constraints,
-        )
+    @property
+    def signature(self) -> Signature:
+        """The job's demands on workers: equal for jobs with the same demands, and for no others."""
+        gang = self.coscheduling
+        shape = None if gang is None else (gang, self.slices, self.replicas, self.spread)
+        return self.resources, self.constraints, self.tolerations, shape
 
     @property
     def is_gang(self) -> bool:
@@ -210,12 +209,6 @@ class Job(Record, kw_only=True, dict=True):
     @property
     def task_ids(self) -> tuple[TaskId, ...]:
         return _task_ids(self.id, self.replicas)
-
-
-@lru_cache(maxsize=4096, typed=True)
-def _signature(*asked: object) -> str:
-    """Jobs that ask for the same share one text, which keeps its hash. `1`, `1.0` and `"1"` are not the same."""
-    return repr(asked)
 
 
 @lru_cache(maxsize=1024)

@@ -9,7 +9,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraints import TAINT_KEY_PREFIX, TPU_NAME_ATTRIBUTE_KEY, TPU_WORKER_ID_ATTRIBUTE_KEY
 from iris_cli.core.events import TaskAssigned, TaskEnded, Transaction
 from iris_cli.core.ids import AttemptId, JobId, depth_of, root_of
-from iris_cli.core.job import Job, JobState
+from iris_cli.core.job import Job, JobState, Signature
 from iris_cli.core.limits import Limits
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import AttemptState, TaskState
@@ -106,7 +106,7 @@ class Placements:
 
     def _order(self, assigned: list[TaskAssigned], before: Cluster, after: Cluster) -> None:
         """Of jobs that ask for the same, one that comes first is not passed over."""
-        last: dict[str, Job] = {}
+        last: dict[Signature, Job] = {}
         for event in assigned:
             job = after.jobs[event.task.job]
             if _turn(after, job) >= _turn(after, last.get(job.signature, job)):

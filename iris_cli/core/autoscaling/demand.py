@@ -14,7 +14,7 @@ from iris_cli.core.canonical import contradiction_in, normalize_constraints
 from iris_cli.core.capacity import Amounts
 from iris_cli.core.constraints import Constraint
 from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.job import Job
+from iris_cli.core.job import Job, Signature
 from iris_cli.core.limits import Limits
 from iris_cli.core.resources import DEFAULT_RESOURCES, Resources
 from iris_cli.core.scale_group import ScaleGroup
@@ -152,14 +152,15 @@ class _Alone:
     def __init__(self, workers: Sequence[Worker], now: float) -> None:
         self._workers = workers
         self._now = now
-        self._known: dict[str, bool] = {}
+        self._known: dict[Signature, bool] = {}
 
     def takes_one_vm(self, job: Job) -> bool:
-        if job.signature not in self._known:
+        signature = job.signature
+        if signature not in self._known:
             context = SchedulingContext(self._fleet, [Amounts.needed(job.resources)])
             found = Requirement(job, context).right_slices != self._fleet.everyone
-            self._known[job.signature] = found
-        return self._known[job.signature]
+            self._known[signature] = found
+        return self._known[signature]
 
     @cached_property
     def _fleet(self) -> Fleet:

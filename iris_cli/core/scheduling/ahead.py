@@ -10,7 +10,7 @@ from operator import attrgetter
 from msgspec import Struct
 
 from iris_cli.core.ids import JobId, WorkerId
-from iris_cli.core.job import Job, Priority
+from iris_cli.core.job import Job, Priority, Signature
 from iris_cli.core.scheduling.what_if import Record
 
 
@@ -62,10 +62,10 @@ class Turns:
         return {job.id: turn for turn, (job, _) in enumerate(self._record.due)}
 
     @cached_property
-    def _first_waiting(self) -> dict[str, int]:
-        """By what jobs ask for, the first turn in which something was left over."""
+    def _first_waiting(self) -> dict[Signature, int]:
+        """The first turn that left tasks unplaced, by signature."""
         placed = Counter(map(attrgetter("task.job"), self._record.placed))
-        found: dict[str, int] = {}
+        found: dict[Signature, int] = {}
         for turn, (job, tasks) in enumerate(self._record.due):
             if placed.get(job.id, 0) < len(tasks):
                 found.setdefault(job.signature, turn)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -122,8 +122,8 @@ def find_assignments(
     """
     queue = queue_of(pending_tasks, get_job, now)
     fleet = Fleet(workers, now, Limits(backoff_max=backoff_max), unconfirmed_stops, offered)
-    context = SchedulingContext(fleet, [Amounts.needed(job.resources) for job in queue.asked.values()])
-    requirements = {signature: Requirement(job, context) for signature, job in queue.asked.items()}
+    context = SchedulingContext(fleet, [Amounts.needed(job.resources) for job in queue.asked])
+    requirements = [Requirement(job, context) for job in queue.asked]
     served = _serve(queue.entries, requirements, context, Reservations(context, gang_reserve_after))
     unmet: _Unmet = {**dict.fromkeys(queue.orphans, _NO_JOB), **served.malformed, **served.unmet}
     again = partial(_again, now=now, gang_reserve_after=gang_reserve_after, backoff_max=backoff_max)
@@ -140,7 +140,7 @@ def find_assignments(
     def requirement_of(job_id: JobId) -> Requirement:
         job = get_job(job_id)
         assert job is not None  # it was placed
-        return requirements[job.signature]
+        return requirements[queue.numbers[job.signature]]
 
     return SchedulingResult(
         assignments=tuple(served.placed),
@@ -169,7 +169,7 @@ class _Served(NamedTuple):
 
 def _serve(
     queue: Iterable[Entry],
-    requirements: Mapping[str, Requirement],
+    requirements: Sequence[Requirement],
     context: SchedulingContext,
     reservations: Reservations,
 ) -> _Served:
@@ -177,13 +177,13 @@ def _serve(
     served = _Served([], [], {}, {})
     placed, timed_out, malformed, unmet = served
     gangs, now = GangPlacer(context, reservations), context.fleet.now
-    for _, _, job_id, job, tasks, signature, overdue in queue:
+    for _, _, job_id, job, tasks, number, overdue in queue:
         if overdue:
             late, tasks = split_overdue(job, tasks, now)
             timed_out += [task.id for task in late]
             if not tasks:
                 continue
-        requirement = requirements[signature]
+        requirement = requirements[number]
         if requirement.shape is not None:
             problem = why_malformed(job, tasks)
             if problem is not None:

@@ -10,7 +10,7 @@ from iris_cli.core.capacity import Amounts
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraints import DEVICE_TYPE_ATTRIBUTE_KEY, TPU_NAME_ATTRIBUTE_KEY
 from iris_cli.core.ids import JobId, TaskId, WorkerId
-from iris_cli.core.job import Job
+from iris_cli.core.job import Job, Signature
 from iris_cli.core.limits import Limits
 from iris_cli.core.scheduling.capacity import mask_of
 from iris_cli.core.scheduling.feasibility import shape_of
@@ -35,7 +35,7 @@ class Reach:
         self._position = {worker_id: position for position, worker_id in enumerate(self._fleet.ids)}
         self._idle = [Amounts.idle(worker) for worker in self._fleet.workers]
         self._unknown = self.mask(worker.id for worker in self._fleet.workers if worker.condition in _UNKNOWN)
-        self._found: dict[str, int] = {}
+        self._found: dict[Signature, int] = {}
 
     def mask(self, workers: Iterable[WorkerId]) -> int:
         """These workers as a set of positions; workers that the cluster does not have are left out."""
@@ -43,9 +43,10 @@ class Reach:
 
     def of(self, job: Job) -> int:
         """The workers that could serve a job. A worker without a probe could have what is not known of it."""
-        if job.signature not in self._found:
-            self._found[job.signature] = self._of(job)
-        return self._found[job.signature]
+        signature = job.signature
+        if signature not in self._found:
+            self._found[signature] = self._of(job)
+        return self._found[signature]
 
     def _of(self, job: Job) -> int:
         fleet, need = self._fleet, Amounts.needed(job.resources)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from iris_cli.core.ids import JobId, TaskId, depth_of, root_of
-from iris_cli.core.job import Job, Priority
+from iris_cli.core.job import Job, Priority, Signature
 from iris_cli.core.task import Task, TaskState
 from iris_cli.core.waiting import competes_since
 
@@ -16,21 +16,22 @@ TasksByJob = dict[JobId, list[Task]]
 
 
 _Age = int | tuple[float, ...]
-Entry = tuple[_Age, float, JobId, Job, list[Task], str, bool]
+Entry = tuple[_Age, float, JobId, Job, list[Task], int, bool]
 """A job and its pending tasks, by index. A gang competes as a whole, other tasks one after another.
 
-The first three say when its turn comes. The last two are its signature, and `is_overdue`.
+The first three order the queue. The last two are the number of its signature, and `is_overdue`.
 """
 
 
 class Queue(NamedTuple):
     """What competes, in the order in which it is served, and the tasks whose job nobody knows.
 
-    `asked`: by signature, one of the jobs that ask for that.
+    Signatures are numbered: `asked` has one job of each, in the order of the numbers.
     """
 
     entries: list[Entry]
-    asked: dict[str, Job]
+    asked: list[Job]
+    numbers: dict[Signature, int]
     orphans: list[TaskId]
 
 
@@ -42,26 +43,28 @@ def queue_of(
     """
     children: dict[Priority, list[Entry]] = {each: [] for each in Priority}
     roots: dict[Priority, list[Entry]] = {each: [] for each in Priority}
-    asked: dict[str, Job] = {}
+    asked: list[Job] = []
+    numbers: dict[Signature, int] = {}
     orphans: list[TaskId] = []
     for job_id, tasks in by_job(pending).items():
         job = get_job(job_id)
         if job is None:
             orphans += [task.id for task in tasks]
             continue
-        at, signature = job.submitted_at, job.signature
-        asked[signature] = job
+        at, number = job.submitted_at, numbers.setdefault(job.signature, len(asked))
+        if number == len(asked):
+            asked.append(job)
         overdue = is_overdue(job, get_job, now)
         if "/" in job_id:
             age = _age(job, get_job(root_of(job_id)) or job)
-            children[job.priority].append((age, at, job_id, job, tasks, signature, overdue))
+            children[job.priority].append((age, at, job_id, job, tasks, number, overdue))
         else:
-            roots[job.priority].append((job.order, at, job_id, job, tasks, signature, overdue))
+            roots[job.priority].append((job.order, at, job_id, job, tasks, number, overdue))
     entries: list[Entry] = []
     for priority in Priority:
         entries += sorted(children[priority])  # no two are equal: their ids are not
         entries += sorted(roots[priority])
-    return Queue(entries, asked, sorted(orphans))
+    return Queue(entries, asked, numbers, sorted(orphans))
 
 
 def is_overdue(job: Job, get_job: Callable[[JobId], Job | None], now: float) -> bool:

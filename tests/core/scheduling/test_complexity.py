@@ -108,8 +108,8 @@ def of_a_plan(workers: Sequence[Worker], queue: Sequence[Job]) -> int:
     ("queue", "of_a_cycle_most", "of_a_plan_most"),
     [
         pytest.param(one_job, 8, 8, id="a task more of a job that fits"),
-        pytest.param(singles, 18, 20, id="a single task that fits"),
-        pytest.param(waiting_singles, 8, 10, id="a single task that waits"),
+        pytest.param(singles, 24, 26, id="a single task that fits"),
+        pytest.param(waiting_singles, 14, 18, id="a single task that waits"),
         pytest.param(gangs, 21, 23, id="a gang that waits"),
     ],
 )

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from iris_cli.core.constraints import Constraint, ConstraintMode, ConstraintOp, RawValue
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import CoschedulingConfig, Job
+from iris_cli.core.job import CoschedulingConfig, Job, Signature
 from iris_cli.core.resources import Device, Resources
 
 # With texts that would be read as the parts of a signature if nothing kept them apart.
@@ -62,7 +62,7 @@ def asked(job: Job) -> tuple[Any, ...]:
 
 
 def test_signatures_are_equal_for_jobs_that_ask_for_the_same_and_no_others() -> None:
-    signatures: dict[tuple[Any, ...], str] = {}
+    signatures: dict[tuple[Any, ...], Signature] = {}
     for job in JOBS:
         assert signatures.setdefault(asked(job), job.signature) == job.signature
     assert len(frozenset(signatures.values())) == len(signatures) > 300
