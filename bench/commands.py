@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -18,8 +19,8 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.job import Job
 from iris_cli.core.resources import Device, Resources
 
-MOST_MEMORY = 500e6
-MOST_MEMORY_OF_STATUS = 120e6
+MOST_MEMORY = 350e6
+MOST_MEMORY_OF_STATUS = 60e6
 _EVENTS_OF_A_JOB = 7
 _WAITS = Job(
     id=JobId("waits"), command=("train",), resources=Resources(device=Device("tpu", "v5litepod-256"))
@@ -52,6 +53,14 @@ def status_rows(scale: Scale) -> Iterator[Row]:
             name = f"{' '.join(words)}, {lines} lines, {len(cluster.hosts)} workers, s CPU"
             yield Row(target=4, name=name, value=found[0], reference=found[1], limit=limit)
         yield _paramiko_row(4, cluster, ["status"])
+        moved = ClusterFiles(place.with_name(f"{place.name}-moved"), cluster.hosts)
+        shutil.move(place, moved.directory)
+        try:
+            found = _against_bare(moved, ["status"], scale)
+        finally:
+            shutil.move(moved.directory, place)
+        name = f"status, {lines} lines, {len(cluster.hosts)} workers, moved, with another HOME, s CPU"
+        yield Row(target=4, name=name, value=found[0], reference=found[1], limit=10)
 
 
 def history_rows(scale: Scale) -> Iterator[Row]:

@@ -57,6 +57,7 @@ class Fleet:
         self._holders: dict[str, dict[AttributeValue, int]] = {}
         self._satisfying: dict[Constraint, int] = {}
         self._groups: dict[str, GroupIndex] = {}
+        self._of_type: dict[str, int] = {}
 
     def members(self, key: str) -> dict[AttributeValue, list[int]]:
         """For each value of an attribute the positions of the workers that have it, in ascending order."""
@@ -105,13 +106,18 @@ class Fleet:
 
     def of_type(self, job_device_type: str) -> int:
         """The workers whose device type serves a job's; a worker that reports none has only its CPU."""
+        if job_device_type in self._of_type:
+            return self._of_type[job_device_type]
         kinds = self.holders(DEVICE_TYPE_ATTRIBUTE_KEY)
         found, silent = 0, self.everyone
         for kind, those in kinds.items():
             silent &= ~those
             if device_compatible(job_device_type, str(kind)):
                 found |= those
-        return found | silent if device_compatible(job_device_type, "cpu") else found
+        if device_compatible(job_device_type, "cpu"):
+            found |= silent
+        self._of_type[job_device_type] = found
+        return found
 
     def equipped(self, device: Device | None) -> int:
         """The workers with a compatible device: the type first, then the variant."""
@@ -128,11 +134,11 @@ class Fleet:
             device_compatible(kind, each.kind) and (kind == "cpu" or variant in (AUTO, each.variant))
             for each in self._offered
         )
-        return offered or any(map(_unknown, self.workers))
+        return offered or self.unknown > 0
 
-    @property
+    @cached_property
     def unknown(self) -> int:
-        """How many workers may have a device, as far as anybody knows: none of their probes was answered."""
+        """The number of workers that may have a device because none of their probes was answered."""
         return sum(map(_unknown, self.workers))
 
     def stopping(self, positions: Iterable[int]) -> Iterator[JobId]:
