@@ -12,7 +12,7 @@ ONLY ?=
 # The long versions of the tests, in parts of at most twenty minutes on two processors: docs/faults.md has the figures.
 PART ?= remote faults journal core simulation
 SOAK_remote := tests/remote
-SOAK_faults := tests/faults tests/e2e tests/cli tests/package
+SOAK_faults := tests/faults tests/e2e tests/cli tests/package tests/bench
 SOAK_journal := tests/journal
 SOAK_core := tests/core tests/ops
 SOAK_simulation := tests/simulation

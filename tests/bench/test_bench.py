@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,26 +34,32 @@ def test_a_row_keeps_its_target_up_to_the_limit(value: float, ratio: float, ok: 
     assert ("MISSED" in table([row])) is not ok
 
 
-def test_everything_is_measured_and_written_down(tmp_path: Path) -> None:
+def measured(tmp_path: Path, *words: str) -> list[dict[str, Any]]:
+    """The rows that the command has written down."""
     results = tmp_path / "results.json"
-    command = [sys.executable, "-m", "bench", "--tiny", "--results", str(results)]
+    command = [sys.executable, "-m", "bench", "--tiny", *words, "--results", str(results)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    rows = json.loads(results.read_text())
+    rows: list[dict[str, Any]] = json.loads(results.read_text())
     assert all(list(row) == KEYS for row in rows)
+    about = json.loads((tmp_path / "results.machine.json").read_text())
+    assert list(about) == ["machine", "date", "load", "versions"]
+    return rows
+
+
+@pytest.mark.soak
+def test_everything_is_measured_and_written_down(tmp_path: Path) -> None:
+    rows = measured(tmp_path)
     over_ssh = {9, 10} if has_ssh() else set()
     assert {row["target"] for row in rows} == {0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 14, 15} | over_ssh
     counted = {row["name"]: row["value"] for row in rows}
     assert counted["status loads the SSH library"] == 0
+
+
+def test_only_the_targets_that_were_asked_for_are_measured_and_written_down(tmp_path: Path) -> None:
+    rows = measured(tmp_path, "--only", "0,1,3,6,8,12")
+    assert {row["target"] for row in rows} == {0, 1, 3, 6, 8, 12}
+    counted = {row["name"]: row["value"] for row in rows}
     assert counted["schedule --once loads the SSH library"] == 0
     assert counted["SSH connections of it"] == 0
     assert counted["calls to a host until its rank is stopped"] == 2
-    about = json.loads((tmp_path / "results.machine.json").read_text())
-    assert list(about) == ["machine", "date", "load", "versions"]
-
-
-def test_only_the_targets_that_were_asked_for_are_measured(tmp_path: Path) -> None:
-    results = tmp_path / "results.json"
-    command = [sys.executable, "-m", "bench", "--tiny", "--only", "6", "--results", str(results)]
-    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
-    assert {row["target"] for row in json.loads(results.read_text())} == {6}

@@ -115,19 +115,23 @@ WRAPPER_TURNS = (*("lives", "is killed") * 3, "is frozen")
 
 
 def combinations() -> Iterator[object]:
-    """Each forgery with each wrapper on each kind of worker; by default each forgery is tried once. All that fall to
-    a kind of worker run on one host, beside each other.
+    """Each forgery with each wrapper on two of the six kinds of workers; by default each forgery is tried once. All
+    cases of one kind of worker run on one host, beside each other.
     """
     once = [
         (TURNS[number % len(TURNS)], (forged, WRAPPER_TURNS[number % len(WRAPPER_TURNS)]))
         for number, forged in enumerate(FORGERIES)
     ]
-    for kind in HOSTS:
+    for turn, kind in enumerate(HOSTS):
         name = f"{'a' if kind[1] else 'no'} group, {kind[0]}"
         if own := [case for each, case in once if each == kind]:
             yield pytest.param(*kind, own, id=name)
-        every = tuple(product(FORGERIES, WRAPPERS))
-        yield pytest.param(*kind, every, marks=pytest.mark.soak, id=f"all, {name}")
+        third = [
+            (forged, happens)
+            for (row, forged), (column, happens) in product(enumerate(FORGERIES), enumerate(WRAPPERS))
+            if (row + column + turn) % 3 == 0
+        ]
+        yield pytest.param(*kind, third, marks=pytest.mark.soak, id=f"a third, {name}")
 
 
 def forging(host: WorkerHost, tmp_path: Path, *cases: tuple[str, str]) -> list[Token]:

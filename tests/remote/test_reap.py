@@ -150,8 +150,8 @@ def test_a_large_tree_is_reaped_in_the_end(dash_host: WorkerHost) -> None:
     ("lost", "step"),
     [
         (False, 8),
-        pytest.param(False, 1, marks=pytest.mark.soak),
-        pytest.param(True, 1, marks=pytest.mark.soak),
+        pytest.param(False, 3, marks=pytest.mark.soak),
+        pytest.param(True, 3, marks=pytest.mark.soak),
     ],
 )
 def test_one_that_was_cut_off_anywhere_is_finished_by_the_next(
