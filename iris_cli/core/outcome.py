@@ -54,6 +54,30 @@ class End(Value, frozen=True, kw_only=True):
     log_tail: str = ""
     ran: float | None = None
 
+    def because(self, reason: EndReason) -> End:
+        """The same end with another reason."""
+        return End(
+            reason=reason,
+            at=self.at,
+            exit_code=self.exit_code,
+            trigger=self.trigger,
+            error=self.error,
+            log_tail=self.log_tail,
+            ran=self.ran,
+        )
+
+    def of_job(self, culprit: TaskId, at: float) -> End:
+        """The end of a job that one of its tasks, the culprit, ended like this."""
+        return End(
+            reason=self.reason,
+            at=at,
+            exit_code=self.exit_code,
+            trigger=self.trigger or culprit,
+            error=self.error,
+            log_tail=self.log_tail,
+            ran=self.ran,
+        )
+
     def of_task(self) -> End:
         """The same for the task or the job; the log and the run time stay with the attempt."""
         return End(

@@ -94,7 +94,7 @@ def _place(file: str) -> str:
 
 
 def _with(head: Thread, frames: Iterable[Frame]) -> Thread:
-    return Thread(id=head.id, name=head.name, state=head.state, frames=tuple(frames))
+    return Thread(id=head.id, name=head.name, state=head.state, is_main=head.is_main, frames=tuple(frames))
 
 
 def _as_main(thread: Thread) -> Thread:

@@ -81,15 +81,7 @@ def _spoiling_end(attempt: Attempt) -> End | None:
         return end
     if stop is None or not _spoils(stop.reason):
         return None
-    return End(
-        reason=stop.reason,
-        at=end.at,
-        exit_code=end.exit_code,
-        trigger=end.trigger,
-        error=end.error,
-        log_tail=end.log_tail,
-        ran=end.ran,
-    )
+    return end.because(stop.reason)
 
 
 def _weight(item: tuple[Task, End]) -> tuple[int, float, int]:

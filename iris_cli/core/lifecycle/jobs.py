@@ -71,16 +71,7 @@ def _end_of(draft: Draft, job_id: JobId, state: JobState) -> End:
     culprit = _culprit(draft.cluster.jobs[job_id], tasks)
     if culprit is None or culprit.end is None:
         return End(reason=EndReason.WORKER_FAILED, at=draft.at)
-    end = culprit.end
-    return End(
-        reason=end.reason,
-        at=draft.at,
-        exit_code=end.exit_code,
-        trigger=end.trigger or culprit.id,
-        error=end.error,
-        log_tail=end.log_tail,
-        ran=end.ran,
-    )
+    return culprit.end.of_job(culprit.id, draft.at)
 
 
 def _culprit(job: Job, tasks: list[Task]) -> Task | None:

@@ -1,0 +1,80 @@
+"""A copy of a struct carries all fields of its type.
+
+The core does not use `structs.replace`, whose keywords the type checker can't check: it writes copies out, field by
+field. A new field with a default would be missing from such a copy without an error.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from msgspec import Struct
+
+from tests.house.rules import Module, house
+
+FEWEST = 3
+"""A call that takes so many fields of one object, by their names, is a copy of the object."""
+
+DROPPED = {
+    "without_times": {"started_ago", "ended_ago", "ran"},
+    "of_task": {"log_tail", "ran"},
+}
+"""The fields that a copy leaves at their defaults on purpose, by the name of its function."""
+
+
+def copies(module: Module) -> Iterator[tuple[ast.FunctionDef, ast.Call, type[Struct]]]:
+    """The calls that copy a parameter of their function, or `self`, to another struct of its type."""
+    defined = importlib.import_module(module.name)
+    for outer in module.nodes:
+        functions = outer.body if isinstance(outer, ast.ClassDef | ast.Module) else ()
+        for function in functions:
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            types = {each.arg: ast.unparse(each.annotation) for each in function.args.args if each.annotation}
+            if isinstance(outer, ast.ClassDef):
+                types["self"] = outer.name
+            for call in ast.walk(function):
+                if isinstance(call, ast.Call) and ast.unparse(call.func) in _copied(call, types):
+                    kind = getattr(defined, ast.unparse(call.func), None)
+                    if isinstance(kind, type) and issubclass(kind, Struct):
+                        yield function, call, kind
+
+
+def _copied(call: ast.Call, types: dict[str, str]) -> set[str]:
+    """The types of the objects that the call takes fields of."""
+    taken = Counter(
+        name.id
+        for each in call.keywords
+        for name in [_object(each.value, each.arg)]
+        if name is not None and name.id in types
+    )
+    return {types[name] for name, count in taken.items() if count >= FEWEST}
+
+
+def _object(value: ast.expr, field: str | None) -> ast.Name | None:
+    """`job` of `job.field`, also of `job.field.copy()`."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "copy":
+        value = value.func.value
+    found = isinstance(value, ast.Attribute) and value.attr == field and isinstance(value.value, ast.Name)
+    return value.value if found else None  # type: ignore[attr-defined]  # seen above
+
+
+CORE = [module for module in house() if module.layer == "core"]
+
+
+@pytest.mark.parametrize("module", CORE, ids=lambda module: module.name)
+def test_a_copy_names_every_field(module: Module) -> None:
+    for function, call, kind in copies(module):
+        named = {each.arg for each in call.keywords}
+        missing = {*kind.__struct_fields__} - named - DROPPED.get(function.name, set())
+        assert not missing, f"{module.name}.{function.name}: the copy of {kind.__name__} lacks {missing}"
+
+
+def test_the_core_has_such_copies() -> None:
+    """If none were found the test above could not fail."""
+    found = {function.name for module in CORE for function, _, _ in copies(module)}
+    assert {"copy", "as_made", "tried_again", "_of_boot", *DROPPED} <= found
