@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from iris_cli.core.event import IllegalTransitionError
 from iris_cli.errors import ConfigError, ExitCode, IrisError
 from iris_cli.render.clean import clean_line
 from iris_cli.render.console import SCHEMA_VERSION
@@ -30,6 +31,9 @@ def report(error: IrisError, *, verbose: bool, as_json: bool = False) -> ExitCod
     lines = [f"error: {error.message}"]
     if isinstance(error, ConfigError):
         lines += [f"  {problem}" for problem in error.problems]
+    fault = error if isinstance(error, IllegalTransitionError) else error.__cause__
+    if isinstance(fault, IllegalTransitionError) and not verbose:  # else the traceback had it
+        lines += [f"  {line}" for line in fault.story]
     if error.hint:
         lines.append(f"hint: {error.hint}")
     for line in lines:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from iris_cli.core.ids import AttemptId, TaskId
@@ -23,4 +25,24 @@ class AttemptEvent(Event, frozen=True, kw_only=True):
 
 
 class IllegalTransitionError(Exception):
-    """An event does not fit the state it met. The message tells the whole story of its task."""
+    """An event does not fit the state it met. The message is one line.
+
+    `story` is what became of its `task`: the record of each attempt, then one line for each event. Whoever has earlier
+    events adds them. A traceback prints it as notes.
+    """
+
+    task: TaskId | None = None
+    record: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
+    log_was_read: bool = False
+
+    @property
+    def story(self) -> tuple[str, ...]:
+        return (*self.record, *self.events)
+
+    def tell(self, task: TaskId | None, record: Iterable[str] = (), earlier: Iterable[str] = ()) -> None:
+        """Set the task, and add lines before those of the same kind."""
+        self.task = task
+        self.record = (*record, *self.record)
+        self.events = (*earlier, *self.events)
+        self.__notes__ = list(self.story)

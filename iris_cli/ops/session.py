@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from iris_cli.clock import SYSTEM_CLOCK, Clock
 from iris_cli.config.schema import ClusterConfig, HostConfig
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.event import IllegalTransitionError
 from iris_cli.core.ids import WorkerId
 from iris_cli.core.limits import Limits
 from iris_cli.core.worker import Worker
@@ -91,6 +92,7 @@ class Session(Struct, dict=True):
     _begun: bool = False
     _told: int = 0  # the last transaction that was news
     _header: Header | None = None
+    _untold: list[IllegalTransitionError] = field(default_factory=list)  # faults whose story is not told yet
 
     @property
     def limits(self) -> Limits:
@@ -148,11 +150,12 @@ class Session(Struct, dict=True):
 
     def _look(self) -> LogView:
         read_at = (self.clock.now(), self.clock.monotonic())
-        try:
-            log = self._read()
-        except LogReplacedError:
-            self._begin_anew()
-            log = self._read()
+        with self._stories():
+            try:
+                log = self._read()
+            except LogReplacedError:
+                self._begin_anew()
+                log = self._read()
         self.messages = list(banner(log.warnings, log.damage))  # not of damage that was repaired since
         self.damage = log.damage
         self._take_header(log.header)
@@ -209,7 +212,8 @@ class Session(Struct, dict=True):
         """
         if self._look().committed:
             draft = self._draft()
-            decided = rule(draft)
+            with self._stories():
+                decided = rule(draft)
             if not draft.events:
                 return decided
         with self.transaction() as draft:
@@ -245,7 +249,7 @@ class Session(Struct, dict=True):
         Raises LockedError, LogDamagedError, NotWritableError, ConfigError.
         """
         self.begin()  # most of the log is read before the lock is asked for
-        with self._locked() as writer:
+        with self._stories(), self._locked() as writer:
             self._begun = True
             self.read_at = (self.clock.now(), self.clock.monotonic())  # nobody writes while we hold the lock
             self._take_header(writer.header)
@@ -297,11 +301,35 @@ class Session(Struct, dict=True):
         return max(self.lock_timeout, LOCK_TIMEOUT) if self._begun else self.lock_timeout
 
     def fault(self, doing: str, error: Exception) -> None:
-        """A fault of ours in one thing, which must not keep us from the others: it is told, once, and kept."""
+        """A fault of ours in one thing, which must not keep us from the others: it is told, once, and kept.
+
+        The story of an illegal transition is told when the lock is free again: to read the log takes time.
+        """
         what = f"{doing}: {type(error).__name__}: {error}"
         if what not in self.faults:
             self.faults.append(what)
             self.tell(f"internal error while {what}; please report it")
+            if isinstance(error, IllegalTransitionError):
+                self._untold.append(error)
+
+    @contextmanager
+    def _stories(self) -> Iterator[None]:
+        """Let an illegal transition within have the events of the log about its task, and tell those of faults."""
+        try:
+            yield
+        except IllegalTransitionError as error:
+            self._add_story(error)
+            raise
+        finally:
+            untold, self._untold = self._untold, []
+            for each in untold:
+                self._add_story(each)
+                self._tell(each.story)
+
+    def _add_story(self, error: IllegalTransitionError) -> None:
+        from iris_cli.journal.story import add_story
+
+        add_story(error, lambda: self.state.past(archive=True))
 
     def _tell(self, messages: Iterable[str]) -> None:
         for message in messages:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from iris_cli.cli import app, failures
+from iris_cli.core.event import IllegalTransitionError
+from iris_cli.core.ids import JobId, TaskId
 from iris_cli.errors import ExitCode
 
 
@@ -27,6 +29,22 @@ def test_a_fault_of_ours_shows_where_it_happened_if_asked(
     said = capsys.readouterr().err
     assert "error: internal error: ZeroDivisionError" in said
     assert ("_ = 1 // 0" in said) is verbose
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_an_illegal_transition_shows_its_story_once(
+    verbose: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    illegal = IllegalTransitionError("this does not fit")
+    illegal.tell(TaskId(JobId("train"), 0), ("attempt-0 on w: Assigned()",), ("seq 3 TaskAssigned()",))
+    failures.report(failures.unexpected(illegal), verbose=verbose)
+    said = capsys.readouterr().err
+    assert [said.count(line) for line in illegal.story] == [1, 1]
+    if not verbose:
+        first, *story, hint = said.splitlines()
+        assert first == "error: internal error: IllegalTransitionError: this does not fit"
+        assert story == ["  attempt-0 on w: Assigned()", "  seq 3 TaskAssigned()"]
+        assert hint.startswith("hint: ")
 
 
 def error_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, object]:

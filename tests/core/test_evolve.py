@@ -144,19 +144,43 @@ def test_nothing_is_proven_gone_that_was_not_presumed_to_be() -> None:
         evolve(presumed, [ev.AttemptProvenGone(task=other, attempt=0)], at=2.0)
 
 
-def test_a_refusal_tells_the_whole_story_of_the_task() -> None:
-    lab = (
-        Lab()
-        .worker("w")
-        .job("train", max_retries_failure=1)
-        .schedule()
-        .reports("train/* exited 1")
-        .schedule()
-    )
+def retried(failures: int) -> Lab:
+    lab = Lab().worker("w").job("train", max_retries_failure=failures).schedule()
+    for _ in range(failures):
+        lab.reports("train/* exited 1").schedule()
+    return lab
+
+
+def test_a_refusal_tells_the_attempts_of_the_task_and_what_was_recorded_just_before() -> None:
+    lab = retried(1).worker("other")
     with pytest.raises(IllegalTransitionError) as refused:
-        evolve(lab.cluster, [assigned(number=2)], at=1.0)
-    story = "attempt-0 on w ENDED (user_error); attempt-1 on w ASSIGNED"
-    assert str(refused.value).endswith(f"does not fit train/task-0, ASSIGNED: {story}")
+        evolve(
+            lab.cluster,
+            [
+                ev.TaskDispatched(task=TASK, attempt=1),
+                ev.WorkerDrained(worker=WorkerId("other")),
+                ev.TaskRunning(task=TASK, attempt=0, started_at=1.0),
+            ],
+            at=1.0,
+        )
+    said = str(refused.value)
+    assert said.startswith("TaskRunning(task='train/task-0', attempt=0, started_at=1.0) does not fit")
+    assert said.endswith("train/task-0: it is ASSIGNED, its last attempt ASSIGNED")
+    first, second, before = refused.value.story
+    assert first.startswith("attempt-0 on w: Ended(end=End(reason=<EndReason.USER_ERROR: 'user_error'>")
+    assert second == "attempt-1 on w: Assigned(acknowledged=True, taken_over=False, held_up='')"
+    assert before == "not committed TaskDispatched(task='train/task-0', attempt=1)"
+    assert refused.value.__notes__ == [first, second, before]  # a traceback has them
+
+
+def test_a_refusal_stays_readable_whatever_went_before() -> None:
+    long = ev.TaskDispatchFailed(task=TASK, attempt=0, error="x" * 10_000)
+    with pytest.raises(IllegalTransitionError) as refused:
+        evolve(retried(15).cluster, [long], at=1.0)
+    earlier, *attempts = refused.value.story
+    assert earlier == "6 earlier attempts"
+    assert [line.partition(" ")[0] for line in attempts] == [f"attempt-{number}" for number in range(6, 16)]
+    assert max(map(len, (str(refused.value), *attempts))) < 400
 
 
 def test_every_event_has_its_place_in_the_interpreter() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+from iris_cli.core import events as ev
 from iris_cli.core.event import Event
 from iris_cli.core.event import IllegalTransitionError as IllegalTransitionError
+from iris_cli.core.ids import TaskId
 from iris_cli.core.task import Task
 from iris_cli.errors import LogDamagedError
 
@@ -16,16 +20,41 @@ class ImpossibleHistoryError(IllegalTransitionError, LogDamagedError):
             f"seq {seq} of the event log can't have happened after what stands before it: {error!s:.{_SHOWN}}"
         )
         super().__init__(what, hint="`iris log verify` says where; `iris log salvage` ends the log before it")
+        self.seq = seq
+        self.tell(error.task, error.record, error.events)
 
 
-_SHOWN = 400  # characters: the story of a task may be long
+_SHOWN = 400  # characters of a message
+_LINE = 240  # characters of a line of a story
+_ATTEMPTS = 10  # the last of them are told
 
 
 def illegal(event: Event, task: Task) -> IllegalTransitionError:
-    """The refusal of an event about a task, with what has become of its attempts."""
-    story = "; ".join(
-        f"attempt-{attempt.number} on {attempt.worker} {attempt.state}"
-        + (f" ({attempt.end.reason})" if attempt.end else "")
-        for attempt in task.attempts
-    )
-    return IllegalTransitionError(f"{event} does not fit {task.id}, {task.state}: {story or 'never placed'}")
+    """The refusal of an event about a task, with the record of the task."""
+    attempts = task.attempts
+    last = f"its last attempt {attempts[-1].state}" if attempts else "never placed"
+    error = IllegalTransitionError(f"{event!r:.{_LINE}} does not fit {task.id}: it is {task.state}, {last}")
+    error.tell(task.id, _record(task))
+    return error
+
+
+def _record(task: Task) -> Iterator[str]:
+    if len(task.attempts) > _ATTEMPTS:
+        yield f"{len(task.attempts) - _ATTEMPTS} earlier attempts"
+    for attempt in task.attempts[-_ATTEMPTS:]:
+        yield f"attempt-{attempt.number} on {attempt.worker}: {attempt.phase!r:.{_LINE}}"
+
+
+def lines_about(task: TaskId, events: Iterable[Event], when: str) -> Iterator[str]:
+    """One line for each event about a task or about its job as a whole; `when` it happened."""
+    return (f"{when} {event!r:.{_LINE}}" for event in events if _is_about(event, task))
+
+
+def _is_about(event: Event, task: TaskId) -> bool:
+    if isinstance(event, (ev.AttemptEvent, ev.TaskRequeued, ev.TaskEnded)):
+        return event.task == task
+    if isinstance(event, ev.AttemptsReaped):
+        return any(attempt.task == task for attempt in event.attempts)
+    if isinstance(event, ev.JobSubmitted):
+        return event.job.id == task.job
+    return isinstance(event, (ev.JobCancelled, ev.JobEnded, ev.GangRoundEnded)) and event.job == task.job

@@ -10,7 +10,7 @@ from iris_cli.core.collector import at_rest
 from iris_cli.core.events import Event, Transaction
 from iris_cli.core.evolve import attempts, fleet, jobs, slices
 from iris_cli.core.evolve.edit import Edit
-from iris_cli.core.evolve.illegal import IllegalTransitionError, ImpossibleHistoryError
+from iris_cli.core.evolve.illegal import IllegalTransitionError, ImpossibleHistoryError, lines_about
 from iris_cli.core.ids import TaskId
 
 CHANGES = dict([*fleet.CHANGES, *jobs.CHANGES, *attempts.CHANGES, *slices.CHANGES])
@@ -33,13 +33,19 @@ class Draft:
     def record(self, *events: Event) -> None:
         """Apply events in order. Raises IllegalTransitionError."""
         for event in events:
-            _apply(self._edit, event, self.at)
+            try:
+                _apply(self._edit, event, self.at)
+            except IllegalTransitionError as error:
+                if error.task is not None:
+                    error.tell(error.task, earlier=lines_about(error.task, self.events, "not committed"))
+                raise
             self.events.append(event)
 
     def take_back(self, kept: int) -> None:
         """Take back what was recorded after the first `kept` events, wherever that stopped."""
-        self.events = self.events[:kept]
-        self._edit = Edit(evolve(self._start, self.events, self.at))
+        again = Draft(self._start, self.at)
+        again.record(*self.events[:kept])
+        self.events, self._edit = again.events, again._edit
 
     @property
     def tasks_to_kill(self) -> tuple[TaskId, ...]:
@@ -49,10 +55,9 @@ class Draft:
 
 def evolve(cluster: Cluster, events: Iterable[Event], at: float) -> Cluster:
     """The cluster after `events`, all of time `at`; the given one is untouched. Raises IllegalTransitionError."""
-    edit = Edit(cluster.copy())
-    for event in events:
-        _apply(edit, event, at)
-    return edit.cluster
+    draft = Draft(cluster, at)
+    draft.record(*events)
+    return draft.cluster
 
 
 @at_rest
