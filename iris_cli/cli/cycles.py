@@ -10,6 +10,7 @@ from iris_cli.errors import ConfigError, ExitCode, LockedError, LogReplacedError
 
 if TYPE_CHECKING:
     from iris_cli.ops.session import Session
+    from iris_cli.render.scaling import PassDocument
 
 _CRON = 60.0  # seconds between two cycles of cron, where its line says nothing else
 
@@ -97,7 +98,7 @@ def _again_and_again(
         tell_of_change()
 
 
-def _pass(iris: Context, session: Session, *, in_cycle: bool = False) -> dict[str, object] | None:
+def _pass(iris: Context, session: Session, *, in_cycle: bool = False) -> PassDocument | None:
     """One pass of the autoscaler. `in_cycle`: before a cycle, which probes new slices, and shows this in its JSON."""
     from iris_cli.ops import autoscale as operation
     from iris_cli.ops.scale_status import scaling_rows

@@ -12,7 +12,7 @@ import typer
 
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
-from iris_cli.cli.demo_tour import Tour
+from iris_cli.cli.demo_tour import EndedDocument, Tour, TourDocument
 from iris_cli.errors import ExitCode, UsageError
 from iris_cli.ops.demo_home import demo_home
 from iris_cli.ops.local_cluster import LocalCluster, LocalSlice
@@ -116,7 +116,7 @@ def demo(
         finally:
             ended = kept.stop()
         if iris.output.as_json:
-            iris.output.document({"ended_hosts": ended})
+            iris.output.document(EndedDocument(ended))
         else:
             iris.output.done(f"ended {ended} hosts")
         return ExitCode.OK
@@ -175,7 +175,7 @@ def _tour(iris: Context, cluster: LocalCluster) -> None:
                 tour.wait_for_the_loop()
         tour.step(words, command)
     if iris.output.as_json:
-        iris.output.document({"steps": tour.steps})
+        iris.output.document(TourDocument(tour.steps))
 
 
 def _invite(iris: Context, cluster: LocalCluster, elsewhere: bool) -> None:

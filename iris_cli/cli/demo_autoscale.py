@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from iris_cli.cli.context import Context
-from iris_cli.cli.demo_tour import CRON, Tour
+from iris_cli.cli.demo_tour import CRON, AutoscaleTourDocument, Tour
 from iris_cli.clock import SystemClock
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId
@@ -81,7 +81,7 @@ def _play(iris: Context, root: Path) -> None:
         left = [each.name for each in cloud.books.left()]
     tour.announce(f"The cloud's own books: made {', '.join(made)}; left: {', '.join(left) or 'none'}.")
     if iris.output.as_json:
-        iris.output.document({"steps": tour.steps, "made": made, "left": left})
+        iris.output.document(AutoscaleTourDocument(tour.steps, made, left))
     if left:
         raise IrisError("the demo left slices behind", hint="please report this")
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
+
+from msgspec import Struct
 
 from iris_cli.cli import cycles
 from iris_cli.cli.context import Context
@@ -20,6 +23,33 @@ _GLANCE = 0.1
 CRON = ("schedule", "--once", "--autoscale")
 
 
+class TourStep(Struct, frozen=True):
+    """A command of the demo, and what it printed."""
+
+    command: Sequence[str]
+    output: str
+
+
+class TourDocument(Struct, frozen=True):
+    """The result of `iris demo`."""
+
+    steps: Sequence[TourStep]
+
+
+class AutoscaleTourDocument(Struct, frozen=True):
+    """The result of `iris demo --autoscale`: slices that were created, and those that were not deleted."""
+
+    steps: Sequence[TourStep]
+    made: Sequence[str]
+    left: Sequence[str]
+
+
+class EndedDocument(Struct, frozen=True):
+    """The result of `iris demo --stop`: the number of hosts that were stopped."""
+
+    ended_hosts: int
+
+
 class Tour:
     """Runs commands of iris on the cluster that `config` describes."""
 
@@ -27,7 +57,7 @@ class Tour:
         self.iris = iris
         self.config = config
         self._cron = Context(config_path=config)
-        self.steps: list[dict[str, object]] = []
+        self.steps: list[TourStep] = []
         self._said: list[str] = []
         self.took = 0.0
         """Seconds that the last command of `run` took."""
@@ -37,7 +67,7 @@ class Tour:
         self.announce(words, command)
         done = self.run(command, capture=self.iris.output.as_json)
         self._check(done)
-        self.steps.append({"command": ["iris", *command], "output": done.stdout})
+        self.steps.append(TourStep(("iris", *command), done.stdout))
 
     def announce(self, words: str, command: tuple[str, ...] = ()) -> None:
         """Say what comes now."""
@@ -58,7 +88,7 @@ class Tour:
             cycles.schedule(self._cron, once=True, scale=True)
         lines = heard.getvalue().splitlines()
         if lines:
-            self.steps.append({"command": ["iris", *CRON], "output": heard.getvalue()})
+            self.steps.append(TourStep(("iris", *CRON), heard.getvalue()))
         if not self.iris.output.as_json:
             for line in lines:
                 if line not in self._said:

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Sequence
+
+from msgspec import UNSET, Struct, UnsetType
 
 from iris_cli.core.event import IllegalTransitionError
 from iris_cli.errors import ConfigError, ExitCode, IrisError
 from iris_cli.render.clean import clean_line
-from iris_cli.render.console import SCHEMA_VERSION
 
 _BEHIND_IT = 0.01  # seconds
+
+
+class ErrorFields(Struct, frozen=True, kw_only=True):
+    """An error. `problems` of a configuration file are a list of their own, absent for other errors."""
+
+    message: str
+    hint: str
+    exit_code: int
+    problems: Sequence[str] | UnsetType = UNSET
+
+
+class ErrorDocument(Struct, frozen=True):
+    """The document of every command that fails: one line on stderr."""
+
+    error: ErrorFields
 
 
 class CommandInterruptedError(IrisError):
@@ -42,17 +58,14 @@ def report(error: IrisError, *, verbose: bool, as_json: bool = False) -> ExitCod
 
 
 def _document(error: IrisError) -> str:
-    """Return the error as one line of JSON; the problems of a configuration are a list of their own."""
-    import json
+    """The error as one line of JSON."""
+    from iris_cli.render.as_json import json_text
 
-    fields: dict[str, Any] = {
-        "message": error.message,
-        "hint": error.hint,
-        "exit_code": int(error.exit_code),
-    }
-    if isinstance(error, ConfigError):
-        fields["problems"] = list(error.problems)
-    return json.dumps({"schema_version": SCHEMA_VERSION, "error": fields})
+    problems = error.problems if isinstance(error, ConfigError) else UNSET
+    fields = ErrorFields(
+        message=error.message, hint=error.hint, exit_code=int(error.exit_code), problems=problems
+    )
+    return json_text(ErrorDocument(fields))
 
 
 def interrupted(*, as_json: bool = False) -> ExitCode:

@@ -7,9 +7,19 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from iris_cli.client.outbox import answered
 from iris_cli.core.ids import AttemptId, JobId, parse_job_id, parse_task_id
 from iris_cli.core.job import JobRequest, JobState
-from iris_cli.core.requests import Cancel, RegisterEndpoint, RemoveEndpoint, Status
+from iris_cli.core.requests import (
+    Cancel,
+    JobAnswer,
+    Registered,
+    RegisterEndpoint,
+    Removed,
+    RemoveEndpoint,
+    Status,
+    Submitted,
+)
 from iris_cli.errors import ExitCode, UsageError
 from iris_cli.render import inside as render
 
@@ -39,7 +49,7 @@ def launch(
         iris.output.line(job)
         iris.output.flush()
     elif not (wait or follow):
-        iris.output.document(said)
+        iris.output.document(answered(said, Submitted))
     if follow:
         logs(iris, job, _everything(), follow=True, folded=True)
     return wait_for(iris, [job], None) if wait or follow else ExitCode.OK
@@ -54,7 +64,7 @@ def _everything() -> Query:
 def status(iris: Context, job: str | None) -> int:
     """How this task's job stands, or a child of it."""
     said = iris.outbox.ask(Status(job=None if job is None else parse_job_id(job)))
-    render.show_status(iris.output, said)
+    render.show_status(iris.output, answered(said, JobAnswer))
     return ExitCode.OK
 
 
@@ -64,14 +74,16 @@ def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
 
     names = list(dict.fromkeys(map(parse_job_id, jobs)))
     try:
-        found = dict(zip(names, iris.outbox.wait_all(names, timeout), strict=True))
+        said = iris.outbox.wait_all(names, timeout)
     except KeyboardInterrupt:
         iris.output.message(f"stopped waiting; {' '.join(names)} goes on")
         return ExitCode.INTERRUPTED
+    answers = (None if each is None else answered(each, JobAnswer) for each in said)
+    found = dict(zip(names, answers, strict=True))
     render.show_waited(iris.output, found)
     states = {
-        job: JobState.RUNNING if said is None else JobState(said["job"]["state"])
-        for job, said in found.items()
+        job: JobState.RUNNING if answer is None else JobState(answer.job.state)
+        for job, answer in found.items()
     }
     return Waited(states).exit_code
 
@@ -79,7 +91,7 @@ def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
 def cancel(iris: Context, jobs: Sequence[str], reason: str) -> int:
     """End child jobs."""
     names = list(dict.fromkeys(map(parse_job_id, jobs)))
-    said: dict[str, bool] = {}
+    said: dict[JobId, bool] = {}
     for job in names:
         said[job] = bool(iris.outbox.ask(Cancel(job=job, reason=reason))["cancelled"])
     render.show_cancelled(iris.output, said)
@@ -150,12 +162,14 @@ def register_endpoint(
     iris: Context, name: str, port: int | None, metadata: dict[str, str], *, remove: bool
 ) -> int:
     """Make a port of this task known, or take that back."""
+    said: Removed | Registered
     if remove:
-        said = iris.outbox.ask(RemoveEndpoint(name=name))
+        said = answered(iris.outbox.ask(RemoveEndpoint(name=name)), Removed)
     elif port is None:
         raise UsageError("the endpoint has no port", hint="iris register-endpoint NAME PORT")
     else:
-        said = iris.outbox.ask(RegisterEndpoint(name=name, port=port, metadata=metadata))
+        wanted = RegisterEndpoint(name=name, port=port, metadata=metadata)
+        said = answered(iris.outbox.ask(wanted), Registered)
     if iris.output.as_json:
         iris.output.document(said)
     return ExitCode.OK

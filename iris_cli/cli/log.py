@@ -71,6 +71,7 @@ def salvage(
     from iris_cli.journal.fault import FaultKind
     from iris_cli.ops.log_checks import verified
     from iris_cli.ops.salvaged import probe_anew
+    from iris_cli.render.log_health import show_accepted
 
     iris: Context = context.obj
     verdict = verified(iris.state_path_in_use, iris.progress)  # says so if there is no log at all
@@ -93,7 +94,7 @@ def salvage(
             return _cut(iris, verdict, yes=True)
         with state.locked("iris log salvage", accept_loss=True) as writer:
             probe_anew(writer, iris.clock.now())
-            _tell_accepted(iris, writer.messages, writer.seq)
+            show_accepted(iris.output, writer.messages, writer.seq)
         return ExitCode.OK
     return _cut(iris, verdict, yes=yes)
 
@@ -162,12 +163,3 @@ def _cut(iris: Context, verdict: "Verdict", *, yes: bool) -> int:
         with iris.state_of(None).locked("iris log salvage") as writer:
             probe_anew(writer, iris.clock.now())
     return ExitCode.OK
-
-
-def _tell_accepted(iris: Context, messages: tuple[str, ...], seq: int) -> None:
-    if iris.output.as_json:
-        iris.output.document({"messages": list(messages), "seq": seq})
-        return
-    for message in messages:
-        iris.output.failed(message)
-    iris.output.done(f"the log goes on at seq {seq}")

@@ -2,9 +2,11 @@
 
 import os
 import shlex
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from msgspec import Struct
 
 from iris_cli.cli import complete
 from iris_cli.cli.commands import Commands
@@ -16,6 +18,12 @@ iris ssh train/task-3  # in its work directory
 iris ssh v5a-0
 iris ssh v5a-0 --print  # the command, for scripts
 """
+
+
+class SshDocument(Struct, frozen=True):
+    """The result of `iris ssh`: the command, which is not run."""
+
+    argv: Sequence[str]
 
 
 def register(app: Commands) -> None:
@@ -45,7 +53,7 @@ def ssh(
     iris: Context = context.obj
     words = ssh_command(iris.session("iris ssh"), what)
     if iris.output.as_json:
-        iris.output.document({"argv": words})
+        iris.output.document(SshDocument(words))
     elif show:
         iris.output.line(shlex.join(words))
     else:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import Struct
 
 from iris_cli.cli import complete, consent, worker_show
 from iris_cli.cli.arguments import WorkerName
@@ -59,6 +60,44 @@ Workers = Annotated[
     ),
 ]
 Reason = Annotated[str, typer.Option(metavar="WORDS", help="Why, for the history.", show_default=False)]
+
+
+class Drained(Struct, frozen=True):
+    """The result of `iris worker drain`. `unchanged` workers were drained before."""
+
+    draining: Sequence[str]
+    unchanged: Sequence[str]
+
+
+class Uncordoned(Struct, frozen=True):
+    """The result of `iris worker uncordon`."""
+
+    uncordoned: Sequence[str]
+    unchanged: Sequence[str]
+
+
+class Tainted(Struct, frozen=True):
+    """The result of `iris worker taint`."""
+
+    tainted: Sequence[str]
+    unchanged: Sequence[str]
+
+
+class Untainted(Struct, frozen=True):
+    """The result of `iris worker taint --remove`."""
+
+    untainted: Sequence[str]
+    unchanged: Sequence[str]
+
+
+class Forgotten(Struct, frozen=True):
+    """The result of `iris worker forget`."""
+
+    forgotten: Sequence[str]
+    unchanged: Sequence[str]
+
+
+_CHANGES = {kind.__struct_fields__[0]: kind for kind in (Drained, Uncordoned, Tainted, Untainted, Forgotten)}
 
 
 def register(app: Commands) -> None:
@@ -244,9 +283,7 @@ def unwedge(
 
 def _tell(iris: Context, done: str, changed: Sequence[str], asked: Sequence[str]) -> int:
     if iris.output.as_json:
-        iris.output.document(
-            {done: list(changed), "unchanged": [each for each in asked if each not in changed]}
-        )
+        iris.output.document(_CHANGES[done](changed, [each for each in asked if each not in changed]))
         return ExitCode.OK
     for each in changed:
         iris.output.done(f"{done} {each}")

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
+
+from msgspec import convert
 
 from iris_cli.client.mailbox import Mailbox, result_of, unanswered
 from iris_cli.client.pieces import Cursor, Followed
@@ -33,6 +35,7 @@ from iris_cli.core.task import TaskState
 from iris_cli.errors import IrisError, NotFoundError
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _FARTHEST = 4 << 20  # bytes to go back for the last lines of a log
 _PAUSE = 0.5  # seconds between two turns of following
@@ -193,13 +196,13 @@ def chosen(status: JobStatus, ranks: Sequence[int]) -> Sequence[TaskStatus]:
     return [status.tasks[rank] for rank in ranks] if ranks else status.tasks
 
 
-def _understood(read: Callable[[Mapping[str, Any]], T]) -> Callable[[Mapping[str, Any]], T]:
+def _understood(read: Callable[P, T]) -> Callable[P, T]:
     """An answer of another version of iris may lack something, or say what isn't known here."""
 
     @wraps(read)
-    def reader(said: Mapping[str, Any]) -> T:
+    def reader(*args: P.args, **keywords: P.kwargs) -> T:
         try:
-            return read(said)
+            return read(*args, **keywords)
         except (KeyError, TypeError, ValueError) as error:
             raise IrisError(
                 "the answer to a request can't be understood",
@@ -207,6 +210,12 @@ def _understood(read: Callable[[Mapping[str, Any]], T]) -> Callable[[Mapping[str
             ) from error
 
     return reader
+
+
+@_understood
+def answered(said: Mapping[str, Any], kind: type[T]) -> T:
+    """An answer as the type that `core/requests.py` has for it, less the fields that this version doesn't know."""
+    return convert(said, kind)
 
 
 @_understood

@@ -6,10 +6,10 @@ for ever: what changes something is done once for each attempt and id, however o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
 from iris_cli.core.ids import JobId, RequestId, TaskId, is_request_id
 from iris_cli.core.job import JobRequest
@@ -132,6 +132,77 @@ OPS: Mapping[str, type[Request]] = {
     "remove_endpoint": RemoveEndpoint,
 }
 """The words of the requests."""
+
+
+class JobPart(Struct, frozen=True, kw_only=True):
+    """A job in an answer. Times are seconds since the epoch by the operator's clock.
+
+    An older iris may answer without the fields that have a default. `why` is the cause of the end, or of waiting.
+    """
+
+    id: str
+    state: str
+    display: str | UnsetType = UNSET
+    reason: str | UnsetType | None = UNSET
+    why: str = ""
+    replicas: int | UnsetType = UNSET
+    submitted: float | UnsetType = field(default=UNSET, name="submitted_at")
+    ended: float | UnsetType | None = field(default=UNSET, name="ended_at")
+    children: Sequence[str] | UnsetType = UNSET
+
+
+class TaskPart(Struct, frozen=True, kw_only=True):
+    """A task in an answer. `attempt` is the number of the last attempt, `duration` its seconds. Times as in a job."""
+
+    id: str
+    state: str
+    display: str | UnsetType = UNSET
+    attempt: int | UnsetType | None = UNSET
+    worker: str | None = None
+    exit_code: int | UnsetType | None = UNSET
+    reason: str | UnsetType | None = UNSET
+    why: str = ""
+    started: float | UnsetType | None = field(default=UNSET, name="started_at")
+    ended: float | UnsetType | None = field(default=UNSET, name="ended_at")
+    duration: float | UnsetType | None = UNSET
+
+
+class EndpointPart(Struct, frozen=True, kw_only=True):
+    """Where a task listens, in an answer."""
+
+    task: str
+    name: str
+    address: str
+    port: int
+    metadata: Mapping[str, str] | UnsetType = UNSET
+
+
+class JobAnswer(Struct, frozen=True, kw_only=True):
+    """The result of `Status` and `Wait`."""
+
+    job: JobPart
+    tasks: Sequence[TaskPart]
+    endpoints: Sequence[EndpointPart] | UnsetType = UNSET
+
+
+class Submitted(Struct, frozen=True):
+    """The result of `Submit`: the child job, and whether this request created it."""
+
+    job: str
+    created: bool | UnsetType = UNSET
+
+
+class Registered(Struct, frozen=True):
+    """The result of `RegisterEndpoint`."""
+
+    name: str
+    port: int
+
+
+class Removed(Struct, frozen=True):
+    """The result of `RemoveEndpoint`: whether there was such an endpoint."""
+
+    removed: bool
 
 
 class Refusal(Struct, frozen=True, kw_only=True):

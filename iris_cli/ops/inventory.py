@@ -41,6 +41,7 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
     """
 
     id: WorkerId
+    worker: WorkerId  # the id, under the name that it has in other documents
     slice: str | None
     index: int | None
     device: str
@@ -186,6 +187,7 @@ def worker_row(view: View, worker: Worker) -> WorkerRow:
     tenants = dict.fromkeys(attempt_id.task.job for attempt_id in worker.claims)
     return WorkerRow(
         id=worker.id,
+        worker=worker.id,
         slice=slice_of(worker),
         index=index.value if index is not None and isinstance(index.value, int) else None,
         device=_device(worker),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from msgspec import Struct
 
@@ -48,6 +48,7 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     the job which named it.
     """
 
+    BESIDE: ClassVar = ("job",)
     at: float
     past: bool
     cycle: CycleAge | None

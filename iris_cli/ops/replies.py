@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, JobId, Token, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.lifecycle.children import visible
 from iris_cli.core.lifecycle.display import job_display, task_displays
-from iris_cli.core.requests import Answer, Endpoints, Logs, Status, Tasks, Wait
+from iris_cli.core.requests import (
+    Answer,
+    EndpointPart,
+    Endpoints,
+    JobAnswer,
+    JobPart,
+    Logs,
+    Status,
+    TaskPart,
+    Tasks,
+    Wait,
+)
 from iris_cli.core.task import Task
 from iris_cli.errors import NotFoundError
 from iris_cli.ops.causes import end_words
@@ -33,74 +44,63 @@ class Place(Struct, frozen=True):
 def reply(cluster: Cluster, asker: AttemptId, request: Reading | Wait) -> Answer:
     """What the state says. Raises NotFoundError for a job that the task may not see."""
     job = visible(cluster, asker, request.job)
+    answer = job_answer(cluster, job)
     if isinstance(request, Tasks):
-        return {"tasks": _tasks(cluster, job)}
+        return {"tasks": to_builtins(answer.tasks)}
     if isinstance(request, Endpoints):
-        return {"endpoints": _endpoints(cluster, job)}
-    return job_reply(cluster, job)
+        return {"endpoints": to_builtins(answer.endpoints)}
+    said: Mapping[str, Any] = to_builtins(answer)
+    return said
 
 
-def job_reply(cluster: Cluster, job_id: JobId) -> Mapping[str, Any]:
-    """A job with its tasks and their endpoints. Times are seconds since the epoch by the operator's clock."""
-    job = cluster.jobs[job_id]
-    return {
-        "job": _job(cluster, job),
-        "tasks": _tasks(cluster, job_id),
-        "endpoints": _endpoints(cluster, job_id),
-    }
+def job_answer(cluster: Cluster, job_id: JobId) -> JobAnswer:
+    """A job with its tasks and their endpoints."""
+    return JobAnswer(
+        job=_job(cluster, cluster.jobs[job_id]),
+        tasks=list(map(_task, cluster.tasks_of(job_id), task_displays(cluster, job_id))),
+        endpoints=[
+            EndpointPart(
+                task=str(row.task),
+                name=row.name,
+                address=row.address,
+                port=row.port,
+                metadata=row.metadata,
+            )
+            for row in endpoint_rows(cluster, job_id)
+        ],
+    )
 
 
-def _job(cluster: Cluster, job: Job) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "state": cluster.job_state(job.id).value,
-        "display": job_display(cluster, job.id),
-        "reason": job.end.reason.value if job.end else None,
-        "why": cause_words(cluster, job),
-        "replicas": job.replicas,
-        "submitted_at": job.submitted_at,
-        "ended_at": job.end.at if job.end else None,
-        "children": [child.id for child in cluster.children_of(job.id)],
-    }
+def _job(cluster: Cluster, job: Job) -> JobPart:
+    return JobPart(
+        id=str(job.id),
+        state=cluster.job_state(job.id).value,
+        display=job_display(cluster, job.id),
+        reason=job.end.reason.value if job.end else None,
+        why=cause_words(cluster, job),
+        replicas=job.replicas,
+        submitted=job.submitted_at,
+        ended=job.end.at if job.end else None,
+        children=[str(child.id) for child in cluster.children_of(job.id)],
+    )
 
 
-def _tasks(cluster: Cluster, job: JobId) -> list[dict[str, Any]]:
-    return [
-        _task(task, display)
-        for task, display in zip(cluster.tasks_of(job), task_displays(cluster, job), strict=True)
-    ]
-
-
-def _task(task: Task, display: str) -> dict[str, Any]:
+def _task(task: Task, display: str) -> TaskPart:
     attempt = task.current
     end = attempt.end if attempt is not None else None
-    started_at = attempt.started_at if attempt is not None else None
-    return {
-        "id": str(task.id),
-        "state": task.state.value,
-        "display": display,
-        "attempt": attempt.number if attempt is not None else None,
-        "worker": attempt.worker if attempt is not None else None,
-        "exit_code": end.exit_code if end else None,
-        "reason": end.reason.value if end else None,
-        "why": end_words(task.end) if task.end else end_words(end) if end else "",
-        "started_at": started_at,
-        "ended_at": end.at if end else None,
-        "duration": attempt_ran(attempt, end.at) if attempt is not None and end else None,
-    }
-
-
-def _endpoints(cluster: Cluster, job: JobId) -> list[dict[str, Any]]:
-    return [
-        {
-            "task": str(row.task),
-            "name": row.name,
-            "address": row.address,
-            "port": row.port,
-            "metadata": dict(row.metadata),
-        }
-        for row in endpoint_rows(cluster, job)
-    ]
+    return TaskPart(
+        id=str(task.id),
+        state=task.state.value,
+        display=display,
+        attempt=attempt.number if attempt is not None else None,
+        worker=str(attempt.worker) if attempt is not None else None,
+        exit_code=end.exit_code if end else None,
+        reason=end.reason.value if end else None,
+        why=end_words(task.end) if task.end else end_words(end) if end else "",
+        started=attempt.started_at if attempt is not None else None,
+        ended=end.at if end else None,
+        duration=attempt_ran(attempt, end.at) if attempt is not None and end else None,
+    )
 
 
 def place_of_log(cluster: Cluster, asker: AttemptId, request: Logs) -> Place:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 
 class MadeRow(Struct, frozen=True, kw_only=True):
@@ -12,7 +12,7 @@ class MadeRow(Struct, frozen=True, kw_only=True):
     group: str
     state: str
     since_at: float
-    age: float
+    age: float = field(name="age_seconds")
     vms: int
     reason: str
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId, WorkerId, depth_of, root_of
@@ -49,8 +49,8 @@ class JobRow(Struct, frozen=True, kw_only=True):
     submitted_at: float
     started_at: float | None
     ended_at: float | None
-    age: float
-    duration: float | None
+    age: float = field(name="age_seconds")
+    duration: float | None = field(name="duration_seconds")
     priority: Priority
     labels: Mapping[str, str]
 

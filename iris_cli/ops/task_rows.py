@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import AttemptId, TaskId, WorkerId
@@ -29,7 +29,7 @@ class AttemptRow(Struct, frozen=True, kw_only=True):
     assigned_at: float
     started_at: float | None
     ended_at: float | None
-    duration: float | None
+    duration: float | None = field(name="duration_seconds")
     reason: EndReason | None
     exit_code: int | None
     exit: str
@@ -51,7 +51,7 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     exit: str
     started_at: float | None
     ended_at: float | None
-    duration: float | None
+    duration: float | None = field(name="duration_seconds")
     attempts: tuple[AttemptRow, ...]
 
 

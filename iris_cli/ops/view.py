@@ -9,7 +9,7 @@ from itertools import takewhile
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from iris_cli.core.cluster import Cluster
@@ -41,7 +41,7 @@ class CycleAge(Struct, frozen=True, kw_only=True):
     """When the last cycle ran, by its heartbeat; `at` and `age` are None if none ever did. In seconds."""
 
     at: float | None = None
-    age: float | None = None
+    age: float | None = field(default=None, name="age_seconds")
     stale: bool = True
 
 

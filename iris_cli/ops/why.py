@@ -62,7 +62,7 @@ class Place(Struct, frozen=True, kw_only=True):
     state: AttemptState
     worker: WorkerId
     since_at: float
-    age: float
+    age: float = field(name="age_seconds")
     doubt: str
     chosen: str = ""
 

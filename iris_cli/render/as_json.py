@@ -1,69 +1,71 @@
-"""Views as plain JSON: the fields of the view by their names, so that tables and JSON tell the same."""
+"""Views and documents as JSON. `scripts/json_schema.py` writes the schema of their types by the same rules."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.constraint_types import Constraint
-from iris_cli.core.ids import AttemptId, TaskId, WorkerId
 from iris_cli.journal.timestamps import iso_time
 
-_NAMES = {"age": "age_seconds", "duration": "duration_seconds"}
+SCHEMA_VERSION = 1
 
 
-def document(view: Any) -> dict[str, Any]:
-    """The fields of a view as JSON.
+def json_text(content: Struct, indent: int | None = None) -> str:
+    """A whole document. All of it is printable ASCII."""
+    text = json.dumps({"schema_version": SCHEMA_VERSION, **document(content)}, indent=indent)
+    return text.replace("\x7f", "\\u007f")
 
-    Times, in fields named `at` or `..._at`, become ISO 8601 in UTC; the names of others tell their unit.
+
+def document(view: Struct) -> dict[str, Any]:
+    """The fields of a struct by their encoded names, without those that are UNSET.
+
+    A struct named by `BESIDE` has no key of its own: its fields stand beside the others, which override them.
     """
-    entry = {}
-    for name in view.__struct_fields__:
+    fields: dict[str, Any] = {}
+    beside: dict[str, Any] = {}
+    for name, key in zip(view.__struct_fields__, view.__struct_encode_fields__, strict=True):
         value = getattr(view, name)
-        entry[_NAMES.get(name, name)] = found = _field(name, value)
-        if name == "id" and isinstance(value, WorkerId):
-            entry["worker"] = found  # as in all other documents
-    return entry
+        if name in getattr(view, "BESIDE", ()):
+            beside = {**document(value), **beside}
+        elif value is not UNSET:
+            is_moment = isinstance(value, int | float) and is_time(name)
+            fields[key] = moment(value) if is_moment else plain(value)
+    return {**beside, **fields}
 
 
-def flattened(view: Any, row: str) -> dict[str, Any]:
-    """The same with the fields of its row beside its own, which win: `.state`, not `.job.state`."""
-    entry = document(view)
-    return {**entry.pop(row), **entry}
-
-
-def _field(name: str, value: Any) -> Any:
-    is_time = name == "at" or name.endswith("_at")
-    return moment(value) if is_time and isinstance(value, int | float) else plain(value)
+def is_time(name: str) -> bool:
+    """Whether a field holds a time by its name in Python: seconds since the epoch, in JSON ISO 8601 in UTC."""
+    return name == "at" or name.endswith("_at")
 
 
 def plain(value: Any) -> Any:
-    """One value as JSON has it: ids, enums and constraints as text, records as objects."""
-    if isinstance(value, AttributeValue):
-        return value.value
-    if isinstance(value, Constraint):
+    """One value as JSON: enums, constraints and paths as text, structs as objects."""
+    if isinstance(value, Struct):
+        if not isinstance(value, Constraint):
+            return document(value)
         from iris_cli.core.constraint_syntax import format_constraint
 
         return format_constraint(value)
-    if isinstance(value, Enum):
+    if isinstance(value, AttributeValue | Enum):
         return value.value
-    if isinstance(value, TaskId | AttemptId):
-        return str(value)
-    if isinstance(value, Struct):
-        return document(value)
     if isinstance(value, Mapping):
-        return {str(plain(key)): plain(each) for key, each in value.items()}
+        return {plain(key): plain(each) for key, each in value.items()}
     if isinstance(value, tuple | list):
         return [plain(each) for each in value]
-    return value
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def moment(at: float) -> str | None:
-    """ISO 8601 in UTC; None for what no clock that is right could have said."""
+def moment(at: float | None) -> str | None:
+    """ISO 8601 in UTC; None for a time that no correct clock could have reported."""
+    if at is None:
+        return None
     try:
         return iso_time(at)
     except OverflowError:  # a clock that was wrong by thousands of years

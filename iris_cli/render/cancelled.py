@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec import Struct
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.ids import WorkerId
+from iris_cli.core.ids import AttemptId, JobId, WorkerId
+from iris_cli.core.job import JobState
 from iris_cli.core.units import count
 from iris_cli.ops.cancel import Cancelled
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
+
+
+class CancelledDocument(Struct, frozen=True):
+    """The result of `iris cancel`. `over`: jobs that had ended before, and how.
+
+    `stopping`: attempts that are not proven gone, and their workers.
+    """
+
+    cancelled: Sequence[JobId]
+    over: Mapping[JobId, JobState]
+    stopping: Mapping[AttemptId, WorkerId]
 
 
 def show(
@@ -19,10 +33,10 @@ def show(
 
     `waited`: what is still being stopped is so in spite of a wait. `no_cycles` says what to type if no cycle follows.
     """
-    stopping = {str(attempt): cluster.attempt(attempt).worker for attempt in result.stopping}
+    stopping = {attempt: cluster.attempt(attempt).worker for attempt in result.stopping}
     if output.as_json:
-        over = {job: cluster.job_state(job).value for job in result.over}
-        output.document({"cancelled": result.cancelled, "over": over, "stopping": stopping})
+        over = {job: cluster.job_state(job) for job in result.over}
+        output.document(CancelledDocument(result.cancelled, over, stopping))
         return
     for job in result.cancelled:
         output.done(f"cancelled {job}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
+
+from msgspec import Struct
 
 from iris_cli.ops.findings import Finding, Level
 from iris_cli.render.console import Output
@@ -13,13 +15,28 @@ _WORKER = "worker "
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 
+class Check(Struct, frozen=True):
+    """One finding of `iris doctor`, and what to do about it."""
+
+    level: Level
+    subject: str
+    text: str
+    fix: str
+
+
+class ChecksDocument(Struct, frozen=True):
+    """The result of `iris doctor`. `ok`: nothing failed."""
+
+    findings: Sequence[Check]
+    ok: bool
+
+
 def show(output: Output, findings: Iterable[Finding]) -> list[Finding]:
     """Show the findings as they come, equal ones of several subjects as one; returns them all."""
     if output.as_json:
         found = list(findings)
-        output.document(
-            {"findings": [_document(each) for each in found], "ok": not _count(found, Level.FAIL)}
-        )
+        shown = [Check(each.level, each.subject, each.text, each.fix) for each in found]
+        output.document(ChecksDocument(shown, ok=not _count(found, Level.FAIL)))
         return found
     found = []
     told: list[Finding] = []
@@ -68,12 +85,3 @@ def _summary(findings: list[Finding]) -> str:
 
 def _count(findings: list[Finding], level: Level) -> int:
     return sum(each.level is level for each in findings)
-
-
-def _document(finding: Finding) -> dict[str, str]:
-    return {
-        "level": finding.level.value,
-        "subject": finding.subject,
-        "text": finding.text,
-        "fix": finding.fix,
-    }

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from msgspec import Struct
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
     from iris_cli.ops.progress import HowFar
 
-SCHEMA_VERSION = 1
 _COLOUR_SWITCHES = {"FORCE_COLOR", "TTY_COMPATIBLE"}  # with these rich takes a pipe for a terminal
 
 
@@ -96,10 +94,11 @@ class Output(Struct, dict=True):
             text = prefix + text.replace("\n", "\n" + prefix, text.count("\n") - 1)
         sys.stdout.write(text)
 
-    def document(self, content: Mapping[str, Any]) -> None:
-        """A result as JSON, alone on stdout."""
-        indent = None if self.in_lines else 2
-        sys.stdout.write(json.dumps({"schema_version": SCHEMA_VERSION, **content}, indent=indent) + "\n")
+    def document(self, content: Struct) -> None:
+        """A result as JSON, alone on stdout. docs/json.md has the types; `scripts/json_schema.py` lists them."""
+        from iris_cli.render.as_json import json_text
+
+        sys.stdout.write(json_text(content, None if self.in_lines else 2) + "\n")
 
     def message(self, text: str) -> None:
         """Print progress or a hint to stderr. Silent with --quiet."""

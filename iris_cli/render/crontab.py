@@ -4,13 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+from msgspec import Struct
 
 from iris_cli.core.units import format_duration
 from iris_cli.ops.cron.entry import last_lines
 from iris_cli.ops.findings import Finding
 from iris_cli.ops.view import CycleAge
 from iris_cli.render.console import Output
+
+
+class InstalledDocument(Struct, frozen=True):
+    """The result of `iris cron install`. `changed` is false if it was installed before."""
+
+    installed: str
+    changed: bool
+    warnings: Sequence[str]
+
+
+class RemovedDocument(Struct, frozen=True):
+    """The result of `iris cron remove`: what was removed."""
+
+    removed: Sequence[str]
+
+
+class CronDocument(Struct, frozen=True):
+    """The result of `iris cron show`. `crontab` and `systemd` are empty if not installed there.
+
+    `last_cycle_age` is in seconds; `output` is the end of cron's log.
+    """
+
+    crontab: str
+    systemd: str
+    last_cycle_age: float | None
+    stale: bool
+    output: Sequence[str]
 
 
 def show_installed(
@@ -22,9 +50,8 @@ def show_installed(
     for finding in lacking:
         output.message(f"{finding.text}; if it is needed: {finding.fix}")
     if output.as_json:
-        output.document(
-            {"installed": where, "changed": changed, "warnings": [each.text for each in (*keys, *lacking)]}
-        )
+        warnings = [each.text for each in (*keys, *lacking)]
+        output.document(InstalledDocument(where, changed, warnings))
         return
     output.done(f"{'installed' if changed else 'there already'}: {where}")
     output.done("next: iris cron show, a minute from now")
@@ -32,7 +59,7 @@ def show_installed(
 
 def show_removed(output: Output, removed: Sequence[str]) -> None:
     if output.as_json:
-        output.document({"removed": list(removed)})
+        output.document(RemovedDocument(removed))
         return
     output.done(f"removed: {', '.join(removed)}" if removed else "there was nothing to remove")
 
@@ -41,7 +68,7 @@ def show(output: Output, found: dict[str, str], cycle: CycleAge, log: Path) -> N
     """What is installed, the last cycle, and the end of its output."""
     said = last_lines(log)
     if output.as_json:
-        output.document(_document(found, cycle, said))
+        output.document(CronDocument(found["crontab"], found["systemd"], cycle.age, cycle.stale, said))
         return
     for where, what in found.items():
         if what:
@@ -52,7 +79,3 @@ def show(output: Output, found: dict[str, str], cycle: CycleAge, log: Path) -> N
     output.line(f"last cycle: {ago}" + (" (late)" if cycle.stale else ""))
     for each in said:
         output.line(f"  {each}")
-
-
-def _document(found: dict[str, str], cycle: CycleAge, said: Sequence[str]) -> dict[str, Any]:
-    return {**found, "last_cycle_age": cycle.age, "stale": cycle.stale, "output": list(said)}

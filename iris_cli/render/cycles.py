@@ -2,39 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET, Struct, UnsetType
+
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import TaskId, WorkerId
+from iris_cli.core.observations import SilenceKind
 from iris_cli.ops.cycle import CycleResult
 from iris_cli.render.console import Output
 
 if TYPE_CHECKING:
     from iris_cli.core.scheduling import Assignment, Plan
+    from iris_cli.render.scaling import PassDocument
 
 
-def show(
-    output: Output, cluster: Cluster, result: CycleResult, scaling: Mapping[str, object] | None = None
-) -> None:
+class Assigned(Struct, frozen=True):
+    """A task that was assigned in a cycle, and its worker."""
+
+    task: TaskId
+    worker: WorkerId
+
+
+class Waiting(Struct, frozen=True):
+    """A task, or a gang by its job, that is still pending, and its first reason. `reason` is the kind of `text`."""
+
+    id: str
+    reason: str
+    text: str
+
+
+class SilentWorker(Struct, frozen=True):
+    """A worker that did not answer in a cycle, and why."""
+
+    worker: WorkerId
+    kind: SilenceKind
+    detail: str
+
+
+class CycleDocument(Struct, frozen=True):
+    """The result of one cycle of `iris schedule`. `asked` counts the workers that were polled.
+
+    `scaling` is the pass of the autoscaler before the cycle, absent without one.
+    """
+
+    assigned: Sequence[Assigned]
+    waiting: Sequence[Waiting]
+    silent: Sequence[SilentWorker]
+    asked: int
+    scaling: PassDocument | UnsetType = UNSET
+
+
+def show(output: Output, cluster: Cluster, result: CycleResult, scaling: PassDocument | None = None) -> None:
     """Placements, what still waits and why, and who did not answer. `scaling`: a pass of the autoscaler, for JSON."""
     plan = result.plan
     if output.as_json:
         output.document(
-            {
-                "assigned": [{"task": str(each.task), "worker": each.worker} for each in result.assigned],
-                "waiting": [
-                    {"id": str(key), "reason": reasons[0].kind.value, "text": reasons[0].text}
+            CycleDocument(
+                [Assigned(each.task, each.worker) for each in result.assigned],
+                [
+                    Waiting(str(key), reasons[0].kind, reasons[0].text)
                     for key, reasons in (plan.waiting.items() if plan else ())
                     if reasons
                 ],
-                "silent": [
-                    {"worker": each.worker, "kind": each.kind.value, "detail": each.detail}
-                    for each in result.silent
-                ],
-                "asked": result.asked,
-                **({"scaling": scaling} if scaling is not None else {}),
-            }
+                [SilentWorker(each.worker, each.kind, each.detail) for each in result.silent],
+                result.asked,
+                UNSET if scaling is None else scaling,
+            )
         )
         return
     for line in placement_lines(result):

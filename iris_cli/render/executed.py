@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from msgspec import Struct
+
+from iris_cli.core.ids import TaskId, WorkerId
 from iris_cli.ops.execute import Executed
 from iris_cli.ops.log_stream import LineCutter
 from iris_cli.render.console import Output
@@ -12,10 +14,33 @@ from iris_cli.render.fold import by_words, fold
 from iris_cli.render.log_lines import rank_prefix, readable
 
 
+class ExecutedTask(Struct, frozen=True, kw_only=True):
+    """The output of a command in one place, stdout and stderr together.
+
+    `task` and `rank` are null on a worker, `exit_code` if there is none. `cut`: the output was longer.
+    """
+
+    task: TaskId | None
+    rank: int | None
+    worker: WorkerId | None
+    answered: bool
+    exit_code: int | None
+    timed_out: bool
+    cut: bool
+    output: str
+    note: str
+
+
+class ExecutedDocument(Struct, frozen=True):
+    """The result of `iris exec`."""
+
+    results: Sequence[ExecutedTask]
+
+
 def show_executed(output: Output, results: Sequence[Executed]) -> None:
     """The output of each place, with the ranks in front where there are several; how it ended on stderr."""
     if output.as_json:
-        output.document({"results": [_document(each) for each in results]})
+        output.document(ExecutedDocument([_document(each) for each in results]))
         return
     alike: dict[bytes, list[Executed]] = {}
     for each in results:
@@ -48,16 +73,16 @@ def _words(each: Executed) -> str:
     return cut.removeprefix("; ") if each.well else code + cut
 
 
-def _document(each: Executed) -> dict[str, Any]:
+def _document(each: Executed) -> ExecutedTask:
     end = each.end
-    return {
-        "task": str(each.task) if each.task else None,
-        "rank": each.task.index if each.task else None,
-        "worker": each.worker,
-        "answered": each.silence is None,
-        "exit_code": end.exit_code if end else None,
-        "timed_out": end.timed_out if end else False,
-        "cut": end.cut if end else False,
-        "output": end.output.decode("utf-8", "replace") if end else "",
-        "note": _words(each),
-    }
+    return ExecutedTask(
+        task=each.task,
+        rank=each.task.index if each.task else None,
+        worker=each.worker,
+        answered=each.silence is None,
+        exit_code=end.exit_code if end else None,
+        timed_out=end.timed_out if end else False,
+        cut=end.cut if end else False,
+        output=end.output.decode("utf-8", "replace") if end else "",
+        note=_words(each),
+    )

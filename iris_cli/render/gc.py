@@ -2,13 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
 
+from msgspec import Struct
+
+from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.units import count, format_memory
+from iris_cli.journal.recovery import Damage
 from iris_cli.ops.gc import Garbage, WorkerFiles
-from iris_cli.render.as_json import plain
 from iris_cli.render.console import Output
 from iris_cli.render.fold import by_words, fold
+
+
+class WorkerGarbage(Struct, frozen=True):
+    """What ended attempts left on one worker. `left` takes longer to remove; `problem` is why nothing is known."""
+
+    worker: WorkerId
+    attempts: Sequence[AttemptId]
+    bytes: int
+    cache_bytes: int
+    removed: Sequence[AttemptId]
+    left: Sequence[AttemptId]
+    problem: str
+
+
+class FileGarbage(Struct, frozen=True):
+    """A file of the state directory that is no longer needed."""
+
+    path: Path
+    what: str
+    bytes: int
+    removed: bool
+    problem: str
+
+
+class GarbageDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris gc`: everything found, and how much of it was removed."""
+
+    workers: Sequence[WorkerGarbage]
+    files: Sequence[FileGarbage]
+    bytes: int
+    bytes_removed: int
+    messages: Sequence[str]
+    log_damage: Damage | None
 
 
 def show(output: Output, found: Garbage) -> None:
@@ -37,35 +74,22 @@ def show_removed(output: Output, found: Garbage) -> None:
     output.done(f"removed {format_memory(_removed(found))}")
 
 
-def document(found: Garbage) -> dict[str, Any]:
-    return {
-        "workers": [
-            {
-                "worker": row.worker,
-                "attempts": [str(each) for each in row.sizes],
-                "bytes": row.bytes,
-                "cache_bytes": row.caches,
-                "removed": [str(each) for each in row.removed],
-                "left": [str(each) for each in row.left],
-                "problem": row.problem,
-            }
+def document(found: Garbage) -> GarbageDocument:
+    return GarbageDocument(
+        workers=[
+            WorkerGarbage(
+                row.worker, list(row.sizes), row.bytes, row.caches, row.removed, row.left, row.problem
+            )
             for row in found.workers
         ],
-        "files": [
-            {
-                "path": str(file.path),
-                "what": file.what,
-                "bytes": file.bytes,
-                "removed": file.removed,
-                "problem": file.problem,
-            }
-            for file in found.files
+        files=[
+            FileGarbage(file.path, file.what, file.bytes, file.removed, file.problem) for file in found.files
         ],
-        "bytes": found.bytes,
-        "bytes_removed": _removed(found),
-        "messages": list(found.messages),
-        "log_damage": plain(found.log_damage),
-    }
+        bytes=found.bytes,
+        bytes_removed=_removed(found),
+        messages=found.messages,
+        log_damage=found.log_damage,
+    )
 
 
 def _still_there(row: WorkerFiles) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from iris_cli.ops.history import Entry, History
-from iris_cli.render.as_json import document
 from iris_cli.render.console import Output
 
 
 def show_history(output: Output, history: History) -> None:
     """One line for each event, the newest last."""
     if output.as_json:
-        output.document(document(history))
+        output.document(history)
     elif output.quiet:
         output.warnings(history.messages)
         for entry in history.entries:

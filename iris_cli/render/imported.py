@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
+from msgspec import Struct
+
+from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.units import count
+from iris_cli.ops.cluster_import.found import LeftOut
 from iris_cli.ops.cluster_import.plan import Plan
 from iris_cli.ops.cluster_import.recreated import OldMachine, jobs_over
 from iris_cli.ops.cluster_import.run import Proposal
@@ -16,6 +20,42 @@ from iris_cli.render.fold import by_words, fold
 
 _MOST_LEFT_OUT = 30
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+class Note(Struct, frozen=True):
+    """A remark about one entry; `name` is empty if it is about all."""
+
+    name: str
+    note: str
+
+
+class ReplacedWorker(Struct, frozen=True):
+    """A worker whose machine was replaced. `attempts` end with it.
+
+    `kept_for` is an attempt that was placed there since then: the worker is not forgotten.
+    """
+
+    worker: WorkerId
+    attempts: Sequence[AttemptId]
+    kept_for: AttemptId | None
+
+
+class ImportDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris cluster import`. `updated` has the changed fields by name."""
+
+    config: Path
+    written: bool
+    diff: Sequence[str]
+    added: Sequence[str]
+    updated: Mapping[str, Sequence[str]]
+    unchanged: Sequence[str]
+    recreated: Sequence[str]
+    gone: Sequence[str]
+    removed: Sequence[str]
+    left_out: Sequence[LeftOut]
+    notes: Sequence[Note]
+    old_machines: Sequence[ReplacedWorker]
+    forgotten: Sequence[WorkerId]
 
 
 def show(output: Output, proposal: Proposal, machines: Sequence[OldMachine], *, prune: bool) -> None:
@@ -50,33 +90,24 @@ def show_next(output: Output, proposal: Proposal) -> None:
 
 def document(
     proposal: Proposal, machines: Sequence[OldMachine], *, written: bool, forgotten: Sequence[OldMachine]
-) -> dict[str, Any]:
+) -> ImportDocument:
     """All of it as JSON."""
     plan = proposal.plan
-    return {
-        "config": str(proposal.path),
-        "written": written,
-        "diff": list(proposal.diff),
-        "added": plan.added,
-        "updated": plan.updated,
-        "unchanged": plan.unchanged,
-        "recreated": [each.name for each in plan.recreated],
-        "gone": plan.gone,
-        "removed": _removed(proposal),
-        "left_out": [
-            {"name": each.name, "zone": each.zone, "why": each.why, "fix": each.fix} for each in plan.left_out
-        ],
-        "notes": [{"name": name, "note": note} for name, note in plan.notes],
-        "old_machines": [
-            {
-                "worker": each.worker,
-                "attempts": [str(attempt) for attempt in each.over],
-                "kept_for": str(each.kept) if each.kept else None,
-            }
-            for each in machines
-        ],
-        "forgotten": [each.worker for each in forgotten],
-    }
+    return ImportDocument(
+        config=proposal.path,
+        written=written,
+        diff=proposal.diff,
+        added=plan.added,
+        updated=plan.updated,
+        unchanged=plan.unchanged,
+        recreated=[each.name for each in plan.recreated],
+        gone=plan.gone,
+        removed=_removed(proposal),
+        left_out=plan.left_out,
+        notes=[Note(name, note) for name, note in plan.notes],
+        old_machines=[ReplacedWorker(each.worker, each.over, each.kept) for each in machines],
+        forgotten=[each.worker for each in forgotten],
+    )
 
 
 def _show_line(output: Output, line: str) -> None:

@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from iris_cli.config.schema import ClusterConfig
 from iris_cli.core.units import count
 from iris_cli.ops.cluster_import.offers import Offer
 from iris_cli.render.console import Output
+
+
+class InitDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris init`. `imports` and `next` are commands to type."""
+
+    config: Path
+    state: Path
+    cluster: str
+    workers: int
+    imports: Sequence[str]
+    next: Sequence[str]
 
 
 def show(
@@ -26,14 +39,14 @@ def show(
         output.message(message)
     if output.as_json:
         output.document(
-            {
-                "config": str(config.path),
-                "state": str(state),
-                "cluster": config.name,
-                "workers": named,
-                "imports": [each.command for each in offers],
-                "next": steps,
-            }
+            InitDocument(
+                config=config.path,
+                state=state,
+                cluster=config.name,
+                workers=named,
+                imports=[each.command for each in offers],
+                next=steps,
+            )
         )
         return
     output.done(f"wrote {config.path}")

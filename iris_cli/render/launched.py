@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.ids import JobId, TaskId, WorkerId
+from iris_cli.core.job import JobState
 from iris_cli.core.lifecycle.display import job_display
 from iris_cli.core.task import Task, TaskState
 from iris_cli.core.units import count
@@ -15,7 +18,33 @@ from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 
 if TYPE_CHECKING:
+    from iris_cli.core.scheduling import ReasonKind
     from iris_cli.ops.cycle import CycleResult
+
+
+class WaitReason(Struct, frozen=True):
+    """Why a job is pending."""
+
+    kind: ReasonKind
+    text: str
+
+
+class SilentWorker(Struct, frozen=True):
+    """A worker that did not answer when a task was to be started there."""
+
+    worker: WorkerId
+    detail: str
+
+
+class LaunchedDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris launch`: the job after its first cycle. `placed` has the worker of each task."""
+
+    job: JobId
+    state: JobState
+    display: str
+    placed: Mapping[TaskId, WorkerId]
+    waiting: Sequence[WaitReason]
+    silent: Sequence[SilentWorker]
 
 
 def show(
@@ -34,11 +63,16 @@ def show(
     tasks = cluster.tasks_of(job_id)
     waiting = result.plan.reasons(job_id) if result is not None and result.plan is not None else ()
     if output.as_json:
-        placed = {str(task.id): task.attempts[-1].worker for task in tasks if task.attempts}
-        reasons = [{"kind": reason.kind.value, "text": reason.text} for reason in waiting]
-        silent = [{"worker": worker, "detail": detail} for worker, detail in unanswered.items()]
-        states = {"state": cluster.job_state(job_id).value, "display": job_display(cluster, job_id)}
-        output.document({"job": job_id, **states, "placed": placed, "waiting": reasons, "silent": silent})
+        output.document(
+            LaunchedDocument(
+                job=job_id,
+                state=cluster.job_state(job_id),
+                display=job_display(cluster, job_id),
+                placed={task.id: task.attempts[-1].worker for task in tasks if task.attempts},
+                waiting=[WaitReason(reason.kind, reason.text) for reason in waiting],
+                silent=[SilentWorker(worker, detail) for worker, detail in unanswered.items()],
+            )
+        )
         return
     preparing = being_set_up(cluster, job_id)
     if result is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+
+from msgspec import Struct
 
 from iris_cli.core.units import count
 from iris_cli.ops.log_diff import Deviation, StreamDiff
@@ -13,10 +14,16 @@ from iris_cli.render.log_lines import LogPrinter, rank_prefix, readable
 from iris_cli.render.tables import duration
 
 
+class DiffDocument(Struct, frozen=True):
+    """The result of `iris logs --diff`."""
+
+    streams: Sequence[StreamDiff]
+
+
 def show(output: Output, found: Sequence[StreamDiff], logs: Sequence[TaskLog]) -> None:
     """The differences, and whose output could not be had."""
     if output.as_json:
-        output.document({"streams": [_document(each) for each in found]})
+        output.document(DiffDocument(found))
     for each in () if output.as_json else found:
         _show(output, each)
     LogPrinter(output).notes(logs)
@@ -48,25 +55,3 @@ def _show_one(output: Output, each: StreamDiff, one: Deviation) -> None:
 
 def _last(idle: float | None) -> str:
     return "" if idle is None else f", last line {duration(idle)} ago"
-
-
-def _document(each: StreamDiff) -> dict[str, Any]:
-    return {
-        "stream": each.stream,
-        "majority": list(each.majority),
-        "lines": each.lines,
-        "coarse": each.coarse,
-        "idle": each.idle,
-        "deviations": [
-            {
-                "ranks": list(one.ranks),
-                "behind": one.behind,
-                "ahead": one.ahead,
-                "diff": list(one.diff),
-                "more": one.more,
-                "compared": one.compared,
-                "idle": one.idle,
-            }
-            for one in each.deviations
-        ],
-    }

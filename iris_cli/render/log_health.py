@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+from msgspec import Struct
 
 from iris_cli.core.units import count, format_memory
 from iris_cli.journal.compact import Compacted
@@ -13,28 +15,76 @@ from iris_cli.journal.verify import Verdict
 from iris_cli.render.console import Output
 
 
+class Sound(Struct, frozen=True):
+    """The last place up to which the log is sound. `byte` counts from 0."""
+
+    file: str
+    line: int
+    byte: int
+    seq: int
+
+
+class VerdictDocument(Struct, frozen=True, kw_only=True):
+    """What `iris log verify` found. `cluster`, `cluster_id` and `format` are null if the header can't be read."""
+
+    log: Path
+    ok: bool
+    cluster: str | None
+    cluster_id: str | None
+    format: int | None
+    records: int
+    segments: int
+    sound_until: Sound
+    findings: Sequence[Fault]
+    unfinished: Fault | None
+
+
+class SalvageDocument(Struct, frozen=True):
+    """What `iris log salvage` kept and lost, in transactions, and where the old files are."""
+
+    kept: int
+    lost: int
+    findings: Sequence[Fault]
+    old_log: Path | None
+    old_segments: Sequence[Path]
+
+
+class AcceptedDocument(Struct, frozen=True):
+    """The result of `iris log salvage --accept-loss`. The log continues at `seq`."""
+
+    messages: Sequence[str]
+    seq: int
+
+
+class CompactedDocument(Struct, frozen=True):
+    """The result of `iris log compact`. All but `compacted` is null if there was nothing to move."""
+
+    compacted: bool
+    segment: str | None = None
+    first: int | None = None
+    last: int | None = None
+    bytes_before: int | None = None
+    bytes_archived: int | None = None
+    bytes_after: int | None = None
+
+
 def show_verdict(output: Output, log: Path, verdict: Verdict) -> None:
     """Every finding with its place, or that there is none."""
     header, sound = verdict.header, verdict.sound_until
     if output.as_json:
         output.document(
-            {
-                "log": str(log),
-                "ok": verdict.ok,
-                "cluster": header.cluster_name if header else None,
-                "cluster_id": header.cluster_id if header else None,
-                "format": header.format if header else None,
-                "records": verdict.records,
-                "segments": verdict.segments,
-                "sound_until": {
-                    "file": verdict.sound_in,
-                    "line": sound.line,
-                    "byte": sound.offset,
-                    "seq": sound.seq,
-                },
-                "findings": [_fault(each) for each in verdict.findings],
-                "unfinished": _fault(verdict.unfinished) if verdict.unfinished else None,
-            }
+            VerdictDocument(
+                log=log,
+                ok=verdict.ok,
+                cluster=header.cluster_name if header else None,
+                cluster_id=header.cluster_id if header else None,
+                format=header.format if header else None,
+                records=verdict.records,
+                segments=verdict.segments,
+                sound_until=Sound(verdict.sound_in, sound.line, sound.offset, sound.seq),
+                findings=verdict.findings,
+                unfinished=verdict.unfinished,
+            )
         )
         return
     for fault in verdict.findings:
@@ -55,13 +105,7 @@ def show_salvage(output: Output, report: SalvageReport) -> None:
     """What goes on, what does not, and where the old log is."""
     if output.as_json:
         output.document(
-            {
-                "kept": report.kept,
-                "lost": report.lost,
-                "findings": [_fault(each) for each in report.findings],
-                "old_log": str(report.old_log) if report.old_log else None,
-                "old_segments": [str(each) for each in report.old_segments],
-            }
+            SalvageDocument(report.kept, report.lost, report.findings, report.old_log, report.old_segments)
         )
     elif not report.findings:
         output.done("the log is sound; nothing was changed")
@@ -76,18 +120,7 @@ def show_salvage(output: Output, report: SalvageReport) -> None:
 def show_compacted(output: Output, done: Compacted | None) -> None:
     """Which lines went where, and what that is in bytes."""
     if output.as_json:
-        segment = done.segment if done else None
-        output.document(
-            {
-                "compacted": done is not None,
-                "segment": segment.file if segment else None,
-                "first": segment.first if segment else None,
-                "last": segment.last if segment else None,
-                "bytes_before": done.bytes_before if done else None,
-                "bytes_archived": done.bytes_archived if done else None,
-                "bytes_after": done.bytes_after if done else None,
-            }
-        )
+        output.document(_compacted(done) if done is not None else CompactedDocument(compacted=False))
     elif done is None:
         output.done("the log has nothing to move to the archive")
     else:
@@ -96,5 +129,17 @@ def show_compacted(output: Output, done: Compacted | None) -> None:
         output.done(f"the log had {before}, of which the archive makes {archived}")
 
 
-def _fault(fault: Fault) -> dict[str, Any]:
-    return {**{name: getattr(fault, name) for name in fault.__struct_fields__}, "kind": fault.kind.value}
+def show_accepted(output: Output, messages: Sequence[str], seq: int) -> None:
+    """The loss that was accepted."""
+    if output.as_json:
+        output.document(AcceptedDocument(messages, seq))
+        return
+    for message in messages:
+        output.failed(message)
+    output.done(f"the log goes on at seq {seq}")
+
+
+def _compacted(done: Compacted) -> CompactedDocument:
+    segment = done.segment
+    sizes = (done.bytes_before, done.bytes_archived, done.bytes_after)
+    return CompactedDocument(True, segment.file, segment.first, segment.last, *sizes)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from iris_cli.core.ids import TaskId
+from iris_cli.core.ids import TaskId, WorkerId
 from iris_cli.ops.log_reading import BOTH, LogText
 from iris_cli.ops.logs import TaskLog
-from iris_cli.render.console import SCHEMA_VERSION, Output
+from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 from iris_cli.render.log_fold import Block, LiveFold, merged
 
@@ -26,10 +25,52 @@ _SGR = re.compile(r"\x1b\[[0-9;:]*m")  # colours of the program: left out rather
 _WORKER = re.compile(r"(?:(?<=^worker )|(?<=from worker )|(?<=on worker ))[^\s;]+")
 
 
+class StreamLine(Struct, frozen=True):
+    """One line that a task wrote. `stream` is `out` or `err`."""
+
+    stream: str
+    text: str
+
+
+class TaskLogDocument(Struct, frozen=True, kw_only=True):
+    """The log of one task. `attempt` and `worker` are null if the task was never placed.
+
+    `kept`: the lines are the end that the event log keeps; `pulled`: they were pulled before. `note` explains
+    missing lines.
+    """
+
+    task: TaskId
+    rank: int
+    state: str
+    attempt: int | None
+    worker: WorkerId | None
+    answered: bool
+    kept: bool
+    pulled: bool
+    note: str
+    lines: Sequence[StreamLine]
+
+
+class LogsDocument(Struct, frozen=True):
+    """The result of `iris logs`."""
+
+    tasks: Sequence[TaskLogDocument]
+
+
+class LineDocument(Struct, frozen=True):
+    """One line of a log, as `--follow` prints it. `attempt` is the number of the attempt."""
+
+    task: TaskId
+    rank: int
+    attempt: int
+    stream: str
+    text: str
+
+
 def show(output: Output, logs: Sequence[TaskLog], *, folded: bool = True) -> None:
     """The logs of tasks as they are now, and why some are missing."""
     if output.as_json:
-        output.document({"tasks": [_document(log) for log in logs]})
+        output.document(LogsDocument([_document(log) for log in logs]))
         return
     printer = LogPrinter(output, prefixed=len(logs) > 1, folded=folded)
     printer.show(logs)
@@ -59,8 +100,11 @@ class LogPrinter(Struct):
         self.tell(step.notes)
         if self.output.as_json:
             self.output.in_lines = True
-            for text in step.texts:
-                self.output.lines(_json_lines(text))
+            for line in step.lines:
+                task = line.attempt.task
+                self.output.document(
+                    LineDocument(task, task.index, line.attempt.number, line.stream, line.text)
+                )
         else:
             for name, live in self._live.items():
                 texts = _by_rank(text for text in step.texts if text.stream == name)
@@ -145,30 +189,16 @@ def _one_by_one(texts: Mapping[int, str]) -> Iterator[Block]:
     return (((rank,), texts[rank]) for rank in sorted(texts) if texts[rank])
 
 
-def _document(log: TaskLog) -> dict[str, Any]:
-    return {
-        "task": str(log.task),
-        "rank": log.task.index,
-        "state": log.state,
-        "attempt": log.attempt,
-        "worker": log.worker,
-        "answered": log.silence is None,
-        "kept": log.kept,
-        "pulled": log.pulled,
-        "note": log.note,
-        "lines": [{"stream": line.stream, "text": line.text} for line in log.lines],
-    }
-
-
-def _json_lines(text: LogText) -> str:
-    """An object a line. All but its text is the same in all of them."""
-    head = json.dumps(
-        {
-            "schema_version": SCHEMA_VERSION,
-            "task": str(text.attempt.task),
-            "rank": text.rank,
-            "attempt": text.attempt.number,
-            "stream": text.stream,
-        }
+def _document(log: TaskLog) -> TaskLogDocument:
+    return TaskLogDocument(
+        task=log.task,
+        rank=log.task.index,
+        state=log.state,
+        attempt=log.attempt,
+        worker=log.worker,
+        answered=log.silence is None,
+        kept=log.kept,
+        pulled=log.pulled,
+        note=log.note,
+        lines=[StreamLine(line.stream, line.text) for line in log.lines],
     )
-    return "".join(f'{head[:-1]}, "text": {json.dumps(line)}}}\n' for line in text.text.split("\n")[:-1])

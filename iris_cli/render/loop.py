@@ -6,11 +6,13 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from iris_cli.config.schema import Mode
 from iris_cli.core.cluster import Cluster
 from iris_cli.ops.loop import log_file
+from iris_cli.ops.loop.cycles import Cycles
 from iris_cli.ops.loop.wording import cycles_words
-from iris_cli.render.as_json import document
 from iris_cli.render.clean import clean_line
 from iris_cli.render.console import Output
 from iris_cli.render.cycles import placement_lines, silence_lines
@@ -18,8 +20,32 @@ from iris_cli.render.cycles import placement_lines, silence_lines
 if TYPE_CHECKING:
     from iris_cli.journal.loop_order import LoopOrder
     from iris_cli.journal.runners import Runner
-    from iris_cli.ops.loop.cycles import Cycles
     from iris_cli.ops.loop.run import Turn
+
+
+class StartedDocument(Struct, frozen=True):
+    """The result of `iris loop start`. `running` is false if no job is open."""
+
+    pid: int | None
+    running: bool
+
+
+class StoppedDocument(Struct, frozen=True):
+    """The result of `iris loop stop`. `pid` is null if no loop was running."""
+
+    stopped: bool
+    pid: int | None
+
+
+class LoopDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris loop show`. `loop` is the setting in cluster.yaml, `output` the end of the loop's log."""
+
+    cycles: Cycles
+    loop: Mode
+    stopped: bool
+    stopped_by: str
+    killed_at_logout: bool
+    output: Sequence[str]
 
 
 class LoopLog:
@@ -46,21 +72,21 @@ class LoopLog:
 
 def show_started(output: Output, loop: Runner) -> None:
     if output.as_json:
-        output.document({"pid": loop.pid or None, "running": True})
+        output.document(StartedDocument(loop.pid or None, running=True))
     else:
         output.done(f"the background loop runs (pid {loop.pid}); it ends with the last job")
 
 
 def show_nothing_to_do(output: Output) -> None:
     if output.as_json:
-        output.document({"pid": None, "running": False})
+        output.document(StartedDocument(None, running=False))
     else:
         output.done("nothing to do: no job is open")
 
 
 def show_stopped(output: Output, loop: Runner | None) -> None:
     if output.as_json:
-        output.document({"stopped": True, "pid": loop.pid or None if loop is not None else None})
+        output.document(StoppedDocument(stopped=True, pid=loop.pid or None if loop is not None else None))
         return
     was = f"stopped the background loop (pid {loop.pid})" if loop is not None else "no loop was running"
     output.done(f"{was}; none starts until: iris loop start")
@@ -78,14 +104,14 @@ def show(
     """Who runs cycles, whether a loop may start, and the end of its log."""
     if output.as_json:
         output.document(
-            {
-                "cycles": document(cycles),
-                "loop": mode.value,
-                "stopped": order.stopped,
-                "stopped_by": order.by if order.stopped else "",
-                "killed_at_logout": killed_at_logout,
-                "output": list(log),
-            }
+            LoopDocument(
+                cycles=cycles,
+                loop=mode,
+                stopped=order.stopped,
+                stopped_by=order.by if order.stopped else "",
+                killed_at_logout=killed_at_logout,
+                output=log,
+            )
         )
         return
     output.line(cycles_words(cycles))

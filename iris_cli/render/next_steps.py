@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+
+from msgspec import UNSET, Struct, UnsetType
 
 from iris_cli.core.job import JobState
 from iris_cli.core.lifecycle.display import word_of
-from iris_cli.ops.next_steps import NextSteps, Step
+from iris_cli.ops.loop.cycles import Cycles
+from iris_cli.ops.next_steps import NextSteps, Place, Step
 from iris_cli.ops.status import ClusterStatus, in_reading_order
-from iris_cli.render.as_json import plain
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 from iris_cli.render.layout import Group, Table, Text
@@ -16,6 +19,26 @@ from iris_cli.render.tables import text
 
 _WIDEST = 44
 """In columns, a command that has its words beside it; those of a wider one, to paste, stand below."""
+
+
+class JobCounts(Struct, frozen=True):
+    """How many jobs run, wait, and are over."""
+
+    running: int
+    waiting: int
+    ended: int
+
+
+class NextStepsDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris` alone. From `cluster` on, the fields are absent where there is no cluster yet."""
+
+    place: Place
+    words: str
+    steps: Sequence[Step]
+    cluster: str | UnsetType = UNSET
+    jobs: JobCounts | UnsetType = UNSET
+    last_cycle_age_seconds: float | UnsetType | None = UNSET
+    cycles: Cycles | UnsetType | None = UNSET
 
 
 def show(output: Output, found: NextSteps) -> None:
@@ -40,19 +63,19 @@ def show(output: Output, found: NextSteps) -> None:
         output.show(Group([Table(styles=("", ""), rows=rows)]))
 
 
-def _document(found: NextSteps) -> dict[str, object]:
-    steps = [
-        {"command": step.command, "words": step.words, "urgent": step.urgent, "workers": list(step.workers)}
-        for step in found.steps
-    ]
+def _document(found: NextSteps) -> NextStepsDocument:
     status = found.status
-    document: dict[str, object] = {"place": found.place.value, "words": found.words, "steps": steps}
-    if status is not None:
-        cycles = status.cycles
-        age = cycles.last if cycles is not None else None
-        document |= {"cluster": status.name, "jobs": _counts(status), "last_cycle_age_seconds": age}
-        document["cycles"] = plain(cycles)
-    return document
+    if status is None:
+        return NextStepsDocument(place=found.place, words=found.words, steps=found.steps)
+    return NextStepsDocument(
+        place=found.place,
+        words=found.words,
+        steps=found.steps,
+        cluster=status.name,
+        jobs=_counts(status),
+        last_cycle_age_seconds=status.cycles.last if status.cycles is not None else None,
+        cycles=status.cycles,
+    )
 
 
 def _head(found: NextSteps) -> list[Text | Table]:
@@ -62,7 +85,7 @@ def _head(found: NextSteps) -> list[Text | Table]:
 
     status = found.status
     words = [word_of(job.display).lower() for job in in_reading_order(status.jobs) if not job.state.terminal]
-    counts = {**Counter(words), "ended": _counts(status)["ended"]}
+    counts = {**Counter(words), "ended": _counts(status).ended}
     jobs = ", ".join(f"{number} {word}" for word, number in counts.items() if number)
     return [header(status), text(f"jobs: {jobs or 'none'}")]
 
@@ -72,12 +95,8 @@ def _words(step: Step, indent: str = "") -> Text:
     return text(f"{indent}{about}{step.words}", "red" if step.urgent else "dim")
 
 
-def _counts(status: ClusterStatus) -> dict[str, int]:
-    """How many jobs run, wait, and are over."""
+def _counts(status: ClusterStatus) -> JobCounts:
     still_open = [job for job in status.jobs if not job.state.terminal]
     running = sum(job.display == JobState.RUNNING for job in still_open)
-    return {
-        "running": running,
-        "waiting": len(still_open) - running,
-        "ended": len(status.jobs) - len(still_open) + status.older,
-    }
+    ended = len(status.jobs) - len(still_open) + status.older
+    return JobCounts(running, len(still_open) - running, ended)

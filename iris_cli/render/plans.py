@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from iris_cli.core.ids import JobId, TaskId
+from msgspec import UNSET, Struct, UnsetType
+
+from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.render import workspaces
-from iris_cli.render.as_json import plain
 from iris_cli.render.console import Output
 
 if TYPE_CHECKING:
@@ -15,10 +16,42 @@ if TYPE_CHECKING:
 
     from iris_cli.core.cluster import Cluster
     from iris_cli.core.scheduling import Assignment, Plan, Reason
+    from iris_cli.core.scheduling.what_if import Change
     from iris_cli.ops.workspace.entries import Listing
 
 FOLD_ABOVE = 16
 """Up to so many tasks of a job have a line each."""
+
+
+class PlacedTask(Struct, frozen=True):
+    """A task that would be assigned, the indices of its GPUs, and why the worker was chosen if there was a choice."""
+
+    task: TaskId
+    worker: WorkerId
+    gpus: Sequence[int]
+    chosen: str
+
+
+class WaitingSubject(Struct, frozen=True):
+    """A task, or a gang by its job, that would stay pending, and why."""
+
+    subject: str
+    reasons: Sequence[Reason]
+
+
+class PlanDocument(Struct, frozen=True, kw_only=True):
+    """The result of `--dry-run` of `iris schedule` and `iris launch`. `unschedulable` tasks would end.
+
+    `kept` has the groups, or the worker, that are reserved for a waiting gang or task. `change` is the one change
+    that would let the job run. `workspace` is absent without `--workdir`.
+    """
+
+    placed: Sequence[PlacedTask]
+    waiting: Sequence[WaitingSubject]
+    unschedulable: Sequence[TaskId]
+    kept: Mapping[TaskId | JobId, Sequence[str]]
+    change: Change | None
+    workspace: workspaces.ShippedDirectory | UnsetType = UNSET
 
 
 def show_plan(
@@ -39,18 +72,19 @@ def show_plan(
     chosen = plan.result.worth_telling()
     change = plan.explain(next(iter(waiting))).change if job is not None and waiting else None
     if output.as_json:
-        kept = {
-            str(key): groups
-            for key, groups in plan.result.reservations.items()
-            if job in (None, _job_of(key))
-        }
+        reserved = plan.result.reservations.items()
         output.document(
-            {
-                **_document(placed, chosen, waiting, ended),
-                "kept": plain(kept),
-                "change": plain(change),
-                **({"workspace": workspaces.document(shipped)} if shipped is not None else {}),
-            }
+            PlanDocument(
+                placed=[
+                    PlacedTask(each.task, each.worker, each.gpus, chosen.get(each.task, ""))
+                    for each in placed
+                ],
+                waiting=[WaitingSubject(str(key), reasons) for key, reasons in waiting.items()],
+                unschedulable=ended,
+                kept={key: groups for key, groups in reserved if job in (None, _job_of(key))},
+                change=change,
+                workspace=UNSET if shipped is None else workspaces.document(shipped),
+            )
         )
     elif output.quiet:
         for each in placed:
@@ -67,30 +101,6 @@ def show_plan(
 
 def _job_of(key: TaskId | JobId) -> JobId:
     return key.job if isinstance(key, TaskId) else key
-
-
-def _document(
-    placed: list[Assignment],
-    chosen: Mapping[TaskId, str],
-    waiting: dict[TaskId | JobId, tuple[Reason, ...]],
-    ended: list[TaskId],
-) -> dict[str, Any]:
-    return {
-        "placed": [
-            {
-                "task": str(each.task),
-                "worker": each.worker,
-                "gpus": list(each.gpus),
-                "chosen": chosen.get(each.task, ""),
-            }
-            for each in placed
-        ],
-        "waiting": [
-            {"subject": str(key), "reasons": [plain(reason) for reason in reasons]}
-            for key, reasons in waiting.items()
-        ],
-        "unschedulable": [str(task) for task in ended],
-    }
 
 
 def _show_tables(

@@ -4,18 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from iris_cli.core.observations import Silence
+from msgspec import UNSET, Struct, UnsetType
+
+from iris_cli.core.ids import WorkerId
+from iris_cli.core.observations import Silence, SilenceKind
 from iris_cli.core.units import format_memory
+from iris_cli.core.worker import WorkerCondition
 from iris_cli.ops.first_keys import Shown
 from iris_cli.ops.workers import Probed, Stranger
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 
 
+class ProbedWorker(Struct, frozen=True, kw_only=True):
+    """One worker. From `usable` on the fields are absent if it did not answer, `kind`, `detail`, `hint` if it did."""
+
+    worker: WorkerId
+    condition: WorkerCondition
+    reason: str
+    answered: bool
+    kind: SilenceKind | UnsetType = UNSET
+    detail: str | UnsetType = UNSET
+    hint: str | UnsetType = UNSET
+    usable: bool | UnsetType = UNSET
+    cpu: float | UnsetType = UNSET
+    memory: int | UnsetType = UNSET
+    chips: int | UnsetType = UNSET
+    gpus: int | UnsetType = UNSET
+    warnings: Sequence[str] | UnsetType = UNSET
+
+
+class ProbesDocument(Struct, frozen=True):
+    """The result of `iris worker probe`."""
+
+    workers: Sequence[ProbedWorker]
+
+
 def show(output: Output, results: Sequence[Probed]) -> None:
     """One line for all that said the same, with the hint that mends it where there was no answer."""
     if output.as_json:
-        output.document({"workers": [_document(each) for each in results]})
+        output.document(ProbesDocument([_document(each) for each in results]))
         return
     alike: dict[tuple[str, bool, str, tuple[str, ...]], list[str]] = {}
     for each in results:
@@ -72,28 +100,27 @@ def _words(probed: Probed) -> str:
     return f"{state} ({worker.cpu:g} cores, {format_memory(worker.memory)}{chips})"
 
 
-def _document(probed: Probed) -> dict[str, object]:
+def _document(probed: Probed) -> ProbedWorker:
     worker, seen = probed.worker, probed.seen
-    answer: dict[str, object] = {
-        "worker": worker.id,
-        "condition": worker.condition.value,
-        "reason": worker.reason,
-    }
     if isinstance(seen, Silence):
-        return {
-            **answer,
-            "answered": False,
-            "kind": seen.kind.value,
-            "detail": seen.detail,
-            "hint": seen.hint,
-        }
-    return {
-        **answer,
-        "answered": True,
-        "usable": not worker.unschedulable,
-        "cpu": worker.cpu,
-        "memory": worker.memory,
-        "chips": worker.chips,
-        "gpus": worker.gpus,
-        "warnings": list(seen.warnings),
-    }
+        return ProbedWorker(
+            worker=worker.id,
+            condition=worker.condition,
+            reason=worker.reason,
+            answered=False,
+            kind=seen.kind,
+            detail=seen.detail,
+            hint=seen.hint,
+        )
+    return ProbedWorker(
+        worker=worker.id,
+        condition=worker.condition,
+        reason=worker.reason,
+        answered=True,
+        usable=not worker.unschedulable,
+        cpu=worker.cpu,
+        memory=worker.memory,
+        chips=worker.chips,
+        gpus=worker.gpus,
+        warnings=seen.warnings,
+    )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from iris_cli.core.ids import AttemptId
 from iris_cli.core.units import count, format_memory
 from iris_cli.ops.pull import Pulled, PulledAttempt
-from iris_cli.render.as_json import plain
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 
@@ -17,7 +15,7 @@ def show(output: Output, found: Pulled) -> None:
     """A line for each attempt, and below them whatever is missing, by name."""
     output.warnings(found.messages)
     if output.as_json:
-        output.document(_document(found))
+        output.document(found)
         return
     if output.quiet:
         for row in found.attempts:
@@ -69,28 +67,3 @@ def _cells(row: PulledAttempt) -> tuple[str, ...]:
         format_memory(row.log_bytes) if row.log_bytes else "",
         missing,
     )
-
-
-def _document(found: Pulled) -> dict[str, Any]:
-    """Sizes in bytes."""
-    return {
-        "job": found.job,
-        "directory": str(found.directory),
-        "attempts": [
-            {
-                "attempt": str(row.attempt),
-                "worker": row.worker,
-                "directory": str(row.directory),
-                "files": row.files,
-                "bytes": row.bytes,
-                "unchanged": row.unchanged,
-                "log_bytes": row.log_bytes,
-                "notes": list(row.notes),
-                "problems": list(row.problems),
-                "silent": row.silent,
-            }
-            for row in found.attempts
-        ],
-        "messages": list(found.messages),
-        "log_damage": plain(found.log_damage),
-    }

@@ -2,19 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
-from iris_cli.core.attributes import PREEMPTIBLE_ATTRIBUTE_KEY
+from msgspec import Struct
+
 from iris_cli.core.autoscaling.demand import DemandEntry
 from iris_cli.core.autoscaling.scaling import ScalingPlan
+from iris_cli.core.constraint_types import Constraint
 from iris_cli.core.lifecycle.keeping import Objection
 from iris_cli.core.resources import format_memory
 from iris_cli.core.units import count
 from iris_cli.ops.autoscale import Autoscaled
 from iris_cli.ops.scale_status import fates
-from iris_cli.ops.scaling_view import Scaling
-from iris_cli.render.as_json import plain
+from iris_cli.ops.scaling_view import ScaleGroupRow, Scaling, UnmetRow
 from iris_cli.render.console import Output
+
+
+class Demand(Struct, frozen=True, kw_only=True):
+    """Room that is missing for a task, or for a gang by its job. It can't be served if it has an `invalid_reason`.
+
+    `preemptible` and `required_regions` are null if the constraints don't mention them.
+    """
+
+    id: str
+    slices: int
+    constraints: Sequence[Constraint]
+    preemptible: bool | None
+    required_regions: Sequence[str] | None
+    invalid_reason: str | None
+
+
+class SliceToCreate(Struct, frozen=True):
+    """A slice to be created, and its scale group."""
+
+    slice: str
+    group: str
+
+
+class SliceToDelete(Struct, frozen=True):
+    """A slice to be deleted, and why."""
+
+    slice: str
+    reason: str
+
+
+class ScalingDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris autoscale --dry-run`.
+
+    `routed` has the ids of demand by scale group, `later` the number of slices that would be created later.
+    """
+
+    demand: Sequence[Demand]
+    routed: Mapping[str, Sequence[str]]
+    create: Sequence[SliceToCreate]
+    delete: Sequence[SliceToDelete]
+    later: Mapping[str, int]
+    groups: Sequence[ScaleGroupRow]
+    unmet: Sequence[UnmetRow]
+
+
+class PassDocument(Struct, frozen=True):
+    """The result of one pass of `iris autoscale`: what was decided, and what was requested of the providers."""
+
+    BESIDE: ClassVar = ("plan",)
+    plan: ScalingDocument
+    created: Sequence[str]
+    deleted: Sequence[str]
+    problems: Sequence[str]
+
+
+class AdoptedDocument(Struct, frozen=True):
+    """The result of `iris autoscale --adopt`."""
+
+    adopted: bool
+    to_be_deleted: Sequence[str]
 
 
 def show_plan(output: Output, plan: ScalingPlan, scaling: Scaling) -> None:
@@ -66,28 +128,28 @@ def _needs(entry: DemandEntry) -> str:
     return f"{entry.resources.cpu:g} cores, {format_memory(entry.resources.memory)}"
 
 
-def _document(plan: ScalingPlan, scaling: Scaling) -> dict[str, object]:
-    return {
-        "demand": [
-            {
-                "id": str(entry.key),
-                "slices": entry.slices,
-                "constraints": plain(entry.constraints),
-                PREEMPTIBLE_ATTRIBUTE_KEY: entry.preemptible,
-                "required_regions": sorted(entry.required_regions)
-                if entry.required_regions is not None
-                else None,
-                "invalid_reason": entry.invalid_reason,
-            }
-            for entry in plan.demand
-        ],
-        "routed": {name: [str(entry.key) for entry in some] for name, some in plan.routing.routed.items()},
-        "create": [{"slice": order.slice, "group": order.group.name} for order in plan.create],
-        "delete": [{"slice": each.slice, "reason": each.reason} for each in plan.delete],
-        "later": dict(plan.later),
-        "groups": plain(scaling.groups),
-        "unmet": plain(scaling.unmet),
-    }
+def _document(plan: ScalingPlan, scaling: Scaling) -> ScalingDocument:
+    return ScalingDocument(
+        demand=list(map(_demand, plan.demand)),
+        routed={name: [str(entry.key) for entry in some] for name, some in plan.routing.routed.items()},
+        create=[SliceToCreate(order.slice, order.group.name) for order in plan.create],
+        delete=[SliceToDelete(each.slice, each.reason) for each in plan.delete],
+        later=plan.later,
+        groups=scaling.groups,
+        unmet=scaling.unmet,
+    )
+
+
+def _demand(entry: DemandEntry) -> Demand:
+    regions = entry.required_regions
+    return Demand(
+        id=str(entry.key),
+        slices=entry.slices,
+        constraints=entry.constraints,
+        preemptible=entry.preemptible,
+        required_regions=None if regions is None else sorted(regions),
+        invalid_reason=entry.invalid_reason,
+    )
 
 
 def show_pass(output: Output, done: Autoscaled, scaling: Scaling) -> None:
@@ -112,11 +174,10 @@ def show_pass(output: Output, done: Autoscaled, scaling: Scaling) -> None:
         output.warning(problem)
 
 
-def pass_document(done: Autoscaled, scaling: Scaling) -> dict[str, object]:
+def pass_document(done: Autoscaled, scaling: Scaling) -> PassDocument:
     """The same as JSON."""
     problems = [*done.problems, *([str(done.objection)] if done.objection is not None else [])]
-    asked = {"created": done.created, "deleted": list(done.deleted), "problems": problems}
-    return {**_document(done.plan, scaling), **asked}
+    return PassDocument(_document(done.plan, scaling), done.created, list(done.deleted), problems)
 
 
 def way_out(objection: Objection) -> str:
@@ -138,7 +199,7 @@ def question(objection: Objection) -> str:
 def show_adopted(output: Output, objection: Objection | None, *, done: bool) -> None:
     unheard_of = list(objection.unheard_of) if objection is not None else []
     if output.as_json:
-        output.document({"adopted": done, "to_be_deleted": unheard_of if done else []})
+        output.document(AdoptedDocument(done, unheard_of if done else []))
     elif objection is None:
         output.done("slices are looked after from here already")
     elif done:

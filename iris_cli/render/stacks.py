@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
+from msgspec import Struct
+
+from iris_cli.core.ids import TaskId, WorkerId
 from iris_cli.core.stacks import Frame
 from iris_cli.ops.stacks import CHILD, MAIN, Place, RankStacks, places
 from iris_cli.remote.stack_calls import Program
@@ -18,13 +20,50 @@ _MOST_FRAMES = 40
 _LONGEST = 200  # characters of a name
 
 
+class ThreadStack(Struct, frozen=True):
+    """One thread, its innermost call first."""
+
+    id: str
+    name: str
+    state: str
+    main: bool
+    frames: Sequence[Frame]
+
+
+class ProcessStacks(Struct, frozen=True):
+    """One process of a rank. `how` names the way its stacks were read; `trouble` is what py-spy reported."""
+
+    pid: int
+    state: str
+    command: str
+    how: str
+    trouble: str
+    threads: Sequence[ThreadStack]
+
+
+class RankDocument(Struct, frozen=True):
+    """The processes of one rank. `note` is why there are none."""
+
+    task: TaskId
+    rank: int
+    worker: WorkerId | None
+    answered: bool
+    note: str
+    processes: Sequence[ProcessStacks]
+
+
+class StacksDocument(Struct, frozen=True):
+    """The result of `iris stacks`: each distinct stack once, and all processes by rank."""
+
+    stacks: Sequence[Place]
+    ranks: Sequence[RankDocument]
+
+
 def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> None:
     """The places, and below each its calls, the innermost first."""
     found = places(results)
     if output.as_json:
-        output.document(
-            {"stacks": [_place(each) for each in found], "ranks": [_rank(each) for each in results]}
-        )
+        output.document(StacksDocument(found, [_rank(each) for each in results]))
         return
     for number, place in enumerate(found):
         if number:
@@ -100,44 +139,18 @@ def _command(program: Program) -> str:
     return f"`{words[:60]}{'…' if len(words) > 60 else ''}`"
 
 
-def _place(place: Place) -> dict[str, Any]:
-    return {
-        "kind": place.kind,
-        "ranks": list(place.ranks),
-        "threads": place.threads,
-        "frames": [_frame(each) for each in place.frames],
-    }
-
-
-def _rank(result: RankStacks) -> dict[str, Any]:
-    return {
-        "task": str(result.task),
-        "rank": result.task.index,
-        "worker": result.worker,
-        "answered": result.silence is None,
-        "note": result.note if result.silence is None else f"no answer: {result.silence.detail}",
-        "processes": [
-            {
-                "pid": program.pid,
-                "state": program.state,
-                "command": program.command,
-                "how": program.how,
-                "trouble": program.trouble,
-                "threads": [
-                    {
-                        "id": thread.id,
-                        "name": thread.name,
-                        "state": thread.state,
-                        "main": thread.is_main,
-                        "frames": [_frame(each) for each in thread.frames],
-                    }
-                    for thread in threads
-                ],
-            }
-            for program, threads in result.programs()
-        ],
-    }
-
-
-def _frame(frame: Frame) -> dict[str, Any]:
-    return {"function": frame.function, "file": frame.file, "line": frame.line}
+def _rank(result: RankStacks) -> RankDocument:
+    silence = result.silence
+    note = result.note if silence is None else f"no answer: {silence.detail}"
+    processes = [
+        ProcessStacks(
+            program.pid,
+            program.state,
+            program.command,
+            program.how,
+            program.trouble,
+            [ThreadStack(each.id, each.name, each.state, each.is_main, each.frames) for each in threads],
+        )
+        for program, threads in result.programs()
+    ]
+    return RankDocument(result.task, result.task.index, result.worker, silence is None, note, processes)

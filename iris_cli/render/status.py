@@ -28,9 +28,7 @@ def show_cluster(
 ) -> None:
     """The cluster; `everything`: also jobs that ended long ago; `chosen`: not all jobs were asked for."""
     if output.as_json:
-        from iris_cli.render.as_json import document
-
-        output.document(document(status))
+        output.document(status)
     elif output.quiet:
         output.warnings(status.messages)
         for job in status.jobs:
@@ -44,9 +42,7 @@ def show_cluster(
 def show_job(output: Output, status: JobStatus, *, everything: bool = False) -> None:
     """One job; `everything`: a line for every task and attempt."""
     if output.as_json:
-        from iris_cli.render.as_json import flattened
-
-        output.document(flattened(status, "job"))
+        output.document(status)
     elif output.quiet:
         output.warnings(status.messages)
         for task in status.tasks:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from iris_cli.core.observations import LockFile
+from collections.abc import Sequence
+
+from msgspec import UNSET, Struct, UnsetType
+
+from iris_cli.core.ids import AttemptId, Token, WorkerId
+from iris_cli.core.observations import LockFile, RemoteState
 from iris_cli.ops.unwedge import Obstacle, Owner, Wedge
 from iris_cli.render.console import Output
 
@@ -16,6 +21,31 @@ _LOCK = {
     LockFile.STALE: "a stale lock file of the TPU library is there; the next start removes it",
     LockFile.FOREIGN: "the lock file of the TPU library is another user's, or no plain file: remove it by hand",
 }
+
+
+class ObstacleDocument(Struct, frozen=True, kw_only=True):
+    """A process that holds chips, or the directory of an attempt, which has a `state` and no `pid`."""
+
+    owner: Owner
+    attempt: AttemptId | None
+    pid: int | UnsetType = UNSET
+    devices: Sequence[str] | UnsetType = UNSET
+    command: str | UnsetType = UNSET
+    token: Token | None
+    state: RemoteState | UnsetType | None = UNSET
+
+
+class WedgeDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris worker unwedge`. `left` is null if nothing was to be stopped.
+
+    `unseen` counts processes of other users that could not be examined.
+    """
+
+    worker: WorkerId
+    found: Sequence[ObstacleDocument]
+    lock_file: LockFile
+    unseen: int
+    left: Sequence[ObstacleDocument] | None
 
 
 def show(output: Output, wedge: Wedge) -> None:
@@ -38,15 +68,15 @@ def show_cleared(output: Output, found: Wedge, left: Wedge) -> None:
         output.failed(f"still there: {_words(each)}")
 
 
-def document(found: Wedge, left: Wedge | None) -> dict[str, object]:
+def document(found: Wedge, left: Wedge | None) -> WedgeDocument:
     """The same as JSON; `left` is None where nothing was to be stopped."""
-    return {
-        "worker": found.worker,
-        "found": [_plain(each) for each in found.obstacles],
-        "lock_file": found.lock.value,
-        "unseen": found.unseen,
-        "left": None if left is None else [_plain(each) for each in left.obstacles],
-    }
+    return WedgeDocument(
+        worker=found.worker,
+        found=[_obstacle(each) for each in found.obstacles],
+        lock_file=found.lock,
+        unseen=found.unseen,
+        left=None if left is None else [_obstacle(each) for each in left.obstacles],
+    )
 
 
 def _words(obstacle: Obstacle) -> str:
@@ -60,15 +90,15 @@ def _words(obstacle: Obstacle) -> str:
     return f"attempt {obstacle.token} is {obstacle.state}: {whose}"
 
 
-def _plain(obstacle: Obstacle) -> dict[str, object]:
-    holder = obstacle.holder
-    common = {"owner": obstacle.owner.value, "attempt": str(obstacle.attempt) if obstacle.attempt else None}
+def _obstacle(each: Obstacle) -> ObstacleDocument:
+    holder = each.holder
     if holder is None:
-        return {**common, "token": obstacle.token, "state": obstacle.state}
-    return {
-        **common,
-        "pid": holder.pid,
-        "devices": list(holder.devices),
-        "command": holder.command,
-        "token": holder.token,
-    }
+        return ObstacleDocument(owner=each.owner, attempt=each.attempt, token=each.token, state=each.state)
+    return ObstacleDocument(
+        owner=each.owner,
+        attempt=each.attempt,
+        pid=holder.pid,
+        devices=holder.devices,
+        command=holder.command,
+        token=holder.token,
+    )

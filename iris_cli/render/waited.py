@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET, Struct, UnsetType
+
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
 from iris_cli.core.lifecycle.display import job_display
 from iris_cli.ops.failure import cause_words
@@ -13,6 +17,22 @@ from iris_cli.render.console import Output
 
 if TYPE_CHECKING:
     from iris_cli.journal.state_dir import StateDir
+
+
+class WaitedJob(Struct, frozen=True, kw_only=True):
+    """One job. `reason` is the cause of its end. `display` is absent inside a task."""
+
+    job: JobId
+    state: JobState
+    display: str | UnsetType = UNSET
+    reason: str
+
+
+class WaitedDocument(Struct, frozen=True):
+    """The result of `iris wait` and of `--wait`. `timed_out`: some jobs have not ended."""
+
+    jobs: Sequence[WaitedJob]
+    timed_out: bool
 
 
 def show(
@@ -26,13 +46,13 @@ def show(
     displays = {job: job_display(cluster, job) for job in waited.states}
     if output.as_json:
         output.document(
-            {
-                "jobs": [
-                    {"job": job, "state": state.value, "display": displays[job], "reason": causes[job]}
+            WaitedDocument(
+                [
+                    WaitedJob(job=job, state=state, display=displays[job], reason=causes[job])
                     for job, state in waited.states.items()
                 ],
-                "timed_out": bool(waited.open),
-            }
+                timed_out=bool(waited.open),
+            )
         )
     else:
         for job, state in waited.states.items():

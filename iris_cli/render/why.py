@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from iris_cli.core.ids import JobId
 from iris_cli.ops.why import Place, Wait, Why
-from iris_cli.render.as_json import document
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Text
 
@@ -24,7 +23,7 @@ FOLD_ABOVE = 16
 def show_why(output: Output, why: Why) -> None:
     """The answer; quietly, only its first words."""
     if output.as_json:
-        output.document(document(why))
+        output.document(why)
     elif output.quiet:
         output.warnings(why.messages)
         output.line(_in_short(why))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+from msgspec import Struct
 
 from iris_cli.core.units import format_memory
+from iris_cli.journal.recovery import Damage
 from iris_cli.ops.causes import skew_words
-from iris_cli.ops.inventory import Inventory, WorkerDetails, WorkerRow, WorkerView
-from iris_cli.render.as_json import document, flattened
+from iris_cli.ops.inventory import Inventory, SliceRow, WorkerDetails, WorkerRow, WorkerView
+from iris_cli.ops.loop.cycles import Cycles
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Text
 
@@ -16,11 +19,47 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+class WorkerEntry(Struct, frozen=True):
+    """Everything that is known of one worker."""
+
+    BESIDE: ClassVar = ("row", "details")
+    row: WorkerRow
+    details: WorkerDetails
+
+
+class InventoryDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris workers`. `messages` name problems of the log."""
+
+    at: float
+    cycles: Cycles | None
+    messages: Sequence[str]
+    log_damage: Damage | None
+    workers: Sequence[WorkerEntry]
+    slices: Sequence[SliceRow]
+
+
+class WorkerDocument(WorkerEntry, frozen=True, kw_only=True):
+    """The result of `iris worker show`. `messages` name problems of the log."""
+
+    at: float
+    cycles: Cycles | None
+    messages: Sequence[str]
+    log_damage: Damage | None
+
+
 def show_inventory(output: Output, inventory: Inventory) -> None:
     """Every worker in one line."""
     if output.as_json:
-        workers = [flattened(each, "worker") for each in inventory.workers]
-        output.document({**document(inventory), "workers": workers})
+        output.document(
+            InventoryDocument(
+                at=inventory.at,
+                cycles=inventory.cycles,
+                messages=inventory.messages,
+                log_damage=inventory.log_damage,
+                workers=[WorkerEntry(each.worker, each) for each in inventory.workers],
+                slices=inventory.slices,
+            )
+        )
     elif output.quiet:
         output.warnings(inventory.messages)
         for each in inventory.workers:
@@ -33,8 +72,16 @@ def show_worker(output: Output, view: WorkerView) -> None:
     """One worker with all that is known of it."""
     details = view.details
     if output.as_json:
-        seen = {name: value for name, value in document(view).items() if name != "details"}
-        output.document({**flattened(details, "worker"), **seen})
+        output.document(
+            WorkerDocument(
+                row=details.worker,
+                details=details,
+                at=view.at,
+                cycles=view.cycles,
+                messages=view.messages,
+                log_damage=view.log_damage,
+            )
+        )
     elif output.quiet:
         output.warnings(view.messages)
         output.line(details.worker.id)

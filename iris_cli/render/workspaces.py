@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from iris_cli.core.units import count, format_memory
 from iris_cli.render.console import Output
@@ -10,6 +14,24 @@ from iris_cli.render.console import Output
 if TYPE_CHECKING:
     from iris_cli.core.job import Workspace
     from iris_cli.ops.workspace.entries import Listing
+
+
+class ShippedFile(Struct, frozen=True):
+    """One file, or a link to `target`. `size` in bytes."""
+
+    name: str
+    size: int
+    executable: bool
+    target: str | None
+
+
+class ShippedDirectory(Struct, frozen=True):
+    """The directory that `iris launch` would ship. `size`: bytes of the tar file."""
+
+    directory: Path
+    chosen_by: str
+    size: int
+    files: Sequence[ShippedFile]
 
 
 def workspace_words(workspace: Workspace) -> str:
@@ -30,14 +52,7 @@ def show(output: Output, listing: Listing) -> None:
     output.show(table(("BIGGEST", "SIZE"), rows))
 
 
-def document(listing: Listing) -> dict[str, Any]:
-    """The same with every file; sizes in bytes."""
-    return {
-        "directory": str(listing.directory),
-        "chosen_by": listing.by,
-        "size": listing.size,
-        "files": [
-            {"name": each.name, "size": each.size, "executable": each.executable, "target": each.target}
-            for each in listing.entries
-        ],
-    }
+def document(listing: Listing) -> ShippedDirectory:
+    """The same with every file."""
+    files = [ShippedFile(each.name, each.size, each.executable, each.target) for each in listing.entries]
+    return ShippedDirectory(listing.directory, listing.by, listing.size, files)

@@ -17,7 +17,7 @@ from iris_cli.ops import observe
 from iris_cli.ops.durations import job_ran
 from iris_cli.ops.job_status import JobStatus, job_status
 from iris_cli.ops.plausible import MOST_UPTIME
-from iris_cli.ops.replies import job_reply
+from iris_cli.ops.replies import job_answer
 from iris_cli.ops.report import report
 from tests.journal.test_museum import hung
 from tests.ops.world import World
@@ -61,7 +61,7 @@ def test_a_clock_that_is_set_while_a_task_runs_changes_no_duration(
     assert seen.job.state is JobState.SUCCEEDED
     assert (seen.job.duration, seen.tasks[0].duration, seen.tasks[0].attempts[0].duration) == (90.0,) * 3
     assert report(site.session()).jobs[0].ran == 90.0
-    assert job_reply(site.cluster, JobId("one"))["tasks"][0]["duration"] == 90.0
+    assert job_answer(site.cluster, JobId("one")).tasks[0].duration == 90.0
 
 
 @pytest.mark.parametrize("step", [5 * HOUR, -5 * HOUR])

@@ -14,6 +14,7 @@ from iris_cli.errors import IrisError, UnreachableError
 from iris_cli.ops import unwedge
 from iris_cli.ops.history import history
 from iris_cli.ops.unwedge import Owner, Wedge
+from iris_cli.render.as_json import plain
 from iris_cli.render.console import Output
 from iris_cli.render.unwedge import document, show
 from tests.support.fake_runner import Entry, Host, S, Site
@@ -170,7 +171,7 @@ def test_it_is_told_in_words_and_as_json(site: Site, capsys: pytest.CaptureFixtu
         f"attempt {UNKNOWN} is LOST: an attempt that the log never saw",
     ]
     process = {"devices": ["/dev/accel0"], "command": "x"}
-    assert document(found, None) == {
+    assert plain(document(found, None)) == {
         "worker": "w0",
         "found": [
             {"owner": "iris", "attempt": "now/task-0/attempt-0", "pid": 10, "token": own, **process},

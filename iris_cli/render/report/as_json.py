@@ -2,98 +2,192 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
+from msgspec import Struct
+
+from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.job import JobState, Priority
+from iris_cli.core.outcome import EndReason
+from iris_cli.journal.recovery import Damage
 from iris_cli.ops.report import JobLine, Report
 from iris_cli.ops.report_figures import Ends, Sum, Use, by_label, by_priority, ends, total, uses
-from iris_cli.render.as_json import moment, plain
+from iris_cli.render.as_json import moment
 
 
-def report_document(report: Report) -> dict[str, Any]:
-    """Everything that the page has but the attempts, which `iris log export` has."""
-    return {
-        "cluster": report.name,
-        "since": moment(report.since),
-        "at": moment(report.at),
-        "messages": list(report.messages),
-        "log_damage": plain(report.log_damage),
-        "older": report.older,
-        "total": {**_sum(total(report.jobs)), **_retries(report.jobs)},
-        "labels": [{"label": each.name or None, **_sum(each)} for each in by_label(report.jobs)],
-        "priorities": [{"priority": each.name, **_sum(each)} for each in by_priority(report.jobs)],
-        "ends": [_ends(each) for each in ends(report.jobs)],
-        "workers": [_worker(each) for each in uses(report)],
-        "jobs": [_job(each) for each in report.jobs],
-    }
+class Costs(Struct, frozen=True):
+    """What work took. `in_vain`: the part of attempts that ended without success."""
+
+    chip_seconds: float
+    chip_seconds_in_vain: float
+    task_seconds: float
 
 
-def _sum(each: Sum) -> dict[str, Any]:
-    return {
-        "jobs": each.jobs,
-        **_costs(each),
-        "waited_median_seconds": each.waited_median,
-        "waited_most_seconds": each.waited_most,
-    }
+class Sums(Struct, frozen=True):
+    """Several jobs together. They waited from submission to their first start."""
+
+    BESIDE: ClassVar = ("costs",)
+    jobs: int
+    costs: Costs
+    waited_median_seconds: float
+    waited_most_seconds: float
 
 
-def _costs(each: Sum) -> dict[str, float]:
-    return {
-        "chip_seconds": each.chip_seconds,
-        "chip_seconds_in_vain": each.in_vain,
-        "task_seconds": each.task_seconds,
-    }
+class TotalSums(Struct, frozen=True):
+    """All jobs together."""
+
+    BESIDE: ClassVar = ("sums",)
+    sums: Sums
+    retries: int
+    preemptions: int
 
 
-def _retries(jobs: Iterable[JobLine]) -> dict[str, int]:
-    jobs = list(jobs)
-    return {
-        "retries": sum(job.retries for job in jobs),
-        "preemptions": sum(job.preemptions for job in jobs),
-    }
+class LabelSums(Struct, frozen=True):
+    """The jobs with one label; null: those without any."""
+
+    BESIDE: ClassVar = ("sums",)
+    label: str | None
+    sums: Sums
 
 
-def _ends(each: Ends) -> dict[str, Any]:
-    """`reason` null: it runs still."""
-    return {
-        "reason": each.reason.value if each.reason else None,
-        "attempts": each.attempts,
-        "chip_seconds": each.chip_seconds,
-        "task_seconds": each.task_seconds,
-    }
+class PrioritySums(Struct, frozen=True):
+    """The jobs of one priority."""
+
+    BESIDE: ClassVar = ("sums",)
+    priority: str
+    sums: Sums
 
 
-def _worker(each: Use) -> dict[str, Any]:
+class EndSums(Struct, frozen=True):
+    """The attempts that ended for one reason; null: those that still run."""
+
+    reason: EndReason | None
+    attempts: int
+    chip_seconds: float
+    task_seconds: float
+
+
+class WorkerUse(Struct, frozen=True, kw_only=True):
+    """One worker: how long it was in the configuration, how long it was busy, and how often work was lost there."""
+
+    id: WorkerId
+    worker: WorkerId  # the id, under the name that it has in other documents
+    slice: str | None
+    type: str
+    chips: int
+    there_seconds: float
+    busy_seconds: float
+    attempts: int
+    lost: int
+
+
+class ReportedJob(Struct, frozen=True, kw_only=True):
+    """One job of the report."""
+
+    BESIDE: ClassVar = ("costs",)
+    id: JobId
+    state: JobState
+    display: str
+    labels: Mapping[str, str]
+    priority: Priority
+    replicas: int
+    gang: bool
+    submitted_at: float
+    started_at: float | None
+    ended_at: float | None
+    waited_seconds: float
+    ran_seconds: float | None
+    retries: int
+    preemptions: int
+    costs: Costs
+    why: str
+
+
+class ReportDocument(Struct, frozen=True, kw_only=True):
+    """The result of `iris report`: everything of the page but the attempts, which `iris log export` has.
+
+    `older` counts jobs that are not listed.
+    """
+
+    cluster: str
+    since: str | None
+    at: float
+    messages: Sequence[str]
+    log_damage: Damage | None
+    older: int
+    total: TotalSums
+    labels: Sequence[LabelSums]
+    priorities: Sequence[PrioritySums]
+    ends: Sequence[EndSums]
+    workers: Sequence[WorkerUse]
+    jobs: Sequence[ReportedJob]
+
+
+def report_document(report: Report) -> ReportDocument:
+    return ReportDocument(
+        cluster=report.name,
+        since=moment(report.since),
+        at=report.at,
+        messages=report.messages,
+        log_damage=report.log_damage,
+        older=report.older,
+        total=TotalSums(
+            _sums(total(report.jobs)),
+            retries=sum(job.retries for job in report.jobs),
+            preemptions=sum(job.preemptions for job in report.jobs),
+        ),
+        labels=[LabelSums(each.name or None, _sums(each)) for each in by_label(report.jobs)],
+        priorities=[PrioritySums(each.name, _sums(each)) for each in by_priority(report.jobs)],
+        ends=[_ends(each) for each in ends(report.jobs)],
+        workers=[_worker(each) for each in uses(report)],
+        jobs=[_job(each) for each in report.jobs],
+    )
+
+
+def _sums(each: Sum) -> Sums:
+    return Sums(each.jobs, _costs(each), each.waited_median, each.waited_most)
+
+
+def _costs(each: Sum) -> Costs:
+    return Costs(each.chip_seconds, each.in_vain, each.task_seconds)
+
+
+def _ends(each: Ends) -> EndSums:
+    return EndSums(each.reason, each.attempts, each.chip_seconds, each.task_seconds)
+
+
+def _worker(each: Use) -> WorkerUse:
     worker = each.worker
-    return {
-        "id": worker.id,
-        "worker": worker.id,  # as in all other documents
-        "slice": worker.slice,
-        "type": worker.type,
-        "chips": worker.chips,
-        "there_seconds": worker.seconds,
-        "busy_seconds": each.busy_seconds,
-        "attempts": each.attempts,
-        "lost": each.lost,
-    }
+    return WorkerUse(
+        id=worker.id,
+        worker=worker.id,
+        slice=worker.slice,
+        type=worker.type,
+        chips=worker.chips,
+        there_seconds=worker.seconds,
+        busy_seconds=each.busy_seconds,
+        attempts=each.attempts,
+        lost=each.lost,
+    )
 
 
-def _job(job: JobLine) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "state": job.state.value,
-        "display": job.display,
-        "labels": job.labels,
-        "priority": job.priority.value,
-        "replicas": job.replicas,
-        "gang": job.gang,
-        "submitted_at": moment(job.submitted_at),
-        "started_at": None if job.started_at is None else moment(job.started_at),
-        "ended_at": None if job.ended_at is None else moment(job.ended_at),
-        "waited_seconds": job.waited,
-        "ran_seconds": job.ran,
-        "retries": job.retries,
-        "preemptions": job.preemptions,
-        **_costs(total([job])),
-        "why": job.why,
-    }
+def _job(job: JobLine) -> ReportedJob:
+    return ReportedJob(
+        id=job.id,
+        state=job.state,
+        display=job.display,
+        labels=job.labels,
+        priority=job.priority,
+        replicas=job.replicas,
+        gang=job.gang,
+        submitted_at=job.submitted_at,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+        waited_seconds=job.waited,
+        ran_seconds=job.ran,
+        retries=job.retries,
+        preemptions=job.preemptions,
+        costs=_costs(total([job])),
+        why=job.why,
+    )

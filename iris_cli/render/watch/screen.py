@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections import deque
@@ -14,8 +13,7 @@ from typing import TYPE_CHECKING
 from iris_cli.core.cluster import Cluster
 from iris_cli.ops.session import Session
 from iris_cli.ops.watch import Step
-from iris_cli.render.as_json import document
-from iris_cli.render.console import SCHEMA_VERSION, Output, is_screen
+from iris_cli.render.console import Output, is_screen
 from iris_cli.render.fold import fold
 from iris_cli.render.watch.news import News, news
 
@@ -83,8 +81,9 @@ class Screen:
             self.look()
             return
         if self._output.as_json:
+            self._output.in_lines = True
             for entry in step.news:
-                self._output.text(json.dumps({"schema_version": SCHEMA_VERSION, **document(entry)}) + "\n")
+                self._output.document(entry)
         else:
             for each in new:
                 self._output.line(_words(each))

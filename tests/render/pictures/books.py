@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
+from iris_cli.core.requests import EndpointPart, JobAnswer, JobPart, TaskPart
 from iris_cli.journal.archive import Segment
 from iris_cli.journal.compact import Compacted
 from iris_cli.journal.position import Position
@@ -91,15 +92,14 @@ def _pulled(output: Output) -> None:
     pulled.show(output, Pulled(job=JobId("train"), directory=home, attempts=tuple(rows)))
 
 
-_CHILD = {
-    "schema_version": 1,
-    "job": {"id": "train/eval", "state": "FAILED", "why": "exit 1"},
-    "tasks": [
-        {"id": "train/eval/task-0", "state": "SUCCEEDED", "worker": "cpu-0", "why": ""},
-        {"id": "train/eval/task-1", "state": "FAILED", "worker": "cpu-1", "why": "exit 1"},
+_CHILD = JobAnswer(
+    job=JobPart(id="train/eval", state="FAILED", why="exit 1"),
+    tasks=[
+        TaskPart(id="train/eval/task-0", state="SUCCEEDED", worker="cpu-0"),
+        TaskPart(id="train/eval/task-1", state="FAILED", worker="cpu-1", why="exit 1"),
     ],
-    "endpoints": [{"task": "train/eval/task-0", "name": "http", "address": "cpu-0", "port": 8080}],
-}
+    endpoints=[EndpointPart(task="train/eval/task-0", name="http", address="cpu-0", port=8080)],
+)
 
 PICTURES = {
     "log": Picture(line="iris log verify", then=("iris log salvage",)),
@@ -134,10 +134,14 @@ PICTURES = {
     ),
     "wait-inside": Picture(
         line="iris wait train/eval train/other",
-        show=lambda output: inside.show_waited(output, {"train/eval": _CHILD, "train/other": None}),
+        show=lambda output: inside.show_waited(
+            output, {JobId("train/eval"): _CHILD, JobId("train/other"): None}
+        ),
     ),
     "cancel-inside": Picture(
         line="iris cancel train/eval train/other",
-        show=lambda output: inside.show_cancelled(output, {"train/eval": True, "train/other": False}),
+        show=lambda output: inside.show_cancelled(
+            output, {JobId("train/eval"): True, JobId("train/other"): False}
+        ),
     ),
 }
