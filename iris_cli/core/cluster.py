@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -11,13 +10,10 @@ from iris_cli.core.endpoints import Announced, Endpoint
 from iris_cli.core.ids import AttemptId, JobId, TaskId, Token, WorkerId
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.outputs import Outputs
-from iris_cli.core.past import in_memory
+from iris_cli.core.past import Past, in_memory
 from iris_cli.core.slice import GroupRecord, Keeper, Slice
 from iris_cli.core.task import Attempt, Task, TaskState
 from iris_cli.core.worker import Ghost, Worker
-
-if TYPE_CHECKING:
-    from iris_cli.core.past import Past
 
 
 class Cluster(Struct, kw_only=True, eq=False):

@@ -1,13 +1,13 @@
-"""What is settled and needs no memory: tables that look up what they lack where it was kept.
+"""Tables that look up what they lack where it was kept: most jobs of a long log are over for good.
 
-Most jobs of a long log are over for good. Whoever keeps what was replayed (the snapshot of a log) leaves those where
-they are; here is what makes the tables complete for everybody all the same.
+A snapshot leaves those jobs in its files. A table reads one entry when it is looked up, and all of them when somebody
+goes through the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from iris_cli.core.ids import JobId, Token
 
@@ -15,61 +15,64 @@ K = TypeVar("K")
 V = TypeVar("V")
 Found = TypeVar("Found", covariant=True)
 
-
-if TYPE_CHECKING:  # to define these takes longer than to look anything up
+if TYPE_CHECKING:  # to define it takes longer than to look anything up
+    from typing import Protocol
 
     class Kept(Protocol[K, Found]):
         """One table as it was when it was kept."""
 
-        def __len__(self) -> int:
-            """How many entries are only here."""
-            ...
-
-        def __iter__(self) -> Iterator[K]:
-            """All keys of then, in the order of the table: also those of entries that are in memory."""
-            ...
-
         def find(self, key: K) -> Found:
-            """An entry that is only here. Raises KeyError."""
+            """Return an entry that may not be in memory. Raises KeyError."""
             ...
 
-        def find_all(self) -> None:
-            """Prepare for being asked for every entry."""
+        def everything(self) -> Iterable[tuple[K, Found]]:
+            """Yield all entries of then, in the order of the table: also those that are in memory."""
             ...
 
-    class Past(Protocol):
-        """What can be asked of everything that was kept, without looking at each entry."""
 
-        def last_ended(self, most: int) -> Sequence[JobId]:
-            """The jobs that ended last, in any order, of those that were over: so many, or all that there are."""
-            ...
+class Past:
+    """Answers about all that was kept, without a look at each entry."""
 
-        def foreign(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
-            """Those of the tokens that no attempt of a job that was over had."""
-            ...
+    def last_ended(self, most: int) -> Sequence[JobId]:
+        """Return so many of the jobs that ended last, or all, in any order."""
+        raise NotImplementedError
+
+    def foreign(self, tokens: Iterable[Token]) -> tuple[Token, ...]:
+        """Return those of the tokens that no attempt of a job in the files had."""
+        raise NotImplementedError
 
 
 class Table(dict[K, V]):
     """A dict that finds what it lacks in what was kept, and holds it from then on.
 
-    Looking up what is in memory is as fast as in any dict. Going through all of it takes all of it into memory:
-    `in_memory` gives what is there already. Whoever sets an entry has looked at the old one before, if there is one.
+    `missing` counts the entries that are only there. `in_memory` gives those that the table holds already. Before an
+    entry is set, the old one must have been looked up, if there is one.
     """
 
-    __slots__ = ("_dropped", "_found", "_kept")
+    __slots__ = ("_dropped", "_kept", "_missing")
 
-    def __init__(self, held: Mapping[K, V], kept: Kept[K, V]) -> None:
+    def __init__(self, held: Mapping[K, V], kept: Kept[K, V] | None, missing: int) -> None:
         super().__init__(held)
         self._kept = kept
-        self._found = 0  # of the entries that were only kept, how many have been in here
+        self._missing = missing
         self._dropped: frozenset[K] = frozenset()
 
     def __missing__(self, key: K) -> V:
-        if key in self._dropped:
+        if self._kept is None or key in self._dropped:
             raise KeyError(key)
         value = self[key] = self._kept.find(key)
-        self._found += 1
+        self._missing -= 1
         return value
+
+    def _complete(self) -> None:
+        """Take everything into memory, in the order of the whole table."""
+        if self._kept is None:
+            return
+        held = dict(dict.items(self))
+        whole = {key: value for key, value in self._kept.everything() if key not in self._dropped} | held
+        self._kept, self._missing = None, 0
+        super().clear()
+        super().update(whole)
 
     def __contains__(self, key: object) -> bool:
         return self.get(key, _NOTHING) is not _NOTHING
@@ -81,23 +84,22 @@ class Table(dict[K, V]):
             return default
 
     def __len__(self) -> int:
-        return super().__len__() + len(self._kept) - self._found
+        return super().__len__() + self._missing
 
     def __iter__(self) -> Iterator[K]:
-        then = dict.fromkeys(self._kept)
-        now = set(super().__iter__())
-        yield from (key for key in then if key in now or key not in self._dropped)
-        yield from (key for key in tuple(super().__iter__()) if key not in then)
+        self._complete()
+        return super().__iter__()
 
     def keys(self) -> KeysView[K]:  # type: ignore[override]  # a view all the same
+        self._complete()
         return KeysView(self)
 
     def values(self) -> ValuesView[V]:  # type: ignore[override]  # as above
-        self._kept.find_all()
+        self._complete()
         return ValuesView(self)
 
     def items(self) -> ItemsView[K, V]:  # type: ignore[override]  # as above
-        self._kept.find_all()
+        self._complete()
         return ItemsView(self)
 
     def pop(self, key: Any, *default: Any) -> Any:
@@ -118,10 +120,19 @@ class Table(dict[K, V]):
             self[key] = default
         return self[key]
 
+    @property
+    def kept(self) -> Kept[K, V] | None:
+        """Where an entry is looked up that is not in memory."""
+        return self._kept
+
+    def dropped(self, key: K) -> bool:
+        """Return whether an entry that was kept was deleted."""
+        return key in self._dropped
+
     def copy(self) -> Table[K, V]:
-        """Only what is in memory is copied."""
-        made = Table(dict(dict.items(self)), self._kept)
-        made._found, made._dropped = self._found, self._dropped
+        """Copy only what is in memory."""
+        made = Table(dict(dict.items(self)), self._kept, self._missing)
+        made._dropped = self._dropped
         return made
 
     def __eq__(self, other: object) -> bool:
@@ -140,5 +151,5 @@ _NOTHING = object()
 
 
 def in_memory(table: dict[K, V]) -> ValuesView[V]:
-    """The entries that a table holds now: all of them, unless some were kept elsewhere."""
+    """Return the entries that a table holds now: all of them, unless some were kept elsewhere."""
     return dict.values(table)

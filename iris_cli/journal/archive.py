@@ -139,7 +139,7 @@ class ArchiveScan:
     def __init__(self, chain: tuple[Segment, ...], known: Position = START) -> None:
         self.position = START
         self.fault: Fault | None = None
-        self._scan: Scan | None = None  # of the segment that is being read, or was read last
+        self.scan: Scan | None = None  # of the segment that is being read, or was read last
         begin = next((at for at, each in enumerate(chain) if each.first <= known.seq <= each.last), 0)
         self._chain = chain[begin:]
         if begin > 0:
@@ -154,9 +154,14 @@ class ArchiveScan:
                 return
 
     @property
+    def current(self) -> Scan | None:
+        """The segment that is being read, or was read last."""
+        return self.scan
+
+    @property
     def how_far(self) -> HowMuch:
         """May be asked from any thread."""
-        read = self.position if self._scan is None else self._scan.position
+        read = self.position if self.scan is None else self.scan.position
         return read.seq, self._chain[-1].last if self._chain else 0, "transaction"
 
     def _records(self, segment: Segment) -> Iterator[Record]:
@@ -166,7 +171,7 @@ class ArchiveScan:
                 if self.position.crc == _AS_IT_SAYS:
                     self.position = replace(self.position, crc=origin_of(stream).crc)
                     stream.seek(0)
-                scan = self._scan = Scan(stream, sys.maxsize, continued(self.position))
+                scan = self.scan = Scan(stream, sys.maxsize, continued(self.position))
                 yield from scan
         except PermissionError:
             raise  # nothing is known to be wrong with it

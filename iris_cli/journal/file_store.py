@@ -94,6 +94,18 @@ class FileStore:
         """How far the log was read, or written."""
         return self._end
 
+    @property
+    def reached(self) -> Position:
+        """The end of the record that `load` read last, also while it reads."""
+        scan = self.scan.current if self.scan is not None else None
+        return self._end if scan is None else scan.position
+
+    def forget_earliest(self) -> None:
+        """Begin to look for the earliest time once more: a snapshot with that of the lines so far is kept for good."""
+        self._end = replace(self._end, earliest=None)
+        if self.scan is not None and self.scan.current is not None:
+            self.scan.current.earliest = None
+
     def resume(self, position: Position) -> bool:
         """Take the log for read up to there, if it has that very line there, or begins behind it."""
         with suppress(OSError), open(self._path, "rb", opener=open_safely) as stream:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain, takewhile
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING
 
 from iris_cli.core.cluster import Cluster
@@ -15,13 +15,23 @@ if TYPE_CHECKING:
 class Fold:
     """Takes records, which come after `start`, and holds the `cluster` then: up to the one `until`, if that is given.
 
-    Keeps those behind `told`.
+    Keeps those behind `told`. After each `every` records, `keep` may put a part of the cluster elsewhere.
     """
 
-    def __init__(self, start: Cluster, told: int | None, *, until: int | None = None) -> None:
+    def __init__(
+        self,
+        start: Cluster,
+        told: int | None,
+        *,
+        until: int | None = None,
+        every: int = 0,
+        keep: Callable[[Cluster], Cluster] = lambda cluster: cluster,
+    ) -> None:
         self._start = start
         self._told = told
         self._until = until
+        self._every = every
+        self._keep = keep
         self.cluster = start
 
     def __call__(self, records: Iterable[Record]) -> tuple[Record, ...]:
@@ -31,7 +41,14 @@ class Fold:
             records = takewhile(self._is_wanted, records)
         if self._told is not None:
             records = _passing(records, kept, self._told)
-        self.cluster = _replayed(iter(records), self._start)
+        records, self.cluster = iter(records), self._start
+        while self._every:
+            last = self.cluster.seq + self._every
+            self.cluster = _replayed(islice(records, self._every), self.cluster)
+            if self.cluster.seq < last:
+                return tuple(kept)
+            self.cluster = self._keep(self.cluster)
+        self.cluster = _replayed(records, self.cluster)
         return tuple(kept)
 
     def _is_wanted(self, record: Record) -> bool:

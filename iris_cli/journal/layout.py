@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 LOG: Final = "events.jsonl"
@@ -28,3 +29,8 @@ PART_SUFFIX: Final = ".part"  # of one that is still being written, or whose wri
 TORN_PREFIX: Final = "torn-"  # and a time: the unfinished end of a log
 DAMAGED_PREFIX: Final = f"{LOG}.damaged-"  # and a time: a log as it was before it was salvaged
 OLD_SUFFIX: Final = ".old-"  # and a time, behind the name of a segment: nobody reads it any more
+
+
+def moment_path(directory: Path, seq: int) -> Path:
+    """Where the archive has the snapshot of an earlier moment."""
+    return directory / ARCHIVE / f"snapshot-{seq:012}.json"

@@ -29,7 +29,8 @@ class Header(Struct, frozen=True, kw_only=True):
 class Position(Struct, frozen=True, kw_only=True):
     """The end of a good record: how far a log was read, and all that is needed to go on from there.
 
-    `line` and `offset` count lines and bytes up to here; `seq`, `crc` and `at` are those of the record.
+    `line` and `offset` count lines and bytes up to here; `seq`, `crc` and `at` are those of the record. `earliest` is
+    the smallest time of the records behind the last snapshot in the archive.
     """
 
     line: int = 0
@@ -37,6 +38,7 @@ class Position(Struct, frozen=True, kw_only=True):
     seq: int = 0
     crc: str = NO_PREVIOUS
     at: float = 0.0
+    earliest: float | None = None
     program: str = ""
     header: Header | None = None
 

@@ -82,6 +82,7 @@ def end_of_line(after: Position, line: bytes, at: float) -> Position:
         seq=after.seq + 1,
         crc=line[-11:-3].decode("ascii"),
         at=at,
+        earliest=at if after.earliest is None else min(at, after.earliest),
         program=PROGRAM,
         header=after.header if after.line else decode_line(line[:-1]).header,
     )

@@ -41,7 +41,7 @@ class Scan:
         self._committed = f',"crc":"{head.crc if head else ""}"}}'.encode("ascii", "replace")
         self._lines = bounded_lines(stream, size - start.offset)
         self._line, self._offset = start.line, start.offset
-        self._seq, self._crc, self._at = start.seq, start.crc, start.at
+        self._seq, self._crc, self._at, self.earliest = start.seq, start.crc, start.at, start.earliest
         self._program, self._header = start.program, start.header
         self._format = start.header.format if start.line and start.header else FORMAT
 
@@ -71,9 +71,15 @@ class Scan:
             seq=self._seq,
             crc=self._crc,
             at=self._at,
+            earliest=self.earliest,
             program=self._program,
             header=self._header,
         )
+
+    @property
+    def current(self) -> Scan:
+        """The scan of the file that is being read."""
+        return self
 
     @property
     def how_far(self) -> HowMuch:
@@ -96,6 +102,8 @@ class Scan:
         self._line += 1
         self._offset += length
         self._seq, self._crc, self._at = record.seq, record.crc, record.at
+        if self.earliest is None or record.at < self.earliest:
+            self.earliest = record.at
         self._program = record.program or self._program
         if record.header is not None:
             self._header, self._format = record.header, record.header.format

@@ -119,14 +119,14 @@ class StateDir:
     @cached_property
     def workspaces(self) -> Workspaces:
         """The packed directories of jobs."""
-        return self._kept(layout.WORKSPACES)
+        return self._packed(layout.WORKSPACES)
 
     @cached_property
     def lines(self) -> Workspaces:
         """The lines of `--each-line`, kept in the same way."""
-        return self._kept(layout.LINES)
+        return self._packed(layout.LINES)
 
-    def _kept(self, name: str) -> Workspaces:
+    def _packed(self, name: str) -> Workspaces:
         from iris_cli.journal.workspaces import Workspaces  # what it needs is slow to import
 
         return Workspaces(self.path / name, self._disk)
@@ -145,16 +145,14 @@ class StateDir:
 
         Begins with the snapshot, so that only what came after it is read. Raises IllegalTransitionError.
         """
-        if (known := self._snapshots.read(self._replayed)) is not None:
-            position, cluster = known
-            if self._store.resume(position):
-                with suppress(LogReplacedError, IllegalTransitionError):
-                    return self._folded(cluster, told)
+        if (known := self._snapshots.read(self._store.resume, self._replayed)) is not None:
+            with suppress(LogReplacedError, IllegalTransitionError):
+                return self._folded(known[1], told)
             self._snapshots.refuse()
         return self._folded(Cluster(), told)
 
     def _folded(self, start: Cluster, told: int | None) -> LogView:
-        fold = Fold(start, told)
+        fold = Fold(start, told, every=self._snapshots.moment_lines, keep=self._keep_moment)
         return replace(self._view(start.seq, fold), cluster=fold.cluster)
 
     def _replayed(self, position: Position) -> Cluster:
@@ -177,16 +175,20 @@ class StateDir:
 
     @property
     def has_snapshot(self) -> bool:
-        """Whether there is one, be it of use or not."""
-        return os.path.lexists(self.path / layout.SNAPSHOT)
+        """Return whether there is a snapshot, of use or not."""
+        return self._snapshots.exist
 
-    def keep(self, cluster: Cluster, *, always: bool = False) -> None:
-        """Write the snapshot anew if it is time: `cluster` is all that was read, or committed.
+    def keep(self, cluster: Cluster, *, always: bool = False) -> Cluster:
+        """Write a snapshot if it is due, or `always`; return the cluster with less of it in memory. No OSError."""
+        end = self._store.end
+        return self._kept(cluster, end, always=always) if cluster.seq == end.seq else cluster
 
-        `always`: whatever came since. Never raises OSError.
-        """
-        if cluster.seq == self._store.end.seq:
-            self._snapshots.keep(cluster, self._store.end, always=always)
+    def _keep_moment(self, cluster: Cluster) -> Cluster:
+        return self._kept(cluster, self._store.reached)
+
+    def _kept(self, cluster: Cluster, position: Position, *, always: bool = True) -> Cluster:
+        done = self._store.forget_earliest
+        return self._snapshots.keep(cluster, position, self._replayed, done, always=always)
 
     def _view(self, after_seq: int, keep: Keep = tuple) -> LogView:
         try:
@@ -218,10 +220,9 @@ class StateDir:
 
     def before(self, moment: float) -> tuple[Cluster, Reading]:
         """What had happened by that time as far as the snapshot has it, and all that came then. Raises as `past`."""
-        known = self._snapshots.read(self._replayed)
-        if known is not None and known[0].at <= moment and self._store.resume(known[0]):
-            position, cluster = known
-            return cluster, self._reading(position, archive=True)
+        known = self._snapshots.read(self._store.resume, self._replayed)
+        if known is not None and known[0].at <= moment:
+            return known[1], self._reading(known[0], archive=True)
         return Cluster(), self._reading(START, archive=True)
 
     def _reading(self, start: Position, *, archive: bool) -> Reading:

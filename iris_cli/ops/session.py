@@ -177,7 +177,7 @@ class Session(Struct, dict=True):
 
     def _keep(self) -> None:
         with self.progress(lambda: ("writing the snapshot", 0, 0, "")):
-            self.state.keep(self.cluster)
+            self.cluster = self.state.keep(self.cluster)
 
     def _begin_anew(self) -> None:
         """What was replayed is not in the log any more: a line whose fsync failed was taken back, or lost."""

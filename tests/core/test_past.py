@@ -19,18 +19,13 @@ class Shelf:
         self._order, self._there = order, there
         self.asked: list[str] = []
 
-    def __len__(self) -> int:
-        return len(self._there)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._order)
-
     def find(self, key: str) -> int:
         self.asked.append(key)
         return self._there[key]
 
-    def find_all(self) -> None:
+    def everything(self) -> Iterator[tuple[str, int]]:
         self.asked.append("*")
+        return ((name, WHOLE[name]) for name in self._order)
 
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -39,7 +34,7 @@ WHOLE = {name: number for number, name in enumerate(NAMES)}
 
 def split(held: set[str]) -> tuple[Table[str, int], Shelf]:
     shelf = Shelf(NAMES, {name: WHOLE[name] for name in NAMES if name not in held})
-    return Table({name: WHOLE[name] for name in NAMES if name in held}, shelf), shelf
+    return Table({name: WHOLE[name] for name in NAMES if name in held}, shelf, len(NAMES) - len(held)), shelf
 
 
 def test_what_is_in_memory_is_found_without_asking_the_shelf() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from iris_cli.core.cluster import Cluster
@@ -52,8 +53,21 @@ class Log:
         view = state.load()
         assert view.cluster is not None
         assert view.committed
-        state.keep(view.cluster)
-        return view.cluster
+        return state.keep(view.cluster)
+
+    @property
+    def snapshots(self) -> list[Path]:
+        """All of them, the newest first."""
+        moments = sorted((self.path / "archive").glob("snapshot-*.json"), reverse=True)
+        return [*([self.snapshot] if os.path.lexists(self.snapshot) else []), *moments]
+
+    @property
+    def pages(self) -> int:
+        """The byte of the newest snapshot at which the jobs begin that ended for good."""
+        content = self.snapshots[0].read_bytes()
+        pieces = json.loads(content.split(b"\n", 1)[0])
+        start, size, _ = pieces["outputs"]
+        return content.index(b"\n") + 1 + int(start) + int(size) + 1
 
     def replayed(self) -> Cluster:
         """What the log says, whatever stands beside it."""

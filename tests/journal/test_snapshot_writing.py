@@ -13,6 +13,7 @@ import sys
 import time
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -32,21 +33,39 @@ def test_it_is_written_when_so_many_lines_came_since_the_last(tmp_path: Path) ->
     for seq in range(1, len(log) + 1):
         log.grow(seq)
         log.look(every=20)
-        stands_at.append(
-            json.loads(log.snapshot.read_bytes())["header"]["seq"] if log.snapshot.exists() else 0
-        )
+        stands_at.append(seq_of(log.snapshots[0]) if log.snapshots else 0)
     assert sorted(set(stands_at)) == list(range(0, len(log) + 1, 20))
 
 
-def test_it_is_private_and_one_json_document(tmp_path: Path) -> None:
+def seq_of(snapshot: Path) -> int:
+    position = json.loads(snapshot.read_bytes().split(b"\n", 1)[0])["position"]
+    return int(position["seq"])
+
+
+def test_it_is_private_and_one_json_value_in_each_line(tmp_path: Path) -> None:
     log = Log(tmp_path / "state", busy_days())
     log.grow(len(log))
-    log.look(every=1)
+    log.look(every=len(log))
     assert log.snapshot.stat().st_mode & 0o777 == 0o600
-    document = json.loads(log.snapshot.read_bytes())
-    assert [each["id"] for each in document["over"][:-1]] == sorted(f"job-{number}" for number in range(12))
-    assert [each["id"] for each in document["now"]["jobs"]] == ["sweep", "last"]
+    _, live, opened, ended, _, *pages = map(json.loads, log.snapshot.read_bytes().splitlines())
+    assert [each["job"]["id"] for each in live["jobs"]] == ["sweep", "last"]
+    assert (opened, len(ended)) == (["last", "sweep"], 12)
+    assert sorted(job for page in pages for job in page) == sorted(f"job-{number}" for number in range(12))
     assert [path.name for path in log.path.iterdir() if path.suffix == ".tmp"] == []
+
+
+def test_every_so_many_lines_one_is_kept_in_the_archive_with_the_jobs_that_ended_since(
+    tmp_path: Path,
+) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    log.grow(len(log))
+    log.look(every=8)
+    moments = [path for path in reversed(log.snapshots) if path != log.snapshot]
+    assert [seq_of(path) for path in moments] == list(range(40, len(log) + 1, 40))
+    assert {path.stat().st_mode & 0o777 for path in moments} == {0o600}
+    ended = [set(json.loads(line)) for path in log.snapshots for line in path.read_bytes().splitlines()[5:]]
+    assert set().union(*ended) == {f"job-{number}" for number in range(12)}
+    assert sum(map(len, ended)) < 2 * 12, "a job is written when it ended and when its output was deleted"
 
 
 @pytest.mark.parametrize("worn", [False, True])
@@ -59,10 +78,11 @@ def test_a_disk_that_fails_while_it_is_written_is_nobodys_trouble(
     whole = log.replayed()
     for step in range(WRITING_STEPS):
         log.grow(30)
-        log.snapshot.unlink(missing_ok=True)
-        log.look(every=1)
+        for path in log.snapshots:
+            path.unlink()
+        log.look(every=30)
         log.grow(len(log))
-        state = on_disk(log.path, disk := BadDisk(step, fault, worn))
+        state = on_disk(log.path, disk := BadDisk(step, fault, worn), every=len(log) - 30)
         view = state.load()
         assert view.cluster is not None
         with suppress(PowerCut):
@@ -74,12 +94,32 @@ def test_a_disk_that_fails_while_it_is_written_is_nobodys_trouble(
     assert len(disk.calls) == WRITING_STEPS
 
 
-WRITING_STEPS = 6
-"""Calls that can fail: cut the draft, write, write the header, sync, rename, sync the directory."""
+@pytest.mark.parametrize("fault", [*FAULTS, errno.EROFS, PowerCut])
+def test_a_disk_that_fails_while_moments_are_put_into_the_archive_is_nobodys_trouble(
+    tmp_path: Path, fault: int | type[PowerCut] | str
+) -> None:
+    for step in count():
+        log = Log(tmp_path / str(step), busy_days())
+        log.grow(len(log))
+        whole, state = log.replayed(), on_disk(log.path, disk := BadDisk(step, fault, worn=False), every=6)
+        with suppress(PowerCut):
+            view = state.load()
+            assert view.cluster is not None
+            same(state.keep(view.cluster), whole)
+        same(log.look(every=NEVER), whole)
+        same(log.look(every=6), whole)
+        assert log.look(every=NEVER).past is not None
+        if len(disk.calls) <= step:
+            break
+    assert step > 2 * WRITING_STEPS
 
 
-def on_disk(path: Path, disk: BadDisk) -> StateDir:
-    return StateDir(path, now=lambda: 1.8e9, actor="me@laptop", disk=disk, snapshot_every=1)
+WRITING_STEPS = 5
+"""Calls that can fail: cut the draft, write, sync, rename, sync the directory."""
+
+
+def on_disk(path: Path, disk: BadDisk, *, every: int) -> StateDir:
+    return StateDir(path, now=lambda: 1.8e9, actor="me@laptop", disk=disk, snapshot_every=every)
 
 
 @pytest.mark.parametrize("obstacle", ["directory", "link", "fifo"])
@@ -94,7 +134,7 @@ def test_what_stands_in_the_way_of_its_draft_is_nobodys_trouble(tmp_path: Path, 
     else:
         os.mkfifo(draft)
     before = (log.path / "events.jsonl").read_bytes()
-    same(log.look(every=1), log.replayed())
+    same(log.look(every=len(log)), log.replayed())
     assert (log.path / "events.jsonl").read_bytes() == before
     assert not log.snapshot.exists()
 
@@ -104,7 +144,7 @@ def test_who_looks_at_the_state_of_another_user_leaves_nothing_there(
 ) -> None:
     log = Log(tmp_path / "state", busy_days())
     log.grow(len(log))
-    log.look(every=1)
+    log.look(every=len(log))
     of_the_owner = log.snapshot.stat()
     with monkeypatch.context() as other:
         other.setattr(os, "geteuid", lambda: of_the_owner.st_uid + 1)
@@ -120,10 +160,10 @@ def test_two_at_a_time_do_not_spoil_each_others(tmp_path: Path) -> None:
         fcntl.flock(other, fcntl.LOCK_EX)
         other.write(b"half of it")
         other.flush()
-        same(log.look(every=1), log.replayed())
+        same(log.look(every=len(log)), log.replayed())
         assert (log.path / "snapshot.json.tmp").read_bytes() == b"half of it"
     assert not log.snapshot.exists()
-    log.look(every=1)  # the other one is gone, and what it left is overwritten
+    log.look(every=len(log))  # the other one is gone, and what it left is overwritten
     assert log.look(every=NEVER).past is not None
 
 
@@ -160,6 +200,7 @@ def test_a_kill_while_it_is_written_leaves_the_old_one_or_the_new_one(tmp_path: 
     assert {each.name for each in log.path.iterdir()} <= {
         "events.jsonl",
         "HEAD",
+        "archive",
         "snapshot.json",
         "snapshot.json.tmp",
     }
@@ -187,7 +228,7 @@ def test_a_long_history_is_shown_alike_with_and_without_its_snapshot(tmp_path: P
     first = status("status", preexec_fn=small_files, env=nothing_compiled)
     assert not snapshot.exists()
     assert status("status") == first
-    assert json.loads(snapshot.read_bytes())["header"]["seq"] == EVERY_LINES + 500
+    assert seq_of(snapshot) == EVERY_LINES + 500
     assert status("status") == first
     everything = status("status", "--all")
     snapshot.unlink()
@@ -209,5 +250,5 @@ def test_it_is_written_earlier_where_reading_takes_longer_than_all_else(
     assert snapshot.exists() == early
     if early:
         iris("worker", "drain", made.workers[0])
-        first = json.loads(snapshot.read_bytes())["header"]["seq"]
+        first = seq_of(snapshot)
         assert first == lines, "hardly anything came since"

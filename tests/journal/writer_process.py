@@ -111,7 +111,7 @@ if __name__ == "__main__":
     # Loaded before the first fork, not after each.
     import iris_cli.journal.compact
     import iris_cli.journal.lock
-    import iris_cli.journal.snapshot.thawing
+    import iris_cli.journal.snapshot.reading
     import iris_cli.journal.snapshot.writing  # noqa: F401 - see above
 
     main(*sys.argv[1:])

@@ -392,7 +392,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "snapshots-forget",
         "a snapshot leaves out whose files are still on the workers",
-        lambda: patch.object(writing, "_outputs", lambda cluster, old: {}),
+        lambda: patch.object(writing, "_outputs", lambda cluster: {}),
     ),
     Mutation(
         "no-signs-of-life", "a wrapper on its way gives no sign of life", no_signs_of_life, ("slow_starts",)

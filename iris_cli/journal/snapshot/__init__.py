@@ -1,6 +1,7 @@
 """`snapshot.json`: what a log comes to at one of its lines, so that only what follows needs to be replayed.
 
-A cache and nothing else. Whatever is wrong with it, it is ignored, and the log is replayed instead.
+Snapshots of earlier moments are kept in the archive; each has the jobs that ended since the one before it. All of them
+are caches and nothing else: if anything is wrong with one, it is ignored, and the log is replayed instead.
 """
 
 from iris_cli.journal.snapshot.cache import EVERY_LINES, SnapshotCache

@@ -3,81 +3,131 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cache
+from functools import partial
 from pathlib import Path
-from zlib import crc32
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.journal.durable import Disk
-from iris_cli.journal.layout import SNAPSHOT
-from iris_cli.journal.position import PROGRAM, START, Position
+from iris_cli.journal.durable import Disk, make_directory
+from iris_cli.journal.layout import ARCHIVE, SNAPSHOT, moment_path
+from iris_cli.journal.position import START, Position
 
 EVERY_LINES = 10_000
 EVERY_BYTES = 2_000_000
+_MOMENT = 5  # of the archive: every so many times as many lines
 _WORTH_WRITING = (
     200_000  # bytes of the log: reading these takes about as long as all else that `iris status` does
 )
-_DEAR = 16  # a snapshot so many times as long as what came since is not yet written anew by the way
+_EXPENSIVE = 16  # a snapshot so many times as long as what came since is not yet replaced on the way
+_NAME = re.compile(r"snapshot-([0-9]{12})\.json")
+
+Replayed = Callable[[Position], Cluster]
+"""Returns the cluster as of a position, from the log alone."""
 
 
 class SnapshotCache:
-    """The snapshot in a state directory. Nothing that goes wrong with it is anybody's trouble."""
+    """The snapshots of a state directory. None of their troubles is reported."""
 
     def __init__(
         self, directory: Path, disk: Disk, *, every_lines: int = EVERY_LINES, every_bytes: int = EVERY_BYTES
     ) -> None:
+        self._directory = directory
         self._path = directory / SNAPSHOT
         self._disk = disk
         self._every = every_lines, every_bytes
+        self.moment_lines = _MOMENT * every_lines
+        """After so many lines a snapshot is kept in the archive."""
         self._last = START  # where the last one stands, as far as we know, or where we tried to write one
 
-    def read(self, replayed: Callable[[Position], Cluster]) -> tuple[Position, Cluster] | None:
-        """Where it stands in its log, and what that comes to; None if there is none that can be used.
+    def read(self, fits: Callable[[Position], bool], replayed: Replayed) -> tuple[Position, Cluster] | None:
+        """Return the newest snapshot that can be used: its place in the log, and the cluster then.
 
-        Whether it is a snapshot of this log is for the caller to see. `replayed` gives the same from the log.
+        `fits` tells whether the log has that very line at that place.
         """
         self._last = START
-        if not os.path.lexists(self._path):
+        if not (paths := list(self._paths())):
             return None
-        from iris_cli.journal.snapshot.thawing import UNUSABLE, read_snapshot
+        from iris_cli.journal.snapshot.reading import UNUSABLE, SnapshotFile, read_snapshot
 
-        try:
-            position, cluster = read_snapshot(self._path, fingerprint(), replayed)
-        except UNUSABLE:
-            return None
-        self._last = position
-        return position, cluster
+        for path in paths:
+            with suppress(*UNUSABLE):
+                file = SnapshotFile(path)
+                position = file.header.position
+                if fits(position):
+                    kept = path != self._path
+                    cluster = read_snapshot(self._directory, file, partial(replayed, position), kept=kept)
+                    self._last = position
+                    return position, cluster
+        return None
 
-    def refuse(self) -> None:
-        """It is that of another log: the next one comes as if it were not there."""
-        self._last = START
+    @property
+    def exist(self) -> bool:
+        """Return whether there is any snapshot, of use or not."""
+        return next(self._paths(), None) is not None
 
-    def keep(self, cluster: Cluster, position: Position, *, always: bool = False) -> None:
-        """Write one if so much came since the last, or less, and it costs little. `always`: if anything came."""
-        if position.header is None or not (
-            self._is_due(position) or (always and position.seq > self._last.seq)
-        ):
-            return
-        if not self._is_ours():
-            return
-        from iris_cli.journal.snapshot.form import DamagedSnapshotError
-        from iris_cli.journal.snapshot.writing import write_snapshot
+    def _paths(self) -> Iterator[Path]:
+        if os.path.lexists(self._path):
+            yield self._path
+        names = []
+        with suppress(OSError):
+            names = sorted(filter(_NAME.fullmatch, os.listdir(self._directory / ARCHIVE)), reverse=True)
+        yield from (self._directory / ARCHIVE / name for name in names)
+
+    def keep(
+        self,
+        cluster: Cluster,
+        position: Position,
+        replayed: Replayed,
+        archived: Callable[[], None],
+        *,
+        always: bool,
+    ) -> Cluster:
+        """Write a snapshot if it is due. `always`: if anything came since the last one.
+
+        Returns the cluster; once it is in the archive, which is told to `archived`, with less of it in memory.
+        """
+        due = self._is_due(position) or (always and position.seq > self._last.seq)
+        if position.header is None or not due or not self._is_ours():
+            return cluster
+        from iris_cli.journal.snapshot.reading import UNUSABLE
+        from iris_cli.journal.snapshot.writing import Draft
 
         self._last = position  # should it fail, it would fail again
         try:
-            write_snapshot(self._disk, self._path, cluster, position, fingerprint())
-        except DamagedSnapshotError:
-            with suppress(OSError):
-                self._path.unlink()
-        except OSError:
-            pass
+            draft = Draft(cluster, position)
+            if position.seq - draft.since < self.moment_lines:
+                draft.write(self._disk, self._path)
+                return cluster
+            path = moment_path(self._directory, position.seq)
+            make_directory(self._disk, path.parent)
+            if (moment := draft.write(self._disk, path)) is not None:
+                # AFTER: those that are there were needed until now
+                self._delete(path if draft.since == 0 else None)
+                archived()
+                return draft.trimmed(self._directory, moment, partial(replayed, position))
+        except UNUSABLE as error:
+            if not isinstance(error, OSError):  # one of the files that it was to go on from
+                self._delete(self._path)
+                self._delete()
+        return cluster
+
+    def refuse(self) -> None:
+        """The one that was read isn't of this log: the next one comes as if there were none."""
+        self._last = START
+
+    def _delete(self, but: Path | None = None) -> None:
+        """Delete the last snapshot and, if `but` one is given, all other moments: nothing goes on from them."""
+        for path in self._paths() if but is not None else (self._path,):
+            if path != but:
+                with suppress(OSError):
+                    path.unlink()
 
     def _is_ours(self) -> bool:
         """Whether the state is that of this user: a file of root's would be in its owner's way."""
         try:
-            return self._path.parent.stat().st_uid == os.geteuid()
+            return self._directory.stat().st_uid == os.geteuid()
         except OSError:
             return False
 
@@ -88,7 +138,7 @@ class SnapshotCache:
             grown = position.offset
         if position.seq - self._last.seq >= lines or grown >= size:
             return True
-        return grown >= _WORTH_WRITING and self._length() <= _DEAR * grown
+        return grown >= _WORTH_WRITING and self._length() <= _EXPENSIVE * grown
 
     def _length(self) -> int:
         """Bytes of the last snapshot, 0 if there is none."""
@@ -96,43 +146,3 @@ class SnapshotCache:
             return self._path.lstat().st_size
         except OSError:
             return 0
-
-
-_RULES = (
-    "cluster",
-    "ids",
-    "structs",
-    "attributes",
-    "endpoints",
-    "job",
-    "task",
-    "worker",
-    "outcome",
-    "outputs",
-    "resources",
-    "constraints",
-    "connection",
-    "event",
-    "events",
-    "any_event",
-    "slice_events",
-    "scale_group",
-    "slice",
-)
-_EVOLVE = ("attempts", "edit", "fleet", "jobs", "log", "slices")
-_FORMS = ("codec", "event_codec", "upgrades", "snapshot/entries", "snapshot/writing")
-
-
-@cache
-def fingerprint() -> str:
-    """Tells programs apart that make other things of the same log, also those of one version."""
-    core, journal = Path(__file__).parents[2] / "core", Path(__file__).parents[1]
-    crc = 0
-    for path in (
-        *(core / f"{name}.py" for name in _RULES),
-        *(core / "evolve" / f"{name}.py" for name in _EVOLVE),
-        *(journal / f"{name}.py" for name in _FORMS),
-    ):
-        with suppress(OSError):  # there may be compiled files only
-            crc = crc32(path.read_bytes(), crc)
-    return f"{PROGRAM} {crc:08x}"

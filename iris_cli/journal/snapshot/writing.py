@@ -1,54 +1,168 @@
-"""Writing a snapshot. Of one that is there, the lines of jobs that nothing has happened to are copied as they are."""
+"""Writing a snapshot: what is open, and the jobs that ended for good since the last one in the archive."""
 
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
+from itertools import islice
 from pathlib import Path
 from zlib import crc32
 
-from msgspec.structs import replace
+from msgspec import Raw
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.ids import WorkerId
-from iris_cli.core.job import Job
-from iris_cli.core.past import in_memory
+from iris_cli.core.ids import JobId, WorkerId
+from iris_cli.core.past import Table, in_memory
 from iris_cli.journal.codec import encode
 from iris_cli.journal.durable import Disk, opened, sync_directory, write_all
-from iris_cli.journal.position import Position
-from iris_cli.journal.snapshot.entries import Now, Texts, entry_of, id_of, job_line, texts_of
-from iris_cli.journal.snapshot.form import END, HEADER_SIZE, PARTS, Header, encode_header
-from iris_cli.journal.snapshot.reading import FromFile
-from iris_cli.journal.snapshot.thawing import Snapshot
+from iris_cli.journal.position import Position, sealed
+from iris_cli.journal.snapshot.form import Header, Live, Moment, Page, Piece, Whole, entry_of, whole_in
+from iris_cli.journal.snapshot.reading import Files, OutputTexts, Snapshot, cluster_of
 
 LAST = 100
 """How many of the jobs that ended last are known without looking at the others."""
 
-_BUFFER = 1 << 20
-_Lines = dict[bytes, bytes]
+_PAGE = 64  # jobs
 
 
-def write_snapshot(disk: Disk, path: Path, cluster: Cluster, position: Position, program: str) -> None:
-    """Put the cluster as of that position in the place of `path`, durably; nothing if another process is at it.
+class Draft:
+    """A snapshot of a cluster, ready to be written. Raises OSError and DamagedSnapshotError, as does `write`."""
 
-    Raises OSError; DamagedSnapshotError if what was to be copied is damaged.
-    """
-    draft = path.with_name(path.name + ".tmp")
-    with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK) as fd:  # a pipe there must not hold us up
-        if not _is_ours_alone(fd, draft):
-            return
-        try:
-            disk.truncate(fd, 0)
-            _write(_Out(disk, fd), cluster, position, program)
-            disk.fsync(fd)
-            disk.rename(draft, path)
-        except BaseException:
-            with suppress(OSError):
-                draft.unlink()  # it may be what filled the disk
-            raise
-    sync_directory(disk, path.parent)
+    def __init__(self, cluster: Cluster, position: Position) -> None:
+        past = sound_past(cluster)
+        self._cluster = cluster
+        self._moments = past.files.moments if past is not None else ()
+        self.since = self._moments[-1].seq if self._moments else 0
+        self._open, self._over = _divided(cluster, complete=past is None)
+        is_open = {whole.job.id for whole in self._open}
+        self._last = tuple(job.id for job in cluster.last_ended(LAST) if job.id not in is_open)
+        entries = _entries(past, self._over)
+        pages = list(_pages(entries))
+        live = Live(fleet=_fleet(cluster), jobs=tuple(map(entry_of, self._open)), last=self._last)
+        self._ended = sorted(entries)
+        self._lines = [encode(live), encode(sorted(is_open)), encode(self._ended), _object(_outputs(cluster))]
+        self._lines += (text for _, text in pages)
+        pieces = list(_pieces(self._lines))
+        self._header = Header(
+            position=position,
+            moments=self._moments,
+            jobs=len(cluster.jobs),
+            tasks=len(cluster.tasks),
+            parents=len(cluster.children),
+            live=pieces[0],
+            open=pieces[1],
+            ended=pieces[2],
+            outputs=pieces[3],
+            pages=tuple(
+                Page(JobId(first), piece) for (first, _), piece in zip(pages, pieces[4:], strict=True)
+            ),
+        )
+
+    def write(self, disk: Disk, path: Path) -> Moment | None:
+        """Put the snapshot in the place of `path`, durably; None if another process is writing it."""
+        first = sealed(encode(self._header)[:-1])
+        draft = path.with_name(path.name + ".tmp")
+        with opened(
+            draft, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK
+        ) as fd:  # a pipe there must not hold us up
+            if not _is_ours_alone(fd, draft):
+                return None
+            try:
+                disk.truncate(fd, 0)
+                write_all(disk, fd, first + b"".join(line + b"\n" for line in self._lines))
+                disk.fsync(fd)
+                disk.rename(draft, path)
+            except BaseException:
+                with suppress(OSError):
+                    draft.unlink()  # it may be what filled the disk
+                raise
+        sync_directory(disk, path.parent)
+        position = self._header.position
+        return Moment(position.seq, first[-11:-3].decode("ascii"), position.earliest or 0.0)
+
+    def trimmed(self, directory: Path, moment: Moment, replayed: Callable[[], Cluster]) -> Cluster:
+        """Return the cluster without the jobs that nobody needs in memory, once they are in the archive."""
+        there = {attempt.task.job for each in in_memory(self._cluster.outputs) for attempt in each.attempts}
+        kept = {whole.job.id: whole for whole in self._over if whole.job.id in there}
+        files = Files(directory, None, (*self._moments, moment))
+        if (then := sound_past(self._cluster)) is None or then.files.where is not None:
+            where = then.files.where if then is not None and then.files.where is not None else {}
+            files.where = where | dict.fromkeys(self._ended, moment.seq)
+        past = Snapshot(files, self._open, self._last, replayed, kept)
+        header = self._header
+        sizes = header.jobs, header.tasks, header.parents
+        held = [*self._open, *kept.values()]
+        return cluster_of(copy(self._cluster), past, held, sizes, self._cluster.outputs)
+
+
+def _divided(cluster: Cluster, *, complete: bool) -> tuple[list[Whole], list[Whole]]:
+    """The jobs in memory, or all: those that are open, and those that are over for good."""
+    for job_id in {task.job for task in in_memory(cluster.tasks)}:
+        cluster.jobs[job_id]
+    held = {job.id for job in cluster.open_jobs()}
+    opened: list[Whole] = []
+    over: list[Whole] = []
+    jobs = cluster.jobs.values() if complete else in_memory(cluster.jobs)
+    for job in sorted(jobs, key=lambda job: job.order):
+        whole = whole_in(cluster, job.id)
+        is_open = job.id in held or not all(task.state.terminal for task in whole.tasks)
+        (opened if is_open else over).append(whole)
+    return opened, over
+
+
+def sound_past(cluster: Cluster) -> Snapshot | None:
+    """The files that the next snapshot can go on from; without any, everything is taken into memory."""
+    past = cluster.past
+    return past if isinstance(past, Snapshot) and past.log is None else None
+
+
+def _entries(past: Snapshot | None, over: Sequence[Whole]) -> dict[str, bytes | Raw]:
+    """The jobs for the pages: those of the last snapshot, unless it is a moment, and those that changed since."""
+    entries: dict[str, bytes | Raw] = {}
+    if past is not None and past.files.last is not None:
+        entries.update(past.files.last.entries())
+    for whole in over:
+        if past is None or past.kept.get(whole.job.id) != whole:
+            entries[whole.job.id] = encode(entry_of(whole))
+    return entries
+
+
+def _fleet(cluster: Cluster) -> Cluster:
+    """The cluster without what stands elsewhere in the file."""
+    fleet = copy(cluster)
+    fleet.jobs, fleet.tasks, fleet.children, fleet.outputs, fleet.past = {}, {}, {}, {}, None
+    return fleet
+
+
+def _outputs(cluster: Cluster) -> dict[WorkerId, bytes | Raw]:
+    """Those in memory, and the others as they stand in the last snapshot."""
+    table, left = cluster.outputs, dict[WorkerId, bytes | Raw]()
+    if isinstance(table, Table) and isinstance(table.kept, OutputTexts):
+        left.update((worker, raw) for worker, raw in table.kept.raws.items() if not table.dropped(worker))
+    return left | {worker: encode(outputs) for worker, outputs in dict.items(table)}
+
+
+def _object(entries: Mapping[WorkerId, bytes | Raw] | Mapping[str, bytes | Raw]) -> bytes:
+    """A JSON object of values that are encoded already, by ids, which need no escapes."""
+    return b"{%s}" % b",".join(
+        b'"%s":%s' % (key.encode("ascii"), bytes(value)) for key, value in entries.items()
+    )
+
+
+def _pages(entries: Mapping[str, bytes | Raw]) -> Iterator[tuple[str, bytes]]:
+    """So many jobs at a time, by id: the first one, and the text of all."""
+    jobs = iter(sorted(entries))
+    while page := list(islice(jobs, _PAGE)):
+        yield page[0], _object({job: entries[job] for job in page})
+
+
+def _pieces(lines: Iterable[bytes]) -> Iterator[Piece]:
+    start = 0
+    for line in lines:
+        yield Piece(start, len(line), crc32(line))
+        start += len(line) + 1
 
 
 def _is_ours_alone(fd: int, draft: Path) -> bool:
@@ -60,150 +174,3 @@ def _is_ours_alone(fd: int, draft: Path) -> bool:
         return os.path.samestat(os.fstat(fd), os.stat(draft, follow_symlinks=False))
     except (BlockingIOError, FileNotFoundError):
         return False
-
-
-class _Out:
-    """What goes into the file, in large pieces."""
-
-    def __init__(self, disk: Disk, fd: int) -> None:
-        self._disk, self._fd = disk, fd
-        self._waiting: list[bytes] = []
-        self._size = 0
-
-    def put(self, data: bytes) -> None:
-        self._waiting.append(data)
-        self._size += len(data)
-        if self._size >= _BUFFER:
-            self.flush()
-
-    def flush(self) -> None:
-        write_all(self._disk, self._fd, b"".join(self._waiting))
-        self._waiting, self._size = [], 0
-
-    def go_back(self) -> None:
-        self.flush()
-        os.lseek(self._fd, 0, os.SEEK_SET)
-
-
-def _write(out: _Out, cluster: Cluster, position: Position, program: str) -> None:
-    assert position.header is not None, "there is no snapshot of an empty log"
-    out.put(b" " * HEADER_SIZE)
-    old = _old(cluster)
-    opened, over = _divided(cluster, old)
-    outputs = _outputs(cluster, old)
-    now = encode(_now(cluster, position, opened, outputs=len(outputs)))
-    texts = encode(outputs)
-    header = replace(
-        _counted(cluster, opened),
-        program=program,
-        cluster_id=position.header.cluster_id,
-        line=position.line,
-        offset=position.offset,
-        seq=position.seq,
-        log_crc=position.crc,
-        at=position.at,
-        now_size=len(now),
-        now_crc=crc32(now),
-        outputs_size=len(texts),
-        outputs_crc=crc32(texts),
-    )
-    for part in (PARTS[0], now, PARTS[1], texts, PARTS[2]):
-        out.put(part)
-    size, crc = 0, 0
-    for piece in _merged(old, {job.id.encode(): job_line(cluster, job) for job in over}):
-        size, crc = size + len(piece), crc32(piece, crc)
-        out.put(piece)
-    out.put(END)
-    out.go_back()  # BEFORE: there is no header, so it is no snapshot.
-    out.put(encode_header(replace(header, over_size=size, over_crc=crc)))
-    out.flush()
-
-
-def _old(cluster: Cluster) -> FromFile | None:
-    """The snapshot whose lines can be copied; else everything is taken into memory."""
-    return cluster.past.file if isinstance(cluster.past, Snapshot) else None
-
-
-def _divided(cluster: Cluster, old: FromFile | None) -> tuple[list[Job], list[Job]]:
-    """The jobs in memory that are open, and those that are over and not in the old snapshot as they are now."""
-    for job_id in {task.job for task in in_memory(cluster.tasks)}:
-        cluster.jobs[job_id]
-    held = {job.id for job in cluster.open_jobs()}
-    opened, over = [], []
-    jobs = cluster.jobs.values() if old is None else in_memory(cluster.jobs)
-    for job in sorted(jobs, key=lambda job: job.order):
-        if job.id in held or not all(task.state.terminal for task in cluster.tasks_of(job.id)):
-            opened.append(job)
-        elif old is None or not _is_kept(cluster, old, job):
-            over.append(job)
-    return opened, over
-
-
-def _is_kept(cluster: Cluster, old: FromFile, job: Job) -> bool:
-    """Whether it was over then already, and nothing has happened to it: its line is right."""
-    try:
-        then = old.over(job.id)
-    except KeyError:
-        return False
-    return then.job == job and then.tasks == tuple(cluster.tasks_of(job.id))
-
-
-def _counted(cluster: Cluster, opened: list[Job]) -> Header:
-    """How much is over: all that isn't open."""
-    return Header(
-        program="",
-        cluster_id="",
-        line=0,
-        offset=0,
-        seq=0,
-        log_crc="",
-        at=0.0,
-        jobs=len(cluster.jobs) - len(opened),
-        tasks=len(cluster.tasks) - sum(job.replicas for job in opened),
-        parents=len(cluster.children) - sum(job.id in cluster.children for job in opened),
-    )
-
-
-def _now(cluster: Cluster, position: Position, opened: list[Job], *, outputs: int) -> Now:
-    assert position.header is not None
-    is_open = {job.id for job in opened}
-    last = [job.id for job in cluster.last_ended(LAST + len(opened)) if job.id not in is_open]
-    return Now(
-        name=cluster.name,
-        workers=tuple(cluster.workers.values()),
-        ghosts=cluster.ghosts,
-        endpoints=cluster.endpoints,
-        slices=tuple(cluster.slices.values()),
-        scale_groups=tuple(cluster.scale_groups.values()),
-        keeper=cluster.keeper,
-        program=position.program,
-        log=position.header,
-        outputs=outputs,
-        last=tuple(last[:LAST]),
-        jobs=tuple(entry_of(cluster, job) for job in opened),
-    )
-
-
-def _outputs(cluster: Cluster, old: FromFile | None) -> dict[WorkerId, Texts]:
-    """Those in memory, and the others as they stand in the old snapshot."""
-    if old is None:
-        return {worker: texts_of(outputs) for worker, outputs in cluster.outputs.items()}
-    kept = old.outputs()
-    held = dict(dict.items(cluster.outputs))
-    return {worker: texts_of(held[worker]) if worker in held else kept[worker] for worker in cluster.outputs}
-
-
-def _merged(old: FromFile | None, lines: _Lines) -> Iterator[bytes]:
-    """The lines of the old snapshot with these among them and in their stead, by id; many at a time."""
-    coming = sorted(lines)
-    for block in old.file.blocks() if old is not None else ():
-        count = bisect_right(coming, id_of(block[block.rfind(b"\n", 0, -1) + 1 :]))
-        among, coming = coming[:count], coming[count:]
-        yield _mixed(block, {job: lines[job] for job in among}) if among else block
-    yield from (lines[job] for job in coming)
-
-
-def _mixed(block: bytes, lines: _Lines) -> bytes:
-    there = {id_of(line): line for line in block.splitlines(keepends=True)}
-    there |= lines
-    return b"".join(there[job] for job in sorted(there))
