@@ -320,11 +320,10 @@ class Session(Struct, dict=True):
         except IllegalTransitionError as error:
             self._add_story(error)
             raise
-        finally:
-            untold, self._untold = self._untold, []
-            for each in untold:
-                self._add_story(each)
-                self._tell(each.story)
+        untold, self._untold = self._untold, []
+        for each in untold:
+            self._add_story(each)
+            self._tell(each.story)
 
     def _add_story(self, error: IllegalTransitionError) -> None:
         from iris_cli.journal.story import add_story

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from iris_cli.core import events as ev
+from iris_cli.core.cluster import Cluster
 from iris_cli.core.event import Event
 from iris_cli.core.event import IllegalTransitionError as IllegalTransitionError
 from iris_cli.core.ids import TaskId
@@ -24,6 +25,7 @@ class ImpossibleHistoryError(IllegalTransitionError, LogDamagedError):
         self.tell(error.task, error.record, error.events)
 
 
+_OF_A_TASK = (ev.AttemptEvent, ev.TaskRequeued, ev.TaskEnded)
 _SHOWN = 400  # characters of a message
 _LINE = 240  # characters of a line of a story
 _ATTEMPTS = 10  # the last of them are told
@@ -36,6 +38,14 @@ def illegal(event: Event, task: Task) -> IllegalTransitionError:
     error = IllegalTransitionError(f"{event!r:.{_LINE}} does not fit {task.id}: it is {task.state}, {last}")
     error.tell(task.id, _record(task))
     return error
+
+
+def unknown(event: Event, error: KeyError, cluster: Cluster) -> IllegalTransitionError:
+    """The refusal of an event about something that does not exist, with the record of its task if that exists."""
+    refused = IllegalTransitionError(f"{event!r:.{_LINE}} refers to what does not exist: {error}")
+    if isinstance(event, _OF_A_TASK) and (task := cluster.tasks.get(event.task)) is not None:
+        refused.tell(task.id, _record(task))
+    return refused
 
 
 def _record(task: Task) -> Iterator[str]:
@@ -51,7 +61,7 @@ def lines_about(task: TaskId, events: Iterable[Event], when: str) -> Iterator[st
 
 
 def _is_about(event: Event, task: TaskId) -> bool:
-    if isinstance(event, (ev.AttemptEvent, ev.TaskRequeued, ev.TaskEnded)):
+    if isinstance(event, _OF_A_TASK):
         return event.task == task
     if isinstance(event, ev.AttemptsReaped):
         return any(attempt.task == task for attempt in event.attempts)

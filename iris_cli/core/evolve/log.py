@@ -10,7 +10,7 @@ from iris_cli.core.collector import at_rest
 from iris_cli.core.events import Event, Transaction
 from iris_cli.core.evolve import attempts, fleet, jobs, slices
 from iris_cli.core.evolve.edit import Edit
-from iris_cli.core.evolve.illegal import IllegalTransitionError, ImpossibleHistoryError, lines_about
+from iris_cli.core.evolve.illegal import IllegalTransitionError, ImpossibleHistoryError, lines_about, unknown
 from iris_cli.core.ids import TaskId
 
 CHANGES = dict([*fleet.CHANGES, *jobs.CHANGES, *attempts.CHANGES, *slices.CHANGES])
@@ -74,7 +74,7 @@ def replay(transactions: Iterable[Transaction], start: Cluster | None = None) ->
             for event in transaction.events:
                 CHANGES[type(event)](edit, event, at)
         except KeyError as error:
-            raise ImpossibleHistoryError(transaction.seq, _unknown(event, error)) from error
+            raise ImpossibleHistoryError(transaction.seq, unknown(event, error, edit.cluster)) from error
         except IllegalTransitionError as error:
             raise ImpossibleHistoryError(transaction.seq, error) from error
         cluster.seq, cluster.at = transaction.seq, at
@@ -87,8 +87,4 @@ def _apply(edit: Edit, event: Event, at: float) -> None:
     try:
         CHANGES[type(event)](edit, event, at)
     except KeyError as error:
-        raise _unknown(event, error) from error
-
-
-def _unknown(event: Event, error: KeyError) -> IllegalTransitionError:
-    return IllegalTransitionError(f"{event} refers to what does not exist: {error}")
+        raise unknown(event, error, edit.cluster) from error
