@@ -115,6 +115,24 @@ def test_where_nobody_can_be_told_not_to_wait_the_time_to_wait_for_a_pipe_is_lim
     assert (output(host, token) / "swapped").is_fifo()
 
 
+def test_what_timeout_leaves_behind_does_not_keep_the_answer_open(
+    dash_host: WorkerHost, make_host: MakeHost, tmp_path: Path
+) -> None:
+    """As busybox's does, for a second; this one leaves it for ever."""
+    real = shutil.which("timeout")
+    if real is None:
+        pytest.skip("there is no `timeout` here")
+    tools = tools_of("dash", tmp_path / "tools-that-leave")
+    (tools / "timeout").write_text(f'#!/bin/sh\nsleep 1000 </dev/null >/dev/null 2>&1 &\nexec {real} "$@"\n')
+    (tools / "timeout").chmod(0o755)
+    token = dash_host.launch("true")
+    dash_host.wait(token)
+    (output(dash_host, token) / "a").write_text("a")
+    there = make_host(tools=tools)
+    assert piece(there, token, b"output/a").data == b"a"
+    assert batch(there, token, b"output/a") == [b"a"]
+
+
 def test_all_files_are_listed_and_nothing_else(host: WorkerHost, token: Token) -> None:
     top = output(host, token)
     (top / "sub/empty directory").mkdir(parents=True)

@@ -23,13 +23,13 @@ pour() { encode | LC_ALL=C awk '{ print "T " $0 | "cat >&3" } END { close("cat >
 poured() { is_number "$1" && count=$((count + $1)); }
 
 # for_a_while COMMAND: ends it where it takes longer than anybody waits for the answer: whoever opens a pipe
-# that has taken the place of a file waits for ever. Where there is no `timeout`, nobody ends it. That of
-# busybox leaves a process behind for a second, which must not keep the pipe of the answer open.
+# that has taken the place of a file waits for ever. Where there is no `timeout`, nobody ends it. busybox's
+# `timeout` leaves a process behind for a second: with fd 3 it would keep the whole answer open.
 for_a_while() {
     if timeout 1 true >/dev/null 2>&1 3>&-; then
         set -- timeout 40 "$@"
     fi
-    "$@"
+    "$@" 3>&-
 }
 
 # go_in TOKEN: go to its directory, if its files are there.
