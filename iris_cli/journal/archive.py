@@ -133,10 +133,20 @@ def unpacked(segment: Segment) -> Iterator[BinaryIO]:
 class ArchiveScan:
     """The records of segments, one after the other, once. Afterwards `position` is the end of the last good one.
 
-    Begins with the segment that has the line of `known`, if one has it: what went before it was read earlier.
+    Begins with the segment that has the line of `known`, if one has it: what went before it was read earlier. `skip`:
+    and behind that very line. `about` and `until`: as in `Scan`.
     """
 
-    def __init__(self, chain: tuple[Segment, ...], known: Position = START) -> None:
+    def __init__(
+        self,
+        chain: tuple[Segment, ...],
+        known: Position = START,
+        *,
+        skip: bool = False,
+        about: bytes = b"",
+        until: int = sys.maxsize,
+    ) -> None:
+        self._known, self._skip, self._about, self._until = known, skip, about, until
         self.position = START
         self.fault: Fault | None = None
         self.scan: Scan | None = None  # of the segment that is being read, or was read last
@@ -171,7 +181,11 @@ class ArchiveScan:
                 if self.position.crc == _AS_IT_SAYS:
                     self.position = replace(self.position, crc=origin_of(stream).crc)
                     stream.seek(0)
-                scan = self.scan = Scan(stream, sys.maxsize, continued(self.position))
+                start = continued(self.position)
+                if self._skip and segment.first == self._known.seq - self._known.line + 1:
+                    start = self._known  # it holds the bytes of the log as it was
+                    stream.seek(start.offset)
+                scan = self.scan = Scan(stream, sys.maxsize, start, about=self._about, until=self._until)
                 yield from scan
         except PermissionError:
             raise  # nothing is known to be wrong with it
@@ -185,7 +199,7 @@ class ArchiveScan:
             self.fault = in_segment(scan.fault, segment)
         elif broken:
             self.fault = fault_at(replace(end, line=scan.position.line if scan else 0), segment.file, broken)
-        elif end.seq != segment.last:
+        elif end.seq != segment.last and end.seq < self._until:
             self.fault = fault_at(end, segment.file, f"the segment ends at seq {end.seq}")
 
 

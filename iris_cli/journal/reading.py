@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Required, TypedDict
 
 from iris_cli.core.events import Transaction
 from iris_cli.journal.archive import LOG_IS_MISSING, ArchiveScan, missing, segments
@@ -20,10 +22,20 @@ from iris_cli.journal.recovery import Damage, damage_of
 from iris_cli.journal.scan import HowMuch, Scan, continued, origin_of
 
 
+class Which(TypedDict, total=False):
+    """Which transactions are read, as `Reading` has it."""
+
+    archive: Required[bool]
+    start: Position
+    until: int
+    about: str
+
+
 class Reading:
     """The transactions of the log in their order, once; with `archive` those of its archive before them.
 
-    All of them, or those behind `start`, which the log is known to have had.
+    All of them, or those behind `start`, which the log is known to have had, up to the seq `until`. With `about`, those
+    whose lines have this text, and perhaps others.
     Takes no lock, changes nothing, and holds one transaction at a time. Afterwards `damage` says why it ended before
     the end, if it did; `archived` counts the transactions that went to the archive, read or not. `warnings` are
     what else should be told. Raises NotWritableError if the log can't be read, LogDamagedError if none of it is
@@ -31,9 +43,18 @@ class Reading:
     """
 
     def __init__(
-        self, directory: Path, *, archive: bool, start: Position = START, warnings: tuple[str, ...] = ()
+        self,
+        directory: Path,
+        *,
+        archive: bool,
+        start: Position = START,
+        until: int = sys.maxsize,
+        about: str = "",
+        warnings: tuple[str, ...] = (),
     ) -> None:
         self.warnings = warnings
+        self._until = until
+        self._about = about.encode()
         self.damage: Damage | None = None
         self.archived = 0
         self.begun = False  # whether there is a log at all
@@ -68,19 +89,25 @@ class Reading:
                 return
             self.begun = True
             size, end = os.fstat(stream.fileno()).st_size, origin_of(stream)
-            self.archived, fault = end.seq, None
-            if end.seq < self._start.seq:
-                end = self._start
-            elif self._archive and end.seq > self._start.seq:
-                self.scan = past = ArchiveScan(segments(self._directory, before=end.seq + 1))
-                yield from (each for each in past if each.seq > self._start.seq)
+            self.archived, fault, start = end.seq, None, self._start
+            if end.seq < start.seq == end.seq + start.line:
+                end = start
+            elif self._archive and end.seq > start.seq:
+                chain = segments(self._directory, before=min(end.seq, self._until) + 1)
+                skip, about, until = start.seq > 0, self._about, self._until
+                self.scan = past = ArchiveScan(chain, start, skip=skip, about=about, until=until)
+                yield from (each for each in past if each.seq > start.seq)
+                if past.fault is None and past.position.seq >= until:
+                    return
                 fault = past.fault or missing(past.position, end.seq + 1, LOG)
                 end = continued(past.position)
             if fault is None:
                 stream.seek(end.offset)
-                self.scan = scan = Scan(stream, size, end, head)
-                yield from scan
+                self.scan = scan = Scan(stream, size, end, head, about=self._about, until=self._until)
+                yield from (each for each in scan if each.seq > start.seq)
                 end, fault = scan.position, scan.fault
+                if fault is None and end.seq >= self._until:
+                    return
             is_empty = end == START and (fault is None or fault.kind is FaultKind.TORN)
             if is_empty and segments(self._directory):
                 yield from self._without_log(head)

@@ -23,7 +23,8 @@ class Scan:
 
     Reads from `start`, where the stream must stand, to the byte `size` and not beyond: what others append
     meanwhile is not half seen. A line that `head` names counts without its newline, too; `position` is then behind
-    where that belongs. `strictly`: a key that stands twice is damage, too.
+    where that belongs. `strictly`: a key that stands twice is damage, too. `about`: sound lines without this text are
+    passed over. It ends behind the seq `until`.
     """
 
     def __init__(
@@ -34,7 +35,10 @@ class Scan:
         head: Head | None = None,
         *,
         strictly: bool = False,
+        about: bytes = b"",
+        until: int = sys.maxsize,
     ) -> None:
+        self._about, self._until = about, until
         self._strictly = strictly
         self.fault: Fault | None = None
         self.size = size
@@ -47,7 +51,13 @@ class Scan:
 
     def __iter__(self) -> Iterator[Record]:
         for line in self._lines:
+            if self._seq >= self._until:
+                return
             raw = line + b"\n" if line.endswith(self._committed) else line
+            if self._about and self._line and self._about not in raw and is_intact(raw[:-1]):
+                self._line, self._offset, self._seq = self._line + 1, self._offset + len(raw), self._seq + 1
+                self._crc = raw[-11:-3].decode("ascii")
+                continue
             try:
                 record = self._next(raw)
             except BadLineError as error:

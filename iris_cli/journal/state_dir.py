@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.event import IllegalTransitionError
-from iris_cli.core.ids import clip
+from iris_cli.core.ids import JobId, clip
 from iris_cli.core.units import format_duration
 from iris_cli.errors import ConfigError, LogDamagedError, LogReplacedError, NotFoundError
 from iris_cli.journal import layout
@@ -31,7 +31,7 @@ from iris_cli.journal.file_store import FileStore, Keep, Loaded
 from iris_cli.journal.fold import Fold
 from iris_cli.journal.heartbeat import forget_runner, read_heartbeat, write_heartbeat
 from iris_cli.journal.holder import Holder, read_holder
-from iris_cli.journal.position import START, Header, Position
+from iris_cli.journal.position import Header, Position
 from iris_cli.journal.recovery import Damage, damage_of, repair
 from iris_cli.journal.snapshot import EVERY_LINES, SnapshotCache
 from iris_cli.journal.timestamps import iso_time
@@ -43,9 +43,10 @@ if TYPE_CHECKING:
     from iris_cli.journal.lock import StateLock
     from iris_cli.journal.notices import NoticeFile
     from iris_cli.journal.pulled_logs import PulledLogs
-    from iris_cli.journal.reading import Reading
+    from iris_cli.journal.reading import Reading, Which
     from iris_cli.journal.runners import Runners
     from iris_cli.journal.scan import HowMuch
+    from iris_cli.journal.spans import Spans
     from iris_cli.journal.workspaces import Workspaces
     from iris_cli.journal.writer import Writer
 
@@ -216,22 +217,35 @@ class StateDir:
 
         Raises NotWritableError, and ConfigError for another cluster's log.
         """
-        return self._reading(START, archive=archive)
+        return self._reading(archive=archive)
 
     def before(self, moment: float) -> tuple[Cluster, Reading]:
         """What had happened by that time as far as the snapshot has it, and all that came then. Raises as `past`."""
-        known = self._snapshots.read(self._store.resume, self._replayed)
-        if known is not None and known[0].at <= moment:
-            return known[1], self._reading(known[0], archive=True)
-        return Cluster(), self._reading(START, archive=True)
+        cluster, span = self._spans.before(moment)
+        return cluster, self._reading(archive=True, start=span.start, until=span.until)
 
-    def _reading(self, start: Position, *, archive: bool) -> Reading:
+    def about(self, job: JobId, *, archive: bool) -> Iterator[Reading]:
+        """All that concerns a job, and other lines; raises as `past`. What is damaged elsewhere does not show."""
+        for span in self._spans.about(job):
+            yield self._reading(archive=archive, start=span.start, until=span.until, about=job)
+
+    def newest(self, lines: int, *, archive: bool) -> Reading:
+        """The last so many lines, or more; raises as `past`. What is damaged before them does not show."""
+        return self._reading(archive=archive, start=self._spans.newest(lines).start)
+
+    @property
+    def _spans(self) -> Spans:
+        from iris_cli.journal.spans import Spans
+
+        return Spans(self.path, self._snapshots, self._store.resume, self._replayed)
+
+    def _reading(self, **which: Unpack[Which]) -> Reading:
         from iris_cli.journal.reading import Reading
 
         with refusing(self.path):
             warning = check_readable(self.path)
             self._check_cluster(self._store.header(), self._cluster_name)
-        return Reading(self.path, archive=archive, start=start, warnings=(warning,) if warning else ())
+        return Reading(self.path, warnings=(warning,) if warning else (), **which)
 
     def create(
         self,

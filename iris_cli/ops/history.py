@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.events import AttemptEvent, AttemptsReaped, Event, JobSubmitted, TaskAssigned, Transaction
-from iris_cli.core.ids import AttemptId, TaskId, WorkerId, clip
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId, clip
 from iris_cli.core.job import Origin
 from iris_cli.core.nearest import did_you_mean
-from iris_cli.errors import NotFoundError
+from iris_cli.errors import IrisError, NotFoundError
+from iris_cli.journal.reading import Reading
 from iris_cli.journal.recovery import Damage, banner
 from iris_cli.ops.event_words import event_words
+from iris_cli.ops.progress import Far
 from iris_cli.ops.session import Session
 
 
@@ -29,7 +33,7 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 class History(Struct, frozen=True, kw_only=True):
-    """The newest entries, the newest last; `earlier` counts those that were left out.
+    """The newest entries, the newest last. `earlier` counts those that were left out; of everything, transactions.
 
     `archived` is the seq up to which the archive was not asked: 0 if it was, or if there is none.
     """
@@ -47,27 +51,92 @@ def history(session: Session, subject: str = "", *, limit: int = 0, archive: boo
 
     A worker's history holds what happened to the attempts on it. Raises NotFoundError.
     """
-    newest: deque[Entry] = deque(maxlen=limit or None)
+    if not subject:
+        return _newest(session, limit=limit, archive=archive)
+    if (job := _job_of(session, subject)) is not None:
+        found = _found(session, session.state.about(job, archive=archive), subject, limit)
+        if found.entries and found.log_damage is None:
+            return replace(found, archived=0 if archive else found.archived)
     names: dict[str, None] = {}
-    total = 0
-    reading = session.state.past(archive=archive)
-    with session.progress(lambda: ("reading the log", *reading.how_far)):
-        for transaction, event, subjects in _with_subjects(reading, _Places(session)):
-            names.update(dict.fromkeys(subjects))
-            if not subject or subject in subjects:
-                newest.append(_entry(transaction, event))
-                total += 1
-    archived = 0 if archive else reading.archived
-    if subject and not total:
+    found = _found(session, [session.state.past(archive=archive)], subject, limit, names)
+    archived = 0 if archive else found.archived
+    if not found.entries:
         raise NotFoundError(
             f"the log knows no job, task or worker {clip(subject)!r}", hint=_hint(subject, names, archived)
         )
+    return replace(found, archived=archived)
+
+
+def _newest(session: Session, *, limit: int, archive: bool) -> History:
+    """The last events of everything: the log is read from its end."""
+    readings = [session.state.past(archive=archive)]
+    if limit:
+        readings.insert(0, session.state.newest(limit, archive=archive))
+    for reading in readings:
+        with session.progress(partial(_far, reading)):
+            found = entries_of(reading)
+        if len(found) >= limit:
+            break
+    entries = found[-limit:]
+    archived = 0 if archive else reading.archived
+    earlier = (
+        entries[0].seq
+        - 1
+        - archived
+        + (len(found) > len(entries) and found[-limit - 1].seq == entries[0].seq)
+    )
+    return History(
+        subject="",
+        entries=entries,
+        earlier=earlier if entries else 0,
+        messages=banner(reading.warnings, reading.damage),
+        log_damage=reading.damage,
+        archived=archived,
+    )
+
+
+def _far(reading: Reading) -> Far:
+    return ("reading the log", *reading.how_far)
+
+
+def _job_of(session: Session, subject: str) -> JobId | None:
+    """The job that all lines about the subject name, if it is one; None for the name of a worker."""
+    try:
+        cluster = session.view()
+    except IrisError:  # reading the log says what is wrong
+        return None
+    job = JobId(subject.partition("/task-")[0])
+    return None if WorkerId(subject) in cluster.workers else job
+
+
+def _found(
+    session: Session,
+    readings: Iterable[Reading],
+    subject: str,
+    limit: int,
+    names: dict[str, None] | None = None,
+) -> History:
+    """The events about the subject, where that is read; `names` are filled with all other subjects."""
+    newest: deque[Entry] = deque(maxlen=limit or None)
+    total, messages, archived = 0, dict[str, None](), 0
+    damage: Damage | None = None
+    places = _Places(session)
+    for reading in readings:
+        with session.progress(partial(_far, reading)):
+            for transaction, event, subjects in _with_subjects(reading, places):
+                if names is not None:
+                    names.update(dict.fromkeys(subjects))
+                if subject in subjects:
+                    newest.append(_entry(transaction, event))
+                    total += 1
+        damage, archived = reading.damage or damage, reading.archived
+        messages.update(dict.fromkeys(banner(reading.warnings, reading.damage)))
     return History(
         subject=subject,
         entries=tuple(newest),
         earlier=total - len(newest),
-        messages=banner(reading.warnings, reading.damage),
-        log_damage=reading.damage,
+        messages=tuple(messages),
+        log_damage=damage,
         archived=archived,
     )
 

@@ -28,7 +28,8 @@ def _show_table(output: Output, history: History) -> None:
         words = f"what happened before seq {history.archived + 1} is in the archive: --all shows it"
         output.show(text(words, "dim"))
     if history.earlier:
-        output.show(text(f"{count(history.earlier, 'earlier event')} not shown: --limit 0 shows all", "dim"))
+        what = count(history.earlier, f"earlier {'event' if history.subject else 'transaction'}")
+        output.show(text(f"{what} not shown: --limit 0 shows all", "dim"))
     if not history.entries:
         output.show(text("nothing has happened yet", "dim"))
         return

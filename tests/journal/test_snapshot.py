@@ -284,7 +284,7 @@ def test_what_was_before_the_snapshot_comes_from_the_log_and_what_was_after_it_f
 ) -> None:
     log = Log(tmp_path / "state", busy_days())
     log.grow(20)
-    at = log.look(every=1).at
+    at = log.look(every=20).at
     log.grow(len(log))
     assert state_in(log.path).before(at - 1)[0].seq == 0
     known, behind = state_in(log.path).before(at)

@@ -365,10 +365,11 @@ def test_history_of_a_worker_tells_what_happened_to_the_attempts_there(tmp_path:
 
 def test_history_keeps_the_newest_and_counts_the_rest(tmp_path: Path) -> None:
     session = session_of(retried_gang(), tmp_path / "state")
-    everything = history(session)
-    some = history(session, limit=3)
+    everything, some = history(session), history(session, limit=3)
     assert some.entries == everything.entries[-3:]
-    assert some.earlier == len(everything.entries) - 3
+    assert some.earlier == some.entries[0].seq, "its own transaction is shown in part"
+    of_one = history(session, "train/task-3", limit=3)
+    assert of_one.earlier == len(history(session, "train/task-3").entries) - 3
     assert everything.earlier == 0
 
 

@@ -8,11 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from iris_cli.core.cluster import Cluster
 from iris_cli.journal.durable import Disk, make_directory
 from iris_cli.journal.layout import ARCHIVE, SNAPSHOT, moment_path
 from iris_cli.journal.position import START, Position
+
+if TYPE_CHECKING:
+    from iris_cli.journal.snapshot.reading import Files
 
 EVERY_LINES = 10_000
 EVERY_BYTES = 2_000_000
@@ -55,11 +61,23 @@ class SnapshotCache:
             with suppress(*UNUSABLE):
                 file = SnapshotFile(path)
                 position = file.header.position
+                if kept := path != self._path:
+                    position = replace(position, earliest=None)
                 if fits(position):
-                    kept = path != self._path
                     cluster = read_snapshot(self._directory, file, partial(replayed, position), kept=kept)
                     self._last = position
                     return position, cluster
+        return None
+
+    def files(self, fits: Callable[[Position], bool]) -> Files | None:
+        """Return the files of the newest snapshot that can be used, without reading more than their first lines."""
+        from iris_cli.journal.snapshot.reading import UNUSABLE, Files, SnapshotFile
+
+        for path in self._paths():
+            with suppress(*UNUSABLE):
+                file = SnapshotFile(path)
+                if fits(file.header.position):
+                    return Files.of(self._directory, file, kept=path != self._path)
         return None
 
     @property

@@ -136,6 +136,15 @@ class Files:
         self._directory = directory
         self._open: dict[int, SnapshotFile] = {}
 
+    @staticmethod
+    def of(directory: Path, file: SnapshotFile, *, kept: bool) -> Files:
+        """A snapshot and all that it goes on from; `kept`: it is a moment itself."""
+        if not kept:
+            return Files(directory, file, file.header.moments)
+        position = file.header.position
+        newest = Moment(position.seq, file.crc, position.earliest or 0.0)
+        return Files(directory, None, (*file.header.moments, newest))
+
     def moment(self, seq: int) -> SnapshotFile:
         """One of the moments. Raises what is in `UNUSABLE`."""
         if seq not in self._open:
@@ -332,11 +341,8 @@ def read_snapshot(
     `replayed` gives the same cluster from the log, for the case that a part turns out to be damaged later.
     """
     header, live = file.header, file.live()
-    moments = header.moments
-    if kept:
-        moments = (*moments, Moment(header.position.seq, file.crc, header.position.earliest or 0.0))
     held = [whole_of(entry) for entry in live.jobs]
-    past = Snapshot(Files(directory, None if kept else file, moments), held, live.last, replayed)
+    past = Snapshot(Files.of(directory, file, kept=kept), held, live.last, replayed)
     raws = file.outputs()
     outputs = Table({}, OutputTexts(raws), len(raws))
     return cluster_of(live.fleet, past, held, (header.jobs, header.tasks, header.parents), outputs)

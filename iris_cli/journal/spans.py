@@ -1,0 +1,132 @@
+"""Which lines of the log a question about the past needs, by the snapshots of earlier moments."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+from msgspec import Struct
+
+from iris_cli.core.cluster import Cluster
+from iris_cli.core.ids import JobId
+from iris_cli.journal.durable import open_safely
+from iris_cli.journal.layout import LOG
+from iris_cli.journal.position import START, Position
+from iris_cli.journal.reading import Reading
+from iris_cli.journal.record import FORMAT, BadLineError, NewerLogError, decode_line
+from iris_cli.journal.scan import origin_of
+from iris_cli.journal.snapshot.cache import Replayed, SnapshotCache
+from iris_cli.journal.snapshot.reading import UNUSABLE, Files, SnapshotFile, read_snapshot
+
+
+class Span(Struct, frozen=True):
+    """The lines behind `start`, up to the seq `until`."""
+
+    start: Position = START
+    until: int = sys.maxsize
+
+
+ALL = Span()
+
+
+class Spans:
+    """The spans between the snapshots of a state directory. A snapshot that can't be used means a longer span.
+
+    `fits` tells whether the log has a line at that place, `replayed` gives the cluster there from the log alone.
+    """
+
+    def __init__(
+        self, directory: Path, snapshots: SnapshotCache, fits: Callable[[Position], bool], replayed: Replayed
+    ) -> None:
+        self._directory = directory
+        self._snapshots = snapshots
+        self._fits = fits
+        self._replayed = replayed
+
+    def before(self, moment: float) -> tuple[Cluster, Span]:
+        """Return the span with the last transaction of that time or earlier, and the cluster at its beginning."""
+        try:
+            files = self._snapshots.files(self._fits)
+            if files is None:
+                return Cluster(), ALL
+            known = list(files.newest_first())
+            for number, file in enumerate([None, *known]):
+                start = known[number].header.position if number < len(known) else START
+                end = None if file is None else file.header.position
+                if end is None or (end.earliest or 0.0) <= moment:
+                    span = Span(start, end.seq if end is not None else sys.maxsize)
+                    if any(each.at <= moment for each in self._reading(span)):
+                        return self._cluster(files, known[number]) if number < len(known) else Cluster(), span
+            return Cluster(), ALL
+        except UNUSABLE:
+            return Cluster(), ALL
+
+    def about(self, job: JobId) -> list[Span]:
+        """Return the spans in which something may have happened to a job, in their order."""
+        spans: list[Span] = []
+        start = START
+        try:
+            files = self._snapshots.files(self._fits)
+            for file in reversed(list(files.newest_first())) if files is not None else ():
+                header = file.header
+                named = f'"{job}"'.encode()
+                if named in file.read(header.open) or named in file.read(header.ended):
+                    spans.append(Span(start, header.position.seq))
+                start = header.position
+        except UNUSABLE:
+            return [ALL]
+        return [*spans, Span(start)]
+
+    def newest(self, lines: int) -> Span:
+        """Return the last so many lines, or more."""
+        log = self._directory / LOG
+        try:
+            with open(log, "rb", opener=open_safely) as stream:
+                if (start := _before_end(stream, lines)) is not None:
+                    return Span(start)
+                begin = origin_of(stream).seq
+            files = self._snapshots.files(self._fits) if begin else None
+            for file in files.newest_first() if files is not None else ():
+                if file.header.position.seq + lines <= begin:
+                    return Span(file.header.position)
+        except (*UNUSABLE, BadLineError, NewerLogError):
+            pass
+        return ALL
+
+    def _reading(self, span: Span) -> Reading:
+        return Reading(self._directory, archive=True, start=span.start, until=span.until)
+
+    def _cluster(self, files: Files, file: SnapshotFile) -> Cluster:
+        replayed = partial(self._replayed, file.header.position)
+        return read_snapshot(self._directory, file, replayed, kept=file is not files.last)
+
+
+def _before_end(stream: BinaryIO, lines: int) -> Position | None:
+    """The position so many lines before the end of a log; None if it has fewer. Raises BadLineError, NewerLogError."""
+    origin, size = origin_of(stream), os.fstat(stream.fileno()).st_size
+    stream.seek(0)
+    header = decode_line(stream.readline().removesuffix(b"\n")).header
+    window, parts = 0, [b""]
+    while len(parts) < lines + 3:  # the line before them must be whole
+        if window >= size:
+            return None
+        window = max(_WINDOW, 4 * window)
+        stream.seek(max(0, size - window))
+        parts = stream.read(min(size, window)).rsplit(b"\n", lines + 2)
+    record = decode_line(parts[1], header.format if header is not None else FORMAT)
+    offset = size - sum(map(len, parts[2:])) - lines
+    return Position(
+        line=record.seq - origin.seq,
+        offset=offset,
+        seq=record.seq,
+        crc=record.crc,
+        at=record.at,
+        header=header,
+    )
+
+
+_WINDOW = 1 << 16  # bytes
