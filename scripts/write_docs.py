@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from json_schema import json_page, json_schema
 from pictures import pictures
 from transitions_page import with_transitions
 from typer.main import get_command
@@ -124,10 +125,17 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 def main() -> int:
-    written = {"api.md": api, "cli.md": cli, "job-files.md": job_files, "known-causes.md": known_causes}
+    written = {
+        "api.md": api,
+        "cli.md": cli,
+        "job-files.md": job_files,
+        "json.md": json,
+        "known-causes.md": known_causes,
+    }
     pages = {DOCS / name: "\n".join(write()) + "\n" for name, write in written.items()}
     states = DOCS / "task-states.md"
     pages[states] = with_transitions(states.read_text(encoding="utf-8"))
+    pages[DOCS / "json-schema.json"] = json_schema()
     stale = []
     for path, text in {**pages, **dict(pictures())}.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -221,7 +229,7 @@ def _first_paragraph(thing: Any) -> str:
 def cli() -> Iterator[str]:
     yield from ("# Command line", "", NOTE, "")
     yield from ("*For looking up a command, an option or an exit code.*", "")
-    yield "Global options may stand anywhere before `--`; `--json` works with every command."
+    yield "Global options may stand anywhere before `--`. `--json` works with every command: [JSON output](json.md)."
     yield from ("", "## Quiet output", "", *_QUIET)
     yield from ("", "## Exit codes", "", "| code | meaning |", "|---|---|")
     yield from (f"| {code.value} | {_MEANINGS[code]} |" for code in ExitCode)
@@ -306,6 +314,10 @@ is about [requests from inside a task](requests.md). They have the same keys, le
 the operator's machine; `each_line` is the list of lines there. The [Python client](client.md) has keywords of the
 same names, and `group_by` for `coscheduling`.
 """.splitlines()
+
+
+def json() -> Iterator[str]:
+    yield from ("# JSON output", "", NOTE, "", *json_page())
 
 
 def known_causes() -> Iterator[str]:

@@ -178,7 +178,7 @@ class EndpointPart(Struct, frozen=True, kw_only=True):
 
 
 class JobAnswer(Struct, frozen=True, kw_only=True):
-    """The result of `Status` and `Wait`."""
+    """The result of `Status` and `Wait`, and of `iris status` inside a task."""
 
     job: JobPart
     tasks: Sequence[TaskPart]
@@ -186,21 +186,21 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
 
 
 class Submitted(Struct, frozen=True):
-    """The result of `Submit`: the child job, and whether this request created it."""
+    """The result of `Submit`, and of `iris launch` inside a task: the child job; whether this request created it."""
 
     job: str
     created: bool | UnsetType = UNSET
 
 
 class Registered(Struct, frozen=True):
-    """The result of `RegisterEndpoint`."""
+    """The result of `RegisterEndpoint`, and of `iris register-endpoint`."""
 
     name: str
     port: int
 
 
 class Removed(Struct, frozen=True):
-    """The result of `RemoveEndpoint`: whether there was such an endpoint."""
+    """The result of `RemoveEndpoint`, and of `iris register-endpoint --remove`: whether there was such an endpoint."""
 
     removed: bool
 

@@ -46,7 +46,7 @@ class RankStacks(Struct, frozen=True, kw_only=True):
             yield from zip(self.answer.programs, self.threads, strict=True)
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class SharedStack(Struct, frozen=True, kw_only=True):
     """Where threads of one kind are, all in the same: `ranks` ascending, `threads` counts them over all ranks."""
 
     kind: str
@@ -89,14 +89,14 @@ def stacks(session: Session, what: str, *, ranks: Sequence[int] = (), consent: s
     return sorted(found, key=lambda each: each.task.index)
 
 
-def places(results: Iterable[RankStacks]) -> list[Place]:
+def places(results: Iterable[RankStacks]) -> list[SharedStack]:
     """Equal stacks once. Main threads first; of each kind the place of most ranks first: the odd one ends it."""
     ranks: dict[tuple[str, tuple[Frame, ...]], list[int]] = {}
     for each in results:
         for kind, thread in _kinds(each):
             ranks.setdefault((kind, thread.frames), []).append(each.task.index)
     found = [
-        Place(kind=kind, frames=frames, ranks=tuple(sorted(set(those))), threads=len(those))
+        SharedStack(kind=kind, frames=frames, ranks=tuple(sorted(set(those))), threads=len(those))
         for (kind, frames), those in ranks.items()
     ]
     order = (MAIN, CHILD, OTHER)

@@ -52,7 +52,7 @@ class Wait(Struct, frozen=True, kw_only=True):
     demand: str = ""
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class LiveAttempt(Struct, frozen=True, kw_only=True):
     """One live attempt. `since_at` is when it was placed or, if it runs, when it started; `age` in seconds.
 
     `doubt` says what is wrong with its worker, if anything is; `chosen` whom the scheduler passed over for it.
@@ -95,7 +95,7 @@ class Why(Struct, frozen=True, kw_only=True):
     display: str = ""
     cause: str = ""
     waits: tuple[Wait, ...] = ()
-    places: tuple[Place, ...] = ()
+    places: tuple[LiveAttempt, ...] = ()
     ends: tuple[TaskEnd, ...] = ()
     failure: FailureCard | None = None
     worker: WorkerDetails | None = None
@@ -251,13 +251,13 @@ def _wait(view: View, job: Job, group: list[TaskId]) -> Wait:
     )
 
 
-def _places(view: View, tasks: Iterable[Task]) -> Iterable[Place]:
+def _places(view: View, tasks: Iterable[Task]) -> Iterable[LiveAttempt]:
     for task in tasks:
         for attempt in task.attempts:
             if not attempt.live:
                 continue
             since = attempt.assigned_at if attempt.started_at is None else attempt.started_at
-            yield Place(
+            yield LiveAttempt(
                 attempt=AttemptId(task.id, attempt.number),
                 state=attempt.state,
                 worker=attempt.worker,

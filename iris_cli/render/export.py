@@ -20,4 +20,5 @@ def show_rows(output: Output, rows: Iterable[Row]) -> None:
     progress = nullcontext if sys.stdout.isatty() else output.progress
     with progress(lambda: ("exporting", told, 0, "event")):
         for told, row in enumerate(rows, 1):  # noqa: B007 - it is asked for above
-            output.line(encode({name: getattr(row, name) for name in names}))
+            # JSON leaves a DEL as it is
+            output.line(encode({name: getattr(row, name) for name in names}).replace("\x7f", "\\u007f"))

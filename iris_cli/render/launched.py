@@ -29,7 +29,7 @@ class WaitReason(Struct, frozen=True):
     text: str
 
 
-class SilentWorker(Struct, frozen=True):
+class UnansweredWorker(Struct, frozen=True):
     """A worker that did not answer when a task was to be started there."""
 
     worker: WorkerId
@@ -44,7 +44,7 @@ class LaunchedDocument(Struct, frozen=True, kw_only=True):
     display: str
     placed: Mapping[TaskId, WorkerId]
     waiting: Sequence[WaitReason]
-    silent: Sequence[SilentWorker]
+    silent: Sequence[UnansweredWorker]
 
 
 def show(
@@ -70,7 +70,7 @@ def show(
                 display=job_display(cluster, job_id),
                 placed={task.id: task.attempts[-1].worker for task in tasks if task.attempts},
                 waiting=[WaitReason(reason.kind, reason.text) for reason in waiting],
-                silent=[SilentWorker(worker, detail) for worker, detail in unanswered.items()],
+                silent=[UnansweredWorker(worker, detail) for worker, detail in unanswered.items()],
             )
         )
         return

@@ -32,7 +32,7 @@ class StreamLine(Struct, frozen=True):
     text: str
 
 
-class TaskLogDocument(Struct, frozen=True, kw_only=True):
+class TaskLines(Struct, frozen=True, kw_only=True):
     """The log of one task. `attempt` and `worker` are null if the task was never placed.
 
     `kept`: the lines are the end that the event log keeps; `pulled`: they were pulled before. `note` explains
@@ -54,7 +54,7 @@ class TaskLogDocument(Struct, frozen=True, kw_only=True):
 class LogsDocument(Struct, frozen=True):
     """The result of `iris logs`."""
 
-    tasks: Sequence[TaskLogDocument]
+    tasks: Sequence[TaskLines]
 
 
 class LineDocument(Struct, frozen=True):
@@ -189,8 +189,8 @@ def _one_by_one(texts: Mapping[int, str]) -> Iterator[Block]:
     return (((rank,), texts[rank]) for rank in sorted(texts) if texts[rank])
 
 
-def _document(log: TaskLog) -> TaskLogDocument:
-    return TaskLogDocument(
+def _document(log: TaskLog) -> TaskLines:
+    return TaskLines(
         task=log.task,
         rank=log.task.index,
         state=log.state,

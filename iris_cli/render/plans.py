@@ -49,7 +49,7 @@ class PlanDocument(Struct, frozen=True, kw_only=True):
     placed: Sequence[PlacedTask]
     waiting: Sequence[WaitingSubject]
     unschedulable: Sequence[TaskId]
-    kept: Mapping[TaskId | JobId, Sequence[str]]
+    kept: Mapping[str, Sequence[str]]
     change: Change | None
     workspace: workspaces.ShippedDirectory | UnsetType = UNSET
 
@@ -81,7 +81,7 @@ def show_plan(
                 ],
                 waiting=[WaitingSubject(str(key), reasons) for key, reasons in waiting.items()],
                 unschedulable=ended,
-                kept={key: groups for key, groups in reserved if job in (None, _job_of(key))},
+                kept={str(key): groups for key, groups in reserved if job in (None, _job_of(key))},
                 change=change,
                 workspace=UNSET if shipped is None else workspaces.document(shipped),
             )

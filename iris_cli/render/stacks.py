@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from iris_cli.core.ids import TaskId, WorkerId
 from iris_cli.core.stacks import Frame
-from iris_cli.ops.stacks import CHILD, MAIN, Place, RankStacks, places
+from iris_cli.ops.stacks import CHILD, MAIN, RankStacks, SharedStack, places
 from iris_cli.remote.stack_calls import Program
 from iris_cli.render.console import Output
 from iris_cli.render.fold import by_words, fold
@@ -41,7 +41,7 @@ class ProcessStacks(Struct, frozen=True):
     threads: Sequence[ThreadStack]
 
 
-class RankDocument(Struct, frozen=True):
+class RankProcesses(Struct, frozen=True):
     """The processes of one rank. `note` is why there are none."""
 
     task: TaskId
@@ -55,8 +55,8 @@ class RankDocument(Struct, frozen=True):
 class StacksDocument(Struct, frozen=True):
     """The result of `iris stacks`: each distinct stack once, and all processes by rank."""
 
-    stacks: Sequence[Place]
-    ranks: Sequence[RankDocument]
+    stacks: Sequence[SharedStack]
+    ranks: Sequence[RankProcesses]
 
 
 def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> None:
@@ -83,7 +83,7 @@ def show_stacks(output: Output, results: Sequence[RankStacks], what: str) -> Non
             tell(f"{fold(tasks)}: {text}")
 
 
-def _heading(place: Place) -> str:
+def _heading(place: SharedStack) -> str:
     if place.kind == MAIN:
         return "main thread"
     threads = f"{place.threads} other thread" if place.kind != CHILD else f"{place.threads} further process"
@@ -139,7 +139,7 @@ def _command(program: Program) -> str:
     return f"`{words[:60]}{'…' if len(words) > 60 else ''}`"
 
 
-def _rank(result: RankStacks) -> RankDocument:
+def _rank(result: RankStacks) -> RankProcesses:
     silence = result.silence
     note = result.note if silence is None else f"no answer: {silence.detail}"
     processes = [
@@ -153,4 +153,4 @@ def _rank(result: RankStacks) -> RankDocument:
         )
         for program, threads in result.programs()
     ]
-    return RankDocument(result.task, result.task.index, result.worker, silence is None, note, processes)
+    return RankProcesses(result.task, result.task.index, result.worker, silence is None, note, processes)

@@ -23,7 +23,7 @@ _LOCK = {
 }
 
 
-class ObstacleDocument(Struct, frozen=True, kw_only=True):
+class ObstacleEntry(Struct, frozen=True, kw_only=True):
     """A process that holds chips, or the directory of an attempt, which has a `state` and no `pid`."""
 
     owner: Owner
@@ -42,10 +42,10 @@ class WedgeDocument(Struct, frozen=True, kw_only=True):
     """
 
     worker: WorkerId
-    found: Sequence[ObstacleDocument]
+    found: Sequence[ObstacleEntry]
     lock_file: LockFile
     unseen: int
-    left: Sequence[ObstacleDocument] | None
+    left: Sequence[ObstacleEntry] | None
 
 
 def show(output: Output, wedge: Wedge) -> None:
@@ -90,11 +90,11 @@ def _words(obstacle: Obstacle) -> str:
     return f"attempt {obstacle.token} is {obstacle.state}: {whose}"
 
 
-def _obstacle(each: Obstacle) -> ObstacleDocument:
+def _obstacle(each: Obstacle) -> ObstacleEntry:
     holder = each.holder
     if holder is None:
-        return ObstacleDocument(owner=each.owner, attempt=each.attempt, token=each.token, state=each.state)
-    return ObstacleDocument(
+        return ObstacleEntry(owner=each.owner, attempt=each.attempt, token=each.token, state=each.state)
+    return ObstacleEntry(
         owner=each.owner,
         attempt=each.attempt,
         pid=holder.pid,

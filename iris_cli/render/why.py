@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from iris_cli.core.ids import JobId
-from iris_cli.ops.why import Place, Wait, Why
+from iris_cli.ops.why import LiveAttempt, Wait, Why
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Text
 
@@ -122,12 +122,12 @@ def _findings(found: Explanation, inherited: Mapping[str, JobId]) -> Iterator[tu
     yield "one change", str(found.change or "")
 
 
-def _place_rows(places: tuple[Place, ...]) -> Iterator[tuple[str, ...]]:
+def _place_rows(places: tuple[LiveAttempt, ...]) -> Iterator[tuple[str, ...]]:
     """A line for each; where there are many, one for all that are alike."""
     from iris_cli.render.fold import fold
     from iris_cli.render.tables import clock_time, duration
 
-    alike: dict[object, list[Place]] = {}
+    alike: dict[object, list[LiveAttempt]] = {}
     for place in places:
         key = (place.state, place.doubt) if len(places) > FOLD_ABOVE else place.attempt
         alike.setdefault(key, []).append(place)

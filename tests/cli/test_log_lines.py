@@ -10,13 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId
-from iris_cli.ops.log_reading import LogLine
+from iris_cli.ops.follow import Step
+from iris_cli.ops.log_reading import LogLine, LogText
 from iris_cli.ops.logs import TaskLog
 from iris_cli.render import log_lines
 from iris_cli.render.clean import clean
 from iris_cli.render.console import Output
 from iris_cli.render.log_fold import Block, LiveFold, merged
 from iris_cli.render.log_lines import rank_prefix, readable
+from tests.support.json_output import checked
 
 FOLDED = {
     "the same of all": ({0: "abc", 1: "abc", 2: "abc"}, "[0-2] a, [0-2] b, [0-2] c"),
@@ -166,6 +168,19 @@ def test_hostile_lines_are_harmless_behind_their_prefix(capsys: pytest.CaptureFi
         "[0] x\\ud800\\x00\\x7f",
         "[1] fine",
     ]
+
+
+@pytest.mark.parametrize("text", ["x\ud800\x00\x7f", "\x1b[2Jboom", 'a"\\b\u2028'])
+def test_hostile_lines_that_are_followed_as_json_are_valid_json(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attempt = AttemptId(TaskId(JobId("train"), 3), 0)
+    printer = log_lines.LogPrinter(Output(as_json=True))
+    printer.step(Step(texts=[LogText(attempt, "out", f"{text}\n{text}\n")]))
+    out = capsys.readouterr().out
+    assert out.isascii()
+    assert out.replace("\n", "").isprintable()
+    assert [(each["rank"], each["text"]) for each in checked("iris logs", out)] == [(3, text), (3, text)]
 
 
 @given(st.text())

@@ -113,6 +113,7 @@ SHOWS: dict[str, Callable[[Session, Output], None]] = {
 @given(text=st.text(min_size=1, max_size=60))
 @example(text=ESCAPES)
 @example(text=MARKUP)
+@example(text="\x7f")
 @settings(
     max_examples=8,
     deadline=None,

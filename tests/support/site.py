@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.support.command_server import command_server
+from tests.support.json_output import check_run
 from tests.support.sshd import SshHost
 from tests.support.terminal import OF_ANOTHER_TERMINAL, Terminal
 from tests.support.waiting import until
@@ -63,6 +64,7 @@ class Site:
             found = server.wait(pid)
             ran = Ran(words, found, out.read_text("utf-8"), err.read_text("utf-8"))
         assert code is None or ran.code == code, ran
+        check_run(words, ran.out, ran.err)
         return ran
 
     def start(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
@@ -121,5 +123,4 @@ class Ran:
     def json(self) -> dict[str, Any]:
         found = json.loads(self.out)
         assert isinstance(found, dict)
-        assert found["schema_version"] == 1
         return found

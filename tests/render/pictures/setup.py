@@ -230,7 +230,7 @@ PICTURES = {
         prepare=_moved,
         answers=("n", "y"),
     ),
-    "schedule-old-copy": Picture(line="iris schedule --autoscale", show=_an_old_copy),
+    "schedule-old-copy": Picture(line="iris schedule --autoscale", show=_an_old_copy, as_json=False),
     "adopt-unheard-of": Picture(line="iris autoscale --adopt", show=_adopts(_UNHEARD_OF)),
     "adopt-moved-and-unheard-of": Picture(line="iris autoscale --adopt", show=_adopts(_BOTH)),
 }

@@ -1,0 +1,350 @@
+"""The schema of what `--json` prints: docs/json-schema.json for programs, docs/json.md for people.
+
+Both come from the types that `Output.document` is given. The rules of `render/as_json.py` that msgspec doesn't know
+(times, `BESIDE`, constraints) are applied to what it generates.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Struct
+from msgspec.json import schema_components
+
+from iris_cli.cli import demo_tour, failures, ssh, worker
+from iris_cli.core import requests
+from iris_cli.core.attributes import AttributeValue
+from iris_cli.core.constraint_types import Constraint
+from iris_cli.ops.export import Row
+from iris_cli.ops.history import Entry, History
+from iris_cli.ops.job_status import JobStatus
+from iris_cli.ops.pull import Pulled
+from iris_cli.ops.status import ClusterStatus
+from iris_cli.ops.why import Why
+from iris_cli.render import (
+    cancelled,
+    checks,
+    config_health,
+    crontab,
+    cycles,
+    executed,
+    gc,
+    imported,
+    initialized,
+    inside,
+    launched,
+    log_diff,
+    log_health,
+    log_lines,
+    loop,
+    next_steps,
+    plans,
+    probes,
+    scaling,
+    stacks,
+    unwedge,
+    waited,
+    workers,
+)
+from iris_cli.render.as_json import SCHEMA_VERSION, is_time
+from iris_cli.render.report.as_json import ReportDocument
+from iris_cli.render.report.written import WrittenDocument
+
+DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
+    "iris": (next_steps.NextStepsDocument,),
+    "iris launch": (
+        launched.LaunchedDocument,
+        plans.PlanDocument,
+        waited.WaitedDocument,
+        log_lines.LineDocument,
+        requests.Submitted,
+    ),
+    "iris status": (ClusterStatus, JobStatus, requests.JobAnswer),
+    "iris schedule": (cycles.CycleDocument, plans.PlanDocument),
+    "iris autoscale": (scaling.PassDocument, scaling.ScalingDocument, scaling.AdoptedDocument),
+    "iris watch": (Entry,),
+    "iris cancel": (cancelled.CancelledDocument, inside.CancelledInside),
+    "iris logs": (log_lines.LogsDocument, log_lines.LineDocument, log_diff.DiffDocument),
+    "iris pull": (Pulled,),
+    "iris wait": (waited.WaitedDocument,),
+    "iris why": (Why,),
+    "iris history": (History,),
+    "iris report": (ReportDocument, WrittenDocument),
+    "iris workers": (workers.InventoryDocument,),
+    "iris exec": (executed.ExecutedDocument,),
+    "iris stacks": (stacks.StacksDocument,),
+    "iris ssh": (ssh.SshDocument,),
+    "iris register-endpoint": (requests.Registered, requests.Removed),
+    "iris worker show": (workers.WorkerDocument,),
+    "iris worker probe": (probes.ProbesDocument,),
+    "iris worker drain": (worker.Drained,),
+    "iris worker uncordon": (worker.Uncordoned,),
+    "iris worker taint": (worker.Tainted, worker.Untainted),
+    "iris worker forget": (worker.Forgotten,),
+    "iris worker unwedge": (unwedge.WedgeDocument,),
+    "iris init": (initialized.InitDocument,),
+    "iris cluster import": (imported.ImportDocument,),
+    "iris config validate": (config_health.ValidDocument, config_health.InvalidDocument),
+    "iris cron install": (crontab.InstalledDocument,),
+    "iris cron show": (crontab.CronDocument,),
+    "iris cron remove": (crontab.RemovedDocument,),
+    "iris loop start": (loop.StartedDocument,),
+    "iris loop stop": (loop.StoppedDocument,),
+    "iris loop show": (loop.LoopDocument,),
+    "iris doctor": (checks.ChecksDocument,),
+    "iris log verify": (log_health.VerdictDocument,),
+    "iris log salvage": (
+        log_health.SalvageDocument,
+        log_health.VerdictDocument,
+        log_health.AcceptedDocument,
+    ),
+    "iris log compact": (log_health.CompactedDocument,),
+    "iris log export": (Row,),
+    "iris gc": (gc.GarbageDocument,),
+    "iris demo": (demo_tour.TourDocument, demo_tour.AutoscaleTourDocument, demo_tour.EndedDocument),
+    "error": (failures.ErrorDocument,),
+}
+"""The types of the documents of each command; `error` is that of all commands that fail."""
+
+BY_LINE = (log_lines.LineDocument, Entry, Row, failures.ErrorDocument)
+"""Documents of which each takes one line."""
+
+UNVERSIONED = (Row,)
+"""Rows of a table for other programs: they have no `schema_version`."""
+
+_TIME = {
+    "type": ["string", "null"],
+    "format": "date-time",
+    "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$",
+}
+"""Null, too: `moment` knows no text for the time of a clock that was wrong by thousands of years."""
+
+
+class Generated(NamedTuple):
+    """Schemas of the documents, and of the types in them, by name; of those that are structs also the class."""
+
+    documents: dict[type[Struct], dict[str, Any]]
+    types: dict[str, dict[str, Any]]
+    structs: dict[str, type[Struct]]
+
+
+def json_schema() -> str:
+    """The text of docs/json-schema.json: a JSON Schema with a definition for each command."""
+    found = generated()
+    commands = {
+        command: {"anyOf": [found.documents[each] for each in kinds]} for command, kinds in DOCUMENTS.items()
+    }
+    definitions = (
+        f"{json.dumps(name)}: {json.dumps(each)}" for name, each in {**commands, **found.types}.items()
+    )
+    title = "What iris prints with --json: #/$defs/COMMAND, such as #/$defs/iris status"
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
+    return json.dumps(head)[:-1] + ', "$defs": {\n' + ",\n".join(definitions) + "\n}}\n"
+
+
+@cache
+def generated() -> Generated:
+    structs = _structs()
+    wanted = list(dict.fromkeys(kind for kinds in DOCUMENTS.values() for kind in kinds))
+    _, raw = schema_components(wanted, schema_hook=_custom, ref_template="#/$defs/{name}")
+    types = {name: _as_printed(structs.get(name), schema, raw, structs) for name, schema in raw.items()}
+    documents = {kind: _document(kind, types[kind.__name__]) for kind in wanted}
+    return Generated(documents, _used(documents, types), structs)
+
+
+def _structs() -> dict[str, type[Struct]]:
+    """All structs in documents by name. Raises ValueError for two with one name."""
+    found: dict[str, type[Struct]] = {}
+    todo: list[Any] = [kind for kinds in DOCUMENTS.values() for kind in kinds]
+    seen = set()
+    while todo:
+        kind = todo.pop()
+        if isinstance(kind, type) and issubclass(kind, Struct):
+            if found.setdefault(kind.__name__, kind) is not kind:
+                raise ValueError(f"two types are called {kind.__name__}: {kind}, {found[kind.__name__]}")
+            if kind not in seen:
+                seen.add(kind)
+                _import_for_types(sys.modules[kind.__module__])
+                todo += [field.type for field in msgspec.structs.fields(kind)]
+        else:
+            todo += getattr(kind, "__args__", ())
+    return found
+
+
+def _import_for_types(module: Any) -> None:
+    """Run the imports that a module keeps for the type checker: annotations name what they import."""
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            imports = [each for each in node.body if isinstance(each, ast.Import | ast.ImportFrom)]
+            exec(compile(ast.Module(imports, []), module.__name__, "exec"), vars(module))
+
+
+def _custom(kind: type) -> dict[str, Any]:
+    """The schema of a type that msgspec doesn't know."""
+    if kind is AttributeValue:
+        return {"type": ["string", "number"]}
+    if issubclass(kind, PurePath):
+        return {"type": "string", "title": "path"}
+    if issubclass(kind, str):
+        return {"type": "string", "title": re.sub(r"(?<!^)(?=[A-Z])", " ", kind.__name__).lower()}
+    raise NotImplementedError(kind)
+
+
+def _as_printed(
+    kind: type[Struct] | None, schema: dict[str, Any], raw: dict[str, Any], structs: dict[str, type[Struct]]
+) -> dict[str, Any]:
+    """The schema of one type by the rules of `render/as_json.py`."""
+    if kind is None:  # an enum
+        return {key: value for key, value in schema.items() if key != "description"}
+    if kind is Constraint:
+        return {"type": "string", "title": "constraint"}
+    fields: dict[str, Any] = {}
+    beside: dict[str, Any] = {}
+    absent: set[str] = set()
+    for field in msgspec.structs.fields(kind):
+        key = field.encode_name
+        found = {name: value for name, value in schema["properties"][key].items() if name != "default"}
+        if field.name in getattr(kind, "BESIDE", ()):
+            name = found["$ref"].removeprefix("#/$defs/")
+            beside = {**_as_printed(structs[name], raw[name], raw, structs)["properties"], **beside}
+        elif is_time(field.name) and "number" in json.dumps(found):
+            fields[key] = {"title": "time or null" if "null" in json.dumps(found) else "time", **_TIME}
+        else:
+            fields[key] = found
+        if field.default is UNSET:
+            absent.add(key)
+    properties = {**beside, **fields}
+    return {
+        "title": kind.__name__,
+        "description": _words(kind),
+        "type": "object",
+        "properties": properties,
+        "required": [key for key in properties if key not in absent],
+        "additionalProperties": False,
+    }
+
+
+def _document(kind: type[Struct], schema: dict[str, Any]) -> dict[str, Any]:
+    if kind in UNVERSIONED:
+        return schema
+    version = {"schema_version": {"const": SCHEMA_VERSION}}
+    return {
+        **schema,
+        "properties": {**version, **schema["properties"]},
+        "required": ["schema_version", *schema["required"]],
+    }
+
+
+def _used(documents: dict[type[Struct], dict[str, Any]], types: dict[str, Any]) -> dict[str, Any]:
+    """The types that documents refer to, by name."""
+    found: set[str] = set()
+    todo = _references([each["properties"] for each in documents.values()])
+    while todo:
+        found |= todo
+        todo = _references([types[name] for name in todo]) - found
+    return {name: types[name] for name in sorted(found)}
+
+
+def _references(schema: object) -> set[str]:
+    return set(re.findall(r'"#/\$defs/([^"]+)"', json.dumps(schema)))
+
+
+def json_page() -> Iterator[str]:
+    """The lines of docs/json.md behind its title."""
+    yield from _HEAD
+    found = generated()
+    shown: dict[type[Struct], str] = {}
+    for command, kinds in DOCUMENTS.items():
+        title = f"{command} --json" if command != "error" else "Errors"
+        yield from ("", f"## {title}")
+        for kind in kinds:
+            yield from ("", _words(kind) + (" One document a line." if kind in BY_LINE else ""))
+            first = shown.setdefault(kind, title)
+            if first == title:
+                yield from ("", *_table(kind, found.documents[kind]))
+            else:
+                yield f"The fields are those of [{first}](#{first.replace(' ', '-')})."
+    yield from ("", "## Types")
+    for name, schema in found.types.items():
+        if schema.get("type") == "object":
+            yield from ("", f"### `{name}`", "", schema["description"], "")
+            yield from _table(found.structs[name], schema)
+        elif "enum" in schema:
+            yield from ("", f"### `{name}`", "", ", ".join(f"`{each}`" for each in schema["enum"]))
+
+
+_HEAD = """\
+*For programs that read the output of `iris`.*
+
+With `--json` every command prints a JSON document on stdout, and an error as one on stderr. Where a command lists
+several documents, each belongs to one of its options, or to its use inside a task. Every document has
+`schema_version`, which is 1, beside the fields below; the rows of `iris log export` have not. All fields are present,
+except those marked *optional*. New fields may be added.
+
+A *time* is text in ISO 8601 in UTC, `2026-11-20T14:03:09.120Z`; null also for a time that no correct clock could have
+reported. Ages and durations are in seconds, sizes in bytes.
+
+[json-schema.json](json-schema.json) is a JSON Schema of the same, with a definition for each command:
+`#/$defs/iris status`.
+""".splitlines()
+
+
+def _table(kind: type[Struct], schema: dict[str, Any]) -> Iterator[str]:
+    comments = _comments(kind)
+    yield from (
+        ("| field | type | meaning |", "|---|---|---|") if comments else ("| field | type |", "|---|---|")
+    )
+    for key, value in schema["properties"].items():
+        if key == "schema_version":
+            continue
+        optional = "" if key in schema["required"] else ", optional"
+        meaning = f" {comments.get(key, '')} |" if comments else ""
+        yield f"| `{key}` | {_type(value)}{optional} |{meaning}"
+
+
+def _type(schema: dict[str, Any]) -> str:
+    """A type in words: `list of [JobRow](#jobrow)`."""
+    if "$ref" in schema:
+        name = schema["$ref"].removeprefix("#/$defs/")
+        target = generated().types[name]
+        return (
+            f"[{name}](#{name.lower()})"
+            if "enum" in target or target["type"] == "object"
+            else target["title"]
+        )
+    if "anyOf" in schema:
+        return " or ".join(map(_type, schema["anyOf"]))
+    kind = schema.get("type", "any value")
+    if kind == "array":
+        if "prefixItems" in schema:
+            return f"list of {', '.join(map(_type, schema['prefixItems']))}"
+        return f"list of {_type(schema['items'])}"
+    if kind == "object":
+        inner = schema.get("additionalProperties")
+        return f"object of {_type(inner)}" if isinstance(inner, dict) and inner else "object"
+    return str(schema.get("title") or (kind if isinstance(kind, str) else " or ".join(kind)))
+
+
+def _words(kind: type[Struct]) -> str:
+    return " ".join((kind.__doc__ or "").split())
+
+
+def _comments(kind: type[Struct]) -> dict[str, str]:
+    """What stands behind the fields of a type, and of those whose fields stand beside its own."""
+    found = {}
+    for field in msgspec.structs.fields(kind):
+        if field.name in getattr(kind, "BESIDE", ()):
+            found |= _comments(field.type)
+    for line in inspect.getsource(kind).splitlines():
+        if match := re.fullmatch(r"    (\w+): .*?  # (.*)", line):
+            found[match[1]] = match[2]
+    return found
