@@ -1,7 +1,7 @@
 """The schema of what `--json` prints: docs/json-schema.json for programs, docs/json.md for people.
 
 Both come from the types that `Output.document` is given. The rules of `render/as_json.py` that msgspec doesn't know
-(times, `BESIDE`, constraints) are applied to what it generates.
+(times, `FLATTENED`, constraints) are applied to what it generates.
 """
 
 from __future__ import annotations
@@ -208,21 +208,21 @@ def _as_printed(
     if kind is Constraint:
         return {"type": "string", "title": "constraint"}
     fields: dict[str, Any] = {}
-    beside: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     absent: set[str] = set()
     for field in msgspec.structs.fields(kind):
         key = field.encode_name
         found = {name: value for name, value in schema["properties"][key].items() if name != "default"}
-        if field.name in getattr(kind, "BESIDE", ()):
+        if field.name in getattr(kind, "FLATTENED", ()):
             name = found["$ref"].removeprefix("#/$defs/")
-            beside = {**_as_printed(structs[name], raw[name], raw, structs)["properties"], **beside}
+            flat = {**_as_printed(structs[name], raw[name], raw, structs)["properties"], **flat}
         elif is_time(field.name) and "number" in json.dumps(found):
             fields[key] = {"title": "time or null" if "null" in json.dumps(found) else "time", **_TIME}
         else:
             fields[key] = found
         if field.default is UNSET:
             absent.add(key)
-    properties = {**beside, **fields}
+    properties = {**flat, **fields}
     return {
         "title": kind.__name__,
         "description": _words(kind),
@@ -339,10 +339,10 @@ def _words(kind: type[Struct]) -> str:
 
 
 def _comments(kind: type[Struct]) -> dict[str, str]:
-    """What stands behind the fields of a type, and of those whose fields stand beside its own."""
+    """What stands behind the fields of a type, and behind those of types that are flattened into it."""
     found = {}
     for field in msgspec.structs.fields(kind):
-        if field.name in getattr(kind, "BESIDE", ()):
+        if field.name in getattr(kind, "FLATTENED", ()):
             found |= _comments(field.type)
     for line in inspect.getsource(kind).splitlines():
         if match := re.fullmatch(r"    (\w+): .*?  # (.*)", line):

@@ -48,7 +48,7 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     the job which named it.
     """
 
-    BESIDE: ClassVar = ("job",)
+    FLATTENED: ClassVar = ("job",)
     at: float
     past: bool
     cycle: CycleAge | None

@@ -26,18 +26,19 @@ def json_text(content: Struct, indent: int | None = None) -> str:
 def document(view: Struct) -> dict[str, Any]:
     """The fields of a struct by their encoded names, without those that are UNSET.
 
-    A struct named by `BESIDE` has no key of its own: its fields stand beside the others, which override them.
+    A field named in `FLATTENED` has no key: the fields of its struct stand beside the others, which override them.
     """
     fields: dict[str, Any] = {}
-    beside: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
+    flattened = getattr(view, "FLATTENED", ())
     for name, key in zip(view.__struct_fields__, view.__struct_encode_fields__, strict=True):
         value = getattr(view, name)
-        if name in getattr(view, "BESIDE", ()):
-            beside = {**document(value), **beside}
+        if name in flattened:
+            flat = {**document(value), **flat}
         elif value is not UNSET:
             is_moment = isinstance(value, int | float) and is_time(name)
             fields[key] = moment(value) if is_moment else plain(value)
-    return {**beside, **fields}
+    return {**flat, **fields}
 
 
 def is_time(name: str) -> bool:

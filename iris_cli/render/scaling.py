@@ -65,7 +65,7 @@ class ScalingDocument(Struct, frozen=True, kw_only=True):
 class PassDocument(Struct, frozen=True):
     """The result of one pass of `iris autoscale`: what was decided, and what was requested of the providers."""
 
-    BESIDE: ClassVar = ("plan",)
+    FLATTENED: ClassVar = ("plan",)
     plan: ScalingDocument
     created: Sequence[str]
     deleted: Sequence[str]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class WorkerEntry(Struct, frozen=True):
     """Everything that is known of one worker."""
 
-    BESIDE: ClassVar = ("row", "details")
+    FLATTENED: ClassVar = ("row", "details")
     row: WorkerRow
     details: WorkerDetails
 

@@ -99,7 +99,7 @@ def test_a_batch_at_a_time_the_oldest_first_and_each_once() -> None:
         seen.append(lab.due("w"))
         lab.reap("w")
         assert lab.due("w") == []  # it has just been asked
-        lab.advance(reaping.BESIDE)
+        lab.advance(reaping.FLATTENED)
     assert [len(batch) for batch in seen] == [BATCH, BATCH, 3]
     assert len({attempt for batch in seen for attempt in batch}) == 2 * BATCH + 3
     assert all(task.attempts[0].reaped_at is not None for task in lab.cluster.tasks.values())

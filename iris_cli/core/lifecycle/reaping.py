@@ -12,14 +12,14 @@ from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.limits import Limits
 from iris_cli.core.worker import Worker, WorkerCondition
 
-BESIDE = 3600.0
+FLATTENED = 3600.0
 """Seconds between two calls to a worker that is asked for something else anyway."""
 ALONE = 86400.0
 """Seconds between two calls to a worker that is connected for nothing else."""
 
 
 def due(
-    cluster: Cluster, worker: Worker, now: float, limits: Limits, *, pause: float = BESIDE
+    cluster: Cluster, worker: Worker, now: float, limits: Limits, *, pause: float = FLATTENED
 ) -> tuple[AttemptId, ...]:
     """Which attempts to reap there now, at most a batch; none within `pause` seconds of the last call.
 

@@ -27,7 +27,7 @@ class Costs(Struct, frozen=True):
 class Sums(Struct, frozen=True):
     """Several jobs together. They waited from submission to their first start."""
 
-    BESIDE: ClassVar = ("costs",)
+    FLATTENED: ClassVar = ("costs",)
     jobs: int
     costs: Costs
     waited_median_seconds: float
@@ -37,7 +37,7 @@ class Sums(Struct, frozen=True):
 class TotalSums(Struct, frozen=True):
     """All jobs together."""
 
-    BESIDE: ClassVar = ("sums",)
+    FLATTENED: ClassVar = ("sums",)
     sums: Sums
     retries: int
     preemptions: int
@@ -46,7 +46,7 @@ class TotalSums(Struct, frozen=True):
 class LabelSums(Struct, frozen=True):
     """The jobs with one label; null: those without any."""
 
-    BESIDE: ClassVar = ("sums",)
+    FLATTENED: ClassVar = ("sums",)
     label: str | None
     sums: Sums
 
@@ -54,7 +54,7 @@ class LabelSums(Struct, frozen=True):
 class PrioritySums(Struct, frozen=True):
     """The jobs of one priority."""
 
-    BESIDE: ClassVar = ("sums",)
+    FLATTENED: ClassVar = ("sums",)
     priority: str
     sums: Sums
 
@@ -85,7 +85,7 @@ class WorkerUse(Struct, frozen=True, kw_only=True):
 class ReportedJob(Struct, frozen=True, kw_only=True):
     """One job of the report."""
 
-    BESIDE: ClassVar = ("costs",)
+    FLATTENED: ClassVar = ("costs",)
     id: JobId
     state: JobState
     display: str

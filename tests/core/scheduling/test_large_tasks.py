@@ -145,7 +145,7 @@ def test_nothing_is_reserved(now: float, options: dict[str, Any]) -> None:
     assert result.reservations == {}
 
 
-BESIDE = busy(host("z", cpu=64, memory=256 * GIB), cpu=64)
+FLATTENED = busy(host("z", cpu=64, memory=256 * GIB), cpu=64)
 FOUR = busy(host("four", gpus=4), gpus=(0,))
 
 
@@ -157,7 +157,7 @@ FOUR = busy(host("four", gpus=4), gpus=(0,))
         ([busy(half_full(), gpus=(4, 5, 6)), FOUR], {"device": gpus(4)}, True),
         ([busy(half_full(), cpu=7)], {"cpu": 8}, True),
         ([busy(half_full(), cpu=7)], {"cpu": 7.999}, False),
-        ([busy(half_full(), cpu=7), BESIDE], {"cpu": 8}, False),
+        ([busy(half_full(), cpu=7), FLATTENED], {"cpu": 8}, False),
         ([busy(half_full(), memory=32 * GIB)], {"memory": 32 * GIB}, True),
         ([busy(half_full(), memory=32 * GIB)], {"memory": 31 * GIB}, False),
         (list(map(training, tpu_slice("a"))), {"device": Device("tpu", "v4-32"), "cpu": 0.1}, True),
@@ -183,7 +183,7 @@ def test_a_whole_accelerator_host_or_half_of_the_largest_worker_is_much(
 
 
 def test_only_workers_that_may_serve_it_count_as_the_largest() -> None:
-    fleet = [busy(host("w", pool="small"), cpu=9), BESIDE]
+    fleet = [busy(host("w", pool="small"), cpu=9), FLATTENED]
     asked = job("large", "pool=small", cpu=8)
     assert reserved(cycle(fleet, asked, now=LONG)) == {"large/task-0": ("w",)}
 
