@@ -12,6 +12,7 @@ from iris_cli.cli import app
 from iris_cli.core.requests import Refusal, Request, Submit
 from iris_cli.errors import ExitCode
 from tests.client.operator_thread import OperatorThread
+from tests.support.json_output import check_run
 from tests.support.small_iris import Ran, Task, operator
 
 Iris = Callable[..., Ran]
@@ -34,7 +35,9 @@ def iris(task: Task, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
     def run(*words: str) -> Ran:
         code = app.run(words)
-        return Ran(code, *capsys.readouterr())
+        ran = Ran(code, *capsys.readouterr())
+        check_run(words, ran.out, ran.err)
+        return ran
 
     return run
 
@@ -114,6 +117,14 @@ def test_waiting_tells_as_json_what_it_tells_as_text(iris: Iris, task: Task) -> 
         "timed_out": False,
     }
     assert launched == {"schema_version": 1, "job": "train/x", "created": True}
+
+
+def test_an_endpoint_is_registered_and_removed_in_json(iris: Iris, task: Task) -> None:
+    with OperatorThread(task.directory, operator()):
+        registered = json.loads(iris("register-endpoint", "http", "8080", "--json").out)
+        removed = json.loads(iris("register-endpoint", "http", "--remove", "--json").out)
+    assert registered == {"schema_version": 1, "name": "http", "port": 8080}
+    assert removed == {"schema_version": 1, "removed": True}
 
 
 def test_following_prints_each_line_until_the_end(iris: Iris, task: Task) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.json_output import checked
 from tests.support.waiting import PATIENCE, until
 from tests.support.wheel import Installed, outside
 
@@ -112,7 +113,8 @@ def test_a_kept_demo_goes_on_until_it_is_stopped(
     iris = partial(run, directory=tmp_path, env={"IRIS_LOOP": loop})
     ran = iris("demo", "--keep", "--json", "--dir", str(root), start=(sys.executable, *program))
     assert ran.returncode == 0, ran.stderr
-    steps = json.loads(ran.stdout)["steps"]
+    [document] = checked("iris demo", ran.stdout)
+    steps = document["steps"]
     assert steps[-1]["command"] == ["iris", "status"]
     assert ("doomed" in steps[-1]["output"]) == (hosts == 8)
     try:

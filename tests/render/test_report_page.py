@@ -23,6 +23,7 @@ from iris_cli.render.report.page import page
 from tests.render.scenes import SCENES, busy, retried_gang, session_of
 from tests.render.snapshots import check
 from tests.render.test_hostile_text import ESCAPES, session_on
+from tests.support.json_output import checked
 from tests.support.lab import Lab
 
 HOSTILE = f"</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&lt;<!--]]>{ESCAPES}"
@@ -182,7 +183,7 @@ def test_the_command_writes_the_page_for_its_owner_alone(
 def test_the_command_tells_programs_what_it_wrote(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = config.parent / "page.html"
     assert app.run(["--config", str(config), "report", "--html", str(target), "--json"]) == ExitCode.OK
-    told = json.loads(capsys.readouterr().out)
+    [told] = checked("iris report", capsys.readouterr().out)
     assert (told["file"], told["size"], told["jobs"]) == (str(target), target.stat().st_size, 1)
 
 
