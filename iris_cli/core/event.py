@@ -27,8 +27,8 @@ class AttemptEvent(Event, frozen=True, kw_only=True):
 class IllegalTransitionError(Exception):
     """An event does not fit the state it met. The message is one line.
 
-    `story` is what became of its `task`: the record of each attempt, then one line for each event. Whoever has earlier
-    events adds them. A traceback prints it as notes.
+    `story` has one line for each attempt of `task` and one for each event about it; the journal adds the events of the
+    log. A traceback prints the story as notes.
     """
 
     task: TaskId | None = None

@@ -60,7 +60,7 @@ class _Phase(Value, frozen=True, kw_only=True, tag_field="state"):
 
 @final
 class Assigned(_Phase, frozen=True, kw_only=True, tag=AttemptState.ASSIGNED.value):
-    """The attempt was placed, and its command has not started."""
+    """The task was placed; its command has not started."""
 
     state: ClassVar[AttemptState] = AttemptState.ASSIGNED
     acknowledged: bool = False  # the worker said that it has it
@@ -79,7 +79,7 @@ class Running(_Phase, frozen=True, kw_only=True, tag=AttemptState.RUNNING.value)
 
 @final
 class Stopping(_Phase, frozen=True, kw_only=True, tag=AttemptState.STOPPING.value):
-    """A stop was ordered. `before` is the phase that it interrupts; it changes if the command starts all the same."""
+    """A stop was ordered. `before` is the interrupted phase: it changes if the command starts after the order."""
 
     state: ClassVar[AttemptState] = AttemptState.STOPPING
     order: StopOrder
@@ -106,7 +106,7 @@ Phase = Assigned | Running | Stopping | Ended
 class Attempt(Record, kw_only=True):
     """One try at one task on one worker. Times are seconds since the epoch by the operator's clock.
 
-    The properties read what its phase knows; one that its phase does not have is None, False or empty.
+    The properties read the data of its phase and of the phases before it; what none of them has is None, False or "".
     """
 
     number: int
@@ -129,7 +129,7 @@ class Attempt(Record, kw_only=True):
 
     @property
     def progress(self) -> Assigned | Running:
-        """How far it got: its phase, or the one that a stop or its end interrupted."""
+        """How far it got: its phase, or the phase that a stop or the end interrupted."""
         phase = self.phase.before if type(self.phase) is Ended else self.phase
         return phase.before if type(phase) is Stopping else phase
 
@@ -160,7 +160,7 @@ class Attempt(Record, kw_only=True):
 
     @property
     def stopping(self) -> Stopping | None:
-        """The order to stop it with what came of that, also after its end."""
+        """The phase in which it was being stopped, also after its end; None if no stop was ordered."""
         phase = self.phase.before if type(self.phase) is Ended else self.phase
         return phase if type(phase) is Stopping else None
 

@@ -1,4 +1,4 @@
-"""The events that the log has about the task of an illegal transition: how it came to that."""
+"""The log's events about the task of an illegal transition."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from iris_cli.errors import IrisError
 from iris_cli.journal.timestamps import iso_time
 
 MOST = 40
-"""Events that are told; of more the last ones."""
+"""The most events of the log in a story: the last ones."""
 
 
 def add_story(error: IllegalTransitionError, read: Callable[[], Iterable[Transaction]]) -> None:
-    """Add what the log has about the task of an error, once. A log that can't be read adds nothing."""
+    """Add the log's events about the task of an error to its story, once. A log that can't be read adds nothing."""
     if error.task is None or error.log_was_read:
         return
     error.log_was_read = True

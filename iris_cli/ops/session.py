@@ -314,7 +314,7 @@ class Session(Struct, dict=True):
 
     @contextmanager
     def _stories(self) -> Iterator[None]:
-        """Let an illegal transition within have the events of the log about its task, and tell those of faults."""
+        """Add the log's events to an illegal transition raised in the block; tell the stories of faults after it."""
         try:
             yield
         except IllegalTransitionError as error:

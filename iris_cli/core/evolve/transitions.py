@@ -40,7 +40,7 @@ class Transition(Struct, frozen=True):
 def row(
     before: type[From], event: type[E], after: type[To], apply: Callable[[From, E, Moment], To | None]
 ) -> Transition:
-    """A row of which the type checker sees that its function takes this phase and event, and returns that phase."""
+    """Return a row of the table. The type checker compares the function with the two phases and the event."""
     return Transition(before, event, after, apply)
 
 
@@ -81,7 +81,7 @@ def _stop(phase: Assigned | Running, event: ev.AttemptStopRequested, moment: Mom
 
 
 def _interrupted(phase: Stopping, event: ev.Event, moment: Moment) -> Stopping | None:
-    """The attempt goes on stopping; the phase that the stop interrupted goes on as if there were no stop."""
+    """Apply the event to the interrupted phase; the attempt stays STOPPING."""
     before = next_phase(phase.before, event, moment)
     if type(before) is not Assigned and type(before) is not Running:
         return None
