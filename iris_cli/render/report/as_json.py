@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.job import JobState, Priority
-from iris_cli.core.outcome import EndReason
 from iris_cli.journal.recovery import Damage
 from iris_cli.ops.report import JobLine, Report
 from iris_cli.ops.report_figures import Ends, Sum, Use, by_label, by_priority, ends, total, uses
@@ -57,15 +56,6 @@ class PrioritySums(Struct, frozen=True):
     FLATTENED: ClassVar = ("sums",)
     priority: str
     sums: Sums
-
-
-class EndSums(Struct, frozen=True):
-    """The attempts that ended for one reason; null: those that still run."""
-
-    reason: EndReason | None
-    attempts: int
-    chip_seconds: float
-    task_seconds: float
 
 
 class WorkerUse(Struct, frozen=True, kw_only=True):
@@ -119,7 +109,7 @@ class ReportDocument(Struct, frozen=True, kw_only=True):
     total: TotalSums
     labels: Sequence[LabelSums]
     priorities: Sequence[PrioritySums]
-    ends: Sequence[EndSums]
+    ends: Sequence[Ends]
     workers: Sequence[WorkerUse]
     jobs: Sequence[ReportedJob]
 
@@ -139,7 +129,7 @@ def report_document(report: Report) -> ReportDocument:
         ),
         labels=[LabelSums(each.name or None, _sums(each)) for each in by_label(report.jobs)],
         priorities=[PrioritySums(each.name, _sums(each)) for each in by_priority(report.jobs)],
-        ends=[_ends(each) for each in ends(report.jobs)],
+        ends=ends(report.jobs),
         workers=[_worker(each) for each in uses(report)],
         jobs=[_job(each) for each in report.jobs],
     )
@@ -151,10 +141,6 @@ def _sums(each: Sum) -> Sums:
 
 def _costs(each: Sum) -> Costs:
     return Costs(each.chip_seconds, each.in_vain, each.task_seconds)
-
-
-def _ends(each: Ends) -> EndSums:
-    return EndSums(each.reason, each.attempts, each.chip_seconds, each.task_seconds)
 
 
 def _worker(each: Use) -> WorkerUse:
