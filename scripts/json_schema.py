@@ -335,7 +335,9 @@ def _type(schema: dict[str, Any]) -> str:
 
 
 def _words(kind: type[Struct]) -> str:
-    return " ".join((kind.__doc__ or "").split())
+    """The docstring of a type, for programs in other languages."""
+    text = " ".join((kind.__doc__ or "").split())
+    return re.sub(r"\bNone\b", "null", re.sub(r" Raises [^.]+\.", "", text))
 
 
 def _comments(kind: type[Struct]) -> dict[str, str]:

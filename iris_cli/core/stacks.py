@@ -18,7 +18,7 @@ _UNKNOWN_LINES = 40
 
 
 class Frame(Struct, frozen=True):
-    """A call that has not returned. `file` is empty and `line` 0 where that isn't known."""
+    """A call that has not returned. `file` is empty and `line` 0 if they are not known."""
 
     function: str
     file: str = ""

@@ -22,9 +22,10 @@ class FaultKind(StrEnum):
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """Why a log could not be read further. `seq` is the one that was due at this line; lines count from 1.
+    """Why a log could not be read further.
 
-    `file` is that of the line, within the state directory.
+    `seq` is the sequence number expected at this line; lines count from 1. `file` is relative to the state
+    directory.
     """
 
     kind: FaultKind

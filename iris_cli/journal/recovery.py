@@ -28,8 +28,8 @@ from iris_cli.journal.timestamps import file_stamp
 class Damage(Struct, frozen=True, kw_only=True):
     """Why a log can't be trusted as it is.
 
-    `forgivable`: the operator may go on without what is lost; `readable`: what comes before may be shown. `fault` is
-    the line that can't be read, None where all lines can and `HEAD` contradicts them.
+    `forgivable`: the operator may accept the loss; `readable`: the part before the damage may be shown. `fault` is
+    the line that can't be read, None if all lines can be read and `HEAD` contradicts them.
     """
 
     what: str

@@ -21,9 +21,9 @@ _OF_A_SHELL = pattern(r"(?:.{0,200}: line [0-9]+: +[0-9]+ )?(?:Terminated|Killed
 
 
 class Company(Struct, frozen=True, kw_only=True):
-    """Other tasks that ended in the same way, with the same line but for numbers; `line` is that of the first.
+    """Other tasks that ended in the same way, with the same last line except for numbers.
 
-    It is '' where nothing is known. `same`: the one that failed first ended with it, too.
+    `line` is that of the first of them, '' if unknown. `same`: the task that failed first ended with the same line.
     """
 
     tasks: tuple[TaskId, ...]

@@ -27,9 +27,9 @@ from iris_cli.journal.timestamps import iso_time
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """One event. `index` counts the events of a transaction from 0; `event` holds its fields as the log has them.
+    """One event. `index` counts the events of a transaction from 0; `event` holds its fields as in the log.
 
-    `job`, `task`, `attempt` and `worker` say what it is about, where it is about one.
+    `job`, `task`, `attempt` and `worker` name the subject of the event, None if it has no such subject.
     """
 
     seq: int

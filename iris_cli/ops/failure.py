@@ -36,7 +36,7 @@ _BAD = frozenset({JobState.FAILED, JobState.UNSCHEDULABLE})
 
 
 class Explained(Struct, frozen=True, kw_only=True):
-    """A cause that others have met before, the line of which task gave it away, what helps, and where that is told."""
+    """A known cause: the task and the line that matched, the fix, and the page about it."""
 
     name: str
     cause: str
@@ -47,7 +47,7 @@ class Explained(Struct, frozen=True, kw_only=True):
 
 
 class FailedChild(Struct, frozen=True, kw_only=True):
-    """A child job that had failed when its parent did, and why."""
+    """A child job that failed before its parent did, and why."""
 
     job: JobId
     state: JobState
@@ -55,11 +55,11 @@ class FailedChild(Struct, frozen=True, kw_only=True):
 
 
 class FailureCard(Struct, frozen=True, kw_only=True):
-    """What failed first: the task, where it ran, why it ended, the last lines that it wrote; what the others did.
+    """The task that failed first: where it ran, why it ended, its last lines, and how the others ended.
 
-    `counts` says how the tasks of a gang ended: `1 failed, 3 stopped with it`. `next` is the command that most probably
-    tells more. `setup` is the command that failed, where it was that; `retries` says how many were used up; `children`
-    are the child jobs that failed before it, the last ones, and `more_children` how many others did.
+    `counts` says how the tasks of a gang ended: `1 failed, 3 stopped with it`. `next` is the command to type next.
+    `setup` is the set-up command if that failed; `retries` says how many retries were used. `children` are the last
+    child jobs that failed before it, `more_children` the number of others.
     """
 
     headline: str

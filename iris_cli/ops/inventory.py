@@ -34,10 +34,10 @@ from iris_cli.ops.view import View, look
 
 
 class WorkerRow(Struct, frozen=True, kw_only=True):
-    """One worker in one line. `cpu` in cores, `memory` in bytes; `*_free` is what no live attempt holds.
+    """One worker in one line. `cpu` in cores, `memory` in bytes; `*_free` is not held by any live attempt.
 
-    `status` is one word; `refuses` says in sentences why the worker takes nothing new, empty if it does.
-    Only jobs that tolerate its `taints` are placed there. `warnings` are what the operator should know beside.
+    `status` is one word; `refuses` says in sentences why the worker accepts no new work, empty if it does. Only
+    jobs that tolerate its `taints` are placed there. `warnings` are further problems for the operator.
     """
 
     id: WorkerId
@@ -61,7 +61,7 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
 
 
 class SliceRow(Struct, frozen=True, kw_only=True):
-    """One slice. `free`, `busy` and `unusable` count its workers: chips free, chips taken, or out of use."""
+    """One slice. `free`, `busy` and `unusable` count its workers: chips free, chips in use, or out of service."""
 
     name: str
     type: str
@@ -74,7 +74,7 @@ class SliceRow(Struct, frozen=True, kw_only=True):
 
 
 class ClaimRow(Struct, frozen=True, kw_only=True):
-    """What one live attempt holds of a worker. `since` is the time of its assignment."""
+    """The resources that one live attempt holds on a worker, since its assignment."""
 
     attempt: AttemptId
     state: AttemptState
@@ -86,7 +86,7 @@ class ClaimRow(Struct, frozen=True, kw_only=True):
 
 
 class WorkerDetails(Struct, frozen=True, kw_only=True):
-    """Everything there is to know of one worker. `skew`: seconds that its clock is ahead of ours."""
+    """Everything that is known about one worker. `skew`: seconds that its clock is ahead of this machine's."""
 
     worker: WorkerRow
     condition: WorkerCondition

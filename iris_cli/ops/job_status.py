@@ -32,7 +32,7 @@ Word = TypeVar("Word")
 
 
 class EndpointRow(Struct, frozen=True, kw_only=True):
-    """What a task has made known of itself: a port, at the address of the host that it runs on."""
+    """An endpoint that a task registered: a port, at the address of its worker."""
 
     task: TaskId
     name: str
@@ -42,10 +42,10 @@ class EndpointRow(Struct, frozen=True, kw_only=True):
 
 
 class JobStatus(Struct, frozen=True, kw_only=True):
-    """One job as of `at`. `next` is the command that most probably comes next.
+    """One job as of `at`. `next` is the command to type next.
 
-    `origin` is the attempt that submitted it from inside a task; `inherited` has for each constraint that it took over
-    the job which named it.
+    `origin` is the attempt that submitted it from inside a task; `inherited` has, for each inherited constraint,
+    the job that named it.
     """
 
     FLATTENED: ClassVar = ("job",)

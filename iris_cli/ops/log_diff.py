@@ -38,11 +38,11 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
 class Deviation(Struct, frozen=True, kw_only=True):
-    """What some ranks, who say the same, say otherwise than the most; of the lowest of them.
+    """Ranks that agree with each other and differ from the majority; the diff is that of the lowest rank.
 
-    `behind` or `ahead` is by how many lines, if that is all; else `diff` has lines that begin with `-` (of the
-    majority) or `+`, and `more` of these are left out. `compared` is false where there were too many groups. `idle` is
-    how many seconds ago the last of them that run wrote something, None where that is not known.
+    `behind` or `ahead` counts lines if nothing else differs; else `diff` has lines that begin with `-` (majority)
+    or `+`, and `more` counts those not shown. `compared` is false if there were too many groups. `idle`: seconds
+    since the last line of any running rank among them, None if unknown.
     """
 
     ranks: tuple[int, ...]
@@ -55,9 +55,10 @@ class Deviation(Struct, frozen=True, kw_only=True):
 
 
 class StreamDiff(Struct, frozen=True, kw_only=True):
-    """One stream: which ranks say the same, and who doesn't. `coarse`: no number was looked at, for all differ.
+    """One stream: the ranks of the majority, and the ranks that differ.
 
-    `idle`: as that of a deviation, of the majority.
+    `lines` counts the lines of the majority. `coarse`: numbers were ignored, because all ranks differ in them.
+    `idle`: as in a deviation, of the majority.
     """
 
     stream: str

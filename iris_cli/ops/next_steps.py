@@ -36,7 +36,7 @@ class Place(StrEnum):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """A command to type, and why. `urgent`: something is wrong. `workers` are those that it is about."""
+    """A command to type, and why. `urgent`: something is wrong. `workers`: the workers concerned."""
 
     command: str
     words: str

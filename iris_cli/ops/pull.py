@@ -27,7 +27,7 @@ _TOGETHER = 16  # attempts in one list; more would leave little room for each
 
 
 class PulledAttempt(Struct, frozen=True, kw_only=True):
-    """What was fetched of one attempt: `files` of `bytes`, and `log_bytes`; `unchanged` files were here before.
+    """The files fetched from one attempt: `files` of `bytes`, and `log_bytes`; `unchanged` files existed before.
 
     `problems` name what is missing; `silent`: its worker did not answer.
     """
@@ -45,7 +45,7 @@ class PulledAttempt(Struct, frozen=True, kw_only=True):
 
 
 class Pulled(Struct, frozen=True, kw_only=True):
-    """All that was fetched, by task and attempt. `directory` holds a directory for each task."""
+    """All files that were fetched, by task and attempt. `directory` holds a directory for each task."""
 
     job: JobId
     directory: Path

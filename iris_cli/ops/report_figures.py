@@ -28,7 +28,7 @@ class Sum(Struct, frozen=True, kw_only=True):
 
 
 class Ends(Struct, frozen=True, kw_only=True):
-    """How many attempts ended so, or still run (`reason` None), and what they took in seconds."""
+    """Attempts that ended for one reason, or that still run (`reason` None). Times in seconds."""
 
     reason: EndReason | None
     attempts: int

@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 
 class MadeRow(Struct, frozen=True, kw_only=True):
-    """One slice that was made on demand. `since_at`: since when it is in its state."""
+    """One slice that was created on demand. `since_at`: when it entered its state."""
 
     name: str
     group: str
@@ -18,7 +18,7 @@ class MadeRow(Struct, frozen=True, kw_only=True):
 
 
 class ScaleGroupRow(Struct, frozen=True, kw_only=True):
-    """One scale group. `wanted`: slices that it is asked for now; `by_hand`: what a person is to do for that."""
+    """One scale group. `wanted`: slices requested now; `by_hand`: what a person has to do."""
 
     name: str
     type: str
@@ -35,7 +35,7 @@ class ScaleGroupRow(Struct, frozen=True, kw_only=True):
 
 
 class UnmetRow(Struct, frozen=True, kw_only=True):
-    """What waits for a slice that nobody makes, and why: a single task by its id, a gang by that of its job."""
+    """A task, or a gang by its job, that no scale group serves, and why."""
 
     id: str
     reason: str
@@ -43,7 +43,7 @@ class UnmetRow(Struct, frozen=True, kw_only=True):
 
 
 class Scaling(Struct, frozen=True, kw_only=True):
-    """All scale groups in the order in which they are tried, and what none of them serves."""
+    """All scale groups in the order in which they are tried, and the demand that none of them serves."""
 
     groups: tuple[ScaleGroupRow, ...]
     unmet: tuple[UnmetRow, ...]

@@ -47,7 +47,7 @@ class RankStacks(Struct, frozen=True, kw_only=True):
 
 
 class SharedStack(Struct, frozen=True, kw_only=True):
-    """Where threads of one kind are, all in the same: `ranks` ascending, `threads` counts them over all ranks."""
+    """Threads of one kind with equal stacks. `ranks` ascend; `threads` counts the threads of all ranks."""
 
     kind: str
     frames: tuple[Frame, ...]

@@ -28,9 +28,9 @@ from iris_cli.ops.view import CycleAge, View, look
 class JobRow(Struct, frozen=True, kw_only=True):
     """One job in one line. Ages and durations in seconds.
 
-    `display` is how its state reads on the screen, `task_displays` counts its tasks by the words for theirs. `workers`
-    are those of its live attempts, by rank; `why` says why it waits, or the cause of its end; `retry` what it goes
-    again after; `overdue` how long a gang has waited, if that is long; `duration` is as `job_ran` has it.
+    `display` is its state as shown on the screen, `task_displays` counts its tasks by theirs. `workers` are those
+    of its live attempts, by rank. `why` is the reason it is pending, or the cause of its end; `retry` what it is
+    retried after; `overdue` how long a gang has been pending, if that is long. `duration` is as `job_ran` has it.
     """
 
     id: JobId
@@ -56,7 +56,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
 
 
 class ClusterStatus(Struct, frozen=True, kw_only=True):
-    """The cluster at a glance, as of `at`. `messages` say what is wrong with the log, if anything is.
+    """The cluster at a glance, as of `at`. `messages` name problems of the log.
 
     `jobs` are the open ones and those that ended last; `older` counts those that ended before.
     """

@@ -16,10 +16,10 @@ from iris_cli.ops.view import View
 
 
 class AttemptRow(Struct, frozen=True, kw_only=True):
-    """One attempt. `duration` is that of the user's command in seconds, None if it never started.
+    """One attempt.
 
-    It is the worker's word where there is one, and then not the difference of times that this machine wrote.
-    `reason` says why the attempt ended or is being stopped; `presumed`, that it was taken for dead without proof.
+    `duration` is that of the user's command in seconds, None if it never started; as the worker measured it, if it
+    did. `reason` says why the attempt ended or is being stopped; `presumed`: it was declared dead without proof.
     """
 
     id: AttemptId
@@ -39,8 +39,10 @@ class AttemptRow(Struct, frozen=True, kw_only=True):
 
 
 class TaskRow(Struct, frozen=True, kw_only=True):
-    """One task. `display` is how its state reads on the screen. `worker`, times and exit code are those of its last
-    attempt; `why` is the reason why it waits, or the cause of its end.
+    """One task. `display` is its state as shown on the screen.
+
+    `worker`, times and exit code are those of its last attempt. `why` is the reason it is pending, or the cause of
+    its end.
     """
 
     id: TaskId

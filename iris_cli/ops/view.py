@@ -38,7 +38,7 @@ STALE_AFTER = 300.0
 
 
 class CycleAge(Struct, frozen=True, kw_only=True):
-    """When the last cycle ran, by its heartbeat; `at` and `age` are None if none ever did. In seconds."""
+    """The time of the last cycle by its heartbeat, and its age in seconds; None if there was none."""
 
     at: float | None = None
     age: float | None = field(default=None, name="age_seconds")

@@ -38,11 +38,11 @@ _NOT_RUN_TO_ITS_END = frozenset({JobState.KILLED, JobState.UNSCHEDULABLE})
 
 
 class Wait(Struct, frozen=True, kw_only=True):
-    """Tasks that wait for the same. `explanation` is what the scheduler found out about it.
+    """Tasks that are pending for the same reason.
 
-    It is None for what waits only for the next cycle: `prospect` tells what that does, `will_go_to` where it
-    places the tasks. `demand`: who makes a slice for them or why nobody does, as `iris autoscale --dry-run` says it, or
-    how far the slice is that is made for them; "" if that is no matter of scale groups.
+    `explanation` is None if they only wait for the next cycle: `prospect` says what it does, `will_go_to` where it
+    places them. `demand` says who creates a slice for them or why nobody does, as `iris autoscale --dry-run` does,
+    or how far that slice is; '' without scale groups.
     """
 
     tasks: tuple[TaskId, ...]
@@ -53,9 +53,9 @@ class Wait(Struct, frozen=True, kw_only=True):
 
 
 class LiveAttempt(Struct, frozen=True, kw_only=True):
-    """One live attempt. `since_at` is when it was placed or, if it runs, when it started; `age` in seconds.
+    """One live attempt. `since_at` is the time of its assignment or, if it runs, of its start; the age in seconds.
 
-    `doubt` says what is wrong with its worker, if anything is; `chosen` whom the scheduler passed over for it.
+    `doubt` names problems of its worker; `chosen` says why the scheduler chose that worker.
     """
 
     attempt: AttemptId
@@ -78,12 +78,12 @@ class TaskEnd(Struct, frozen=True, kw_only=True):
 
 
 class Why(Struct, frozen=True, kw_only=True):
-    """The answer. `kind` is `job`, `task` or `worker`; `display` is how its state reads on the screen.
+    """The answer of `iris why`. `kind` is `job`, `task` or `worker`; `display` is its state as shown on the screen.
 
-    For a worker there is nothing but `worker`, and in `occupied` the kinds of work that it has no room for, with the
-    reason. `inherited` has for each constraint that the job took over the job which named it. `retry` is what it goes
-    again after, `overdue` how long a gang has waited, if that is long; `next` the command that tells more of what is
-    over, '' where nothing does.
+    A worker has only `worker`, and in `occupied` the kinds of work that it has no room for, each with the reason.
+    `inherited` has, for each inherited constraint, the job that named it. `retry` is what it is retried after,
+    `overdue` how long a gang has been pending, if that is long. `next` is the command that tells more about work
+    that has ended.
     """
 
     subject: str

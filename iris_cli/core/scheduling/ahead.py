@@ -15,7 +15,10 @@ from iris_cli.core.scheduling.what_if import Record
 
 
 class Taker(Struct, frozen=True, kw_only=True):
-    """A job that came first in this cycle, and the workers it took; maybe tasks of the very job that waits."""
+    """A job that was placed earlier in this cycle, and the workers it took.
+
+    It may be the pending job itself, by other tasks.
+    """
 
     job: JobId
     priority: Priority

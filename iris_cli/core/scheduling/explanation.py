@@ -22,7 +22,7 @@ class ConstraintCount(Struct, frozen=True, kw_only=True):
 class DimensionCount(Struct, frozen=True, kw_only=True):
     """Of `workers` with a compatible device, `lacking` did not have `need` free when the cycle began.
 
-    In thousandths of a core, bytes or GPUs; of chips 1 stands for all those of a worker.
+    In thousandths of a core, bytes or GPUs; for chips, 1 stands for all chips of a worker.
     """
 
     kind: ReasonKind
@@ -32,9 +32,9 @@ class DimensionCount(Struct, frozen=True, kw_only=True):
 
 
 class NearMiss(Struct, frozen=True, kw_only=True):
-    """A worker or group that almost serves, the first kind that speaks against it, and who lacks it.
+    """A worker or group that almost fits, the first kind of reason against it, and the workers it applies to.
 
-    `text` says in words what is lacking: `2 cores free, not 4 cores`.
+    `text` says what is lacking: `2 cores free, not 4 cores`.
     """
 
     name: str
@@ -44,13 +44,12 @@ class NearMiss(Struct, frozen=True, kw_only=True):
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """All that the cycle knows about what an entry waits for.
+    """Everything that the cycle knows about why a task or a gang is pending.
 
-    `refused`: for each kind, how many workers it refuses of those left by the kinds before. For gangs,
-    `groups_found` have workers with a compatible device; `largest` is the name and size of the largest.
-    `near_misses`: the nearest first. `behind`: who took room in this cycle before its turn. `hints`: slips of the
-    pen among its constraints, as far as one can guess. `change`: the single change that would place it, as a
-    trial has shown.
+    `refused`: the number of workers that each kind of reason rejects, of those that the kinds before accept. For
+    gangs, `groups_found` counts the groups with a compatible device, and `largest` is the name and size of the
+    largest. `near_misses` begin with the nearest. `behind`: jobs that took room earlier in this cycle. `hints`:
+    probable typing errors in the constraints. `change`: the one change that would place it, found by a trial.
     """
 
     reasons: tuple[Reason, ...]

@@ -40,9 +40,9 @@ _RANK = {kind: rank for rank, kind in enumerate(ReasonKind)}
 class Reason(Struct, frozen=True, kw_only=True):
     """One reason, in words and in numbers.
 
-    `need` and `have` are in the unit of the kind: thousandths of a core, bytes, GPUs, workers with free
-    chips; for the shape of a gang workers or groups. `refused` counts the workers (for a gang: the groups)
-    that serve otherwise and are refused for this.
+    `need` and `have` are in the unit of the kind: thousandths of a core, bytes, GPUs, workers with free chips; for
+    the shape of a gang workers or groups. `refused` counts the workers (for a gang: the groups) that only this
+    reason rejects.
     """
 
     kind: ReasonKind

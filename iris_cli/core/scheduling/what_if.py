@@ -46,11 +46,10 @@ class ChangeKind(StrEnum):
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """One change that would place an entry, or one task more of its job.
+    """One change that would place a pending task or gang, or one more task of its job.
 
-    `subject` is what it applies to: the constraint as it is typed, the taint, the job or task that ends, the
-    worker that is mended, the priority. `amount` is what to ask for instead, for those kinds: thousandths of
-    a core, bytes, GPUs.
+    `subject` is what to change: the constraint as typed, the taint, the job or task that would end, the worker to
+    repair, the priority. `amount` is what to request instead: thousandths of a core, bytes or GPUs.
     """
 
     kind: ChangeKind

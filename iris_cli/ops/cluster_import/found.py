@@ -32,7 +32,7 @@ class FoundSlice(Struct, frozen=True, kw_only=True):
 
 
 class LeftOut(Struct, frozen=True):
-    """Something that is not imported: why, and what to do about it, if anything."""
+    """An entry that is not imported, why, and how to fix it if possible."""
 
     name: str
     why: str

@@ -27,15 +27,14 @@ _LEAST_PATIENCE = 60.0  # seconds: a cycle with many silent hosts may take some
 
 
 class Cycles(Struct, frozen=True, kw_only=True):
-    """Who runs cycles: `by` is the kind of runner, None if nobody does. `last`, `next` and `interval` are in seconds.
+    """Who runs cycles: `by` is the kind of runner, None if nobody does. Times are in seconds.
 
-    `last` is the age of the last cycle, whoever ran it, None if there was none; of one who is `late`, of its own last.
-    `last_own` is the age of the last one of who runs them, None if that one has run none yet.
-    `next` is the time until the next one, None if none comes: nobody runs them, or whoever does is `late` (a suspended
-    process keeps its lock). `host` is '' for this one.
-    `command` is what that process is called with: `iris launch` may wait, too.
-    `troubles` are what the loop can't do, each with what to type; `missing` the secrets that it lacks, by job.
-    `needed`: something is open that needs cycles; `fix` is what to type if nobody runs them.
+    `last` is the age of the last cycle by any runner, None if there was none; if the runner is `late`, of its own
+    last cycle. `last_own` is the age of the runner's own last cycle, None if it has run none yet. `next` is the
+    time until the next cycle, None if nobody runs cycles or the runner is `late` (a suspended process keeps its
+    lock). `host` is '' for this machine. `command` is the runner's command line: `iris launch` may wait, too.
+    `troubles` are problems of the loop, each with what to type; `missing` the secrets that it lacks, by job.
+    `needed`: open work needs cycles; `fix` is what to type if nobody runs them.
     """
 
     by: str | None = None
