@@ -31,6 +31,8 @@ GROUPS: tuple[tuple[frozenset[int], Group], ...] = (
     (frozenset({1, 2, 3}), scheduler.rows),
     (frozenset({4}), commands.status_rows),
     (frozenset({5}), commands.history_rows),
+    (frozenset({5}), commands.large_rows),
+    (frozenset({6}), commands.past_rows),
     (frozenset({5}), journal.snapshot_rows),
     (frozenset({6, 7}), journal.rows),
     (frozenset({8}), commands.idle_rows),
@@ -53,7 +55,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="fail if a target was missed")
     parser.add_argument("--results", type=Path, default=Path(__file__).with_name("results.json"))
     given = parser.parse_args()
-    wanted = {int(word) for word in given.only.split(",") if word}
+    wanted = {int(word.rstrip("b")) for word in given.only.split(",") if word}
     rows = measure(wanted, TINY if given.tiny else FULL)
     result.write(rows, given.results, datetime.now(UTC).isoformat(timespec="seconds"), os.getloadavg())
     print(result.table(rows))

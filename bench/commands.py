@@ -1,15 +1,15 @@
-"""Targets 4, 8, 14 and 15: whole commands, with everything from the interpreter's start to its end."""
+"""Targets 4, 5, 6, 8, 14 and 15: whole commands, with everything from the interpreter's start to its end."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from bench.cluster_files import ClusterFiles, finished, running
-from bench.long_log import write_past
+from bench.long_log import time_of, write_past
 from bench.result import Row
 from bench.scale import Scale
 from bench.ssh_hosts import directory, known_to, scripted_sshd
@@ -18,6 +18,7 @@ from iris_cli.core.events import JobSubmitted
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import Job
 from iris_cli.core.resources import Device, Resources
+from iris_cli.journal.timestamps import iso_time
 
 MOST_MEMORY = 350e6
 MOST_MEMORY_OF_STATUS = 60e6
@@ -69,32 +70,27 @@ def history_rows(scale: Scale) -> Iterator[Row]:
         short, middle, long = (
             _with_past(place / str(lines), scale, scale.of(lines)) for lines in (1000, 100_000, 1_000_000)
         )
-        found = in_turns(
-            {
-                "bare": lambda: cpu_of_command([sys.executable, "-c", "pass"], short.environment),
-                **{
-                    name: partial(cpu_of_command, cluster.iris("status"), cluster.environment)
-                    for name, cluster in (("short", short), ("middle", middle), ("long", long))
-                },
-            },
-            scale.repeat,
+        clusters = {"short": short, "middle": middle, "long": long}
+        found = _cpu_in_turns(
+            short, {name: (cluster, ["status"]) for name, cluster in clusters.items()}, scale
         )
         name = f"status, {scale.of(1_000_000)} lines, s CPU"
         yield Row(target=5, name=name, value=found["long"], reference=found["bare"], limit=10)
         for lines, which in ((scale.of(100_000), "middle"), (scale.of(1_000_000), "long")):
             name = f"status, {lines} lines against {scale.of(1000)}, s CPU"
-            yield Row(target=5, name=name, value=found[which], reference=found["short"], limit=1.5)
+            yield Row(target=5, name=name, value=found[which], reference=found["short"], limit=1.2)
         memory = 1024 * _confessed(long, ["status"])[1]
         name = f"status, {scale.of(1_000_000)} lines, bytes"
         yield Row(target=5, name=name, value=memory, reference=MOST_MEMORY_OF_STATUS, limit=1)
 
 
-def _with_past(place: Path, scale: Scale, lines: int) -> ClusterFiles:
-    place.mkdir()
+def _with_past(place: Path, scale: Scale, lines: int, *, look: bool = True) -> ClusterFiles:
+    place.mkdir(exist_ok=True)
     cluster = ClusterFiles.make(place, scale.of(256))
     cluster.write(list(running(cluster.workers, 20, of_a_job=4)))
     write_past(place / "state", cluster.workers, lines)
-    cpu_of_command(cluster.iris("status"), cluster.environment)
+    if look:
+        cpu_of_command(cluster.iris("status"), cluster.environment)
     return cluster
 
 
@@ -143,6 +139,71 @@ def memory_rows(scale: Scale) -> Iterator[Row]:
             value = 1024 * _confessed(cluster, words)[1]
             name = f"{' '.join(words)}, {len(cluster.hosts)} workers, {tasks} tasks, bytes"
             yield Row(target=14, name=name, value=value, reference=MOST_MEMORY, limit=1)
+
+
+def large_rows(scale: Scale) -> Iterator[Row]:
+    """Target 5b: very many tasks that wait, and very many that run, with the snapshot that the first look leaves."""
+    with directory() as place:
+        (place / "pending").mkdir()
+        (place / "running").mkdir()
+        pending = ClusterFiles.make(place / "pending", scale.of(256))
+        jobs, replicas = scale.of(80), scale.of(1000)
+        pending.write([JobSubmitted(job=_wide(number, replicas)) for number in range(jobs)])
+        large = ClusterFiles.make(place / "running", scale.of(10_000))
+        tasks = scale.of(100_000)
+        large.write(list(running(large.workers, tasks, of_a_job=scale.of(1000))))
+        memory = 1024 * _confessed(large, ["status"])[1]
+        cpu_of_command(pending.iris("status"), pending.environment)
+        commands = {
+            "pending": (pending, ["status"]),
+            "status": (large, ["status"]),
+            "workers": (large, ["workers"]),
+        }
+        found = _cpu_in_turns(pending, commands, scale)
+        name = f"status, {jobs * replicas} pending tasks, s CPU"
+        yield Row(target=5, name=name, value=found["pending"], reference=found["bare"], limit=15)
+        where = f"{len(large.hosts)} workers, {tasks} running tasks"
+        yield Row(target=5, name=f"status, {where}, s CPU", value=found["status"], reference=0.6, limit=1)
+        yield Row(target=5, name=f"workers, {where}, s CPU", value=found["workers"], reference=1.5, limit=1)
+        yield Row(target=5, name=f"first look, {where}, bytes", value=memory, reference=350e6, limit=1)
+
+
+def _wide(number: int, replicas: int) -> Job:
+    return Job(id=JobId(f"waits-{number}"), command=("train",), replicas=replicas)
+
+
+def past_rows(scale: Scale) -> Iterator[Row]:
+    """Target 6: the first look at a long log without a snapshot, and questions about its past."""
+    with directory() as place:
+        lines = scale.of(1_000_000)
+        cluster = _with_past(place, scale, lines, look=False)
+        first = cpu_of_command(cluster.iris("status"), cluster.environment)
+        for snapshot in (*place.glob("state/snapshot.json"), *place.glob("state/archive/snapshot-*.json")):
+            snapshot.unlink()
+        memory = 1024 * _confessed(cluster, ["status"])[1]
+        job = f"old-{lines // 2 // _EVENTS_OF_A_JOB}"
+        month_ago = iso_time(time_of(lines - lines // 12))
+        commands = {"job": (cluster, ["history", job]), "newest": (cluster, ["history"])}
+        found = _cpu_in_turns(cluster, {**commands, "at": (cluster, ["status", "--at", month_ago])}, scale)
+        yield Row(target=6, name=f"first look, {lines} lines, s CPU", value=first, reference=8, limit=1)
+        yield Row(target=6, name=f"first look, {lines} lines, bytes", value=memory, reference=200e6, limit=1)
+        for what, name in (("job", "history JOB"), ("newest", "history")):
+            name = f"{name}, {lines} lines, s CPU"
+            yield Row(target=6, name=name, value=found[what], reference=found["bare"], limit=20)
+        name = f"status --at a month ago, {lines} lines, s CPU"
+        yield Row(target=6, name=name, value=found["at"], reference=1.5, limit=1)
+
+
+def _cpu_in_turns(
+    first: ClusterFiles, commands: Mapping[str, tuple[ClusterFiles, Sequence[str]]], scale: Scale
+) -> dict[str, float]:
+    """CPU seconds of these commands, and of an empty Python program, `bare`."""
+    acts = {
+        name: partial(cpu_of_command, cluster.iris(*words), cluster.environment)
+        for name, (cluster, words) in commands.items()
+    }
+    bare = partial(cpu_of_command, [sys.executable, "-c", "pass"], first.environment)
+    return in_turns({"bare": bare, **acts}, scale.repeat)
 
 
 def _against_bare(cluster: ClusterFiles, words: Sequence[str], scale: Scale) -> tuple[float, float]:
