@@ -7,7 +7,7 @@ strictly, and written without what is still at its default: the defaults belong 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -70,13 +70,14 @@ def _attribute(content: object) -> AttributeValue:
     raise TypeError("an attribute is text or a number")
 
 
+_KNOWN = 1 << 14  # ids of each kind: those of a long log must not all stay in memory
 _PARSERS: Mapping[type, Callable[[str], object]] = MappingProxyType(
     {
         # An id comes back again and again; a token or a request does not.
-        JobId: cache(parse_job_id),
-        WorkerId: cache(parse_worker_id),
-        TaskId: cache(parse_task_id),
-        AttemptId: cache(parse_attempt_id),
+        JobId: lru_cache(_KNOWN)(parse_job_id),
+        WorkerId: lru_cache(_KNOWN)(parse_worker_id),
+        TaskId: lru_cache(_KNOWN)(parse_task_id),
+        AttemptId: lru_cache(_KNOWN)(parse_attempt_id),
         Token: parse_token,
         RequestId: parse_request_id,
     }
