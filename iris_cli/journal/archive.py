@@ -23,7 +23,7 @@ from iris_cli.journal.durable import open_safely
 from iris_cli.journal.fault import Fault, FaultKind, fault_at
 from iris_cli.journal.layout import ARCHIVE
 from iris_cli.journal.position import START, Position
-from iris_cli.journal.record import Record
+from iris_cli.journal.record import LogRecord
 from iris_cli.journal.scan import HowMuch, Scan, continued, origin_of
 
 _NAME = re.compile(r"events-([0-9]{12})-([0-9]{12})\.jsonl\.gz")
@@ -155,7 +155,7 @@ class ArchiveScan:
         if begin > 0:
             self.position = continued(replace(known, seq=chain[begin].first - 1, crc=_AS_IT_SAYS))
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[LogRecord]:
         for segment in self._chain:
             self.fault = missing(self.position, segment.first, segment.file)
             if self.fault is None:
@@ -174,7 +174,7 @@ class ArchiveScan:
         read = self.position if self.scan is None else self.scan.position
         return read.seq, self._chain[-1].last if self._chain else 0, "transaction"
 
-    def _records(self, segment: Segment) -> Iterator[Record]:
+    def _records(self, segment: Segment) -> Iterator[LogRecord]:
         scan, broken = None, ""
         try:
             with unpacked(segment) as stream:

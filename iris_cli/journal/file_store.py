@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from iris_cli.core.events import Event, Transaction
     from iris_cli.journal.archive import ArchiveScan
     from iris_cli.journal.compact import Compacted
-    from iris_cli.journal.record import Record
+    from iris_cli.journal.record import LogRecord
     from iris_cli.journal.scan import Scan
     from iris_cli.journal.store import Conflict
 
-Keep = Callable[["Iterable[Record]"], "tuple[Record, ...]"]
+Keep = Callable[["Iterable[LogRecord]"], "tuple[LogRecord, ...]"]
 """What is done with records as they are read; it takes all of them, and says which of them are kept."""
 
 _FIRST_LINE_LIMIT = 1 << 16  # bytes
@@ -49,7 +49,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
     `head_fits`: the line that HEAD names is not known to be another one.
     """
 
-    records: tuple[Record, ...]
+    records: tuple[LogRecord, ...]
     end: Position
     size: int
     fault: Fault | None
@@ -165,7 +165,7 @@ class FileStore:
         crcs |= {START.seq: START.crc, start.seq: start.crc}
         fault, end = None, start
 
-        def records() -> Iterator[Record]:
+        def records() -> Iterator[LogRecord]:
             nonlocal fault, end
             if after_seq < start.seq:
                 from iris_cli.journal.archive import (
@@ -280,7 +280,7 @@ class FileStore:
         self._end = end
 
 
-def _behind(after_seq: int, scan: Iterable[Record], crcs: dict[int, str]) -> Iterator[Record]:
+def _behind(after_seq: int, scan: Iterable[LogRecord], crcs: dict[int, str]) -> Iterator[LogRecord]:
     """The records behind that one; fills in the checksums of those that stand in `crcs`."""
     for record in scan:
         if record.seq in crcs:

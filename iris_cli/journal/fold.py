@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from iris_cli.core.cluster import Cluster
 
 if TYPE_CHECKING:
-    from iris_cli.journal.record import Record
+    from iris_cli.journal.record import LogRecord
 
 
 class Fold:
@@ -34,9 +34,9 @@ class Fold:
         self._keep = keep
         self.cluster = start
 
-    def __call__(self, records: Iterable[Record]) -> tuple[Record, ...]:
+    def __call__(self, records: Iterable[LogRecord]) -> tuple[LogRecord, ...]:
         """May be called again, should the log have to be read again. Raises IllegalTransitionError."""
-        kept: list[Record] = []
+        kept: list[LogRecord] = []
         if self._until is not None:
             records = takewhile(self._is_wanted, records)
         if self._told is not None:
@@ -51,11 +51,11 @@ class Fold:
         self.cluster = _replayed(records, self.cluster)
         return tuple(kept)
 
-    def _is_wanted(self, record: Record) -> bool:
+    def _is_wanted(self, record: LogRecord) -> bool:
         return self._until is None or record.seq <= self._until
 
 
-def _replayed(records: Iterator[Record], start: Cluster) -> Cluster:
+def _replayed(records: Iterator[LogRecord], start: Cluster) -> Cluster:
     if (first := next(records, None)) is None:
         return start
     from iris_cli.core.evolve import replay  # and with it every kind of event: only where there are any
@@ -63,7 +63,7 @@ def _replayed(records: Iterator[Record], start: Cluster) -> Cluster:
     return replay(chain((first,), records), start)
 
 
-def _passing(records: Iterable[Record], kept: list[Record], told: int) -> Iterator[Record]:
+def _passing(records: Iterable[LogRecord], kept: list[LogRecord], told: int) -> Iterator[LogRecord]:
     for record in records:
         if record.seq > told:
             kept.append(record)

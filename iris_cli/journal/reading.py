@@ -17,7 +17,7 @@ from iris_cli.journal.file_store import Loaded
 from iris_cli.journal.head import Head, read_head
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.position import START, Position
-from iris_cli.journal.record import Record
+from iris_cli.journal.record import LogRecord
 from iris_cli.journal.recovery import Damage, damage_of
 from iris_cli.journal.scan import HowMuch, Scan, continued, origin_of
 
@@ -80,7 +80,7 @@ class Reading:
         except OSError as error:
             raise not_readable(self._log, error) from error
 
-    def _records(self, head: Head | None) -> Iterator[Record]:
+    def _records(self, head: Head | None) -> Iterator[LogRecord]:
         with ExitStack() as stack:
             try:
                 stream = stack.enter_context(open(self._log, "rb", opener=open_safely))
@@ -114,7 +114,7 @@ class Reading:
             else:
                 self._judge(end, size, fault, head)
 
-    def _without_log(self, head: Head | None) -> Iterator[Record]:
+    def _without_log(self, head: Head | None) -> Iterator[LogRecord]:
         """What is left where the log itself was lost."""
         chain, end, fault = segments(self._directory), START, None
         if chain:

@@ -50,8 +50,8 @@ class NewerLogError(Exception):
         self.program = program
 
 
-class Record(Transaction, frozen=True, kw_only=True):
-    """A transaction as it stands in the log. `program` is empty where the one before goes on writing."""
+class LogRecord(Transaction, frozen=True, kw_only=True):
+    """One line of the log: a transaction and its checksums. `program` is empty if the line before has the same."""
 
     prev: str
     crc: str
@@ -105,7 +105,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 _LINES = msgspec.json.Decoder(_Line, dec_hook=typed)
 
 
-def decode_line(line: bytes, number: int = FORMAT, *, strictly: bool = False) -> Record:
+def decode_line(line: bytes, number: int = FORMAT, *, strictly: bool = False) -> LogRecord:
     """The record in a line without its newline, of a file with format `number`; a first line has its own.
 
     `strictly`: look also for keys that stand twice. Raises BadLineError and NewerLogError.
@@ -154,11 +154,11 @@ def _taken_apart(entry: dict[str, Any], number: int) -> _Line:
         raise ValueError(str(error)) from error
 
 
-def _record(line: _Line) -> Record:
+def _record(line: _Line) -> LogRecord:
     """Raises ValueError."""
     if not _CRC.fullmatch(line.prev):
         raise ValueError("prev is not a checksum")
-    return Record(
+    return LogRecord(
         seq=line.seq,
         at=parse_time(line.at),
         actor=line.actor,

@@ -12,7 +12,7 @@ from iris_cli.journal.edited import as_committed, what_was_added
 from iris_cli.journal.fault import Fault, FaultKind
 from iris_cli.journal.head import Head
 from iris_cli.journal.position import PROGRAM, START, Position, is_intact
-from iris_cli.journal.record import FORMAT, BadLineError, NewerLogError, Record, decode_line
+from iris_cli.journal.record import FORMAT, BadLineError, LogRecord, NewerLogError, decode_line
 
 HowMuch: TypeAlias = tuple[int, int, str]
 """How much was read, of how much (0: nobody knows), and what is counted."""
@@ -49,7 +49,7 @@ class Scan:
         self._program, self._header = start.program, start.header
         self._format = start.header.format if start.line and start.header else FORMAT
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[LogRecord]:
         for line in self._lines:
             if self._seq >= self._until:
                 return
@@ -96,7 +96,7 @@ class Scan:
         """May be asked from any thread."""
         return self._offset, self.size if self.size < sys.maxsize else 0, "bytes"
 
-    def _next(self, raw: bytes) -> Record:
+    def _next(self, raw: bytes) -> LogRecord:
         if raw[-1] != _NEWLINE:
             raise BadLineError("the line is unfinished", intact=False)
         record = decode_line(raw[:-1], self._format, strictly=self._strictly)
@@ -108,7 +108,7 @@ class Scan:
             raise BadLineError("the header belongs on the first line, and only there", intact=True)
         return record
 
-    def _advance(self, record: Record, length: int) -> None:
+    def _advance(self, record: LogRecord, length: int) -> None:
         self._line += 1
         self._offset += length
         self._seq, self._crc, self._at = record.seq, record.crc, record.at

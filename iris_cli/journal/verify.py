@@ -23,7 +23,7 @@ from iris_cli.journal.fault import Fault, FaultKind, fault_at
 from iris_cli.journal.head import Head, head_at, read_head
 from iris_cli.journal.layout import LOG
 from iris_cli.journal.position import START, Header, Position
-from iris_cli.journal.record import FORMAT, BadLineError, NewerLogError, Record, decode_line
+from iris_cli.journal.record import FORMAT, BadLineError, LogRecord, NewerLogError, decode_line
 from iris_cli.journal.scan import Scan, bounded_lines, continued, origin_of
 
 
@@ -210,7 +210,7 @@ class _Check:
         for _ in records:
             pass
 
-    def _counted(self, scan: Scan) -> Iterator[Record]:
+    def _counted(self, scan: Scan) -> Iterator[LogRecord]:
         self._before = scan.position
         for record in scan:
             self._records += 1

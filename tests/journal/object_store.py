@@ -12,7 +12,7 @@ from typing import Protocol
 
 from iris_cli.core.events import Event, Transaction
 from iris_cli.journal.position import START, Position
-from iris_cli.journal.record import Record, decode_line, encode_line, end_of_line
+from iris_cli.journal.record import LogRecord, decode_line, encode_line, end_of_line
 from iris_cli.journal.store import Conflict, check_events
 
 
@@ -80,7 +80,7 @@ class ObjectStore:
         self._end = end_of_line(self._end, line, at)
         return self._end.seq
 
-    def _next(self, after: Position) -> tuple[Record, Position] | None:
+    def _next(self, after: Position) -> tuple[LogRecord, Position] | None:
         line = self._objects.get(_key(after.seq + 1))
         if line is None:
             return None

@@ -14,7 +14,7 @@ import pytest
 from iris_cli.errors import LogDamagedError, LogReplacedError, NotWritableError
 from iris_cli.journal import archive
 from iris_cli.journal.file_store import FileStore
-from iris_cli.journal.record import Record
+from iris_cli.journal.record import LogRecord
 from iris_cli.journal.salvage import salvage
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.journal.verify import Verdict, verify
@@ -78,7 +78,7 @@ def test_whoever_looks_on_sees_how_far_the_archive_is_read_too(three: Path) -> N
     store = FileStore(three)
     told: list[object] = []
 
-    def keep(records: Iterable[Record]) -> tuple[Record, ...]:
+    def keep(records: Iterable[LogRecord]) -> tuple[LogRecord, ...]:
         told.extend((each.seq, store.scan and store.scan.how_far) for each in records)
         return ()
 

@@ -204,7 +204,7 @@ def test_a_line_in_its_usual_form_is_read_as_all_others_are(monkeypatch: pytest.
 
     monkeypatch.setattr(record, "_LINES", Refusing())  # so that each is taken apart by the standard library
     assert found == [outcome(line) for line in lines]
-    assert len({each for each in found if isinstance(each, record.Record)}) > 30
+    assert len({each for each in found if isinstance(each, record.LogRecord)}) > 30
 
 
 def test_a_newer_format_is_refused_naming_who_wrote_it() -> None:

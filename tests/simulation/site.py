@@ -16,7 +16,7 @@ from iris_cli.core.events import Transaction
 from iris_cli.core.evolve import replay
 from iris_cli.core.slice import Keeper
 from iris_cli.errors import IrisError, LogDamagedError, LogReplacedError
-from iris_cli.journal.record import Record
+from iris_cli.journal.record import LogRecord
 from iris_cli.journal.snapshot import EVERY_LINES
 from iris_cli.journal.state_dir import LogView, StateDir
 from iris_cli.ops.session import Session
@@ -275,7 +275,7 @@ class Site:
             if record.seq > committed:
                 break
             self._seen = replay([record], self._seen)
-            if isinstance(record, Record):
+            if isinstance(record, LogRecord):
                 self._by_crc[record.crc] = self._seen
             self.truth.committed(record, self._seen, record.actor.strip() or who)
 
@@ -290,14 +290,14 @@ class Site:
     def replay(self, transactions: Iterable[Transaction], start: Cluster | None = None) -> Cluster:
         """As `evolve.replay`; but what every invocation replays from the first line on is replayed once for all."""
         last = transactions[-1] if isinstance(transactions, Sequence) and transactions else None
-        if isinstance(last, Record) and last.crc in self._by_crc and (start is None or start.seq == 0):
+        if isinstance(last, LogRecord) and last.crc in self._by_crc and (start is None or start.seq == 0):
             return self._by_crc[last.crc]
         return replay(transactions, start)
 
     def nothing_is_lost(self) -> None:
         """Every line that was acknowledged is still in the log, and all of them tell the same as before."""
         log = StateDir(self._state, now=self.clock.now, actor="auditor").read()
-        crcs = {record.seq: record.crc for record in log.transactions if isinstance(record, Record)}
+        crcs = {record.seq: record.crc for record in log.transactions if isinstance(record, LogRecord)}
         for seq, crc in self._acknowledged.items():
             if crcs.get(seq) != crc:
                 self.story.breach(f"line {seq} of the log was acknowledged, and is lost")

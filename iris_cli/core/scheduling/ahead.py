@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from iris_cli.core.ids import JobId, WorkerId
 from iris_cli.core.job import Job, Priority, Signature
-from iris_cli.core.scheduling.what_if import Record
+from iris_cli.core.scheduling.what_if import CycleRecord
 
 
 class Taker(Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class Taker(Struct, frozen=True, kw_only=True):
 class Turns:
     """The order in which the jobs of a cycle were served, and what each took; worked out when asked."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: CycleRecord) -> None:
         self._record = record
 
     def takers(self, job: Job, workers: Iterable[WorkerId]) -> list[Taker]:

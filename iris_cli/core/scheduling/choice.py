@@ -15,7 +15,7 @@ from iris_cli.core.scheduling.groups import Group
 from iris_cli.core.scheduling.placement import Assignment
 from iris_cli.core.scheduling.reasons import ReasonKind
 from iris_cli.core.scheduling.verdicts import Case, Verdict, fits, group_on, refused_before
-from iris_cli.core.scheduling.what_if import Record
+from iris_cli.core.scheduling.what_if import CycleRecord
 
 _WORDS = {
     ReasonKind.COOLDOWN: "cooling down",
@@ -32,7 +32,7 @@ class Choices:
     """The choices of a cycle, put into words when asked. `asked` tells what a job asked for."""
 
     def __init__(
-        self, context: SchedulingContext, asked: Callable[[JobId], Requirement], record: Record
+        self, context: SchedulingContext, asked: Callable[[JobId], Requirement], record: CycleRecord
     ) -> None:
         self._context = context
         self._asked = asked

@@ -25,7 +25,7 @@ from iris_cli.core.scheduling.order import Entry, TasksByJob, queue_of, split_ov
 from iris_cli.core.scheduling.placement import Assignment, assign, find_seat
 from iris_cli.core.scheduling.reasons import Reason, ReasonKind
 from iris_cli.core.scheduling.reservation import Reservations
-from iris_cli.core.scheduling.what_if import Record, UnconfirmedStops
+from iris_cli.core.scheduling.what_if import CycleRecord, UnconfirmedStops
 from iris_cli.core.task import Task
 from iris_cli.core.worker import Worker
 
@@ -127,7 +127,7 @@ def find_assignments(
     served = _serve(queue.entries, requirements, context, Reservations(context, gang_reserve_after))
     unmet: _Unmet = {**dict.fromkeys(queue.orphans, _NO_JOB), **served.malformed, **served.unmet}
     again = partial(_again, now=now, gang_reserve_after=gang_reserve_after, backoff_max=backoff_max)
-    record = Record(
+    record = CycleRecord(
         queue=queue.entries,
         kept_out=frozenset((*served.timed_out, *served.malformed)),
         placed=served.placed,

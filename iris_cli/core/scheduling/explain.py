@@ -34,7 +34,7 @@ from iris_cli.core.scheduling.verdicts import (
     selection,
     sift,
 )
-from iris_cli.core.scheduling.what_if import Record
+from iris_cli.core.scheduling.what_if import CycleRecord
 
 _FEW = 5
 _MEASURED = (ReasonKind.GPUS, ReasonKind.MEMORY, ReasonKind.CPU)
@@ -46,7 +46,7 @@ Survey = tuple[dict[int, Verdict], Tally]
 class Explainer:
     """Explains at the end of a cycle, once for each requirement and only when asked."""
 
-    def __init__(self, context: SchedulingContext, record: Record) -> None:
+    def __init__(self, context: SchedulingContext, record: CycleRecord) -> None:
         self._context = context
         self._record = record
         self._turns = Turns(record)

@@ -61,7 +61,7 @@ class Change(Struct, frozen=True, kw_only=True):
         return self.text
 
 
-class Record(Struct, frozen=True, kw_only=True, dict=True):
+class CycleRecord(Struct, frozen=True, kw_only=True, dict=True):
     """What a cycle was given and what it decided; `decide` runs one on other tasks, workers and jobs.
 
     Of the queue, tasks that were too late and gangs that can't be meant were `kept_out`.
