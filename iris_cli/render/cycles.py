@@ -15,7 +15,7 @@ from iris_cli.ops.cycle import CycleResult
 from iris_cli.render.console import Output
 
 if TYPE_CHECKING:
-    from iris_cli.core.scheduling import Assignment, Plan
+    from iris_cli.core.scheduling import Assignment, Plan, ReasonKind
     from iris_cli.render.scaling import PassDocument
 
 
@@ -30,7 +30,7 @@ class Waiting(Struct, frozen=True):
     """A task, or a gang by its job, that is still pending, and its first reason. `reason` is the kind of `text`."""
 
     id: str
-    reason: str
+    reason: ReasonKind
     text: str
 
 

@@ -30,7 +30,7 @@ class Demand(Struct, frozen=True, kw_only=True):
     constraints: Sequence[Constraint]
     preemptible: bool | None
     required_regions: Sequence[str] | None
-    invalid_reason: str | None
+    invalid_reason: str
 
 
 class SliceToCreate(Struct, frozen=True):
