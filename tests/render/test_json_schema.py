@@ -7,15 +7,20 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from tests.cli.test_help import EVERY
 from tests.render.stage import Stages
-from tests.support.json_output import COMMANDS, checked, problem_of
+from tests.support.json_output import COMMANDS, SCHEMA, checked, problem_of
 
 
 def test_every_command_has_a_definition() -> None:
     leaves = {path for path, command in EVERY.items() if not hasattr(command, "commands")}
     assert {"iris", *leaves} == COMMANDS
+
+
+def test_the_file_is_a_json_schema() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
 
 
 @pytest.fixture(scope="module")
