@@ -53,11 +53,11 @@ class Scan:
         for line in self._lines:
             if self._seq >= self._until:
                 return
-            raw = line + b"\n" if line.endswith(self._committed) else line
-            if self._about and self._line and self._about not in raw and is_intact(raw[:-1]):
-                self._line, self._offset, self._seq = self._line + 1, self._offset + len(raw), self._seq + 1
-                self._crc = raw[-11:-3].decode("ascii")
+            if self._about and self._line and self._about not in line and is_intact(line[:-1]):
+                self._line, self._offset, self._seq = self._line + 1, self._offset + len(line), self._seq + 1
+                self._crc = line[-11:-3].decode("ascii")
                 continue
+            raw = line + b"\n" if line.endswith(self._committed) else line
             try:
                 record = self._next(raw)
             except BadLineError as error:
