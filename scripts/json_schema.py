@@ -26,6 +26,7 @@ from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.constraint_types import Constraint
 from iris_cli.ops.export import Row
 from iris_cli.ops.history import Entry, History
+from iris_cli.ops.inventory import Inventory, WorkerView
 from iris_cli.ops.job_status import JobStatus
 from iris_cli.ops.pull import Pulled
 from iris_cli.ops.status import ClusterStatus
@@ -53,7 +54,6 @@ from iris_cli.render import (
     stacks,
     unwedge,
     waited,
-    workers,
 )
 from iris_cli.render.as_json import SCHEMA_VERSION, is_time
 from iris_cli.render.report.as_json import ReportDocument
@@ -79,12 +79,12 @@ DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
     "iris why": (Why,),
     "iris history": (History,),
     "iris report": (ReportDocument, WrittenDocument),
-    "iris workers": (workers.InventoryDocument,),
+    "iris workers": (Inventory,),
     "iris exec": (executed.ExecutedDocument,),
     "iris stacks": (stacks.StacksDocument,),
     "iris ssh": (ssh.SshDocument,),
     "iris register-endpoint": (requests.Registered, requests.Removed),
-    "iris worker show": (workers.WorkerDocument,),
+    "iris worker show": (WorkerView,),
     "iris worker probe": (probes.ProbesDocument,),
     "iris worker drain": (worker.Drained,),
     "iris worker uncordon": (worker.Uncordoned,),

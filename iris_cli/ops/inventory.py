@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar, TypeVar
 
 from msgspec import Struct
 
@@ -31,6 +32,8 @@ from iris_cli.ops.loop.cycles import Cycles
 from iris_cli.ops.names import find_worker
 from iris_cli.ops.session import Session
 from iris_cli.ops.view import View, look
+
+D = TypeVar("D", bound="WorkerDetails")
 
 
 class WorkerRow(Struct, frozen=True, kw_only=True):
@@ -88,6 +91,7 @@ class ClaimRow(Struct, frozen=True, kw_only=True):
 class WorkerDetails(Struct, frozen=True, kw_only=True):
     """Everything that is known about one worker. `skew`: seconds that its clock is ahead of this machine's."""
 
+    FLATTENED: ClassVar[tuple[str, ...]] = ("worker",)
     worker: WorkerRow
     condition: WorkerCondition
     reason: str
@@ -106,8 +110,9 @@ class WorkerDetails(Struct, frozen=True, kw_only=True):
 
 
 class WorkerView(Struct, frozen=True, kw_only=True):
-    """One look at one worker. `messages` say what is wrong with the log, if anything is."""
+    """The result of `iris worker show`. `messages` name problems of the log."""
 
+    FLATTENED: ClassVar = ("details",)
     details: WorkerDetails
     at: float
     cycles: Cycles | None
@@ -116,7 +121,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
 
 
 class Inventory(Struct, frozen=True, kw_only=True):
-    """All workers, slice by slice. `messages` say what is wrong with the log, if anything is."""
+    """The result of `iris workers`, slice by slice. `messages` name problems of the log."""
 
     at: float
     cycles: Cycles | None
@@ -135,7 +140,7 @@ def inventory(session: Session) -> Inventory:
         cycles=view.cycles,
         messages=view.messages,
         log_damage=view.log_damage,
-        workers=tuple(worker_details(view, view.cluster.workers[row.id]) for row in rows),
+        workers=tuple(worker_details(view, view.cluster.workers[row.id], WorkerDetails) for row in rows),
         slices=slice_rows(view, rows),
     )
 
@@ -144,7 +149,7 @@ def show(session: Session, name: str) -> WorkerView:
     """Everything about one worker. Raises NotFoundError."""
     view = look(session)
     return WorkerView(
-        details=worker_details(view, find_worker(view.cluster, name)),
+        details=worker_details(view, find_worker(view.cluster, name), WorkerDetails),
         at=view.now,
         cycles=view.cycles,
         messages=view.messages,
@@ -152,9 +157,9 @@ def show(session: Session, name: str) -> WorkerView:
     )
 
 
-def worker_details(view: View, worker: Worker) -> WorkerDetails:
-    """Everything there is to know of one worker, as of this look."""
-    return WorkerDetails(
+def worker_details(view: View, worker: Worker, kind: type[D]) -> D:
+    """Everything that is known about one worker, as of this look."""
+    return kind(
         worker=worker_row(view, worker),
         condition=worker.condition,
         reason=worker.reason,

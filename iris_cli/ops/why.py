@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -77,6 +77,12 @@ class TaskEnd(Struct, frozen=True, kw_only=True):
     ended_at: float
 
 
+class DetailsWithRow(WorkerDetails, frozen=True, kw_only=True):
+    """Everything that is known about one worker. In JSON `worker` is its row."""
+
+    FLATTENED: ClassVar = ()
+
+
 class Why(Struct, frozen=True, kw_only=True):
     """The answer of `iris why`. `kind` is `job`, `task` or `worker`; `display` is its state as shown on the screen.
 
@@ -98,7 +104,7 @@ class Why(Struct, frozen=True, kw_only=True):
     places: tuple[LiveAttempt, ...] = ()
     ends: tuple[TaskEnd, ...] = ()
     failure: FailureCard | None = None
-    worker: WorkerDetails | None = None
+    worker: DetailsWithRow | None = None
     occupied: tuple[str, ...] = ()
     inherited: Mapping[str, JobId] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
@@ -113,7 +119,7 @@ def why(session: Session, subject: str) -> Why:
     view = look(session)
     found = find(view.cluster, subject)
     if isinstance(found, Worker):
-        details = worker_details(view, found)
+        details = worker_details(view, found, DetailsWithRow)
         occupied = tuple(occupations(view, found))
         return _answer(
             view,

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
-
-from msgspec import Struct
+from typing import TYPE_CHECKING
 
 from iris_cli.core.units import format_memory
-from iris_cli.journal.recovery import Damage
 from iris_cli.ops.causes import skew_words
-from iris_cli.ops.inventory import Inventory, SliceRow, WorkerDetails, WorkerRow, WorkerView
-from iris_cli.ops.loop.cycles import Cycles
+from iris_cli.ops.inventory import Inventory, WorkerDetails, WorkerRow, WorkerView
 from iris_cli.render.console import Output
 from iris_cli.render.layout import Text
 
@@ -19,47 +15,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-class WorkerEntry(Struct, frozen=True):
-    """Everything that is known of one worker."""
-
-    FLATTENED: ClassVar = ("row", "details")
-    row: WorkerRow
-    details: WorkerDetails
-
-
-class InventoryDocument(Struct, frozen=True, kw_only=True):
-    """The result of `iris workers`. `messages` name problems of the log."""
-
-    at: float
-    cycles: Cycles | None
-    messages: Sequence[str]
-    log_damage: Damage | None
-    workers: Sequence[WorkerEntry]
-    slices: Sequence[SliceRow]
-
-
-class WorkerDocument(WorkerEntry, frozen=True, kw_only=True):
-    """The result of `iris worker show`. `messages` name problems of the log."""
-
-    at: float
-    cycles: Cycles | None
-    messages: Sequence[str]
-    log_damage: Damage | None
-
-
 def show_inventory(output: Output, inventory: Inventory) -> None:
     """Every worker in one line."""
     if output.as_json:
-        output.document(
-            InventoryDocument(
-                at=inventory.at,
-                cycles=inventory.cycles,
-                messages=inventory.messages,
-                log_damage=inventory.log_damage,
-                workers=[WorkerEntry(each.worker, each) for each in inventory.workers],
-                slices=inventory.slices,
-            )
-        )
+        output.document(inventory)
     elif output.quiet:
         output.warnings(inventory.messages)
         for each in inventory.workers:
@@ -72,16 +31,7 @@ def show_worker(output: Output, view: WorkerView) -> None:
     """One worker with all that is known of it."""
     details = view.details
     if output.as_json:
-        output.document(
-            WorkerDocument(
-                row=details.worker,
-                details=details,
-                at=view.at,
-                cycles=view.cycles,
-                messages=view.messages,
-                log_damage=view.log_damage,
-            )
-        )
+        output.document(view)
     elif output.quiet:
         output.warnings(view.messages)
         output.line(details.worker.id)
