@@ -224,6 +224,11 @@ class StateDir:
         cluster, span = self._spans.before(moment)
         return cluster, self._reading(archive=True, start=span.start, until=span.until)
 
+    def since(self, moment: float) -> tuple[Cluster, Reading]:
+        """The cluster as of some time before that moment, and all that came then. Raises as `past`."""
+        cluster, span = self._spans.before(moment)
+        return cluster, self._reading(archive=True, start=span.start)
+
     def about(self, job: JobId, *, archive: bool) -> Iterator[Reading]:
         """All that concerns a job, and other lines; raises as `past`. What is damaged elsewhere does not show."""
         for span in self._spans.about(job):

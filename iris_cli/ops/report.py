@@ -13,6 +13,7 @@ from iris_cli.core.ids import AttemptId, JobId, WorkerId
 from iris_cli.core.job import Job, JobState, Priority
 from iris_cli.core.lifecycle.display import job_display, retries_made
 from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, EndReason
+from iris_cli.core.past import in_memory
 from iris_cli.core.task import Task
 from iris_cli.errors import NotFoundError
 from iris_cli.journal.recovery import Damage, banner
@@ -102,14 +103,17 @@ class Report(Struct, frozen=True, kw_only=True):
 def report(session: Session, since: str | None = None) -> Report:
     """The whole log with its archive, or what was since a time as `look` reads it. Takes no lock.
 
+    Since a time only the lines after the snapshot before it are read: the jobs that ended before are in none of them.
+
     Raises NotFoundError where there is no log, UsageError.
     """
     now = session.clock.now()
     wanted = None if since is None else parse_moment(since, now)
-    reading = session.state.past(archive=True)
-    fleet = Fleet()
+    state = session.state
+    start, reading = (Cluster(), state.past(archive=True)) if wanted is None else state.since(wanted)
+    fleet = Fleet(start)
     with session.progress(lambda: ("reading the log", *reading.how_far)):
-        cluster = replay(fleet.watched(reading))
+        cluster = replay(fleet.watched(reading), start)
     if not reading.begun:
         if reading.damage is not None:
             raise reading.damage.error()
@@ -147,7 +151,7 @@ def _jobs(
     cluster: Cluster, clip: _Clip, fleet: Fleet, places: dict[WorkerId, int]
 ) -> tuple[tuple[JobLine, ...], int]:
     """The newest jobs that there is room for, in the order of their submission, and how many there are beside."""
-    told = [job for job in cluster.jobs.values() if job.end is None or job.end.at >= clip.begin]
+    told = [job for job in in_memory(cluster.jobs) if job.end is None or job.end.at >= clip.begin]
     lines: list[JobLine] = []
     room = MOST_STRETCHES
     for job in sorted(told, key=attrgetter("order"), reverse=True):
@@ -197,7 +201,7 @@ def _stretches(
     for task in tasks:
         for each in task.attempts:
             over_at = clip.end if each.ended_at is None else each.ended_at
-            if over_at < clip.begin:
+            if over_at < clip.begin or each.worker not in places:
                 continue
             placed_at = clip(each.assigned_at)
             started_at = None if each.started_at is None else max(placed_at, clip(each.started_at))

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from iris_cli.core.cluster import Cluster
 from iris_cli.core.constraints import (
     DEVICE_VARIANT_ATTRIBUTE_KEY,
     TPU_NAME_ATTRIBUTE_KEY,
@@ -23,6 +24,7 @@ from iris_cli.core.events import (
 )
 from iris_cli.core.ids import AttemptId, WorkerId
 from iris_cli.core.patterns import pattern
+from iris_cli.core.worker import Worker
 
 
 class WorkerLine(Struct, frozen=True, kw_only=True):
@@ -65,12 +67,14 @@ def _counted(name: str) -> list[str | int]:
 
 
 class Fleet:
-    """Looks on while a log is replayed. `begin` is the time of its first transaction."""
+    """Looks on while a log is replayed from `start` on. `begin` is the time of the first transaction."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: Cluster) -> None:
         self.begin = float("inf")
-        self._known: dict[WorkerId, _Known] = {}
-        self._chips: dict[AttemptId, int] = {}
+        self._known = {worker.id: _known_at(start.at, worker) for worker in start.workers.values()}
+        self._chips = {
+            attempt: worker.chips for worker in start.workers.values() for attempt in worker.claims
+        }
         self._see: dict[type[Event], Callable[[Any, float], None]] = {
             WorkerRegistered: self._registered,
             WorkerUpdated: self._updated,
@@ -93,8 +97,12 @@ class Fleet:
         return self._chips[attempt]
 
     def lines(self, begin: float, end: float) -> tuple[WorkerLine, ...]:
-        """All workers, with the times in this span: slice by slice, then the others by id, `w-2` before `w-10`."""
-        lines = [_line(worker, known, begin, end) for worker, known in self._known.items()]
+        """The workers of this span: slice by slice, then the others by id, `w-2` before `w-10`."""
+        lines = [
+            line
+            for worker, known in self._known.items()
+            if (line := _line(worker, known, begin, end)).there or known.since is not None
+        ]
         return tuple(
             sorted(
                 lines,
@@ -122,6 +130,10 @@ class Fleet:
 
     def _assigned(self, event: TaskAssigned, _at: float) -> None:
         self._chips[event.attempt_id] = self._known[event.worker].chips
+
+
+def _known_at(moment: float, worker: Worker) -> _Known:
+    return _Known(attributes=worker.own_attributes, chips=worker.chips, gpus=worker.gpus, since=moment)
 
 
 def _line(worker: WorkerId, known: _Known, begin: float, end: float) -> WorkerLine:

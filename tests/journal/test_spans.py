@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,12 @@ from iris_cli.core.evolve import replay
 from iris_cli.core.ids import JobId
 from iris_cli.journal.state_dir import StateDir
 from iris_cli.ops.history import entries_about
+from iris_cli.ops.report import report
 from iris_cli.ops.session import Session
 from tests.core.test_random_walk import Step
 from tests.journal.histories import Log, busy_days, state_in
 from tests.journal.test_snapshot import HISTORIES, dice, history, spoilt, walks
-from tests.render.scenes import no_runner
+from tests.render.scenes import StoppedClock, no_runner
 
 
 @HISTORIES
@@ -55,3 +57,24 @@ def test_few_lines_are_read_for_a_job(tmp_path: Path) -> None:
 def looking_at(state: StateDir) -> Session:
     config = ClusterConfig(path=state.path / "cluster.yaml", name="lab")
     return Session(state=state, config=config, make_runner=no_runner)
+
+
+def test_a_report_since_a_time_is_that_of_the_whole_log_and_reads_few_lines(tmp_path: Path) -> None:
+    log = Log(tmp_path / "state", busy_days())
+    log.grow(len(log))
+    log.look(every=1)
+    state = state_in(log.path)
+    whole = list(state.past(archive=True))
+    since = whole[2 * len(whole) // 3].at
+    cluster, reading = state.since(since)
+    assert 0 < cluster.seq < len(whole)
+    assert [each.seq for each in reading] == list(range(cluster.seq + 1, len(whole) + 1))
+    moment = datetime.fromtimestamp(since, UTC).isoformat()
+    session = looking_at(state)
+    session.clock = StoppedClock(whole[-1].at)
+    told = report(session, moment)
+    assert len(told.jobs) > 1
+    assert any(job.stretches for job in told.jobs)
+    for path in log.snapshots:
+        path.unlink()
+    assert report(session, moment) == told
