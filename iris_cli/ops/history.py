@@ -79,16 +79,13 @@ def _newest(session: Session, *, limit: int, archive: bool) -> History:
             break
     entries = found[-limit:]
     archived = 0 if archive else reading.archived
-    earlier = (
-        entries[0].seq
-        - 1
-        - archived
-        + (len(found) > len(entries) and found[-limit - 1].seq == entries[0].seq)
-    )
+    earlier = entries[0].seq - 1 - archived if entries else 0
+    if len(found) > len(entries) and found[-limit - 1].seq == entries[0].seq:
+        earlier += 1  # a part of this transaction is shown
     return History(
         subject="",
         entries=entries,
-        earlier=earlier if entries else 0,
+        earlier=earlier,
         messages=banner(reading.warnings, reading.damage),
         log_damage=reading.damage,
         archived=archived,
