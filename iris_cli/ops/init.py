@@ -81,7 +81,7 @@ def guess_login(hosts: Sequence[str], home: Path, *, for_cloud: bool = False) ->
     key = next((f"~/.ssh/{name}" for name in names if (home / ".ssh" / name).is_file()), "")
     if not (home / ".ssh" / "config").is_file():
         return user, key
-    from iris_cli.remote.ssh_config import Routes
+    from iris_cli.remote.ssh.config import Routes
     from iris_cli.remote.transport import NoAnswer
 
     try:

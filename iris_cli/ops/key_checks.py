@@ -10,8 +10,8 @@ from iris_cli.core.connection import Connection
 from iris_cli.ops.findings import Finding, failure, fine
 
 if TYPE_CHECKING:
-    from iris_cli.remote.ssh_config import Hop, Routes
-    from iris_cli.remote.ssh_keys import KeyRing
+    from iris_cli.remote.ssh.config import Hop, Routes
+    from iris_cli.remote.ssh.keys import KeyRing
     from iris_cli.remote.transport import NoAnswer
 
 SSH_CONFIG = Path("~/.ssh/config")
@@ -19,7 +19,7 @@ SSH_CONFIG = Path("~/.ssh/config")
 
 def check_keys(connections: Iterable[Connection]) -> list[Finding]:
     """What is wrong with the keys, each fault once, however many hosts there are."""
-    from iris_cli.remote.ssh_config import Routes
+    from iris_cli.remote.ssh.config import Routes
     from iris_cli.remote.transport import NoAnswer
 
     try:
@@ -41,7 +41,7 @@ def check_keys(connections: Iterable[Connection]) -> list[Finding]:
 
 def _tried(routes: Routes, connections: Iterable[Connection]) -> Iterator[tuple[Connection, NoAnswer | None]]:
     """What keeps us from having a key for each hop to a host; each offer is looked at once."""
-    from iris_cli.remote.ssh_keys import KeyRing
+    from iris_cli.remote.ssh.keys import KeyRing
     from iris_cli.remote.transport import NoAnswer
 
     ring = KeyRing()

@@ -16,7 +16,7 @@ from iris_cli.clock import SYSTEM_CLOCK
 T = TypeVar("T")
 R = TypeVar("R")
 
-PARALLELISM = 256  # at a few ms of this machine for each, the last one begins well before it would time out
+PARALLELISM = 128  # with more, the threads wait for the interpreter and not for the network
 LINGER = 0.05  # seconds
 
 

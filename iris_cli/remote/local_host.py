@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import paramiko
-from paramiko.common import (
+from paramiko import (  # type: ignore[attr-defined]  # the published types leave them out
     AUTH_FAILED,
     AUTH_SUCCESSFUL,
     OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED,
@@ -79,10 +79,10 @@ class _Door(paramiko.ServerInterface):
         return "publickey"
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:  # noqa: ARG002 - paramiko's interface
-        return AUTH_SUCCESSFUL if key.get_base64() == self.host.client_key else AUTH_FAILED
+        return int(AUTH_SUCCESSFUL if key.get_base64() == self.host.client_key else AUTH_FAILED)
 
     def check_channel_request(self, kind: str, chanid: int) -> int:  # noqa: ARG002 - paramiko's interface
-        return OPEN_SUCCEEDED if kind == "session" else OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
+        return int(OPEN_SUCCEEDED if kind == "session" else OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED)
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
         threading.Thread(target=_execute, args=(self.host, channel, command), daemon=True).start()

@@ -291,6 +291,34 @@ def trusting_policies(module: Module) -> Iterator[str]:
             yield f"{module.name}:{line} {named} takes any host for the right one"
 
 
+_MAY_BE_SUBCLASSED = frozenset({"MissingHostKeyPolicy", "ServerInterface"})
+
+
+def insides_of_the_ssh_library(module: Module) -> Iterator[str]:
+    """Imports of its modules, subclasses of its classes and private attributes: any release of it may change them."""
+    tops = [name for _, name in module.imports if name.split(".")[0] == "paramiko"]
+    if not (module.layer and tops):
+        return
+    classes = {
+        alias.asname or alias.name
+        for node in module.nodes
+        if isinstance(node, ast.ImportFrom) and node.module == "paramiko"
+        for alias in node.names
+    }
+    yield from (f"{module.name} imports {name}: only paramiko itself" for name in tops if name != "paramiko")
+    for node in module.nodes:
+        if isinstance(node, ast.ClassDef):
+            for base in map(ast.unparse, node.bases):
+                is_theirs = base.startswith("paramiko.") or base in classes
+                if is_theirs and base.split(".")[-1] not in _MAY_BE_SUBCLASSED:
+                    yield f"{module.name}:{node.lineno} derives {node.name} from {base}"
+        elif isinstance(node, ast.Attribute):
+            of = _name(node.value)
+            is_private = node.attr.startswith("_") and not node.attr.startswith("__")
+            if (is_private and of not in ("self", "cls")) or (of == "paramiko" and node.attr.islower()):
+                yield f"{module.name}:{node.lineno} uses {ast.unparse(node)}"
+
+
 def files_from_afar(module: Module) -> Iterator[str]:
     """What a worker sends is text in frames: nothing of it is unpacked here, and no file is fetched."""
     for line, named in _names(module):

@@ -9,7 +9,7 @@ import pytest
 
 from iris_cli.core.connection import Connection
 from iris_cli.core.observations import SilenceKind
-from iris_cli.remote.ssh_config import Hop, Routes
+from iris_cli.remote.ssh.config import Hop, Routes
 from iris_cli.remote.transport import NoAnswer
 
 

@@ -85,7 +85,7 @@ def test_a_resolver_that_hangs_is_left_behind_and_connects_nowhere_later(
             error = silence(ssh, host.target(port=way.port), "resolve")
         assert (error.kind, error.sent) == (SilenceKind.UNREACHABLE, False)
         released.set()
-        let_late_work_end(ssh)
+        let_late_work_end()
         assert way.connections == 0
 
 
@@ -95,20 +95,13 @@ def test_a_connection_that_comes_too_late_runs_nothing(ssh_lab: SshLab, ssh: Ssh
         with pytest.raises(NoAnswer) as caught:
             ssh.run(host.target(port=way.port), b'touch "$HOME/ran"', connect_timeout=1.0, timeout=1.0)
         assert not caught.value.sent
-        let_late_work_end(ssh)
+        let_late_work_end()
     assert not (host.home / "ran").exists()
 
 
-def let_late_work_end(ssh: SshTransport) -> None:
+def let_late_work_end() -> None:
     """Wait for what a call left behind."""
-
-    spare = ssh._threads
-
-    def is_over() -> bool:
-        made = [each for each in threading.enumerate() if getattr(each, "_target", None) == spare._serve]
-        return len(made) == len(spare._idle)
-
-    until(is_over)
+    until(lambda: not any(each.name == "iris-ssh-call" for each in threading.enumerate()))
 
 
 def test_a_listener_that_never_takes_the_connection_is_unreachable(

@@ -8,20 +8,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from paramiko.common import (
-    DEFAULT_MAX_PACKET_SIZE,
-    MSG_CHANNEL_CLOSE,
-    MSG_CHANNEL_DATA,
-    MSG_CHANNEL_EOF,
-    MSG_CHANNEL_WINDOW_ADJUST,
-)
 
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
 from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.ssh_call import Call
+from iris_cli.remote.ssh.call import Call
+from iris_cli.remote.ssh.script_run import PIECE
 from iris_cli.remote.transport import NoAnswer, Output, Payload, Target
-from tests.remote.test_ssh_shell import LIMIT, Conversation, text
 from tests.support.relay import Fault, relay
 from tests.support.sshd import SshHost, SshLab
 from tests.support.waiting import PATIENCE
@@ -31,59 +24,25 @@ SUM = f"{{ printf '%s\\n' '{MARK.decode()}'; sha256sum; exit 0; }}\n"
 MIB = 1 << 20
 
 
-def asked(mark: bytes = MARK) -> Conversation:
-    talk = Conversation()
-    talk.start(room=10)
-    talk.shell.feed(
-        b"script", LIMIT, before=lambda: None, after=lambda: talk.events.append("after"), mark=mark
-    )
-    return talk
+@pytest.mark.ssh
+@pytest.mark.parametrize("said", ["x%s\\n", "%s", "\\n%sx\\n"])
+def test_only_the_whole_line_asks_for_it(ssh_lab: SshLab, ssh: SshTransport, said: str) -> None:
+    (host,) = ssh_lab()
+
+    def chunks() -> Iterator[bytes]:
+        raise AssertionError("nobody has asked")
+
+    payload = Payload(mark=MARK, size=MIB, chunks=chunks)
+    output = run(ssh, host.target(), f"{{ printf '{said}' '{MARK.decode()}'; exit 3; }}\n", payload)
+    assert (output.status, MARK in output.stdout) == (3, True)
 
 
-def test_nothing_is_sent_before_it_is_asked_for() -> None:
-    talk = asked()
-    assert talk.shell.send(memoryview(b"payload")) == 0
-    assert (talk.data(), talk.shell.step, talk.events) == (b"script", "output", ["after"])
-    assert MSG_CHANNEL_EOF not in talk.kinds
-    talk.tell(MSG_CHANNEL_DATA, text(b"hello\n" + MARK[:5]))
-    assert talk.shell.send(memoryview(b"payload")) == 0
-    talk.tell(MSG_CHANNEL_DATA, text(MARK[5:] + b"\n"))
-    assert talk.shell.step == "payload"
-    assert talk.shell.send(memoryview(b"payload")) == 4  # all that there is room for
-    assert talk.data() == b"scriptpayl"
-
-
-@pytest.mark.parametrize("said", [b"x" + MARK + b"\n", MARK, b"\n" + MARK + b"x\n"])
-def test_only_the_whole_line_asks_for_it(said: bytes) -> None:
-    talk = asked()
-    talk.tell(MSG_CHANNEL_DATA, text(said))
-    assert talk.shell.send(memoryview(b"payload")) == 0
-
-
-def test_news_come_with_room_and_with_the_end() -> None:
-    talk = asked()
-    talk.tell(MSG_CHANNEL_DATA, text(MARK + b"\n"))
-    assert talk.shell.news is not None
-    talk.shell.send(memoryview(b"1234"))
-    talk.shell.send(memoryview(b"56"))
-    assert not talk.shell.news.is_set()
-    talk.tell(MSG_CHANNEL_WINDOW_ADJUST, 1)
-    assert talk.shell.news.is_set()
-    assert talk.shell.send(memoryview(b"56")) == 1
-    assert talk.shell.send(memoryview(b"6")) == 0
-    talk.tell(MSG_CHANNEL_CLOSE)
-    assert talk.shell.news.is_set()
-    assert talk.shell.send(memoryview(b"6")) == 0
-    assert talk.shell.news.is_set()
-
-
-def test_its_end_is_said_once() -> None:
-    talk = asked()
-    talk.tell(MSG_CHANNEL_DATA, text(MARK + b"\n"))
-    talk.shell.finish()
-    talk.shell.finish()
-    assert talk.kinds.count(MSG_CHANNEL_EOF) == 1
-    assert talk.shell.step == "output"
+@pytest.mark.ssh
+def test_a_line_that_comes_in_pieces_asks_for_it(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    (host,) = ssh_lab()
+    mark = MARK.decode()
+    script = f"{{ printf 'hello\\n{mark[:5]}'; sleep 0.1; printf '{mark[5:]}\\n'; sha256sum; exit 0; }}\n"
+    assert run(ssh, host.target(), script, mebibytes(1)).stdout.split()[-2].decode() == sha256(1)
 
 
 def blocks(count: int, size: int = MIB) -> Iterator[bytes]:
@@ -168,7 +127,7 @@ def test_the_clock_begins_anew_with_each_piece(
     pieces: list[float] = []
     monkeypatch.setattr(Call, "progressed", lambda _, latest: pieces.append(latest))
     run(ssh, host.target(), SUM, mebibytes(2))
-    assert len(pieces) >= 2 * MIB // DEFAULT_MAX_PACKET_SIZE
+    assert len(pieces) >= 2 * MIB // PIECE
     assert len(set(pieces)) == 1  # and ends at one time
 
 

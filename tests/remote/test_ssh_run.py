@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
-from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
-from paramiko import Channel
+from paramiko import Channel, Transport
 
 from iris_cli.core.observations import SilenceKind
-from iris_cli.remote import ssh_dial, ssh_link
 from iris_cli.remote.fan_out import fan_out
-from iris_cli.remote.ssh import SshTransport
-from iris_cli.remote.ssh_link import MOST_SESSIONS, Link
-from iris_cli.remote.ssh_reader import Reader
-from iris_cli.remote.ssh_shell import Shell
-from iris_cli.remote.ssh_wire import Wire
+from iris_cli.remote.ssh import SshTransport, dialer, link
+from iris_cli.remote.ssh.link import MOST_SESSIONS, Link
 from iris_cli.remote.transport import NoAnswer, Output, Target
 from tests.support.relay import Fault, relay
 from tests.support.sshd import SshLab
@@ -165,22 +160,22 @@ def test_a_call_that_waits_in_vain_for_its_turn_cuts_off_no_other(ssh_lab: SshLa
 
 
 @pytest.fixture
-def shells(monkeypatch: pytest.MonkeyPatch) -> list[Shell]:
+def shells(monkeypatch: pytest.MonkeyPatch) -> list[Channel]:
     """All that are opened."""
-    opened: list[Shell] = []
-    open_one = Wire.shell
+    opened: list[Channel] = []
+    open_one = Transport.open_session
 
-    def note(wire: Wire, command: str) -> Shell:
-        opened.append(open_one(wire, command))
+    def note(transport: Transport, *, timeout: float) -> Channel:
+        opened.append(open_one(transport, timeout=timeout))
         return opened[-1]
 
-    monkeypatch.setattr(Wire, "shell", note)
+    monkeypatch.setattr(Transport, "open_session", note)
     return opened
 
 
 def started_ahead(link: Link) -> bool:
     """Whether the next call has its shell."""
-    return any(shell.is_ready for shell in link._ahead)
+    return any(spare.is_decided.is_set() for spare in link._spares)
 
 
 @pytest.fixture
@@ -189,8 +184,8 @@ def links(monkeypatch: pytest.MonkeyPatch) -> list[Link]:
     made: list[Link] = []
     initialize = Link.__init__
 
-    def note(link: Link, sock: socket.socket | Channel, key_types: Collection[str], reader: Reader) -> None:
-        initialize(link, sock, key_types, reader)
+    def note(link: Link, *args: Any) -> None:
+        initialize(link, *args)
         made.append(link)
 
     monkeypatch.setattr(Link, "__init__", note)
@@ -198,15 +193,14 @@ def links(monkeypatch: pytest.MonkeyPatch) -> list[Link]:
 
 
 def test_the_shell_of_the_next_call_is_started_ahead(
-    ssh_lab: SshLab, ssh: SshTransport, shells: list[Shell], links: list[Link]
+    ssh_lab: SshLab, ssh: SshTransport, shells: list[Channel], links: list[Link]
 ) -> None:
     (host,) = ssh_lab()
     for number in range(3):
         assert run(ssh, host.target(), f"exit {number}").status == number
         until(lambda: started_ahead(links[0]))
         assert len(shells) == number + 2
-    assert [shell.over.is_set() for shell in shells] == [True, True, True, False]
-    until(lambda: shells[3].is_ready)
+    assert [shell.closed for shell in shells] == [True, True, True, False]
 
 
 def test_a_shell_that_was_started_ahead_and_is_gone_is_not_missed(
@@ -215,14 +209,16 @@ def test_a_shell_that_was_started_ahead_and_is_gone_is_not_missed(
     (host,) = ssh_lab()
     run(ssh, host.target(), "true")
     until(lambda: started_ahead(links[0]))
-    links[0]._ahead[0].close()
+    (spare,) = links[0]._spares
+    assert spare.channel is not None
+    spare.channel.close()
     assert run(ssh, host.target(), "exit 3").status == 3
 
 
 def test_with_many_connections_nothing_is_started_ahead(
-    ssh_lab: SshLab, ssh: SshTransport, shells: list[Shell], monkeypatch: pytest.MonkeyPatch
+    ssh_lab: SshLab, ssh: SshTransport, shells: list[Channel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh_dial, "FEW", 0)
+    monkeypatch.setattr(dialer, "FEW", 0)
     (host,) = ssh_lab()
     assert [run(ssh, host.target(), f"exit {n}").status for n in range(3)] == [0, 1, 2]
     assert len(shells) == 3
@@ -241,7 +237,7 @@ def test_a_dead_connection_is_replaced_once(ssh_lab: SshLab, ssh: SshTransport) 
 def test_a_connection_that_dies_when_it_is_used_again_is_replaced_too(
     ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh_dial, "FEW", 0)
+    monkeypatch.setattr(dialer, "FEW", 0)
     (host,) = ssh_lab()
     with relay(host.port) as way:
         run(ssh, host.target(port=way.port), "true")
@@ -263,7 +259,7 @@ def test_a_connection_that_was_quiet_is_sent_nothing_before_it_has_proven_to_be_
     believed_for: float,
     is_sent: bool,
 ) -> None:
-    monkeypatch.setattr(ssh_link, "BELIEVED_FOR", believed_for)
+    monkeypatch.setattr(link, "BELIEVED_FOR", believed_for)
     (host,) = ssh_lab()
     with relay(host.port) as way:
         target = host.target(port=way.port)
@@ -279,7 +275,7 @@ def test_a_connection_that_was_quiet_is_sent_nothing_before_it_has_proven_to_be_
 def test_a_quiet_connection_that_is_alive_serves_again(
     ssh_lab: SshLab, ssh: SshTransport, links: list[Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh_link, "BELIEVED_FOR", 0.0)
+    monkeypatch.setattr(link, "BELIEVED_FOR", 0.0)
     (host,) = ssh_lab()
     assert [run(ssh, host.target(), f"exit {n}").status for n in range(3)] == [0, 1, 2]
     assert len(links) == 1
@@ -327,7 +323,7 @@ def test_a_broken_ssh_config_is_our_own_fault_and_is_named(ssh_lab: SshLab, tmp_
 def test_of_too_many_connections_those_not_used_for_longest_are_given_up(
     ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh_dial, "MOST_KEPT", 2)
+    monkeypatch.setattr(dialer, "MOST_KEPT", 2)
     hosts = ssh_lab(3)
     with ExitStack() as stack:
         ways = [stack.enter_context(relay(host.port)) for host in hosts]
@@ -340,7 +336,7 @@ def test_of_too_many_connections_those_not_used_for_longest_are_given_up(
 def test_a_connection_in_use_is_not_given_up(
     ssh_lab: SshLab, ssh: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh_dial, "MOST_KEPT", 1)
+    monkeypatch.setattr(dialer, "MOST_KEPT", 1)
     hosts = ssh_lab(4)
     results = fan_out(hosts, lambda host: run(ssh, host.target(), "sleep 0.2; exit 3").status)
     assert [status for _, status in results] == [3] * 4

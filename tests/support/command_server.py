@@ -105,7 +105,7 @@ def _serve() -> None:
     import paramiko  # noqa: F401,RUF100 - loaded before the first fork, not after each
 
     from iris_cli.cli import app, tree
-    from iris_cli.remote import ssh_config, ssh_dial  # noqa: F401,RUF100 - likewise
+    from iris_cli.remote.ssh import config, dialer  # noqa: F401,RUF100 - likewise
 
     tree.build((*app.COMMANDS, *app.SETUP_COMMANDS))
     gc.freeze()

@@ -10,7 +10,7 @@ from iris_cli.core.connection import Connection
 from iris_cli.core.ids import is_name
 from iris_cli.errors import UsageError
 from iris_cli.ops.cluster_import.found import Found, LeftOut
-from iris_cli.remote.ssh_config import Hop, Routes, host_names
+from iris_cli.remote.ssh.config import Hop, Routes, host_names
 from iris_cli.remote.transport import NoAnswer
 
 _NO_SHELL = "git"  # whose servers let nobody run anything

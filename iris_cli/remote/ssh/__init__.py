@@ -15,12 +15,11 @@ from iris_cli.core.ids import WorkerId
 from iris_cli.errors import NotWritableError
 from iris_cli.remote import sockets
 from iris_cli.remote.host_keys import HostKeys, PresentedKey
-from iris_cli.remote.spare_threads import SpareThreads
-from iris_cli.remote.ssh_call import Call
+from iris_cli.remote.ssh.call import Call
 from iris_cli.remote.transport import Output, Payload, Target
 
 if TYPE_CHECKING:
-    from iris_cli.remote.ssh_dial import Dialer
+    from iris_cli.remote.ssh.dialer import Dialer
 
 
 class SshTransport:
@@ -46,7 +45,6 @@ class SshTransport:
         self._ssh_config = ssh_config.expanduser() if ssh_config else None
         self._user_known_hosts = (user_known_hosts.expanduser(),) if user_known_hosts else ()
         self._lock = threading.Lock()
-        self._threads = SpareThreads()
         self._dialer: Dialer | None = None
 
     def run(
@@ -65,14 +63,14 @@ class SshTransport:
         What has a payload goes apart: on a slow line others would wait behind it, in vain, and cut the connection.
         """
         dialer = self._loaded()
-        from iris_cli.remote.ssh_link import Errand
+        from iris_cli.remote.ssh.script_run import ScriptRequest
 
-        call = Call[Output](connect_timeout, timeout, self._threads.do)
-        errand = Errand(script=script, limit=limit, payload=payload)
+        call = Call[Output](connect_timeout, timeout)
+        request = ScriptRequest(script=script, limit=limit, payload=payload)
         apart = payload is not None
         return call.perform(
             lambda: dialer.answer(
-                call, dialer.journey(target, first_contact=first_contact, apart=apart), errand
+                call, dialer.route(target, first_contact=first_contact, apart=apart), request
             )
         )
 
@@ -80,13 +78,13 @@ class SshTransport:
         """The host key that the worker shows now, whatever is on record. Raises NoAnswer."""
         dialer = self._loaded()
         call = Call[PresentedKey](connect_timeout)
-        return call.perform(lambda: dialer.peek(call, dialer.journey(target)))
+        return call.perform(lambda: dialer.peek(call, dialer.route(target)))
 
     def known_keys(self, target: Target) -> tuple[PresentedKey, ...]:
         """The host keys on record for the worker. Raises NoAnswer (LOCAL)."""
         dialer = self._loaded()
-        journey = dialer.journey(target)
-        return dialer.known(journey, journey.end).keys
+        route = dialer.route(target)
+        return dialer.known(route, route.end).keys
 
     def known_fingerprints(self, target: Target) -> tuple[str, ...]:
         """The same as `SHA256:` fingerprints."""
@@ -138,14 +136,13 @@ class SshTransport:
             dialer, self._dialer = self._dialer, None
         if dialer is not None:
             dialer.close()
-        self._threads.close()
 
     def _loaded(self) -> Dialer:
         """Before the clock starts: loading the library takes a while."""
         with self._lock:
             if self._dialer is None:
-                from iris_cli.remote.ssh_config import Routes
-                from iris_cli.remote.ssh_dial import MOST_KEPT, Dialer
+                from iris_cli.remote.ssh.config import Routes
+                from iris_cli.remote.ssh.dialer import MOST_KEPT, Dialer
 
                 if not self._shared:
                     _settle()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from iris_cli.remote.ssh_config import Hop
+from iris_cli.remote.ssh.config import Hop
 from iris_cli.remote.transport import Target
 
 
-class Journey(Struct, frozen=True):
+class Route(Struct, frozen=True):
     """A target, the servers to pass (the worker itself last), and whether a first host key may be taken now.
 
     A server is named by its depth: its index in `hops`. What goes `apart` has connections of its own.

@@ -4,47 +4,45 @@ from __future__ import annotations
 
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.host_keys import Known, PresentedKey
-from iris_cli.remote.journey import Journey
+from iris_cli.remote.ssh.route import Route
 from iris_cli.remote.transport import NoAnswer
 
 
-def changed(journey: Journey, depth: int, presented: PresentedKey, known: Known) -> NoAnswer:
+def changed(route: Route, depth: int, presented: PresentedKey, known: Known) -> NoAnswer:
     """Another key is on record: a re-created host, or somebody in between."""
     on_record = ", ".join(f"{key.type} {key.fingerprint}" for key in known.keys)
     detail = (
-        f"{journey.place(depth)} shows {presented.type} {presented.fingerprint}, but on record is {on_record}"
+        f"{route.place(depth)} shows {presented.type} {presented.fingerprint}, but on record is {on_record}"
     )
-    if journey.is_worker(depth):
-        hint = f"iris worker probe {journey.target.worker} --accept-key  # if the host was re-created"
+    if route.is_worker(depth):
+        hint = f"iris worker probe {route.target.worker} --accept-key  # if the host was re-created"
     else:
-        hint = f"if it was re-created: ssh-keygen -R '{journey.hops[depth].key_name}', then ssh to it once"
+        hint = f"if it was re-created: ssh-keygen -R '{route.hops[depth].key_name}', then ssh to it once"
     return _refusal(SilenceKind.HOST_KEY, detail, hint)
 
 
-def revoked(journey: Journey, depth: int, presented: PresentedKey) -> NoAnswer:
+def revoked(route: Route, depth: int, presented: PresentedKey) -> NoAnswer:
     """The key is marked `@revoked`: nothing but another key helps."""
-    detail = (
-        f"{journey.place(depth)} shows {presented.type} {presented.fingerprint}, which is marked @revoked"
-    )
+    detail = f"{route.place(depth)} shows {presented.type} {presented.fingerprint}, which is marked @revoked"
     return _refusal(
         SilenceKind.HOST_KEY, detail, "give the host a new key, or take the mark out of known_hosts"
     )
 
 
-def unknown(journey: Journey, depth: int, presented: PresentedKey, known: Known) -> NoAnswer:
+def unknown(route: Route, depth: int, presented: PresentedKey, known: Known) -> NoAnswer:
     """No key is on record, and this is not the time to take one."""
-    hop = journey.hops[depth]
+    hop = route.hops[depth]
     # Of workers the same words for all: a fleet that is new shows as one line, and its keys where they are taken.
     detail = "there is none on record"
-    if not journey.is_worker(depth):
+    if not route.is_worker(depth):
         detail += (
-            f" for {journey.place(depth)} ({hop.key_name}); it shows {presented.type} {presented.fingerprint}"
+            f" for {route.place(depth)} ({hop.key_name}); it shows {presented.type} {presented.fingerprint}"
         )
     if known.certified:
         detail += "; its certificate authority in known_hosts is not consulted"
-    if not journey.is_worker(depth):
+    if not route.is_worker(depth):
         hint = f"connect to it once with ssh: ssh -p {hop.port} {hop.user}@{hop.host}"
-    elif journey.target.connection.known_hosts == "accept-new":
+    elif route.target.connection.known_hosts == "accept-new":
         hint = "iris worker probe  # takes first keys, as known_hosts: accept-new says"
     else:
         hint = "iris worker probe --accept-key  # shows the keys of all new hosts, and asks once"

@@ -9,22 +9,22 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from msgspec import Struct, field
-from paramiko import AgentKey, Channel, PKey
 
 from iris_cli.clock import SYSTEM_CLOCK
 from iris_cli.core.observations import SilenceKind
 from iris_cli.randomness import SYSTEM_RANDOMNESS
-from iris_cli.remote import sockets, verdicts
+from iris_cli.remote import sockets
 from iris_cli.remote.host_keys import HostKeys, Known, PresentedKey
-from iris_cli.remote.journey import Journey
-from iris_cli.remote.ssh_call import Call
-from iris_cli.remote.ssh_config import Hop, Routes
-from iris_cli.remote.ssh_keys import KeyRing
-from iris_cli.remote.ssh_link import BannerMissing, Errand, Link, LinkLost, readable
-from iris_cli.remote.ssh_reader import Reader
-from iris_cli.remote.ssh_wire import Proof
+from iris_cli.remote.ssh import verdicts
+from iris_cli.remote.ssh.call import Call
+from iris_cli.remote.ssh.config import Hop, Routes
+from iris_cli.remote.ssh.keys import KeyRing
+from iris_cli.remote.ssh.link import BannerMissing, Link, LinkLost, readable
+from iris_cli.remote.ssh.route import Route
+from iris_cli.remote.ssh.script_run import ScriptRequest
 from iris_cli.remote.transport import NoAnswer, Output, Target
 
 MOST_PROXIES = 8
@@ -62,55 +62,55 @@ class Dialer:
         self._host_keys = host_keys
         self._user_known_hosts = user_known_hosts
         self._keys = KeyRing()
-        self._reader = Reader()
+        self._links: WeakSet[Link] = WeakSet()  # also those that are being connected
         self._proxies = threading.BoundedSemaphore(MOST_PROXIES)
         self._most_kept = most_kept
         self._slots: dict[Endpoint, _Slot] = {}
         self._unused: dict[Endpoint, _Slot] = {}  # those of workers, the one that was used last at the end
         self._lock = threading.Lock()
 
-    def journey(self, target: Target, *, first_contact: bool = False, apart: bool = False) -> Journey:
+    def route(self, target: Target, *, first_contact: bool = False, apart: bool = False) -> Route:
         """Raises NoAnswer (LOCAL)."""
-        return Journey(target, self._routes.to(target.connection), first_contact, apart)
+        return Route(target, self._routes.to(target.connection), first_contact, apart)
 
-    def answer(self, call: Call[Any], journey: Journey, errand: Errand) -> Output:
+    def answer(self, call: Call[Any], route: Route, request: ScriptRequest) -> Output:
         """Run a script on the worker. A kept link that is found dead is replaced once. Raises NoAnswer."""
-        with self._in_use(journey.endpoint(journey.end)):
-            ahead = len(self._slots) <= FEW and not journey.apart
+        with self._in_use(route.endpoint(route.end)):
+            ahead = len(self._slots) <= FEW and not route.apart
             while True:
-                link = self._linked(call, journey, journey.end)
+                link = self._linked(call, route, route.end)
                 try:
                     call.connected()
-                    return link.execute(call, errand, ahead=ahead)
+                    return link.execute(call, request, ahead=ahead)
                 except LinkLost as lost:
-                    link.close()
+                    link.abort()
                     if lost.was_new:
                         raise lost.no_answer from lost
 
-    def peek(self, call: Call[Any], journey: Journey) -> PresentedKey:
+    def peek(self, call: Call[Any], route: Route) -> PresentedKey:
         """The host key that the worker shows now, whether or not it is the right one."""
-        link, presented = self._meet(call, journey, journey.end, (), None)
-        link.close()
+        link, presented = self._meet(call, route, route.end, ())
+        link.abort()
         return presented
 
-    def known(self, journey: Journey, depth: int) -> Known:
+    def known(self, route: Route, depth: int) -> Known:
         """The host keys on record for one of the servers. Raises NoAnswer (LOCAL)."""
-        hop = journey.hops[depth]
+        hop = route.hops[depth]
         files = self._user_known_hosts if hop.known_hosts is None else hop.known_hosts
         try:
-            if journey.is_worker(depth):
-                return self._host_keys.of_worker(journey.target.worker, hop.key_name, files)
+            if route.is_worker(depth):
+                return self._host_keys.of_worker(route.target.worker, hop.key_name, files)
             return self._host_keys.of_jump_host(hop.key_name, files)
         except OSError as error:
             raise _unusable(error) from error
 
     def close(self) -> None:
-        """Cut all connections, the outer ones first: then nothing is left to say through them."""
+        """Cut all connections."""
         with self._lock:
-            slots, self._slots, self._unused = self._slots, {}, {}
-        for key in sorted(slots, key=lambda key: len(key[0])):
-            if (link := slots[key].link) is not None:
-                link.close()
+            self._slots, self._unused = {}, {}
+            links = list(self._links)
+        for link in links:
+            link.abort()
 
     @contextmanager
     def _in_use(self, endpoint: Endpoint) -> Iterator[None]:
@@ -135,68 +135,74 @@ class Dialer:
                 if not slot.users and endpoint in self._slots:
                     self._unused[endpoint] = slot
 
-    def _linked(self, call: Call[Any], journey: Journey, depth: int) -> Link:
+    def _linked(self, call: Call[Any], route: Route, depth: int) -> Link:
         with self._lock:
-            slot = self._slots.setdefault(journey.endpoint(depth), _Slot())
-        with call.turn(slot.lock, journey.place(depth)):
+            slot = self._slots.setdefault(route.endpoint(depth), _Slot())
+        with call.turn(slot.lock, route.place(depth)):
+            if slot.link is not None and slot.users == 1 and slot.link.is_worn():
+                slot.link.abort()
             if slot.link is None or not slot.link.is_alive():
                 call.connecting()
-                slot.link = self._dial(call, journey, depth)
+                slot.link = self._dial(call, route, depth)
             return slot.link
 
-    def _dial(self, call: Call[Any], journey: Journey, depth: int) -> Link:
+    def _dial(self, call: Call[Any], route: Route, depth: int) -> Link:
         """One connection, proven to be to the right host and authenticated."""
-        hop = journey.hops[depth]
-        known = self.known(journey, depth)
+        hop = route.hops[depth]
+        known = self.known(route, depth)
         call.enter("key", "the ssh-agent or the key files")
         with self._keys.for_hop(hop) as keys:
-            proof = None if journey.first_contact else _proof(hop, keys[0], known)
-            link, presented = self._meet(call, journey, depth, {key.type for key in known.keys}, proof)
+            link, presented = self._meet(call, route, depth, {key.type for key in known.keys})
             try:
                 call.enter("host key")
-                self._verify(journey, depth, known, presented)
+                self._verify(route, depth, known, presented)
                 link.authenticate(call, hop.user, keys)
             except BaseException:
-                link.close()
+                link.abort()
                 raise
         call.guard(None)  # a jump host serves others too, who may have more time left
         return link
 
     def _meet(
-        self, call: Call[Any], journey: Journey, depth: int, key_types: Collection[str], proof: Proof | None
+        self, call: Call[Any], route: Route, depth: int, key_types: Collection[str]
     ) -> tuple[Link, PresentedKey]:
         """Connect and exchange keys. A server that hangs up at once is tried once more, a little later."""
         with suppress(BannerMissing):
-            return self._try_to_meet(call, journey, depth, key_types, proof)
+            return self._try_to_meet(call, route, depth, key_types)
         SYSTEM_CLOCK.sleep(SYSTEM_RANDOMNESS.between(0.1, 0.6))  # callers are spread
         try:
-            return self._try_to_meet(call, journey, depth, key_types, proof)
+            return self._try_to_meet(call, route, depth, key_types)
         except BannerMissing as error:
             hint = (
                 "if it is an SSH server, it has too many connections at once (MaxStartups in its sshd_config)"
             )
-            detail = f"{journey.place(depth)} hung up: {readable(error)}"
+            detail = f"{route.place(depth)} hung up: {readable(error)}"
             raise NoAnswer(SilenceKind.PROTOCOL, "banner", detail, hint=hint, sent=False) from error
 
     def _try_to_meet(
-        self, call: Call[Any], journey: Journey, depth: int, key_types: Collection[str], proof: Proof | None
+        self, call: Call[Any], route: Route, depth: int, key_types: Collection[str]
     ) -> tuple[Link, PresentedKey]:
-        place = journey.place(depth)
-        with call.turn(self._proxies, place) if journey.hops[depth].proxy_command else nullcontext():
-            link = Link(self._stream(call, journey, depth), key_types, self._reader)
+        place = route.place(depth)
+        with call.turn(self._proxies, place) if route.hops[depth].proxy_command else nullcontext():
+            link = self._connect(call, route, depth, key_types)
+            with self._lock:
+                self._links.add(link)
             try:
-                return link, link.exchange_keys(call, place, proof)
+                return link, link.exchange_keys(call, place)
             except BaseException:
-                link.close()
+                link.abort()
                 raise
 
-    def _stream(self, call: Call[Any], journey: Journey, depth: int) -> socket.socket | Channel:
-        """The bytes to and from one server: through the one before it, a ProxyCommand, or TCP."""
-        hop, place = journey.hops[depth], journey.place(depth)
-        if depth > 0:
-            outer = self._linked(call, journey, depth - 1)
-            call.enter("connect", place)
-            return outer.open_tunnel(call, hop.host, hop.port)
+    def _connect(self, call: Call[Any], route: Route, depth: int, key_types: Collection[str]) -> Link:
+        """A connection to one server: through the one before it, a ProxyCommand, or TCP."""
+        hop, place = route.hops[depth], route.place(depth)
+        if depth == 0:
+            return Link(self._socket(call, hop, place), key_types)
+        outer = self._linked(call, route, depth - 1)
+        call.enter("connect", place)
+        return Link(outer.open_tunnel(call, hop.host, hop.port), key_types, outer.stream)
+
+    def _socket(self, call: Call[Any], hop: Hop, place: str) -> socket.socket:
         try:
             if hop.proxy_command:
                 call.enter("connect", place)
@@ -215,36 +221,28 @@ class Dialer:
                 sent=False,
             ) from error
 
-    def _verify(self, journey: Journey, depth: int, known: Known, presented: PresentedKey) -> None:
+    def _verify(self, route: Route, depth: int, known: Known, presented: PresentedKey) -> None:
         """Refuse every key but the right one. Raises NoAnswer (HOST_KEY, UNKNOWN_HOST, LOCAL)."""
         if presented.base64 in known.revoked:
-            raise verdicts.revoked(journey, depth, presented)
+            raise verdicts.revoked(route, depth, presented)
         if known.keys and presented not in known.keys:
-            raise verdicts.changed(journey, depth, presented, known)
-        takes_first = journey.first_contact and journey.target.connection.known_hosts == "accept-new"
+            raise verdicts.changed(route, depth, presented, known)
+        takes_first = route.first_contact and route.target.connection.known_hosts == "accept-new"
         if not known.keys and not takes_first:
-            raise verdicts.unknown(journey, depth, presented, known)
+            raise verdicts.unknown(route, depth, presented, known)
         # A worker's key is pinned at first contact even if the user's files know it: then a change is noticed
         # whatever those files say later.
-        if journey.first_contact and (journey.is_worker(depth) or not known.keys):
-            self._record(journey, depth, presented)
+        if route.first_contact and (route.is_worker(depth) or not known.keys):
+            self._record(route, depth, presented)
 
-    def _record(self, journey: Journey, depth: int, presented: PresentedKey) -> None:
-        owner = journey.target.worker if journey.is_worker(depth) else journey.hops[depth].key_name
+    def _record(self, route: Route, depth: int, presented: PresentedKey) -> None:
+        owner = route.target.worker if route.is_worker(depth) else route.hops[depth].key_name
         try:
             is_ours = self._host_keys.add_first(owner, presented)
         except OSError as error:
             raise _unusable(error) from error
         if not is_ours:
-            raise verdicts.changed(journey, depth, presented, self.known(journey, depth))
-
-
-def _proof(hop: Hop, key: PKey, known: Known) -> Proof | None:
-    """What a server that is known is given at once; an agent may take its time."""
-    trusted = {each.base64 for each in known.keys} - known.revoked
-    if isinstance(key, AgentKey) or not trusted:
-        return None
-    return Proof(hop.user, key, lambda blob: PresentedKey.of(blob).base64 in trusted)
+            raise verdicts.changed(route, depth, presented, self.known(route, depth))
 
 
 def _unusable(error: OSError) -> NoAnswer:

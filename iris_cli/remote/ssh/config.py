@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
+from paramiko import SSHConfig, SSHConfigDict
 
 from iris_cli.core.connection import Connection
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.host_keys import name_of
-from iris_cli.remote.light_paramiko import SSHConfig, SSHConfigDict
 from iris_cli.remote.transport import NoAnswer
 
 DEEPEST = 8
@@ -32,6 +32,10 @@ _JUMP = re.compile(
     r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\]]+))(?::(?P<port>\d+))?/?"
 )
 _YES = frozenset({"yes", "true"})
+_PROXIES = frozenset({"proxycommand", "proxyjump"})
+# The library would expand these from the file alone; a port or user of the Connection has to win.
+_HIDE = str.maketrans({"%": "\ue000", "~": "\ue001"})
+_SHOW = str.maketrans({"\ue000": "%", "\ue001": "~"})
 
 
 class Hop(Struct, frozen=True, kw_only=True):
@@ -62,35 +66,17 @@ class Jump(NamedTuple):
     port: int = 0
 
 
-class _Config(SSHConfig):
-    """The library would expand these from the file alone; a port or user of the Connection has to win."""
-
-    TOKENS_BY_CONFIG_KEY = {  # noqa: RUF012 - as the library declares it
-        key: tokens
-        for key, tokens in SSHConfig.TOKENS_BY_CONFIG_KEY.items()
-        if key not in ("proxycommand", "proxyjump")
-    }
-
-    def _tokenize(self, config: object, target_hostname: str, key: str, value: str) -> str:
-        """Most values have nothing in them to replace; the library would collect all that could be, for each host."""
-        if not any(sign in value for sign in "%~$"):
-            return value
-        tokenize: Any = super()._tokenize  # type: ignore[misc]  # the published types leave it out
-        expanded: str = tokenize(config, target_hostname, key, value)
-        return expanded
-
-
 class Routes:
     """Reads the configuration once, then answers for each connection."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._config = _Config()
+        self._config = SSHConfig()
         self._local_user = cache(_local_user)
         self._hops = cache(self._all_hops)
         if path is not None:
             with _blamed_on(path):
-                self._config.parse(_lines(path, path.parent, "Host *"))
+                self._config.parse(map(_unexpanded, _lines(path, path.parent, "Host *")))
 
     def to(self, connection: Connection) -> tuple[Hop, ...]:
         """The servers to pass, in order, the worker itself last. Raises NoAnswer (LOCAL)."""
@@ -107,10 +93,10 @@ class Routes:
         is_worker = depth == 0
         options = self._lookup(jump.host)
         hop = self._hop(jump, options, connection, is_worker=is_worker)
-        jumps = (is_worker and connection.proxy_jump) or options.get("proxyjump") or "none"
+        jumps = (is_worker and connection.proxy_jump) or _expandable(options, "proxyjump") or "none"
         if jumps.lower() != "none":
             return [*self._before(jumps, connection, depth), hop]
-        if command := options.get("proxycommand"):
+        if command := _expandable(options, "proxycommand"):
             hop = replace(hop, proxy_command=_expand(command, hop))
         return [hop]
 
@@ -204,6 +190,17 @@ def _lines(path: Path, base: Path, block: str, depth: int = 0) -> Iterator[str]:
         if key in ("host", "match"):
             block = line
         yield line
+
+
+def _unexpanded(line: str) -> str:
+    """The line, with the tokens of a proxy hidden from the library."""
+    directive = _DIRECTIVE.match(line)
+    return line.translate(_HIDE) if directive and directive[1].lower() in _PROXIES else line
+
+
+def _expandable(options: SSHConfigDict, key: str) -> str:
+    """The value as it stands in the file, "" if there is none."""
+    return (options.get(key) or "").translate(_SHOW)
 
 
 def _parse_jump(text: str) -> Jump:

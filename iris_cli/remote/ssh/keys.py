@@ -14,7 +14,7 @@ from pathlib import Path
 import paramiko
 
 from iris_cli.core.observations import SilenceKind
-from iris_cli.remote.ssh_config import Hop
+from iris_cli.remote.ssh.config import Hop
 from iris_cli.remote.transport import NoAnswer
 
 DEFAULT_IDENTITIES = (Path("~/.ssh/id_ed25519"), Path("~/.ssh/id_ecdsa"), Path("~/.ssh/id_rsa"))

@@ -21,10 +21,6 @@ class Abandoned(Exception):  # noqa: N818 - not an error: nobody waits for this 
     """The caller has left at the deadline; the work must do nothing more."""
 
 
-def _in_new_thread(work: Callable[[], None]) -> None:
-    threading.Thread(target=work, name="iris-ssh-call", daemon=True).start()
-
-
 class Call(Generic[R]):
     """Runs work in a thread of its own and leaves it behind at the deadline.
 
@@ -38,10 +34,8 @@ class Call(Generic[R]):
         self,
         connect_timeout: float,
         timeout: float = 0.0,
-        begin: Callable[[Callable[[], None]], None] = _in_new_thread,
     ) -> None:
-        """Both time-outs in seconds; `begin` has a thread do something and doesn't wait."""
-        self._begin = begin
+        """Both time-outs in seconds."""
         self._condition = threading.Condition()
         self._connect_deadline = SYSTEM_CLOCK.monotonic() + connect_timeout
         self._connect_timeout = connect_timeout
@@ -59,7 +53,7 @@ class Call(Generic[R]):
 
     def perform(self, work: Callable[[], R]) -> R:
         """The result of `work`, or what it raised; NoAnswer at the deadline."""
-        self._begin(lambda: self._run(work))
+        threading.Thread(target=self._run, args=(work,), name="iris-ssh-call", daemon=True).start()
         try:
             self._wait()
         finally:

@@ -1,0 +1,302 @@
+"""One SSH connection: key exchange, authentication, tunnels, and running a script."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from typing import Any
+
+import paramiko
+
+from iris_cli.clock import SYSTEM_CLOCK
+from iris_cli.core.observations import SilenceKind
+from iris_cli.remote.host_keys import PresentedKey
+from iris_cli.remote.ssh.call import Abandoned, Call
+from iris_cli.remote.ssh.script_run import GLANCE, ScriptRequest, ScriptRun
+from iris_cli.remote.ssh.stream import CREDIT, Stream
+from iris_cli.remote.transport import NoAnswer, Output, time_for
+
+COMMAND = "exec /bin/sh -s"
+MOST_SESSIONS = 4
+"""Calls that share a connection at the same time. sshd refuses the eleventh session (`MaxSessions`); to it, those
+that have just ended may not be over yet, and one is opened ahead.
+"""
+BELIEVED_FOR = 5.0
+"""Seconds for which a connection is taken to be alive because something has come over it."""
+WORN = 256 << 20
+"""Bytes after which a connection is replaced by its next user. After twice as many the library exchanges keys again,
+and a channel that the server closes during that stops its thread.
+"""
+FOREVER = 1e9
+"""For the library's own timeouts, in seconds: the call's deadline is the only one."""
+_PROHIBITED = 1  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED, RFC 4254
+
+# What it would log are tracebacks of what is reported here anyway, straight to the terminal.
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+
+class BannerMissing(Exception):  # noqa: N818 - says what is the matter
+    """The server hung up before it said who it is: too many connections (`MaxStartups`), or no sshd."""
+
+
+class LinkLost(Exception):  # noqa: N818 - says what is the matter
+    """The connection was found dead before anything was sent over it; `was_new` at its first use."""
+
+    def __init__(self, no_answer: NoAnswer, *, was_new: bool) -> None:
+        super().__init__(no_answer.detail)
+        self.no_answer = no_answer
+        self.was_new = was_new
+
+
+class _Spare:
+    """A shell that is started before anybody needs it; `channel` stays None if the server refuses it."""
+
+    def __init__(self) -> None:
+        self.channel: paramiko.Channel | None = None
+        self.is_decided = threading.Event()
+
+
+class Link:
+    """An SSH connection."""
+
+    def __init__(
+        self,
+        raw: socket.socket | paramiko.Channel,
+        key_types: Collection[str],
+        carrier: Stream | None = None,
+    ) -> None:
+        """Key types of the server that come first; `carrier` is what a tunnel goes through."""
+        self._is_new = True
+        self._is_cut = False
+        self._sessions = threading.BoundedSemaphore(MOST_SESSIONS)
+        self._spares: list[_Spare] = []
+        self.stream = Stream(raw, carrier)
+        self._transport = paramiko.Transport(self.stream)  # type: ignore[arg-type]  # anything like a socket
+        self._transport.handshake_timeout = self._transport.banner_timeout = FOREVER
+        _prefer(self._transport.get_security_options(), key_types)
+
+    def is_alive(self) -> bool:
+        return self._transport.is_active() and not self._is_cut
+
+    def is_worn(self) -> bool:
+        return self.stream.passed > WORN
+
+    def abort(self) -> None:
+        """Cut the connection without waiting for anything."""
+        self._is_cut = True
+        # A timer of the library, which would keep the interpreter from exiting.
+        self._transport.handshake_timeout = 0
+        self._transport.packetizer.complete_handshake()
+        self.stream.hang_up()
+        if not self._transport.is_alive():  # else its thread closes the socket
+            self.stream.close()
+
+    def exchange_keys(self, call: Call[Any], place: str) -> PresentedKey:
+        """Greet and negotiate. The host key is then proven to be the server's, not to be the right one."""
+        transport, met = self._transport, threading.Event()
+        call.guard(self.abort)
+        call.enter(lambda: "key exchange" if transport.remote_version else "banner", place)
+        try:
+            transport.start_client(met)
+            self._await(met)
+            if not self.is_alive():
+                raise transport.get_exception() or EOFError()
+            return PresentedKey.of(transport.get_remote_server_key().asbytes())
+        except Exception as error:  # whatever a server can make the library stumble over
+            if not transport.remote_version:
+                raise BannerMissing(str(error)) from error
+            raise self._lost(call, error) from error
+
+    def authenticate(self, call: Call[Any], user: str, keys: Sequence[paramiko.PKey]) -> None:
+        """Offer the keys one after the other. There is no second try: it would lock operators out."""
+        call.enter("authentication")
+        for offered, key in enumerate(keys):
+            error = self._offer(user, key)
+            if self._transport.is_authenticated():
+                self.stream.credit = CREDIT
+                return
+            is_refused = error is None or isinstance(error, paramiko.AuthenticationException)
+            if not (is_refused and self.is_alive()):
+                if offered and (is_refused or isinstance(error, EOFError)):  # hung up after too many keys
+                    break
+                raise self._lost(call, error or EOFError()) from error
+            if isinstance(error, paramiko.BadAuthenticationType):
+                break
+        names = ", ".join(f"{key.get_name()} {PresentedKey.of(key.asbytes()).fingerprint}" for key in keys)
+        raise NoAnswer(
+            SilenceKind.AUTH,
+            call.step,
+            f"{call.place} refused user {user!r} with {names}",
+            hint=f"append the public key to ~{user}/.ssh/authorized_keys there, or correct ssh.user, ssh.key",
+            sent=False,
+        )
+
+    def _offer(self, user: str, key: paramiko.PKey) -> Exception | None:
+        """Offer a key; the error that says why it was not accepted, if the server gives a reason or has gone.
+
+        The library's thread signs. An agent may ask its user first: that holds up this connection alone.
+        """
+        answered = threading.Event()
+        try:
+            self._transport.auth_publickey(user, key, answered)
+        except Exception as error:  # the connection may be gone
+            return error
+        self._await(answered)
+        return self._transport.get_exception()
+
+    def open_tunnel(self, call: Call[Any], host: str, port: int) -> paramiko.Channel:
+        """A byte stream from the server on to `host`."""
+        kind, hint = SilenceKind.UNREACHABLE, ""
+        wait = max(call.remaining(), 0)
+        try:
+            return self._transport.open_channel("direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=wait)
+        except Exception as error:  # not only the library's own kinds: the connection may be gone
+            if isinstance(error, paramiko.ChannelException) and error.code == _PROHIBITED:
+                kind, hint = SilenceKind.PROTOCOL, "set AllowTcpForwarding yes in the jump host's sshd_config"
+            detail = f"{call.place} at {host}:{port}, from the jump host: {readable(error)}"
+            raise NoAnswer(kind, call.step, detail, hint=hint, sent=False) from error
+
+    def execute(self, call: Call[Any], request: ScriptRequest, *, ahead: bool) -> Output:
+        """Run the script; `ahead` starts the shell of the next call at the same time.
+
+        Raises LinkLost if the connection was dead with nothing sent, else NoAnswer.
+        """
+        was_new, self._is_new = self._is_new, False
+        try:
+            with call.turn(self._sessions, step="session"):
+                call.guard(self.abort)  # not before: a call that waits for its turn must not cut the others
+                return self._run(call, request, ahead=ahead)
+        except Abandoned:  # cut by the guard, or not used at all
+            raise
+        except NoAnswer:
+            self.abort()
+            raise
+        except Exception as error:
+            lost = self._lost(call, error)
+            if not call.sent:
+                if isinstance(error, paramiko.SSHException) and not self._is_ending():
+                    raise lost from error  # refused; the connection serves others
+                raise LinkLost(lost, was_new=was_new) from error
+            self.abort()
+            raise lost from error
+
+    def _run(self, call: Call[Any], request: ScriptRequest, *, ahead: bool) -> Output:
+        call.enter("channel")
+        self._make_sure()
+        run = ScriptRun(self._take_spare() or self._open_shell(), request, self.is_alive)
+        if self.stream.has_ended():
+            raise EOFError
+        self.stream.credit = CREDIT
+        call.sending()
+        call.enter(lambda: run.step)
+        run.send(self._progress_of(call, request))
+        if ahead:
+            self._start_spare()
+        output = run.finish()
+        self.stream.credit = CREDIT
+        if output.status == -1 and self._is_ending():
+            raise EOFError
+        return output
+
+    def _progress_of(self, call: Call[Any], request: ScriptRequest) -> Callable[[], None]:
+        """Called with each piece of a payload that was sent."""
+        payload = request.payload
+        if payload is None:
+            return lambda: None
+        latest = SYSTEM_CLOCK.monotonic() + max(call.remaining(), 0) + time_for(payload.size)
+        return lambda: call.progressed(latest)
+
+    def _open_shell(self) -> paramiko.Channel:
+        channel = self._transport.open_session(timeout=FOREVER)
+        channel.exec_command(COMMAND)
+        return channel
+
+    def _start_spare(self) -> None:
+        """Start the shell of the next call, which then has one round trip and not three."""
+        if self._spares:
+            return
+        spare = _Spare()
+        self._spares.append(spare)
+
+        def start() -> None:
+            with suppress(Exception):  # the next call will see
+                spare.channel = self._open_shell()
+            spare.is_decided.set()
+
+        with suppress(RuntimeError):  # no more threads
+            threading.Thread(target=start, name="iris-ssh-spare", daemon=True).start()
+            return
+        self._spares.clear()
+
+    def _take_spare(self) -> paramiko.Channel | None:
+        """The shell that was started ahead, if there is one and it still runs."""
+        try:
+            spare = self._spares.pop()
+        except IndexError:
+            return None
+        self._await(spare.is_decided)
+        if not self.is_alive():
+            raise EOFError
+        channel = spare.channel
+        return None if channel is None or channel.closed else channel
+
+    def _make_sure(self) -> None:
+        """Raises EOFError if the connection is dead; only one that was quiet for a while has to prove it."""
+        if SYSTEM_CLOCK.monotonic() - self.stream.heard_at > BELIEVED_FOR:
+            self._transport.global_request("keepalive@openssh.com", wait=True)
+        if not self.is_alive():
+            raise EOFError
+
+    def _is_ending(self) -> bool:
+        """Whether the connection has ended; its thread needs a moment to say so after the last channel."""
+        self._transport.join(GLANCE)
+        return not self.is_alive()
+
+    def _await(self, event: threading.Event) -> None:
+        """Wait for the event, the end of the connection, or the end of the call: the library's thread may hang."""
+        while not event.wait(GLANCE) and self.is_alive():
+            pass
+
+    def _lost(self, call: Call[Any], error: Exception) -> NoAnswer:
+        """What a broken connection means: silence only if the network says that nobody is there."""
+        kind = SilenceKind.TIMEOUT if self.stream.fell_silent else SilenceKind.PROTOCOL
+        return NoAnswer(kind, call.step, f"{call.place}: {readable(error)}", sent=call.sent)
+
+
+def _prefer(options: paramiko.SecurityOptions, key_types: Collection[str]) -> None:
+    """Ask first for what costs least, and for the types of host key that are on record."""
+    # One pass instead of a cipher and a checksum, the latter compared byte by byte in Python.
+    options.ciphers = sorted(options.ciphers, key=lambda name: "-gcm@" not in name)
+    options.digests = sorted(options.digests, key=lambda name: "-etm@" not in name)
+    options.kex = sorted(options.kex, key=_cost)
+    options.key_types = sorted(options.key_types, key=lambda name: _key_type(name) not in key_types)
+
+
+def _cost(method: str) -> int:
+    """The rank of a key exchange. In one with group exchange the server chooses how long we calculate."""
+    if method.startswith("curve25519-"):
+        return 0
+    if method.endswith("-sha1"):
+        return 3
+    return 2 if "-group-exchange-" in method else 1
+
+
+def _key_type(algorithm: str) -> str:
+    """The type of the key that a signature algorithm uses: RSA keys have several."""
+    return "ssh-rsa" if algorithm.startswith("rsa-sha2-") else algorithm
+
+
+def readable(error: BaseException) -> str:
+    """An error in one short printable line: parts of it may come from the server."""
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror
+    elif isinstance(error, EOFError):
+        text = "the connection was closed"
+    elif isinstance(error, paramiko.ChannelException):
+        text = error.text
+    else:
+        text = str(error) or type(error).__name__
+    return "".join(c if c.isprintable() else "�" for c in text[:200])

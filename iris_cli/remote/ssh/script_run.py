@@ -1,0 +1,138 @@
+"""One run of a script in a shell on the other side of a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from msgspec import Struct
+from paramiko import Channel
+
+from iris_cli.core.observations import SilenceKind
+from iris_cli.remote.transport import NoAnswer, Output, Payload
+
+PIECE = 32 << 10
+GLANCE = 0.25
+"""Seconds of the longest wait without looking whether the connection was cut."""
+_FULL = 0.05
+"""Seconds to wait for room to write before reading: a shell that can't write its output reads no input."""
+
+
+class ScriptRequest(Struct, frozen=True, kw_only=True):
+    """The script, how many bytes it may print on each stream, and what it may ask for."""
+
+    script: bytes
+    limit: int
+    payload: Payload | None = None
+
+
+class ScriptRun:
+    """Sends a script to the shell behind a channel, then its payload, and collects the output.
+
+    Raises EOFError if the connection ends before the output does, NoAnswer for too much output or a payload that
+    can't be read.
+    """
+
+    def __init__(self, channel: Channel, request: ScriptRequest, is_alive: Callable[[], bool]) -> None:
+        self._channel = channel
+        self._request = request
+        self._is_alive = is_alive
+        self._out = bytearray()
+        self._err = bytearray()
+        self._searched = 0  # bytes of stdout that do not hold the mark
+        self.step = "script"
+
+    def send(self, progressed: Callable[[], None]) -> None:
+        """Send the script and its end, with the payload between them if the script asks for it."""
+        self._send(self._request.script, lambda: None)
+        payload = self._request.payload
+        if payload is not None:
+            self.step = "output"
+            if self._is_asked_for(payload.mark + b"\n"):
+                self.step = "payload"
+                for chunk in _chunks(payload):
+                    if not self._send(chunk, progressed):
+                        break
+        with suppress(OSError):  # the shell may have ended without reading everything
+            self._channel.shutdown_write()
+        self.step = "output"
+
+    def finish(self) -> Output:
+        """Read to the end of the output."""
+        while self._read():
+            pass
+        self._drain_stderr()
+        if not self._channel.eof_received:
+            raise EOFError
+        self.step = "exit status"
+        while not self._channel.status_event.wait(GLANCE) and self._is_alive():
+            pass
+        status = self._channel.recv_exit_status() if self._channel.status_event.is_set() else -1
+        self._channel.close()
+        return Output(stdout=bytes(self._out), stderr=bytes(self._err), status=status)
+
+    def _send(self, data: bytes, progressed: Callable[[], None]) -> bool:
+        """False if the shell takes no more input."""
+        rest = memoryview(data)
+        self._channel.settimeout(_FULL)
+        while rest:
+            try:
+                size = self._channel.send(bytes(rest[:PIECE]))
+            except TimeoutError:
+                if not self._is_alive():
+                    raise EOFError from None
+                size = -1
+            except OSError:  # closed
+                return False
+            if not size:
+                return False
+            if size > 0:
+                rest = rest[size:]
+                progressed()
+            while self._channel.recv_ready():
+                self._take(self._channel.recv(PIECE), self._out, "stdout")
+            self._drain_stderr()
+        return True
+
+    def _is_asked_for(self, mark: bytes) -> bool:
+        """Wait until the mark is a line of stdout; False if the output ends before."""
+        while True:
+            found = self._out.find(mark, self._searched)
+            self._searched = max(0, len(self._out) - len(mark))
+            if found == 0 or (found > 0 and self._out[found - 1 : found] == b"\n"):
+                return True
+            if not self._read():
+                return False
+
+    def _read(self) -> bool:
+        """Wait for some of stdout, and take what is there of stderr. False at the end of the output."""
+        self._channel.settimeout(GLANCE)
+        try:
+            data = self._channel.recv(PIECE)
+        except TimeoutError:
+            if not self._is_alive():
+                raise EOFError from None
+        else:
+            if not data:
+                return False
+            self._take(data, self._out, "stdout")
+        self._drain_stderr()
+        return True
+
+    def _drain_stderr(self) -> None:
+        while self._channel.recv_stderr_ready():
+            self._take(self._channel.recv_stderr(PIECE), self._err, "stderr")
+
+    def _take(self, data: bytes, stream: bytearray, name: str) -> None:
+        stream += data
+        limit = self._request.limit
+        if len(stream) > limit:
+            raise NoAnswer(SilenceKind.PROTOCOL, "output", f"more than {limit} bytes on {name}")
+
+
+def _chunks(payload: Payload) -> Iterator[bytes]:
+    try:
+        yield from payload.chunks()
+    except OSError as error:
+        detail = f"what is to be sent can't be read: {error.strerror or error}"
+        raise NoAnswer(SilenceKind.LOCAL, "payload", detail) from error

@@ -1,0 +1,97 @@
+"""The byte stream of one SSH connection, as the SSH library reads and writes it."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+from contextlib import suppress
+
+from paramiko import Channel, SSHException
+
+from iris_cli.clock import SYSTEM_CLOCK
+from iris_cli.remote.sockets import TunedSocket
+
+READ_AHEAD = 64 << 10
+LOGIN_CREDIT = 256 << 10
+"""Bytes that a server may send until it has accepted a key."""
+CREDIT = 16 << 20
+"""Bytes that a server may send while no call takes its output: several windows of 2 MiB each."""
+
+
+class Stream:
+    """A socket, or a tunnel through another connection.
+
+    Reads block until data comes or `hang_up` is called: the library's short timeouts, which would wake the thread of
+    each connection ten times a second, are ignored. A server that sends more than its credit is cut off: the library
+    believes packets and output of any size.
+    """
+
+    def __init__(self, raw: socket.socket | Channel, carrier: Stream | None = None) -> None:
+        """`carrier` is the stream of the connection that a tunnel goes through."""
+        raw.settimeout(None)
+        self.heard_at = SYSTEM_CLOCK.monotonic()
+        self.credit = LOGIN_CREDIT
+        self.passed = 0  # bytes in both directions
+        self._raw = raw
+        self._carrier = carrier
+        self._data = b""
+        self._read = 0  # bytes of the data that the library has
+        self._closed = False  # the library looks at this name of a socket when the interpreter exits
+
+    # What the library calls
+
+    def settimeout(self, timeout: float | None) -> None:
+        """Do nothing."""
+
+    def recv(self, size: int) -> bytes:
+        if self._read == len(self._data):
+            self._data, self._read = self._receive(), 0
+        piece = self._data[self._read : self._read + size]
+        self._read += len(piece)
+        return piece
+
+    def send(self, data: bytes) -> int:
+        size = self._raw.send(data)
+        self.passed += size
+        return size
+
+    def close(self) -> None:
+        self._closed = True
+        if isinstance(self._raw, socket.socket):
+            self.hang_up()
+        self._close_raw()
+
+    # What we call
+
+    def hang_up(self) -> None:
+        """End the stream from any thread; whoever reads or writes wakes. Never waits."""
+        if isinstance(self._raw, socket.socket):
+            with suppress(OSError):
+                self._raw.shutdown(socket.SHUT_RDWR)
+        else:  # the goodbye to the jump host may wait for the connection to it
+            threading.Thread(target=self._close_raw, name="iris-ssh-close", daemon=True).start()
+
+    def has_ended(self) -> bool:
+        """Whether the server is known to have hung up."""
+        return isinstance(self._raw, TunedSocket) and self._raw.has_ended()
+
+    @property
+    def fell_silent(self) -> bool:
+        """Whether the kernel gave up the connection because nobody acknowledged its data."""
+        return isinstance(self._raw, TunedSocket) and self._raw.fell_silent
+
+    def _close_raw(self) -> None:
+        with suppress(OSError, EOFError, SSHException):  # the connection below a tunnel may be gone
+            self._raw.close()
+
+    def _receive(self) -> bytes:
+        data = self._raw.recv(READ_AHEAD)
+        self.heard_at = SYSTEM_CLOCK.monotonic()
+        self.credit -= len(data)
+        self.passed += len(data)
+        if self.credit < 0:
+            raise ConnectionAbortedError(errno.ECONNABORTED, "the server sends more than was asked for")
+        if self._carrier is not None:
+            self._carrier.credit = CREDIT
+        return data
