@@ -46,8 +46,8 @@ def overdue_words(waited: float, patience: float) -> str:
 
 def _waits_since(cluster: Cluster, job: Job) -> float | None:
     """Since when a gang could have been placed, had there been room; None if it is placed, or is no gang."""
-    tasks = cluster.tasks_of(job.id)
-    if not job.is_gang or any(task.state is not TaskState.PENDING for task in tasks):
+    tasks = cluster.tasks_of(job.id) if job.is_gang else ()
+    if not tasks or any(task.state is not TaskState.PENDING for task in tasks):
         return None
     since = competes_since(job, cluster.jobs.get)
     if since == inf:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from iris_cli.core.job import Job
-from iris_cli.core.task import Attempt, Task
+from iris_cli.core.task import Attempt, Ended, Task
 
 _Span = tuple[float, float]
 
@@ -32,12 +32,12 @@ def job_ran(job: Job, tasks: Sequence[Task], now: float) -> float | None:
     The time between two attempts does not count. The ranks of a gang run together: the longest one counts. As
     long as no worker has reported a duration, it is the time from the first start to the end of the job, or `now`.
     """
-    started = [each for task in tasks for each in task.attempts if each.started_at is not None]
-    if not started:
+    attempts = [each for task in tasks for each in task.attempts]
+    starts = [at for each in attempts if (at := each.started_at) is not None]
+    if not starts:
         return None
-    if all(_reported(each) is None for each in started):
-        first = min(each.started_at or 0.0 for each in started)
-        return elapsed(first, job.end.at if job.end is not None else None, now)
+    if all(type(each.phase) is not Ended or _reported(each) is None for each in attempts):
+        return elapsed(min(starts), job.end.at if job.end is not None else None, now)
     spans = [[_span(each, job, now) for each in task.attempts] for task in tasks]
     longest = max(sum(end - start for start, end in each) for each in spans)
     return round(
@@ -47,9 +47,10 @@ def job_ran(job: Job, tasks: Sequence[Task], now: float) -> float | None:
 
 def _reported(attempt: Attempt) -> float | None:
     """The seconds that its worker reported at its end, if it did."""
-    if attempt.started_at is None or attempt.end is None or attempt.end.ran is None:
+    end = attempt.end
+    if end is None or end.ran is None or attempt.started_at is None:
         return None
-    return max(0.0, attempt.end.ran)
+    return max(0.0, end.ran)
 
 
 def _span(attempt: Attempt, job: Job, now: float) -> _Span:

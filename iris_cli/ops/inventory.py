@@ -140,7 +140,7 @@ def inventory(session: Session) -> Inventory:
         cycles=view.cycles,
         messages=view.messages,
         log_damage=view.log_damage,
-        workers=tuple(worker_details(view, view.cluster.workers[row.id], WorkerDetails) for row in rows),
+        workers=tuple(worker_details(view, row, WorkerDetails) for row in rows),
         slices=slice_rows(view, rows),
     )
 
@@ -149,7 +149,7 @@ def show(session: Session, name: str) -> WorkerView:
     """Everything about one worker. Raises NotFoundError."""
     view = look(session)
     return WorkerView(
-        details=worker_details(view, find_worker(view.cluster, name), WorkerDetails),
+        details=worker_details(view, worker_row(view, find_worker(view.cluster, name)), WorkerDetails),
         at=view.now,
         cycles=view.cycles,
         messages=view.messages,
@@ -157,10 +157,11 @@ def show(session: Session, name: str) -> WorkerView:
     )
 
 
-def worker_details(view: View, worker: Worker, kind: type[D]) -> D:
-    """Everything that is known about one worker, as of this look."""
+def worker_details(view: View, row: WorkerRow, kind: type[D]) -> D:
+    """Everything that is known about the worker of this row, as of this look."""
+    worker = view.cluster.workers[row.id]
     return kind(
-        worker=worker_row(view, worker),
+        worker=row,
         condition=worker.condition,
         reason=worker.reason,
         claims=tuple(_claims(view.cluster, worker)),
@@ -280,7 +281,7 @@ def _status(view: View, worker: Worker) -> str:
         "draining": worker.draining,
         "unusable": worker.unschedulable,
         "cooling": cooling(worker, view.now, view.limits),
-        "stopping": bool(_stopping(view.cluster, worker)) or worker.id in view.cluster.ghosts,
+        "stopping": worker.id in view.stopping_on or worker.id in view.cluster.ghosts,
     }
     return next((word for word, holds in words.items() if holds), worker.condition.value)
 
@@ -308,8 +309,8 @@ def refusals(view: View, worker: Worker) -> Iterable[str]:
         left = format_duration(worker.cooldown_until - view.now)
         why = f": {worker.reason}" if worker.reason else ""
         yield f"cooling down for another {left}{why}"
-    stopping = _stopping(view.cluster, worker)
-    if stopping:
+    if worker.id in view.stopping_on:
+        stopping = _stopping(view.cluster, worker)
         yield f"the stop of {', '.join(map(str, stopping))} is not confirmed yet"
 
 

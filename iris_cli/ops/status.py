@@ -11,7 +11,7 @@ from iris_cli.core.ids import JobId, WorkerId, depth_of, root_of
 from iris_cli.core.job import Job, JobState, Priority
 from iris_cli.core.lifecycle.display import DisplayWord, counted, job_display, task_displays, word_of
 from iris_cli.core.outcome import EndReason
-from iris_cli.core.task import Task, TaskState
+from iris_cli.core.task import Ended, Stopping, Task, TaskState
 from iris_cli.core.waiting import overdue
 from iris_cli.journal.recovery import Damage
 from iris_cli.ops.causes import job_cause
@@ -171,10 +171,9 @@ _OPEN_FIRST: tuple[str, ...] = (
 def job_row(view: View, job: Job) -> JobRow:
     """One job in one line, as of this look."""
     tasks = view.cluster.tasks_of(job.id)
-    started = [each.started_at for task in tasks for each in task.attempts if each.started_at is not None]
-    started_at = min(started, default=None)
+    starts = [at for task in tasks for each in task.attempts if (at := each.started_at) is not None]
     ended_at = job.end.at if job.end else None
-    live = view.cluster.live_of(job.id)
+    live = [each for task in tasks for each in task.attempts[-1:] if type(each.phase) is not Ended]
     return JobRow(
         id=job.id,
         state=view.cluster.job_state(job.id),
@@ -183,14 +182,14 @@ def job_row(view: View, job: Job) -> JobRow:
         task_displays=counted(task_displays(view.cluster, job.id)),
         replicas=job.replicas,
         gang=job.is_gang,
-        workers=tuple(attempt.worker for _, attempt in live),
-        stopping=sum(attempt.stop is not None for _, attempt in live),
+        workers=tuple([attempt.worker for attempt in live]),
+        stopping=sum(type(attempt.phase) is Stopping for attempt in live),
         why=_why(view, job),
-        retry=_retry(view, job),
+        retry=_retry(view, job, tasks),
         overdue=overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
         reason=job.end.reason if job.end else None,
         submitted_at=job.submitted_at,
-        started_at=started_at,
+        started_at=min(starts, default=None),
         ended_at=ended_at,
         age=elapsed(job.submitted_at, None, view.now) or 0.0,
         duration=job_ran(job, tasks, view.now),
@@ -199,9 +198,9 @@ def job_row(view: View, job: Job) -> JobRow:
     )
 
 
-def _retry(view: View, job: Job) -> str:
-    lasts = ((task, task.current) for task in view.cluster.tasks_of(job.id))
-    if job.end is not None or not any(last and (last.number or not last.live) for _, last in lasts):
+def _retry(view: View, job: Job, tasks: Sequence[Task]) -> str:
+    tried = (task.attempts for task in tasks if task.attempts)
+    if job.end is not None or not any(len(each) > 1 or type(each[-1].phase) is Ended for each in tried):
         return ""
     from iris_cli.ops.retries import retry_words
 

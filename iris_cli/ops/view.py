@@ -16,7 +16,9 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.limits import Limits
+from iris_cli.core.past import in_memory
 from iris_cli.core.resources import Device
+from iris_cli.core.task import Stopping
 from iris_cli.core.units import parse_duration
 from iris_cli.errors import UsageError
 from iris_cli.journal.access import why_unwritable
@@ -96,9 +98,19 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
     def _late(self) -> frozenset[TaskId]:
         return frozenset(self.plan.timed_out_tasks)
 
+    @cached_property
+    def stopping_on(self) -> frozenset[WorkerId]:
+        """The workers with an attempt that is being stopped."""
+        return frozenset(
+            attempt.worker
+            for task in in_memory(self.cluster.tasks)
+            for attempt in task.attempts
+            if type(attempt.phase) is Stopping
+        )
+
     def prospect(self, job: Job, task: TaskId) -> str:
         """What a pending task waits for, or what the next cycle would do with it, in a few words."""
-        reasons = self.waiting.get(job.id if job.is_gang else task)
+        reasons = self.plan.reasons_of(job.id if job.is_gang else task)
         if reasons:
             return str(reasons[0])
         if task in self.goes_to:

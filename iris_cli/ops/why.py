@@ -21,7 +21,7 @@ from iris_cli.ops.causes import task_end_words
 from iris_cli.ops.company import has_failed
 from iris_cli.ops.durations import elapsed
 from iris_cli.ops.failure import FailureCard, cause_words, failure_card
-from iris_cli.ops.inventory import WorkerDetails, doubt_about, occupations, worker_details
+from iris_cli.ops.inventory import WorkerDetails, doubt_about, occupations, worker_details, worker_row
 from iris_cli.ops.job_status import inherited_from, next_command
 from iris_cli.ops.loop.cycles import Cycles
 from iris_cli.ops.names import no_task, unknown
@@ -119,7 +119,7 @@ def why(session: Session, subject: str) -> Why:
     view = look(session)
     found = find(view.cluster, subject)
     if isinstance(found, Worker):
-        details = worker_details(view, found, DetailsWithRow)
+        details = worker_details(view, worker_row(view, found), DetailsWithRow)
         occupied = tuple(occupations(view, found))
         return _answer(
             view,

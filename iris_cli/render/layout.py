@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import rich.table
     import rich.text
 
+ELLIPSIS = "…"  # of folded names; rich, too, takes it for one column
 _GAP = 2  # blanks between columns
 
 
@@ -122,4 +123,4 @@ class Group:
 
 def _is_plain(line: str) -> bool:
     """Whether each character takes one column and stands for itself."""
-    return line.isascii() and line.isprintable()
+    return line.isprintable() and (line.isascii() or line.replace(ELLIPSIS, "").isascii())

@@ -14,7 +14,7 @@ from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
-from iris_cli.core.task import Attempt, AttemptState, Task, TaskState
+from iris_cli.core.task import Attempt, AttemptState, Running, Stopping, Task, TaskState
 
 
 class DisplayWord(StrEnum):
@@ -50,7 +50,7 @@ def job_display(cluster: Cluster, job_id: JobId) -> str:
         return state
     job, tasks = cluster.jobs[job_id], cluster.tasks_of(job_id)
     live = [task.attempts[-1] for task in tasks if task.attempts and task.attempts[-1].live]
-    if any(attempt.state is AttemptState.RUNNING for attempt in live):
+    if any(type(attempt.phase) is Running for attempt in live):
         return JobState.RUNNING
     unsettled = job.is_gang and job.rounds > job.settled_rounds and not live
     if unsettled or any(map(_is_stopping, live)):
@@ -74,7 +74,9 @@ def task_displays(cluster: Cluster, job_id: JobId) -> list[str]:
 
 def counted(displays: Iterable[str]) -> dict[str, int]:
     """The number of tasks by the word of their display, the worst first."""
-    found = Counter(map(word_of, displays))
+    found = Counter[str]()
+    for display, number in Counter(displays).items():
+        found[word_of(display)] += number
     return {word: found[word] for word in _WORST_FIRST if word in found}
 
 
@@ -180,11 +182,13 @@ def _retrying(job: Job, tried: Tried) -> str:
 
 def _task_display(task: Task, pending: str) -> str:
     """The display of a task; `pending` is the display of a pending task."""
-    last = task.current
-    if last is not None and last.state is AttemptState.STOPPING:
+    last = task.attempts[-1] if task.attempts else None
+    if last is not None and type(last.phase) is Stopping:
         return DisplayWord.STOPPING
     if task.state is TaskState.PENDING:
         return pending
+    if task.end is None and last is not None and type(last.phase) is Running:
+        return task.state
     if task.end is not None and task.end.reason is not EndReason.SIBLING:
         return _failed(task.end) if task.state is TaskState.FAILED else task.state
     end = last.end if last is not None else None

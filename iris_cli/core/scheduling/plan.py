@@ -53,6 +53,10 @@ class Plan(Struct, frozen=True, kw_only=True):
         """Everything that waits: single tasks by their ids, gangs by those of their jobs."""
         return ChainMap(self.held, self.result.waiting)  # type: ignore[arg-type]  # only ever read
 
+    def reasons_of(self, key: WaitingKey) -> tuple[Reason, ...]:
+        """Why one task or gang is pending; nothing if it is not."""
+        return self.held.get(key) or self.result.waiting.get(key, ())
+
     def only(self, assignments: tuple[Assignment, ...]) -> Plan:
         """Return the plan with these of its assignments, and without ends for tasks that it does not place."""
         return Plan(
