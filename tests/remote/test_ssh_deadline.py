@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from paramiko import Transport
 
 from iris_cli.core.observations import SilenceKind
 from iris_cli.remote.fan_out import fan_out
@@ -243,6 +244,19 @@ def test_after_a_time_out_the_next_call_connects_anew(ssh_lab: SshLab, ssh: SshT
             ssh.run(target, b"exec sleep 1000\n", connect_timeout=PATIENCE, timeout=0.5)
         assert ssh.run(target, SCRIPT, connect_timeout=PATIENCE, timeout=PATIENCE) == ANSWER
         assert way.connections == 2
+
+
+def test_a_server_that_hangs_leaves_no_thread_behind(ssh_lab: SshLab, ssh: SshTransport) -> None:
+    """The library has a timer for the key exchange, which would wait on."""
+    (host,) = ssh_lab()
+    before = set(threading.enumerate())
+    with relay(host.port, Fault(silent_down=100)) as way:
+        silence(ssh, host.target(port=way.port), "key exchange")
+        until(lambda: not [each for each in set(threading.enumerate()) - before if is_of_a_call(each)])
+
+
+def is_of_a_call(thread: threading.Thread) -> bool:
+    return isinstance(thread, (threading.Timer, Transport)) or thread.name.startswith("iris-ssh")
 
 
 def test_a_slow_network_is_not_a_silent_one(ssh_lab: SshLab) -> None:

@@ -87,7 +87,7 @@ class Link:
     def abort(self) -> None:
         """Cut the connection without waiting for anything."""
         self._is_cut = True
-        # A timer of the library, which would keep the interpreter from exiting.
+        # A timer of the library, whose thread would stay.
         self._transport.handshake_timeout = 0
         self._transport.packetizer.complete_handshake()
         self.stream.hang_up()
