@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from types import MappingProxyType
+from typing import cast
 
 from msgspec import Struct
 
@@ -57,6 +58,34 @@ def typed(kind: type, content: object) -> object:
         return _PARSERS[kind](content)
     except IrisError as error:
         raise ValueError(error.message) from error
+
+
+class SealedIds:
+    """Hook of a decoder for text that this program wrote and whose checksum holds.
+
+    It checks names as `typed` does, but not the form of numbers and tokens: a large cluster has 100,000s of them.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, TaskId] = {}
+
+    def typed(self, kind: type, content: object) -> object:
+        """The id or the attribute value that JSON means. Raises ValueError, TypeError."""
+        if type(content) is str:
+            if kind is TaskId:
+                return self._task(content)
+            if kind is AttemptId:
+                task, _, number = content.rpartition("/attempt-")
+                return AttemptId(self._task(task), int(number))
+            if kind is Token:
+                return Token(content)
+        return typed(kind, content)
+
+    def _task(self, text: str) -> TaskId:
+        if (found := self._tasks.get(text)) is None:
+            job, _, index = text.rpartition("/task-")
+            found = self._tasks[text] = TaskId(cast(JobId, typed(JobId, job)), int(index))
+        return found
 
 
 _text = cache(AttributeValue)  # of text alone: the attributes of one worker are those of many

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from iris_cli.core.capacity import WorkerCapacity
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.collector import at_rest
 from iris_cli.core.connection import Connection
 from iris_cli.core.constraints import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
@@ -131,6 +132,7 @@ class Inventory(Struct, frozen=True, kw_only=True):
     slices: tuple[SliceRow, ...]
 
 
+@at_rest
 def inventory(session: Session) -> Inventory:
     """Everything about all workers."""
     view = look(session)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct, field
 
 from iris_cli.core.cluster import Cluster
+from iris_cli.core.collector import at_rest
 from iris_cli.core.ids import JobId, WorkerId, depth_of, root_of
 from iris_cli.core.job import Job, JobState, Priority
 from iris_cli.core.lifecycle.display import DisplayWord, counted, job_display, task_displays, word_of
@@ -75,6 +76,7 @@ class ClusterStatus(Struct, frozen=True, kw_only=True):
     scaling: Scaling = NO_SCALING
 
 
+@at_rest
 def cluster_status(
     session: Session,
     *,

@@ -19,7 +19,7 @@ from iris_cli.core.events import ClusterCreated, Event, TaskAssigned, WorkerUpda
 from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId
 from iris_cli.core.job import CoschedulingConfig, Lines, Workspace
 from iris_cli.core.resources import Device, Resources
-from iris_cli.journal.codec import BadEventError, decode, encode, encode_record
+from iris_cli.journal.codec import BadEventError, decode, decode_sealed, encode, encode_record
 from iris_cli.journal.event_codec import EVENT_TYPES, UnknownTypeError, decode_event, encode_event
 from tests.journal.samples import A0, HOST, RANK0, STORY
 
@@ -292,3 +292,18 @@ def test_what_has_no_form_in_json_is_refused(value: object) -> None:
 def test_what_nests_too_deep_is_refused() -> None:
     with pytest.raises(BadEventError):
         decode(list, b"[" * 100_000 + b"]" * 100_000)
+
+
+def test_sealed_text_gives_the_same_ids_as_any_other() -> None:
+    text = encode({AttemptId(TaskId(JobId("train/eval"), 7), 2): (RANK0, WorkerId("v4a-0"), Token("0" * 32))})
+    kind = dict[AttemptId, tuple[TaskId, WorkerId, Token]]
+    (sealed,), (checked,) = decode_sealed(kind, text).items(), decode(kind, text).items()
+    assert sealed == checked
+    assert [type(each) for each in sealed[1]] == [TaskId, WorkerId, Token]
+    assert (sealed[0].task, sealed[0].number) == (checked[0].task, checked[0].number)
+
+
+@pytest.mark.parametrize("text", ["train", "/task-0", "a b/task-0", "train/task-x"])
+def test_sealed_text_is_rejected_if_an_id_has_no_valid_name_or_number(text: str) -> None:
+    with pytest.raises(BadEventError):
+        decode_sealed(list[TaskId], encode([text]))

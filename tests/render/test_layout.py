@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
+from iris_cli.render.fold import fold
 from iris_cli.render.layout import Group, Table, Text
 from iris_cli.render.tables import facts, state, table, text
 
@@ -42,6 +43,15 @@ def test_what_is_laid_out_here_is_what_rich_makes_of_it(made: Text | Table | Gro
 def test_an_ordinary_table_is_laid_out_here() -> None:
     made = Group([text("lab", "bold"), table(_HEADERS, [("train", "RUNNING", "2h", "s[0-3]")])])
     assert made.lines(40) == ["lab", "JOB    STATE    AGE  WHERE / WHY", "train  RUNNING   2h  s[0-3]     "]
+
+
+def test_a_table_with_folded_names_is_laid_out_here() -> None:
+    names = fold(f"train-{number}" for number in range(0, 20, 2))
+    made = table(_HEADERS, [(names, "RUNNING", "2h", "s0")])
+    assert made.lines(80) == [
+        "JOB                     STATE    AGE  WHERE / WHY",
+        "train-[0,2,4,6,8,10,…]  RUNNING   2h  s0         ",
+    ]
 
 
 @pytest.mark.parametrize("content", ["x" * 41, "日本", "a\tb", "\x1b[31m", "naïve"])

@@ -19,7 +19,7 @@ from iris_cli.core.job import Job
 from iris_cli.core.outputs import Outputs
 from iris_cli.core.past import Past, Table
 from iris_cli.core.task import Task
-from iris_cli.journal.codec import decode
+from iris_cli.journal.codec import decode, decode_sealed
 from iris_cli.journal.durable import open_safely
 from iris_cli.journal.layout import moment_path
 from iris_cli.journal.position import is_intact, unsealed
@@ -80,7 +80,7 @@ class SnapshotFile:
 
     def live(self) -> Live:
         with as_written():
-            return decode(Live, self.read(self.header.live))
+            return decode_sealed(Live, self.read(self.header.live))
 
     def outputs(self) -> dict[WorkerId, Raw]:
         with as_written():
