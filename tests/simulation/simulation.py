@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -84,6 +85,7 @@ def run(seed: int, faults: Sequence[str] = (), *, asking: bool = False, scaling:
             return _run(seed, scheduler, directory, faults, asking=asking)
     finally:
         shutil.rmtree(directory)
+        gc.collect()  # sessions are in reference cycles, and each holds the files of its snapshot open
 
 
 def _secret_value(scheduler: Scheduler) -> Callable[[Job, str], str]:
