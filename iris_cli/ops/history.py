@@ -23,7 +23,7 @@ from iris_cli.ops.session import Session
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """One event. `at` is the wall clock of whoever wrote it (`actor`), `seq` its place in the log."""
+    """One event. `at` is the wall clock of the machine that wrote it (`actor`), `seq` its place in the log."""
 
     seq: int
     at: float

@@ -65,7 +65,7 @@ class Stream:
     # What we call
 
     def hang_up(self) -> None:
-        """End the stream from any thread; whoever reads or writes wakes. Never waits."""
+        """End the stream from any thread; the reading or writing thread wakes. Never waits."""
         if isinstance(self._raw, socket.socket):
             with suppress(OSError):
                 self._raw.shutdown(socket.SHUT_RDWR)
