@@ -1,33 +1,35 @@
-"""Identifiers: one type for each thing that has a name, and the only place that parses or prints them."""
+"""Identifiers: one type for each thing that has a name, and the only place that parses or prints them.
+
+Ids of jobs, workers, tokens and requests are text that decoders hold to a pattern; those of tasks and attempts know
+their parts.
+"""
 
 from __future__ import annotations
 
+from typing import Annotated, NewType
+
+from msgspec import Meta
+
 from iris_cli.errors import UsageError
 
+_NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
+_PART = rf"(?!(task|attempt)-[0-9]+(/|$)){_NAME}"
+_END = r"$(?!\n)"  # alone, `$` also matches in front of a last newline
 
-class JobId(str):
-    """The name of a job: `train`, or `train/eval` for a child job."""
+JobId = NewType("JobId", Annotated[str, Meta(title="job id", pattern=f"^{_PART}(/{_PART})*{_END}")])
+"""The name of a job: `train`, or `train/eval` for a child job."""
 
-    __slots__ = ()
+WorkerId = NewType("WorkerId", Annotated[str, Meta(title="worker id", pattern=f"^{_NAME}{_END}")])
+"""The name of a worker."""
 
+Token = NewType("Token", Annotated[str, Meta(title="token", pattern=f"^[0-9a-f]{{32}}{_END}")])
+"""The launch token of one attempt: 128 random bits, 32 hexadecimal digits."""
 
-class WorkerId(str):
-    """The name of a worker."""
-
-    __slots__ = ()
-
-
-class Token(str):
-    """The launch token of one attempt: 128 random bits, 32 hexadecimal digits."""
-
-    __slots__ = ()
-
-
-class RequestId(str):
-    """The name of a request from inside a task: that of its file in the outbox."""
-
-    __slots__ = ()
-
+RequestId = NewType(
+    "RequestId",
+    Annotated[str, Meta(title="request id", pattern=f"^[A-Za-z0-9_][A-Za-z0-9._-]{{0,63}}{_END}")],
+)
+"""The name of a request from inside a task: that of its file in the outbox."""
 
 _LETTERS_AND_DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _OF_NAMES = _LETTERS_AND_DIGITS + "._-"

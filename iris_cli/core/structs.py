@@ -9,24 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from types import MappingProxyType
-from typing import cast
 
 from msgspec import Struct
 
 from iris_cli.core.attributes import AttributeValue
 from iris_cli.core.ids import (
     AttemptId,
-    JobId,
-    RequestId,
     TaskId,
-    Token,
-    WorkerId,
     parse_attempt_id,
-    parse_job_id,
-    parse_request_id,
     parse_task_id,
-    parse_token,
-    parse_worker_id,
 )
 from iris_cli.errors import IrisError
 
@@ -60,34 +51,6 @@ def typed(kind: type, content: object) -> object:
         raise ValueError(error.message) from error
 
 
-class SealedIds:
-    """Hook of a decoder for text that this program wrote and whose checksum holds.
-
-    It checks names as `typed` does, but not the form of numbers and tokens: a large cluster has 100,000s of them.
-    """
-
-    def __init__(self) -> None:
-        self._tasks: dict[str, TaskId] = {}
-
-    def typed(self, kind: type, content: object) -> object:
-        """The id or the attribute value that JSON means. Raises ValueError, TypeError."""
-        if type(content) is str:
-            if kind is TaskId:
-                return self._task(content)
-            if kind is AttemptId:
-                task, _, number = content.rpartition("/attempt-")
-                return AttemptId(self._task(task), int(number))
-            if kind is Token:
-                return Token(content)
-        return typed(kind, content)
-
-    def _task(self, text: str) -> TaskId:
-        if (found := self._tasks.get(text)) is None:
-            job, _, index = text.rpartition("/task-")
-            found = self._tasks[text] = TaskId(cast(JobId, typed(JobId, job)), int(index))
-        return found
-
-
 _text = cache(AttributeValue)  # of text alone: the attributes of one worker are those of many
 
 
@@ -102,12 +65,7 @@ def _attribute(content: object) -> AttributeValue:
 _KNOWN = 1 << 14  # ids of each kind: those of a long log must not all stay in memory
 _PARSERS: Mapping[type, Callable[[str], object]] = MappingProxyType(
     {
-        # An id comes back again and again; a token or a request does not.
-        JobId: lru_cache(_KNOWN)(parse_job_id),
-        WorkerId: lru_cache(_KNOWN)(parse_worker_id),
         TaskId: lru_cache(_KNOWN)(parse_task_id),
         AttemptId: lru_cache(_KNOWN)(parse_attempt_id),
-        Token: parse_token,
-        RequestId: parse_request_id,
     }
 )

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from iris_cli.core.structs import SealedIds, plain, typed
+from iris_cli.core.structs import plain, typed
 
 T = TypeVar("T")
 
@@ -43,14 +43,6 @@ def decode(kind: type[T], text: bytes) -> T:
         if b"\\ud" not in text:
             raise BadEventError(str(error)) from error
     return decode_record(kind, loads(text))  # which knows halves of surrogate pairs
-
-
-def decode_sealed(kind: type[T], text: bytes) -> T:
-    """The value that `encode` wrote, from a text whose checksum holds. Raises BadEventError."""
-    try:
-        return msgspec.json.Decoder(kind, dec_hook=SealedIds().typed).decode(text)
-    except (msgspec.MsgspecError, RecursionError):
-        return decode(kind, text)
 
 
 def encode_record(record: object) -> Any:

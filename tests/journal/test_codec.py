@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from iris_cli.core.constraints import AttributeValue, Constraint, ConstraintMode, ConstraintOp
 from iris_cli.core.events import ClusterCreated, Event, TaskAssigned, WorkerUpdated
-from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId
+from iris_cli.core.ids import AttemptId, JobId, RequestId, TaskId, Token, WorkerId, parse_job_id
 from iris_cli.core.job import CoschedulingConfig, Lines, Workspace
 from iris_cli.core.resources import Device, Resources
-from iris_cli.journal.codec import BadEventError, decode, decode_sealed, encode, encode_record
+from iris_cli.journal.codec import BadEventError, decode, encode, encode_record
 from iris_cli.journal.event_codec import EVENT_TYPES, UnknownTypeError, decode_event, encode_event
 from tests.journal.samples import A0, HOST, RANK0, STORY
 
@@ -294,16 +294,39 @@ def test_what_nests_too_deep_is_refused() -> None:
         decode(list, b"[" * 100_000 + b"]" * 100_000)
 
 
-def test_sealed_text_gives_the_same_ids_as_any_other() -> None:
+def test_ids_come_back_with_what_they_know() -> None:
     text = encode({AttemptId(TaskId(JobId("train/eval"), 7), 2): (RANK0, WorkerId("v4a-0"), Token("0" * 32))})
-    kind = dict[AttemptId, tuple[TaskId, WorkerId, Token]]
-    (sealed,), (checked,) = decode_sealed(kind, text).items(), decode(kind, text).items()
-    assert sealed == checked
-    assert [type(each) for each in sealed[1]] == [TaskId, WorkerId, Token]
-    assert (sealed[0].task, sealed[0].number) == (checked[0].task, checked[0].number)
+    ((attempt, values),) = decode(dict[AttemptId, tuple[TaskId, WorkerId, Token]], text).items()
+    assert (attempt.task, attempt.number, attempt.task.index) == (TaskId(JobId("train/eval"), 7), 2, 7)
+    assert values == (RANK0, WorkerId("v4a-0"), Token("0" * 32))
 
 
 @pytest.mark.parametrize("text", ["train", "/task-0", "a b/task-0", "train/task-x"])
-def test_sealed_text_is_rejected_if_an_id_has_no_valid_name_or_number(text: str) -> None:
+def test_an_id_without_a_valid_name_or_number_is_rejected(text: str) -> None:
     with pytest.raises(BadEventError):
-        decode_sealed(list[TaskId], encode([text]))
+        decode(list[TaskId], encode([text]))
+
+
+BAD_NAMES = ["", ".a", "a b", "a/b", "a\n", "x" * 64, "ä"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        *((WorkerId, name) for name in BAD_NAMES),
+        *(
+            (JobId, name)
+            for name in ["", "a//b", "/a", "a/", "a b", "task-1", "a/attempt-2", "a\n", "x" * 64]
+        ),
+        *((Token, text) for text in ["", "0" * 31, "0" * 33, "A" * 32, "0" * 32 + "\n"]),
+        *((RequestId, text) for text in ["", ".a", "a/b", "x" * 65, "a\n"]),
+    ],
+)
+def test_text_that_is_no_id_is_rejected(kind: Any, text: str) -> None:
+    with pytest.raises(BadEventError):
+        decode(list[kind], json.dumps([text]).encode())
+
+
+@pytest.mark.parametrize("text", ["train", "train/eval", "task", "tasks-1", "task-x", "a/task-1b", "x" * 63])
+def test_names_of_jobs_are_those_that_the_command_line_takes(text: str) -> None:
+    assert decode(list[JobId], json.dumps([text]).encode()) == [parse_job_id(text)]

@@ -1,7 +1,7 @@
 """The bytes of a snapshot: JSON values, one in each line, of which few need to be read.
 
-    {"form":3,"meaning":1,"position":{...},...,"crc":"9a27e113"}
-    {"fleet":{...},"jobs":[...],"last":[...]}      workers, slices, open jobs with their tasks
+    {"form":4,"meaning":2,"position":{...},...,"crc":"9a27e113"}
+    {"fleet":{...},"jobs":[...],"claims":{...},"last":[...]}      workers, slices, open jobs with their tasks
     ["train"]                                      the ids of the open jobs
     ["a","b"]                                      the ids of the jobs in the pages
     {"v4a-0":{...}}                                attempts that have ended and whose files are still there, by worker
@@ -13,22 +13,24 @@ encoded field by field.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from itertools import chain, repeat
 from typing import Final
 
 from msgspec import Raw, Struct
 
 from iris_cli.core.cluster import Cluster
-from iris_cli.core.ids import JobId, TaskId
+from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
 from iris_cli.core.job import Job
 from iris_cli.core.task import Task
+from iris_cli.core.worker import Claim, Worker
 from iris_cli.errors import IrisError
 from iris_cli.journal.position import Position
 
-FORM: Final = 3
-MEANING: Final = 1
+FORM: Final = 4
+MEANING: Final = 2
 """Raise it when the same log comes to other records than before, or when their types change. A test tells you."""
 
 
@@ -41,7 +43,7 @@ def as_written() -> Iterator[None]:
     """Around code that decodes a part: any other error there means that the part is damaged."""
     try:
         yield
-    except (ValueError, TypeError, KeyError, RecursionError, IrisError) as error:
+    except (ValueError, TypeError, LookupError, RecursionError, IrisError) as error:
         raise DamagedSnapshotError(str(error)) from error
 
 
@@ -91,11 +93,21 @@ class Header(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pages: tuple[Page, ...] = ()
 
 
+class Nameless(Task, kw_only=True):
+    """A task as it is written: which one it is follows from its place in its job."""
+
+    id: TaskId = TaskId(JobId("-"), 0)
+
+
 class Alike(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """So many tasks that follow each other and differ only in their ids."""
 
     count: int
-    first: Task
+    task: Nameless
+
+
+Place = tuple[int, int, int]
+"""A live attempt: the place of its job among the open ones, the index of its task, its own number."""
 
 
 class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -115,10 +127,13 @@ class Whole(Struct, frozen=True):
 
 
 class Live(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that is needed at once. `fleet` is the cluster without jobs and outputs; `last`: jobs that ended last."""
+    """All that is needed at once. `fleet` is the cluster without jobs, outputs and claims; `claims` are the attempts
+    that hold something of a worker, in order; `last`: jobs that ended last.
+    """
 
     fleet: Cluster
     jobs: tuple[Entry, ...]
+    claims: dict[WorkerId, tuple[Place, ...]]
     last: tuple[JobId, ...]
 
 
@@ -136,31 +151,76 @@ def entry_of(whole: Whole) -> Entry:
 
 
 def whole_of(entry: Entry) -> Whole:
-    tasks = [task for alike in entry.tasks for task in _expanded(alike)]
-    return Whole(entry.job, tuple(tasks), entry.children)
+    """Raises ValueError if it has not as many tasks as its job."""
+    tasks = chain.from_iterable(repeat(alike.task, alike.count) for alike in entry.tasks)
+    named = [_named(task, task_id) for task, task_id in zip(tasks, entry.job.task_ids, strict=True)]
+    return Whole(entry.job, tuple(named), entry.children)
 
 
 def _alike(tasks: Iterable[Task]) -> Iterator[Alike]:
-    first, count = None, 0
-    for task in tasks:
-        if first is not None and not task.attempts and _with_id(first, task.id) == task:
+    found, count = None, 0
+    for task in map(_nameless, tasks):
+        if found is not None and not task.attempts and found == task:
             count += 1
             continue
-        if first is not None:
-            yield Alike(count, first)
-        first, count = task, 1
-    if first is not None:
-        yield Alike(count, first)
+        if found is not None:
+            yield Alike(count, found)
+        found, count = task, 1
+    if found is not None:
+        yield Alike(count, found)
 
 
-def _expanded(alike: Alike) -> Iterator[Task]:
-    yield alike.first
-    job, index = alike.first.id.job, alike.first.id.index
-    for other in range(index + 1, index + alike.count):
-        yield _with_id(alike.first, TaskId(job, other))
+def _nameless(task: Task) -> Nameless:
+    return Nameless(
+        state=task.state,
+        attempts=task.attempts,
+        failures=task.failures,
+        preemptions=task.preemptions,
+        refusals=task.refusals,
+        end=task.end,
+    )
 
 
-def _with_id(task: Task, task_id: TaskId) -> Task:
-    other = copy(task)
-    other.id = task_id
-    return other
+def _named(task: Nameless, task_id: TaskId) -> Task:
+    return Task(
+        id=task_id,
+        state=task.state,
+        attempts=task.attempts,
+        failures=task.failures,
+        preemptions=task.preemptions,
+        refusals=task.refusals,
+        end=task.end,
+    )
+
+
+def live_of(cluster: Cluster, opened: Sequence[Whole], last: Sequence[JobId]) -> Live:
+    """What is needed at once of a cluster with these open jobs."""
+    places = {whole.job.id: place for place, whole in enumerate(opened)}
+    fleet = copy(cluster)
+    fleet.jobs, fleet.tasks, fleet.children, fleet.outputs, fleet.past = {}, {}, {}, {}, None
+    fleet.workers = {worker: _without_claims(record) for worker, record in cluster.workers.items()}
+    claims = {
+        worker: tuple((places[each.task.job], each.task.index, each.number) for each in record.claims)
+        for worker, record in cluster.workers.items()
+        if record.claims
+    }
+    return Live(fleet=fleet, jobs=tuple(map(entry_of, opened)), claims=claims, last=tuple(last))
+
+
+def _without_claims(worker: Worker) -> Worker:
+    bare = copy(worker)
+    bare.claims = {}
+    return bare
+
+
+def opened(live: Live) -> list[Whole]:
+    """Return the open jobs, and give the workers of the fleet their claims. Raises ValueError, KeyError, IndexError."""
+    wholes = [whole_of(entry) for entry in live.jobs]
+    for worker, places in live.claims.items():
+        claims = live.fleet.workers[worker].claims
+        for job, index, number in places:
+            whole = wholes[job]
+            task = whole.tasks[index]
+            claim = Claim.of(whole.job.resources, task.attempts[number].gpus)
+            claims[AttemptId(task.id, number)] = claim
+    return wholes

@@ -19,7 +19,7 @@ from iris_cli.core.job import Job
 from iris_cli.core.outputs import Outputs
 from iris_cli.core.past import Past, Table
 from iris_cli.core.task import Task
-from iris_cli.journal.codec import decode, decode_sealed
+from iris_cli.journal.codec import decode
 from iris_cli.journal.durable import open_safely
 from iris_cli.journal.layout import moment_path
 from iris_cli.journal.position import is_intact, unsealed
@@ -35,6 +35,7 @@ from iris_cli.journal.snapshot.form import (
     Piece,
     Whole,
     as_written,
+    opened,
     whole_in,
     whole_of,
 )
@@ -80,7 +81,7 @@ class SnapshotFile:
 
     def live(self) -> Live:
         with as_written():
-            return decode_sealed(Live, self.read(self.header.live))
+            return decode(Live, self.read(self.header.live))
 
     def outputs(self) -> dict[WorkerId, Raw]:
         with as_written():
@@ -341,7 +342,8 @@ def read_snapshot(
     `replayed` gives the same cluster from the log, for the case that a part turns out to be damaged later.
     """
     header, live = file.header, file.live()
-    held = [whole_of(entry) for entry in live.jobs]
+    with as_written():
+        held = opened(live)
     past = Snapshot(Files.of(directory, file, kept=kept), held, live.last, replayed)
     raws = file.outputs()
     outputs = Table({}, OutputTexts(raws), len(raws))

@@ -18,7 +18,7 @@ from iris_cli.core.past import Table, in_memory
 from iris_cli.journal.codec import encode
 from iris_cli.journal.durable import Disk, opened, sync_directory, write_all
 from iris_cli.journal.position import Position, sealed
-from iris_cli.journal.snapshot.form import Header, Live, Moment, Page, Piece, Whole, entry_of, whole_in
+from iris_cli.journal.snapshot.form import Header, Moment, Page, Piece, Whole, entry_of, live_of, whole_in
 from iris_cli.journal.snapshot.reading import Files, OutputTexts, Snapshot, cluster_of
 
 LAST = 100
@@ -40,7 +40,7 @@ class Draft:
         self._last = tuple(job.id for job in cluster.last_ended(LAST) if job.id not in is_open)
         entries = _entries(past, self._over)
         pages = list(_pages(entries))
-        live = Live(fleet=_fleet(cluster), jobs=tuple(map(entry_of, self._open)), last=self._last)
+        live = live_of(cluster, self._open, self._last)
         self._ended = sorted(entries)
         self._lines = [encode(live), encode(sorted(is_open)), encode(self._ended), _object(_outputs(cluster))]
         self._lines += (text for _, text in pages)
@@ -127,13 +127,6 @@ def _entries(past: Snapshot | None, over: Sequence[Whole]) -> dict[str, bytes | 
         if past is None or past.kept.get(whole.job.id) != whole:
             entries[whole.job.id] = encode(entry_of(whole))
     return entries
-
-
-def _fleet(cluster: Cluster) -> Cluster:
-    """The cluster without what stands elsewhere in the file."""
-    fleet = copy(cluster)
-    fleet.jobs, fleet.tasks, fleet.children, fleet.outputs, fleet.past = {}, {}, {}, {}, None
-    return fleet
 
 
 def _outputs(cluster: Cluster) -> dict[WorkerId, bytes | Raw]:
