@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct, field
 
@@ -145,27 +145,29 @@ class Cluster(Struct, kw_only=True, eq=False):
         return [self.jobs[child] for child in self.children.get(job, ())]
 
     def job_state(self, job_id: JobId) -> JobState:
-        """The state of a job, derived from its tasks: the first rule that holds decides."""
-        job = self.jobs[job_id]
-        states = [self.tasks[task].state for task in job.task_ids]
-        over = all(state.terminal for state in states)
-        may_end_early = over or not job.keep_going
-        if may_end_early and TaskState.UNSCHEDULABLE in states:
-            return JobState.UNSCHEDULABLE
-        if job.cancelled:
-            return JobState.KILLED
-        failed = states.count(TaskState.FAILED)
-        if may_end_early and failed > job.max_task_failures:
-            return JobState.FAILED
-        if job.is_gang and TaskState.WORKER_FAILED in states:
-            return JobState.FAILED
-        if over:
-            only_tolerated = failed + states.count(TaskState.SUCCEEDED) == len(states)
-            return JobState.SUCCEEDED if only_tolerated else JobState.FAILED
-        started = any(
-            attempt.started_at is not None for task in job.task_ids for attempt in self.tasks[task].attempts
-        )
-        return JobState.RUNNING if started else JobState.PENDING
+        """The state of a job, derived from its tasks."""
+        return state_of(self.jobs[job_id], self.tasks_of(job_id))
+
+
+def state_of(job: Job, tasks: Sequence[Task]) -> JobState:
+    """The state of a job with these tasks: the first rule that holds decides."""
+    states = [task.state for task in tasks]
+    over = all(state.terminal for state in states)
+    may_end_early = over or not job.keep_going
+    if may_end_early and TaskState.UNSCHEDULABLE in states:
+        return JobState.UNSCHEDULABLE
+    if job.cancelled:
+        return JobState.KILLED
+    failed = states.count(TaskState.FAILED)
+    if may_end_early and failed > job.max_task_failures:
+        return JobState.FAILED
+    if job.is_gang and TaskState.WORKER_FAILED in states:
+        return JobState.FAILED
+    if over:
+        only_tolerated = failed + states.count(TaskState.SUCCEEDED) == len(states)
+        return JobState.SUCCEEDED if only_tolerated else JobState.FAILED
+    started = any(attempt.started_at is not None for task in tasks for attempt in task.attempts)
+    return JobState.RUNNING if started else JobState.PENDING
 
 
 def _when_ended(job: Job) -> tuple[float, int]:

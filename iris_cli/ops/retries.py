@@ -21,7 +21,7 @@ def retry_words(cluster: Cluster, job: Job, state: StateDir | None = None) -> st
 
     In `state` there may be lines that tell more than what the log keeps.
     """
-    tried = last_tries(cluster, job)
+    tried = last_tries(job, cluster.tasks_of(job.id))
     if not tried:
         return ""
     task, attempt, end = tried[0]

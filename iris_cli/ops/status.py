@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from iris_cli.core.cluster import Cluster
+from iris_cli.core.cluster import Cluster, state_of
 from iris_cli.core.collector import at_rest
 from iris_cli.core.ids import JobId, WorkerId, depth_of, root_of
 from iris_cli.core.job import Job, JobState, Priority
-from iris_cli.core.lifecycle.display import DisplayWord, counted, job_display, task_displays, word_of
+from iris_cli.core.lifecycle.display import DisplayWord, counted, display_of, displays_of, word_of
 from iris_cli.core.outcome import EndReason
 from iris_cli.core.task import Ended, Stopping, Task, TaskState
 from iris_cli.core.waiting import overdue
@@ -22,7 +22,7 @@ from iris_cli.ops.job_filter import job_filter
 from iris_cli.ops.loop.cycles import Cycles
 from iris_cli.ops.scaling_view import NO_SCALING, Scaling
 from iris_cli.ops.session import Session
-from iris_cli.ops.task_rows import culprit_of, waiting_words
+from iris_cli.ops.task_rows import culprit_of
 from iris_cli.ops.view import CycleAge, View, look
 
 
@@ -178,15 +178,15 @@ def job_row(view: View, job: Job) -> JobRow:
     live = [each for task in tasks for each in task.attempts[-1:] if type(each.phase) is not Ended]
     return JobRow(
         id=job.id,
-        state=view.cluster.job_state(job.id),
-        display=job_display(view.cluster, job.id),
+        state=state_of(job, tasks),
+        display=display_of(job, tasks),
         tasks=_counts(tasks),
-        task_displays=counted(task_displays(view.cluster, job.id)),
+        task_displays=counted(displays_of(job, tasks)),
         replicas=job.replicas,
         gang=job.is_gang,
         workers=tuple([attempt.worker for attempt in live]),
         stopping=sum(type(attempt.phase) is Stopping for attempt in live),
-        why=_why(view, job),
+        why=_why(view, job, tasks),
         retry=_retry(view, job, tasks),
         overdue=overdue(view.cluster, job, view.limits.gang_reserve_after, view.now),
         reason=job.end.reason if job.end else None,
@@ -209,14 +209,15 @@ def _retry(view: View, job: Job, tasks: Sequence[Task]) -> str:
     return retry_words(view.cluster, job, view.state)
 
 
-def _why(view: View, job: Job) -> str:
+def _why(view: View, job: Job, tasks: Sequence[Task]) -> str:
     if job.end is not None and culprit_of(view.cluster, job) is None:
         return job_cause(job, None)
     if job.end is not None:
         from iris_cli.ops.failure import cause_words
 
         return cause_words(view.cluster, job, view.state)
-    words = list(dict.fromkeys(waiting_words(view, job).values()))
+    pending = (task.id for task in tasks if task.state is TaskState.PENDING)
+    words = view.prospects(job, pending)
     return words[0] + (f" (and {len(words) - 1} more)" if len(words) > 1 else "") if words else ""
 
 

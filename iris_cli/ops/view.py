@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import cached_property
 from itertools import takewhile
@@ -118,6 +118,14 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         if task in self._late:
             return f"its scheduling_timeout is over{self.then('ends in the next cycle')}"
         return f"{', '.join(job.after)} did not succeed{self.then('ends in the next cycle')}"
+
+    def prospects(self, job: Job, tasks: Iterable[TaskId]) -> list[str]:
+        """What pending tasks of a job wait for, each thing once: of 1,000 most wait for the same."""
+        causes: dict[int, TaskId] = {}
+        for task in tasks:
+            cause = self.plan.cause(job.id if job.is_gang else task)
+            causes.setdefault(id(task in self.goes_to if cause is None else cause), task)
+        return list(dict.fromkeys(self.prospect(job, task) for task in causes.values()))
 
     def then(self, follows: str) -> str:
         """Return what follows in the next cycle as the second half of a sentence, or that there is none."""

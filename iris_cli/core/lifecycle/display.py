@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from iris_cli.core.cluster import Cluster
+from iris_cli.core.cluster import Cluster, state_of
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import Job, JobState
 from iris_cli.core.outcome import INFRASTRUCTURE, PROGRAM_FAILURES, End, EndReason
@@ -45,17 +45,21 @@ def word_of(display: str) -> str:
 
 def job_display(cluster: Cluster, job_id: JobId) -> str:
     """The display of a job: its state if that is final, `RUNNING` only while an attempt runs."""
-    state = cluster.job_state(job_id)
+    return display_of(cluster.jobs[job_id], cluster.tasks_of(job_id))
+
+
+def display_of(job: Job, tasks: Sequence[Task]) -> str:
+    """The display of a job with these tasks."""
+    state = state_of(job, tasks)
     if state.terminal:
         return state
-    job, tasks = cluster.jobs[job_id], cluster.tasks_of(job_id)
     live = [task.attempts[-1] for task in tasks if task.attempts and task.attempts[-1].live]
     if any(type(attempt.phase) is Running for attempt in live):
         return JobState.RUNNING
     unsettled = job.is_gang and job.rounds > job.settled_rounds and not live
     if unsettled or any(map(_is_stopping, live)):
         return DisplayWord.STOPPING
-    if tried := last_tries(cluster, job):
+    if tried := last_tries(job, tasks):
         return _retrying(job, tried[0])
     done = sum(task.state.terminal for task in tasks)
     return f"{JobState.PENDING} ({done} of {len(tasks)} done)" if done else JobState.PENDING
@@ -63,9 +67,13 @@ def job_display(cluster: Cluster, job_id: JobId) -> str:
 
 def task_displays(cluster: Cluster, job_id: JobId) -> list[str]:
     """The displays of the tasks of a job, by index."""
-    job, tasks = cluster.jobs[job_id], cluster.tasks_of(job_id)
+    return displays_of(cluster.jobs[job_id], cluster.tasks_of(job_id))
+
+
+def displays_of(job: Job, tasks: Sequence[Task]) -> list[str]:
+    """The displays of these tasks of a job."""
     is_open = any(task.state is TaskState.PENDING and task.attempts for task in tasks)
-    tried = last_tries(cluster, job) if is_open else []
+    tried = last_tries(job, tasks) if is_open else []
     again = {each[0].id: _retrying(job, each) for each in tried}
     if job.is_gang and tried:
         again = dict.fromkeys(job.task_ids, _retrying(job, tried[0]))
@@ -115,19 +123,19 @@ def retries_made(job: Job, tasks: Sequence[Task], after: Collection[EndReason] =
     return sum(_culprit(spoiled[number])[2].reason in after for number in spoiled if number < job.rounds - 1)
 
 
-def last_tries(cluster: Cluster, job: Job) -> list[Tried]:
+def last_tries(job: Job, tasks: Sequence[Task]) -> list[Tried]:
     """The last failure of each task that is to run again, or does, the latest first; of a gang that of its last round.
 
     Empty for a job that has ended or was not retried.
     """
     if job.end is not None:
         return []
-    return _last_round(cluster, job) if job.is_gang else _last_of_tasks(cluster, job)
+    return _last_round(job, tasks) if job.is_gang else _last_of_tasks(tasks)
 
 
-def _last_round(cluster: Cluster, job: Job) -> list[Tried]:
+def _last_round(job: Job, tasks: Sequence[Task]) -> list[Tried]:
     """The culprit of the last round that failed and has its verdict."""
-    spoiled = _spoiled_rounds(cluster.tasks_of(job.id)) if job.settled_rounds else {}
+    spoiled = _spoiled_rounds(tasks) if job.settled_rounds else {}
     last = max((number for number in spoiled if number < job.settled_rounds), default=None)
     return [_culprit(spoiled[last])] if last is not None else []
 
@@ -147,9 +155,9 @@ def _culprit(spoiled: Sequence[Tried]) -> Tried:
     return min(spoiled, key=lambda each: (each[2].reason not in INFRASTRUCTURE, each[2].at, each[0].index))
 
 
-def _last_of_tasks(cluster: Cluster, job: Job) -> list[Tried]:
+def _last_of_tasks(tasks: Sequence[Task]) -> list[Tried]:
     tried: list[Tried] = []
-    for task in cluster.tasks_of(job.id):
+    for task in tasks:
         if task.state.terminal:
             continue
         for attempt in reversed(task.attempts):

@@ -48,6 +48,11 @@ class Waiting(Mapping[WaitingKey, tuple[Reason, ...]]):
         found = self._unmet[key]
         return (found,) if isinstance(found, Reason) else self._explainer.reasons(found, key)
 
+    def cause(self, key: WaitingKey) -> object:
+        """What `key` waits for: the same object for those that wait for the same. None if it does not wait."""
+        found = self._unmet.get(key)
+        return key if found is not None and self._explainer.keeps_for(key) else found
+
     def __iter__(self) -> Iterator[WaitingKey]:
         return iter(self._unmet)
 

@@ -70,6 +70,10 @@ class Explainer:
         told = Reason(kind=first.kind, text=text, need=first.need, have=first.have, refused=first.refused)
         return (told, *others)
 
+    def keeps_for(self, entry: TaskId | JobId) -> bool:
+        """Whether something is reserved for this entry."""
+        return bool(self._context.reservations.get(entry))
+
     def explain(self, requirement: Requirement, entry: TaskId | JobId) -> Explanation:
         """Everything that there is to say about an entry that waits."""
         fleet, shape = self._context.fleet, requirement.shape

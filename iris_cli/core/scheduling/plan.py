@@ -57,6 +57,10 @@ class Plan(Struct, frozen=True, kw_only=True):
         """Why one task or gang is pending; nothing if it is not."""
         return self.held.get(key) or self.result.waiting.get(key, ())
 
+    def cause(self, key: WaitingKey) -> object:
+        """What `key` waits for: the same object for those that wait for the same. None if it does not wait."""
+        return self.held.get(key) or self.result.waiting.cause(key)
+
     def only(self, assignments: tuple[Assignment, ...]) -> Plan:
         """Return the plan with these of its assignments, and without ends for tasks that it does not place."""
         return Plan(
