@@ -29,6 +29,7 @@ from iris_cli.core.requests import (
 from iris_cli.core.units import format_duration
 from iris_cli.errors import IrisError, NotWritableError, UnreachableError, UsageError
 from iris_cli.randomness import SYSTEM_RANDOMNESS
+from iris_cli.remote.inside.mail import write_durably
 
 CHANGING = (Submit, Cancel, RegisterEndpoint, RemoveEndpoint)
 """Requests that do something; the others only want to know."""
@@ -85,15 +86,9 @@ class Mailbox:
         name = new_request_id() if request_id is None else _checked(request_id)
         if request_id is not None and self._is_there(name, raw):
             return name
-        # BEFORE it has its name it must be whole: what begins with a dot is not read.
-        beside = self._out / f".{name}.{os.getpid()}.{threading.get_ident()}"
         try:
-            _write(beside, raw)
-            beside.rename(self._out / name)
-            _sync(self._out)
+            write_durably(os.fspath(self._out), name, raw)
         except OSError as error:
-            with suppress(OSError):
-                beside.unlink()
             raise _unwritable(self._out, error) from error
         return name
 
@@ -188,23 +183,3 @@ def _unwritable(directory: Path, error: OSError) -> IrisError:
             f"{directory} is no outbox of a task", hint="iris sets IRIS_TASK_DIR; leave it as it is"
         )
     return NotWritableError(f"can't write to {directory}: {error.strerror}", hint=f"df -h {directory}")
-
-
-def _write(path: Path, raw: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -28,6 +28,7 @@ from iris_cli.remote.answers import (
 )
 from iris_cli.remote.cache_calls import CacheCalls
 from iris_cli.remote.frames import Frame, failed, parse_frame
+from iris_cli.remote.inside.rendering import task_program
 from iris_cli.remote.launch_request import LaunchRequest, Shipment, hundredths
 from iris_cli.remote.log_pieces import LONGEST_PIECE, LogChunk, LogPiece, log_chunks, piece_line, room_for
 from iris_cli.remote.operator_calls import OperatorCalls
@@ -42,7 +43,7 @@ from iris_cli.remote.script_lines import (
 )
 from iris_cli.remote.stack_calls import StackCalls
 from iris_cli.remote.transport import NoAnswer, Payload, Target, Transport, time_to_arrive
-from iris_cli.remote.worker_script import HostPaths, directory_word, quote, task_program, worker_script
+from iris_cli.remote.worker_script import HostPaths, directory_word, quote, worker_script
 
 __all__ = ["LaunchRequest", "LogChunk", "LogPiece", "Shipment", "TaskRunner"]
 

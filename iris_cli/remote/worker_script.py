@@ -10,8 +10,6 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from iris_cli.core.job_fields import JOB_FIELDS, Kind
-
 
 class HostPaths(Struct, frozen=True, kw_only=True):
     """Where a host shows itself. Tests have their own; without a readable `proc` the library uses ps."""
@@ -82,41 +80,6 @@ def _library(call: str, paths: HostPaths) -> bytes:
         _shell(*_PARTS[call]).rstrip("\n"),
     ]
     return "\n".join(lines).encode()
-
-
-@cache
-def task_program() -> str:
-    """The program `iris` for the inside of tasks: left on a host once, so that no launch carries it."""
-    library = _shell("inside_json", "inside_pack", "inside_launch", "inside_look", "inside")
-    return f'#!/bin/sh\n{_job_option_kind()}{library}main "$@"'
-
-
-def _job_option_kind() -> str:
-    """The shell function `job_option_kind OPTION`: sets $kind and $key, or fails for what is no field of a job."""
-    cases = []
-    for row in JOB_FIELDS:
-        value = _SHELL_KINDS.get(row.kind, "" if row.not_inside else "text")
-        kinds = ("on", "off") if row.kind is Kind.FLAG else (value,)
-        for flags in row.flags if value else ():
-            for flag, kind in zip(flags.split("/"), kinds, strict=False):
-                cases.append(f"{flag}) kind={kind} key={row.file_key} ;;\n")
-    return "job_option_kind() {\ncase $1 in\n" + "".join(cases) + "*) return 1 ;;\nesac\n}\n"
-
-
-_SHELL_KINDS: Mapping[Kind, str] = MappingProxyType(
-    {
-        **dict.fromkeys((Kind.CORES, Kind.POSITIVE, Kind.COUNT), "number"),
-        **dict.fromkeys((Kind.TAINTS, Kind.JOBS, Kind.SECRETS), "list"),
-        Kind.CONSTRAINTS: "constraints",
-        Kind.PORTS: "ports",
-        Kind.VARIABLES: "variables",
-        Kind.LABELS: "labels",
-        Kind.GROUP: "group",
-        Kind.DIRECTORY: "directory",
-        Kind.LINES: "lines",
-    }
-)
-"""How the shell reads the value of an option (`inside_launch.sh`); of the other kinds as text."""
 
 
 def quote(text: str) -> str:

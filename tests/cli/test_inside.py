@@ -20,7 +20,7 @@ Iris = Callable[..., Ran]
 
 @pytest.fixture
 def task(tmp_path: Path) -> Task:
-    return Task(tmp_path, "dash")
+    return Task(tmp_path)
 
 
 @pytest.fixture
@@ -61,6 +61,8 @@ LINES = (
     "status train/eval",
     "status train/eval --json",
     "wait train/eval train/other",
+    "wait train/eval --json",
+    "cancel train/eval --json",
     "cancel train/eval --reason over",
     "register-endpoint http 80 --metadata path=/x",
     "register-endpoint http --remove",
@@ -80,6 +82,23 @@ def test_both_programs_ask_for_the_same_and_tell_the_same(line: str, iris: Iris,
     )
     assert ours.code == 0
     assert list((task.directory / "outbox").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "logs train/eval --tail 2 --stream out",
+        "logs train/eval/task-0 --tail 9000 --stream err --json",
+        "logs train/eval/task-1 --stream err",
+    ],
+)
+def test_both_programs_show_the_same_logs(line: str, iris: Iris, task: Task) -> None:
+    with OperatorThread(task.directory, operator()) as whole:
+        ours = iris(*line.split())
+    with OperatorThread(task.directory, operator()) as small:
+        theirs = task.iris(*line.split())
+    assert small.asked[-1] == whole.asked[-1]
+    assert ours == theirs or json.loads(ours.out) == json.loads(theirs.out)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +169,8 @@ def test_a_refusal_has_its_exit_code_and_its_hint(iris: Iris, task: Task) -> Non
 
     with OperatorThread(task.directory, refuse):
         assert iris("cancel", "a/b") == (4, "", "error: no job\nhint: look\n")
+        (whole, ours), theirs = iris("cancel", "a/b", "--json")[1:], task.iris("cancel", "a/b", "--json")
+    assert (theirs.code, theirs.out, json.loads(theirs.err)) == (4, whole, json.loads(ours))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`--workdir` and `--each-line` inside a task: the small iris sends the same bytes as the whole one."""
+"""`--workdir` and `--each-line` inside a task: the iris of tasks sends the same bytes as the whole one."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ import pytest
 from iris_cli.core.requests import Answer, Request, Submit
 from iris_cli.ops.workspace.pack import list_directory, tar_chunks
 from tests.client.operator_thread import OperatorThread
-from tests.support.local_transport import SHELLS
 from tests.support.small_iris import Task, operator
 
 
-@pytest.fixture(params=SHELLS)
-def task(request: pytest.FixtureRequest, tmp_path: Path) -> Task:
-    return Task(tmp_path, request.param)
+@pytest.fixture
+def task(tmp_path: Path) -> Task:
+    return Task(tmp_path)
 
 
 def tree(top: Path, seed: int) -> Path:
@@ -113,19 +112,19 @@ def ignore_file(top: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (link_out, "a link that leads out of it: sub/out"),
-        (absolute_link, "a link that leads out of it: out"),
-        (arrow, "a name with an arrow"),
+        (link_out, "links that lead out of it: sub/out"),
+        (absolute_link, "links that lead out of it: out"),
+        (arrow, "names with an arrow"),
         (line_break, "control characters"),
         (nothing, "nothing to ship"),
-        (of_git, "is of git"),
+        (of_git, "is in a git work tree"),
         (ignore_file, "has an .irisignore"),
     ],
 )
 def test_what_it_can_not_pack_is_refused_in_one_line(
     tmp_path: Path, spoil: Callable[[Path], None], why: str
 ) -> None:
-    task, top = Task(tmp_path, "dash"), tmp_path / "above/code"
+    task, top = Task(tmp_path), tmp_path / "above/code"
     top.mkdir(parents=True)
     (top / "a").write_text("a")
     spoil(top)
@@ -136,7 +135,7 @@ def test_what_it_can_not_pack_is_refused_in_one_line(
 
 
 def test_its_own_task_is_not_packed(tmp_path: Path) -> None:
-    task = Task(tmp_path, "dash")
+    task = Task(tmp_path)
     for directory in (task.directory, tmp_path):
         ran = task.iris("launch", "--workdir", str(directory), "--", "true")
         assert (ran.code, "holds the directories of this task" in ran.err) == (2, True)
@@ -155,7 +154,7 @@ def test_lines_are_those_of_the_whole_iris(task: Task, tmp_path: Path, text: str
 
 @pytest.mark.parametrize(("text", "why"), [(b"", "no lines"), (b"a\0b\n", "NUL"), (b"x" * 70_000, "65536")])
 def test_what_are_no_lines_is_refused(tmp_path: Path, text: bytes, why: str) -> None:
-    task, file = Task(tmp_path, "dash"), tmp_path / "lines"
+    task, file = Task(tmp_path), tmp_path / "lines"
     file.write_bytes(text)
     ran = task.iris("launch", "--each-line", str(file), "--", "true")
     assert (ran.code, why in ran.err) == (2, True)

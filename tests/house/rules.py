@@ -58,6 +58,8 @@ _ORDERED = frozenset({"list", "tuple", "iter", "enumerate", "map", "zip", "filte
 _PORTS = {
     "iris_cli.clock": frozenset({"time"}),
     "iris_cli.randomness": frozenset({"os.urandom"}),
+    # A part of the program of tasks, which has no port.
+    "iris_cli.remote.inside.mail": frozenset({"time", "os.urandom"}),
     # It converts a given time to text, and reads no clock.
     "iris_cli.journal.timestamps": frozenset({"time.gmtime"}),
     # Generators with a seed: the faults of the emulator can be repeated.

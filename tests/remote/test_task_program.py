@@ -1,4 +1,4 @@
-"""The program `iris` inside tasks of hosts without Python: the same words, the same requests, the same exit codes."""
+"""The program `iris` that a probe leaves for tasks: the words, requests and exit codes of the whole iris."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from iris_cli.core.requests import (
     Wait,
 )
 from iris_cli.errors import ExitCode
-from iris_cli.remote.worker_script import task_program
+from iris_cli.remote.inside.rendering import task_program
 from tests.client.operator_thread import OperatorThread
 from tests.remote.conftest import MakeHost
 from tests.support.local_transport import tools_of
@@ -34,13 +34,8 @@ from tests.support.worker_host import WorkerHost
 
 
 @pytest.fixture
-def task(host_shell: str, tmp_path: Path) -> Task:
-    return Task(tmp_path, host_shell)
-
-
-@pytest.fixture
-def dash_task(tmp_path: Path) -> Task:
-    return Task(tmp_path, "dash")
+def task(tmp_path: Path) -> Task:
+    return Task(tmp_path)
 
 
 def strings() -> Iterator[str]:
@@ -75,7 +70,6 @@ def strings() -> Iterator[str]:
         yield "".join(seeded.choices(pool, k=seeded.choice((1, 3, 10, 60))))
 
 
-@pytest.mark.two_shells
 def test_any_text_arrives_byte_for_byte(task: Task) -> None:
     texts = list(strings())
     assert len(texts) == 200
@@ -92,9 +86,9 @@ def test_any_text_arrives_byte_for_byte(task: Task) -> None:
         )
 
 
-def test_a_long_argument_arrives_whole(dash_task: Task) -> None:
+def test_a_long_argument_arrives_whole(task: Task) -> None:
     text = "naïve 🚀 'x' " * 2000
-    assert dash_task.asked("launch", "--", "run", text) == Submit(job=JobRequest(command=("run", text)))
+    assert task.asked("launch", "--", "run", text) == Submit(job=JobRequest(command=("run", text)))
 
 
 def test_every_option_means_what_it_means_to_iris(task: Task) -> None:
@@ -143,8 +137,8 @@ def test_every_option_means_what_it_means_to_iris(task: Task) -> None:
         (("register-endpoint", "--remove", "http"), RemoveEndpoint(name="http")),
     ],
 )
-def test_what_is_typed_is_what_is_asked(words: tuple[str, ...], sent: Request, dash_task: Task) -> None:
-    assert dash_task.asked(*words) == sent
+def test_what_is_typed_is_what_is_asked(words: tuple[str, ...], sent: Request, task: Task) -> None:
+    assert task.asked(*words) == sent
 
 
 BAD_UTF8 = [
@@ -190,7 +184,7 @@ def test_what_is_not_utf8_is_refused(task: Task) -> None:
         ("status a b", "one job"),
         ("status --watch", "--watch"),
         ("wait", "no job"),
-        ("wait a --timeout soon", "not a time"),
+        ("wait a --timeout soon", "not a duration"),
         ("cancel", "no job"),
         ("logs", "no job"),
         ("logs a --follow", "--follow"),
@@ -202,12 +196,12 @@ def test_what_is_not_utf8_is_refused(task: Task) -> None:
         ("--state-dir s status", "--state-dir"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_in_words(line: str, says: str, dash_task: Task) -> None:
-    code, out, err = dash_task.iris(*line.split(), env={"IRIS_JOB_ID": "train/eval"})
+def test_what_cannot_be_meant_is_refused_in_words(line: str, says: str, task: Task) -> None:
+    code, out, err = task.iris(*line.split(), env={"IRIS_JOB_ID": "train/eval"})
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert says in err
-    assert list((dash_task.directory / "outbox").iterdir()) == []
+    assert list((task.directory / "outbox").iterdir()) == []
 
 
 def test_answers_are_read_and_told(task: Task) -> None:
@@ -235,7 +229,7 @@ def test_answers_are_read_and_told(task: Task) -> None:
             "a/x: SUCCEEDED: ä SUCCEEDED\na/late: UNSCHEDULABLE: ä UNSCHEDULABLE\n",
         )
         code, out, err = task.iris("wait", "a/x", "a/slow", "--timeout", "500ms", "--json")
-        assert (code, json.loads(out)["timed_out"], err) == (1, True, "the time is over and a job goes on\n")
+        assert (code, json.loads(out)["timed_out"], err) == (1, True, "the time is over and a/slow goes on\n")
         assert json.loads(out)["jobs"] == [{"job": "a/x", "state": "SUCCEEDED", "reason": "ä SUCCEEDED"}]
         assert task.iris("cancel", "a/b") == (0, "cancelled a/b\n", "")
         assert task.iris("register-endpoint", "http", "80") == (0, "", "")
@@ -259,34 +253,34 @@ def test_a_refusal_has_its_exit_code_and_its_hint(task: Task) -> None:
     assert err == "error: no job 'ä\\x1b[2J'\nhint: try \"b\"\n"
 
 
-def test_an_answer_that_cannot_be_read_is_an_error(dash_task: Task) -> None:
+def test_an_answer_that_cannot_be_read_is_an_error(task: Task) -> None:
     for raw in (b"", b"{", b'{"v":1,"ok":tru', b'{"v":1,"ok":true,"result":{"job":"a', b"[[["):
-        (dash_task.directory / "inbox/again").write_bytes(raw)
-        code, out, err = dash_task.iris("launch", "--request-id", "again", "--", "true")
+        (task.directory / "inbox/again").write_bytes(raw)
+        code, out, err = task.iris("launch", "--request-id", "again", "--", "true")
         assert (code, out) == (1, ""), raw
         assert "answer" in err
 
 
-def test_the_same_request_id_gets_the_first_answer_again(dash_task: Task) -> None:
+def test_the_same_request_id_gets_the_first_answer_again(task: Task) -> None:
     words = ("launch", "--name", "x", "--request-id", "x-1", "--", "true")
-    with OperatorThread(dash_task.directory, operator()) as thread:
-        assert dash_task.iris(*words)[:2] == (0, "train/x\n")
-    assert dash_task.iris(*words)[:2] == (0, "train/x\n")  # nobody polls any more
+    with OperatorThread(task.directory, operator()) as thread:
+        assert task.iris(*words)[:2] == (0, "train/x\n")
+    assert task.iris(*words)[:2] == (0, "train/x\n")  # nobody polls any more
     assert list(thread.done) == ["x-1"]
 
 
-def test_a_full_disk_is_said_to_be_one(dash_task: Task) -> None:
+def test_a_full_disk_is_said_to_be_one(task: Task) -> None:
     if os.geteuid() == 0:
-        dash_task.directory.joinpath("outbox").rmdir()
-        dash_task.directory.joinpath("outbox").symlink_to("/proc/self/fdinfo")  # takes no files from anybody
+        task.directory.joinpath("outbox").rmdir()
+        task.directory.joinpath("outbox").symlink_to("/proc/self/fdinfo")  # takes no files from anybody
     else:
-        dash_task.directory.joinpath("outbox").chmod(0o500)
-    code, out, _ = dash_task.iris("launch", "--", "true")
+        task.directory.joinpath("outbox").chmod(0o500)
+    code, out, _ = task.iris("launch", "--", "true")
     assert (code, out) == (10, "")
 
 
-def test_outside_of_a_task_it_says_so(dash_task: Task) -> None:
-    code, _, err = dash_task.iris("launch", "--", "true", env={"IRIS_TASK_DIR": ""})
+def test_outside_of_a_task_it_says_so(task: Task) -> None:
+    code, _, err = task.iris("launch", "--", "true", env={"IRIS_TASK_DIR": ""})
     assert code == 2
     assert "inside its task" in err or "inside a task" in err
 

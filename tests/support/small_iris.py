@@ -1,4 +1,4 @@
-"""The small iris of tasks, in a directory like that of a task and in each shell."""
+"""The program `iris` of tasks, in a directory like that of a task."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from iris_cli.core.requests import (
     Submit,
     Wait,
 )
-from iris_cli.remote.worker_script import task_program
+from iris_cli.remote.inside.rendering import task_program
 from tests.client.operator_thread import Decide
-from tests.support.local_transport import tools_of
 from tests.support.waiting import PATIENCE, until
 
 
@@ -34,21 +33,20 @@ class Ran(NamedTuple):
 
 
 class Task:
-    """A task's directory and a shell to run the program in."""
+    """A task's directory and the program in it."""
 
-    def __init__(self, directory: Path, shell: str) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory / "task"
         for name in ("outbox", "inbox"):
             (self.directory / name).mkdir(parents=True)
-        tools = tools_of(shell, directory / "tools")
         self.program = directory / "iris"
         self.program.write_text(task_program())
-        self.shell = str(tools / "sh")
-        self.env = {"PATH": f"{tools}:{os.environ['PATH']}", "IRIS_TASK_DIR": str(self.directory)}
+        self.program.chmod(0o700)
+        self.env = {"PATH": os.environ["PATH"], "IRIS_TASK_DIR": str(self.directory)}
 
     def iris(self, *words: str | bytes, env: Mapping[str, str] | None = None) -> Ran:
         done = subprocess.run(
-            [self.shell, self.program, *words],
+            [self.program, *words],
             env={**self.env, **(env or {})},
             capture_output=True,
             timeout=PATIENCE,
@@ -59,7 +57,7 @@ class Task:
     def asked(self, *words: str | bytes, env: Mapping[str, str] | None = None) -> Request:
         """The request that these words become. Nobody answers."""
         process = subprocess.Popen(
-            [self.shell, self.program, *words],
+            [self.program, *words],
             env={**self.env, **(env or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -15,26 +14,9 @@ from iris_cli.core.units import count, format_memory
 from iris_cli.errors import UsageError
 from iris_cli.ops.workspace.ignore import IGNORE_FILE
 from iris_cli.ops.workspace.selection import Selection
-from iris_cli.ops.workspace.tar import END_SIZE, padded, tar_header
+from iris_cli.remote.inside.archive import END_SIZE, ODDITIES, Entry, entry_of, padded
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MOST_SHOWN = 5
-_MOST_SIZE = (1 << 33) - 1  # of one file: eleven octal digits, which every tar reads
-
-
-class Entry(Struct, frozen=True, kw_only=True):
-    """One file, of `size` bytes, or a link to `target`. `version` changes when the file does."""
-
-    name: str
-    size: int = 0
-    executable: bool = False
-    target: str | None = None
-    version: tuple[int, ...] = ()
-
-    @property
-    def header(self) -> bytes:
-        target = None if self.target is None else os.fsencode(self.target)
-        return tar_header(os.fsencode(self.name), size=self.size, executable=self.executable, target=target)
 
 
 class Listing(Struct, frozen=True, kw_only=True):
@@ -97,27 +79,14 @@ def _is_directory(path: Path) -> bool:
 def _entry(top: Path, name: str, words: list[str]) -> Entry | None:
     """None for what isn't there (git tracks deleted files, too), or is neither file nor link."""
     try:
-        status = os.lstat(top / name)
-        if stat.S_ISLNK(status.st_mode):
-            return Entry(name=name, target=os.readlink(top / name))
-        if stat.S_ISREG(status.st_mode):
-            return Entry(
-                name=name,
-                size=status.st_size,
-                executable=bool(status.st_mode & stat.S_IXUSR),
-                version=version_of(status),
-            )
+        found = entry_of(os.fspath(top), name)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise unreadable(name, error) from error
-    words.append(f"{clip(name)} is not shipped: it is neither file nor link")
-    return None
-
-
-def version_of(status: os.stat_result) -> tuple[int, ...]:
-    """Changes when the file does."""
-    return (status.st_ino, status.st_size, status.st_mtime_ns)
+    if found is None:
+        words.append(f"{clip(name)} is not shipped: it is neither file nor link")
+    return found
 
 
 def unreadable(name: str, error: OSError) -> UsageError:
@@ -131,7 +100,7 @@ def unreadable(name: str, error: OSError) -> UsageError:
 
 
 def _refuse_odd(directory: Path, entries: Sequence[Entry]) -> None:
-    for what, is_odd in _ODD:
+    for what, is_odd in ODDITIES:
         if odd := [each for each in entries if is_odd(each)]:
             shown = ", ".join(_shown(each) for each in odd[:_MOST_SHOWN])
             more = f" and {len(odd) - _MOST_SHOWN} more" if len(odd) > _MOST_SHOWN else ""
@@ -139,51 +108,6 @@ def _refuse_odd(directory: Path, entries: Sequence[Entry]) -> None:
                 f"{directory} holds {what}: {shown}{more}",
                 hint=f"mend them, or name them in {directory / IGNORE_FILE}",
             )
-
-
-def oddity(entry: Entry) -> str:
-    """Why no directory with this in it is shipped, if so: what all such are called."""
-    return next((what for what, is_odd in _ODD if is_odd(entry)), "")
-
-
-def _plain(text: str) -> bool:
-    """Whether every program there reads this name alike."""
-    try:
-        os.fsencode(text).decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return _CONTROL.search(text) is None
-
-
-def _has_arrow(entry: Entry) -> bool:
-    """Whether a worker, which has lists of `tar` to judge by, would take it for a link, or for another one."""
-    return " -> " in entry.name or " -> " in (entry.target or "")
-
-
-def _stays_inside(entry: Entry) -> bool:
-    """Whether a link leads to somewhere in the directory, also by way of other such links.
-
-    Hence `..` only in front: behind the name of a link it would begin where that leads.
-    """
-    if entry.target is None:
-        return True
-    parts = [part for part in entry.target.split("/") if part not in ("", ".")]
-    ups = next((at for at, part in enumerate(parts) if part != ".."), len(parts))
-    return (
-        bool(entry.target)
-        and not entry.target.startswith("/")
-        and _plain(entry.target)
-        and ups <= entry.name.count("/")
-        and ".." not in parts[ups:]
-    )
-
-
-_ODD: tuple[tuple[str, Callable[[Entry], bool]], ...] = (
-    ("names that are not UTF-8 or hold control characters", lambda each: not _plain(each.name)),
-    ("links that lead out of it", lambda each: not _stays_inside(each)),
-    ("names with an arrow, which make lists of it ambiguous", _has_arrow),
-    ("files of 8 GiB or more", lambda each: each.size > _MOST_SIZE),
-)
 
 
 def _shown(entry: Entry) -> str:

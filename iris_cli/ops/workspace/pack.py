@@ -13,18 +13,13 @@ from iris_cli.core.ids import clip
 from iris_cli.core.job import JobRequest, Workspace
 from iris_cli.errors import UsageError
 from iris_cli.ops.session import Session
-from iris_cli.ops.workspace.entries import Entry, Listing, list_entries, unreadable, version_of
+from iris_cli.ops.workspace.entries import Listing, list_entries, unreadable
 from iris_cli.ops.workspace.ignore import IGNORE_FILE
 from iris_cli.ops.workspace.selection import select
-from iris_cli.ops.workspace.tar import END, padding
+from iris_cli.remote.inside.archive import END, ChangedError, contents
 
 _TRIES = 3
 _MOST_WORDS = 5
-_CHUNK = 1 << 20
-
-
-class _ChangedError(Exception):
-    """A file isn't any more what it was when all were listed."""
 
 
 def listing(session: Session, request: JobRequest) -> Listing | None:
@@ -64,7 +59,7 @@ def pack(
         found = list_directory(directory, limit, without=without)
         try:
             found_hash, size = put(found)
-        except _ChangedError as error:
+        except ChangedError as error:
             changed = str(error)
             continue
         return Workspace(hash=found_hash, size=size, files=len(found.entries), name=found.name), found
@@ -95,39 +90,15 @@ def list_directory(directory: Path, limit: int, *, without: Path | None = None) 
 
 
 def tar_chunks(found: Listing) -> Iterator[bytes]:
-    """The tar file in pieces. Raises UsageError for what can't be read."""
+    """The tar file in pieces. Raises UsageError for what can't be read, ChangedError."""
     for entry in found.entries:
         yield entry.header
         if entry.target is None:
-            yield from _contents(found.directory, entry)
+            try:
+                yield from contents(os.fspath(found.directory), entry)
+            except OSError as error:
+                raise unreadable(entry.name, error) from error
     yield END
-
-
-def _contents(directory: Path, entry: Entry) -> Iterator[bytes]:
-    """A file and what fills its last block. Raises _ChangedError."""
-    try:
-        fd = os.open(directory / entry.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-            raise _ChangedError(entry.name) from error
-        raise unreadable(entry.name, error) from error
-    try:
-        left = entry.size
-        while left and (data := _read(fd, min(left, _CHUNK), entry)):
-            left -= len(data)
-            yield data
-        if left or version_of(os.fstat(fd)) != entry.version:
-            raise _ChangedError(entry.name)
-    finally:
-        os.close(fd)
-    yield padding(entry.size)
-
-
-def _read(fd: int, size: int, entry: Entry) -> bytes:
-    try:
-        return os.read(fd, size)
-    except OSError as error:
-        raise unreadable(entry.name, error) from error
 
 
 def _with_progress(session: Session, found: Listing, chunks: Iterator[bytes]) -> Iterator[bytes]:

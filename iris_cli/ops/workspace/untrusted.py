@@ -11,9 +11,18 @@ from collections.abc import Generator, Mapping
 from itertools import pairwise
 
 from iris_cli.core.ids import clip
-from iris_cli.ops.workspace.entries import Entry, oddity
 from iris_cli.ops.workspace.selection import MOST_FILES
-from iris_cli.ops.workspace.tar import BLOCK, END_SIZE, FILE, LINK, LONG_NAME, LONG_TARGET, padded
+from iris_cli.remote.inside.archive import (
+    BLOCK,
+    END_SIZE,
+    FILE,
+    LINK,
+    LONG_NAME,
+    LONG_TARGET,
+    Entry,
+    oddity,
+    padded,
+)
 
 _LONGEST = 4096  # bytes of a name, or of the target of a link
 _LONGEST_PART = 255  # bytes between two slashes

@@ -1,0 +1,155 @@
+"""Requests of a task and their answers: files of outbox/ and inbox/. A part of the program of tasks."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from contextlib import suppress
+from typing import Any, Dict, Sequence
+
+from iris_cli.remote.inside.values import FORMAT, MOST_BYTES
+
+READING = ("status", "wait", "logs")
+PATIENCE = 300.0  # seconds
+Json = Dict[str, Any]
+
+
+class Failure(Exception):  # noqa: N818 - its message is what `iris` prints
+    """An error: one line, a hint, an exit code."""
+
+    def __init__(self, message: str, hint: str = "", code: int = 2) -> None:
+        super().__init__(message)
+        self.message, self.hint, self.code = message, hint, code
+
+
+def write_durably(directory: str, name: str, raw: bytes) -> None:
+    """Write a file that is complete, and on the disk, as soon as it has its name. Raises OSError."""
+    # Readers skip names that begin with a dot.
+    draft = os.path.join(directory, f".{name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(draft, os.path.join(directory, name))
+        descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        remove(draft)
+        raise
+
+
+def remove(path: str) -> None:
+    """Delete a file, if it can be deleted."""
+    with suppress(OSError):
+        os.unlink(path)
+
+
+class Mail:
+    """The mail of this task."""
+
+    def __init__(self) -> None:
+        self.task_dir = os.environ.get("IRIS_TASK_DIR", "")
+        self.outbox, self.inbox = (os.path.join(self.task_dir, name) for name in ("outbox", "inbox"))
+        if not (self.task_dir and os.path.isdir(self.outbox) and os.path.isdir(self.inbox)):
+            raise Failure("IRIS_TASK_DIR names no directory of a task", "this iris only works inside a task")
+
+    def ask(self, op: str, fields: Json, name: str | None = None) -> Json:
+        """The result of a request. A `name` makes it repeatable: its answer stays in the inbox."""
+        asked = self.put(op, fields, name)
+        answer = None
+        try:
+            (answer,) = self.wait([asked], PATIENCE)
+        finally:
+            # A request that changes something may still be carried out: it stays in the outbox.
+            if answer is not None or op in READING:
+                self.drop(asked, keep_answer=name is not None)
+        if answer is None:
+            waits = "" if op in READING else "; the request waits for it"
+            hint = f"run `iris loop start` on the operator's machine{waits}"
+            raise Failure("no answer for 5m: does nobody poll this cluster?", hint, 7)
+        return result_of(answer)
+
+    def put(self, op: str, fields: Json, name: str | None = None) -> str:
+        """Write a request, without the fields that are None, and return its name.
+
+        A named one that is in the outbox, or was answered, is not written again.
+        """
+        request = {"v": FORMAT, "op": op, **{key: each for key, each in fields.items() if each is not None}}
+        raw = json.dumps(request, separators=(",", ":")).encode() + b"\n"
+        try:
+            json.dumps(request, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise Failure("an argument is not UTF-8 text") from error
+        if len(raw) > MOST_BYTES:
+            raise Failure(
+                f"the request takes {len(raw)} bytes, more than {MOST_BYTES}", "put the data into a file"
+            )
+        if name is not None and self._is_there(name, raw):
+            return name
+        name = name or f"{time.time_ns():020d}-{os.urandom(8).hex()}"
+        try:
+            write_durably(self.outbox, name, raw)
+        except OSError as error:
+            raise self.unwritable(error) from error
+        return name
+
+    def _is_there(self, name: str, raw: bytes) -> bool:
+        if os.path.exists(os.path.join(self.inbox, name)):
+            return True
+        try:
+            with open(os.path.join(self.outbox, name), "rb") as file:
+                waiting = file.read()
+        except OSError:
+            return False
+        if waiting != raw:
+            raise Failure(f"request id {name} is that of another request", "choose an id for each request")
+        return True
+
+    def unwritable(self, error: OSError) -> Failure:
+        return Failure(f"can't write to {self.outbox}: {error.strerror}", f"df -h {self.outbox}", 10)
+
+    def wait(self, names: Sequence[str], timeout: float | None) -> list[Json | None]:
+        """The answers to requests, None for those without one after so many seconds. A refusal ends the wait."""
+        until = None if timeout is None else time.monotonic() + timeout
+        found: dict[str, Json | None] = {}
+        pause = 0.02
+        while True:
+            left = pause if until is None else until - time.monotonic()
+            found.update((name, self._look(name)) for name in names if not found.get(name))
+            is_refused = any(answer and not answer["ok"] for answer in found.values())
+            if is_refused or all(found.values()) or left <= 0:
+                return [found[name] for name in names]
+            time.sleep(min(pause, left))
+            pause = min(pause * 1.5, 0.5)
+
+    def _look(self, name: str) -> Json | None:
+        try:
+            with open(os.path.join(self.inbox, name), "rb") as file:
+                answer: Json = json.loads(file.read())
+            if answer["v"] == FORMAT and isinstance(answer["result" if answer["ok"] else "error"], dict):
+                return answer
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            pass  # as any other text that is no answer
+        raise Failure("the answer to a request can't be read", "", 1)
+
+    def drop(self, name: str, *, keep_answer: bool = False) -> None:
+        remove(os.path.join(self.outbox, name))
+        if not keep_answer:
+            remove(os.path.join(self.inbox, name))
+
+
+def result_of(answer: Json) -> Json:
+    """The result in an answer. Raises the error that is there instead."""
+    if not answer["ok"]:
+        error = answer["error"]
+        raise Failure(str(error["message"]), str(error["hint"]), int(error["exit_code"]))
+    result: Json = answer["result"]
+    return result

@@ -1,0 +1,168 @@
+"""The Python of the program `iris` inside tasks: any from 3.8 on, whatever it is called and wherever the task runs."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.job_fields import JOB_FIELDS
+from iris_cli.core.requests import Wait
+from iris_cli.remote.inside.rendering import task_program
+from tests.client.operator_thread import OperatorThread
+from tests.support.local_transport import only_tools
+from tests.support.small_iris import Task, operator
+from tests.support.waiting import PATIENCE, until
+
+PYTHON = Path(sys.executable).resolve()
+
+NEWER_THAN_3_8 = frozenset(
+    (
+        *("removeprefix", "removesuffix", "cache", "pairwise", "batched", "UTC", "StrEnum", "TypeAlias"),
+        *(
+            "is_relative_to",
+            "bit_count",
+            "randbytes",
+            "file_digest",
+            "zoneinfo",
+            "tomllib",
+            "ParamSpec",
+            "strict",
+        ),
+    )
+)
+"""Names, attributes and keywords that Python 3.8 does not have."""
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Task:
+    return Task(tmp_path)
+
+
+def modules(text: str) -> set[str]:
+    """The modules that a text imports."""
+    nodes = list(ast.walk(ast.parse(text)))
+    names = [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
+    return {*names, *(node.module or "" for node in nodes if isinstance(node, ast.ImportFrom))}
+
+
+def newer_names(text: str) -> set[str]:
+    """The names in a text that Python 3.8 does not have."""
+    nodes = list(ast.walk(ast.parse(text, feature_version=(3, 8))))
+    used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    used |= {node.id for node in nodes if isinstance(node, ast.Name)}
+    used |= {node.arg or "" for node in nodes if isinstance(node, ast.keyword)}
+    used |= {each.name for node in nodes if isinstance(node, ast.ImportFrom) for each in node.names}
+    return used & NEWER_THAN_3_8
+
+
+def test_it_imports_the_standard_library_only() -> None:
+    assert modules(task_program()) - {"__future__"} <= sys.stdlib_module_names
+    assert modules("import yaml\nfrom iris_cli.core import job") == {"yaml", "iris_cli.core"}
+
+
+def test_it_is_written_for_python_3_8() -> None:
+    assert newer_names(task_program()) == set()
+    assert newer_names("from functools import cache\nx.removeprefix(y)\nzip(a, b, strict=True)") == {
+        *("cache", "removeprefix", "strict"),
+    }
+    with pytest.raises(SyntaxError):
+        newer_names("match x:\n    case 1: pass")
+
+
+def test_without_a_python_it_prints_one_line(task: Task, tmp_path: Path) -> None:
+    tools = only_tools("dash", tmp_path / "tools", ["cat"])
+    (tools / "python").write_text("#!/bin/sh\necho 'Unknown option: -I' >&2\nexit 2\n")  # as Python 2 does
+    (tools / "python").chmod(0o700)
+    code, out, err = task.iris("status", env={"PATH": str(tools)})
+    assert (code, out) == (2, "")
+    assert err == "error: no Python 3.8 or newer in PATH: iris needs it inside a task\n"
+
+
+@pytest.mark.parametrize("name", ["python", "python3", f"python3.{sys.version_info.minor}"])
+def test_any_name_of_python_will_do(name: str, task: Task, tmp_path: Path) -> None:
+    tools = only_tools("dash", tmp_path / "tools", [])
+    (tools / name).symlink_to(PYTHON)
+    with OperatorThread(task.directory, operator()):
+        assert task.iris("cancel", "a/b", env={"PATH": str(tools)}) == (0, "cancelled a/b\n", "")
+
+
+def test_modules_and_variables_of_the_task_change_nothing(
+    task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostile = tmp_path / "hostile"
+    hostile.mkdir()
+    for name in ("json", "re", "os", "typing", "argparse", "sitecustomize", "usercustomize", "start"):
+        (hostile / f"{name}.py").write_text("raise SystemExit(99)\n")
+    monkeypatch.chdir(hostile)
+    env = {
+        "PYTHONPATH": str(hostile),
+        "PYTHONSTARTUP": "start.py",
+        "PYTHONHOME": "/nowhere",
+        "PYTHONINSPECT": "1",
+        "PYTHONIOENCODING": "ascii",
+        "LC_ALL": "C",
+        "PYTHONWARNINGS": "error",
+    }
+    with OperatorThread(task.directory, operator()):
+        found = task.iris("wait", "a/x", env=env)
+    assert found == (0, "a/x: SUCCEEDED: ä SUCCEEDED\n", "")
+
+
+def test_every_option_of_a_job_is_known_but_the_files_of_variables() -> None:
+    from iris_cli.remote.inside.values import OPTIONS
+
+    flags = {flag for row in JOB_FIELDS for flags in row.flags for flag in flags.split("/")}
+    assert flags - set(OPTIONS) == {"--env-file"}
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "says"),
+    [(signal.SIGINT, 130, "stopped waiting; train/eval goes on\n"), (signal.SIGTERM, 143, "")],
+)
+def test_a_signal_takes_the_wait_back(number: signal.Signals, code: int, says: str, task: Task) -> None:
+    process = subprocess.Popen(
+        [task.program, "wait", "train/eval"],
+        env=task.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    outbox = task.directory / "outbox"
+    try:
+        until(lambda: any(not each.name.startswith(".") for each in outbox.iterdir()))
+        process.send_signal(number)
+        assert process.communicate(timeout=PATIENCE) == ("", says)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == code
+    assert list(outbox.iterdir()) == []
+
+
+def test_the_id_of_another_request_is_refused(task: Task) -> None:
+    words = ("launch", "--request-id", "x-1", "--", "true")
+    task.asked(*words)
+    raw = b'{"v":1,"op":"wait","job":"train/x"}\n'
+    (task.directory / "outbox/x-1").write_bytes(raw)
+    assert task.iris(*words)[:2] == (2, "")
+    assert (task.directory / "outbox/x-1").read_bytes() == raw
+
+
+def test_one_refusal_ends_the_wait_for_several_jobs(task: Task) -> None:
+    from iris_cli.core.requests import Answer, Refusal, Request
+    from iris_cli.errors import ExitCode
+
+    def decide(request: Request) -> Answer | None:
+        is_known = isinstance(request, Wait) and request.job != "a/y"
+        no_job = Refusal(kind="not_found", message="no job", exit_code=ExitCode.NOT_FOUND)
+        return None if is_known else no_job
+
+    with OperatorThread(task.directory, decide):
+        assert task.iris("wait", "a/x", "a/y") == (4, "", "error: no job\n")
+    assert [*os.listdir(task.directory / "outbox"), *os.listdir(task.directory / "inbox")] == []
