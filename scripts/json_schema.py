@@ -68,7 +68,7 @@ DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
         log_lines.LineDocument,
         requests.Submitted,
     ),
-    "iris status": (ClusterStatus, JobStatus, requests.JobAnswer),
+    "iris status": (ClusterStatus, JobStatus, inside.JobStatusInside),
     "iris schedule": (cycles.CycleDocument, plans.PlanDocument),
     "iris autoscale": (scaling.PassDocument, scaling.ScalingDocument, scaling.AdoptedDocument),
     "iris watch": (Entry,),

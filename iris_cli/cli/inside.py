@@ -12,6 +12,7 @@ from iris_cli.core.ids import AttemptId, JobId, parse_job_id, parse_task_id
 from iris_cli.core.job import JobRequest, JobState
 from iris_cli.core.requests import (
     Cancel,
+    CancelAnswer,
     JobAnswer,
     Registered,
     RegisterEndpoint,
@@ -91,9 +92,9 @@ def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
 def cancel(iris: Context, jobs: Sequence[str], reason: str) -> int:
     """End child jobs."""
     names = list(dict.fromkeys(map(parse_job_id, jobs)))
-    said: dict[JobId, bool] = {}
+    said: dict[JobId, CancelAnswer] = {}
     for job in names:
-        said[job] = bool(iris.outbox.ask(Cancel(job=job, reason=reason))["cancelled"])
+        said[job] = answered(iris.outbox.ask(Cancel(job=job, reason=reason)), CancelAnswer)
     render.show_cancelled(iris.output, said)
     return ExitCode.OK
 

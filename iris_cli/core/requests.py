@@ -61,7 +61,7 @@ class Submit(Struct, frozen=True, kw_only=True):
 
 
 class Cancel(Struct, frozen=True, kw_only=True):
-    """End a child job. Result: `{"job": ID, "cancelled": BOOL}`, false where it was over already."""
+    """End a child job. Result: `CancelAnswer`; `cancelled` is false if the job had already ended."""
 
     job: JobId
     reason: str = ""
@@ -178,7 +178,7 @@ class EndpointPart(Struct, frozen=True, kw_only=True):
 
 
 class JobAnswer(Struct, frozen=True, kw_only=True):
-    """The result of `Status` and `Wait`, and of `iris status` inside a task."""
+    """The result of `Status` and `Wait`."""
 
     job: JobPart
     tasks: Sequence[TaskPart]
@@ -203,6 +203,14 @@ class Removed(Struct, frozen=True):
     """The result of `RemoveEndpoint`, and of `iris register-endpoint --remove`: whether there was such an endpoint."""
 
     removed: bool
+
+
+class CancelAnswer(Struct, frozen=True):
+    """The result of `Cancel`. `state` is that of the job; an older iris answers without it."""
+
+    job: str
+    cancelled: bool
+    state: str = ""
 
 
 class Refusal(Struct, frozen=True, kw_only=True):

@@ -118,7 +118,7 @@ def _decide(session: Session, draft: Draft, asked: Asked) -> Answer | Request:
             return _submit(session, draft, asked, job)
         case Cancel(job=job_id, reason=reason):
             cancelled = children.cancel_visible(draft, asked.attempt, job_id, reason)
-            return {"job": job_id, "cancelled": cancelled}
+            return {"job": job_id, "cancelled": cancelled, "state": draft.cluster.job_state(job_id).value}
         case RegisterEndpoint() as wanted:
             children.register_endpoint(draft, asked.attempt, asked.id, wanted, session.limits)
             return {"name": wanted.name, "port": wanted.port}

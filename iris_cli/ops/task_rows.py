@@ -41,8 +41,8 @@ class AttemptRow(Struct, frozen=True, kw_only=True):
 class TaskRow(Struct, frozen=True, kw_only=True):
     """One task. `display` is its state as shown on the screen.
 
-    `worker`, times and exit code are those of its last attempt. `why` is the reason it is pending, or the cause of
-    its end.
+    `worker`, times and exit code are those of its last attempt, whose number is `attempt` and whose cause of the end
+    is `reason`. `why` is the reason the task is pending, or the cause of its end.
     """
 
     id: TaskId
@@ -50,6 +50,9 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     display: str
     worker: WorkerId | None
     why: str
+    attempt: int | None
+    reason: EndReason | None
+    exit_code: int | None
     exit: str
     started_at: float | None
     ended_at: float | None
@@ -69,6 +72,9 @@ def task_row(view: View, task: Task, display: str, waiting: str) -> TaskRow:
         why="; ".join(
             filter(None, (_why(view, task, last, waiting), _doubt(view, last), _ghosts(view.cluster, task)))
         ),
+        attempt=task.attempts[-1].number if task.attempts else None,
+        reason=last.reason if last else None,
+        exit_code=last.exit_code if last else None,
         exit=last.exit if last else "",
         started_at=last.started_at if last else None,
         ended_at=last.ended_at if last else None,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class WaitedJob(Struct, frozen=True, kw_only=True):
-    """One job. `reason` is the cause of its end. `display` is absent inside a task."""
+    """One job. `reason` is the cause of its end. Inside a task `display` may be absent."""
 
     job: JobId
     state: JobState

@@ -69,7 +69,7 @@ def test_what_is_asked_in_order_is_done_in_order(tmp_path: Path) -> None:
     task.ask("8", "frobnicate")
     site.cycle()
     assert task.told("1") == {"job": "train/eval", "created": True}
-    assert task.told("2") == {"job": "train/eval", "cancelled": True}
+    assert task.told("2") == {"job": "train/eval", "cancelled": True, "state": "KILLED"}
     status = task.told("3")
     assert (status["job"]["state"], status["job"]["reason"]) == ("KILLED", "cancelled")
     assert [each["state"] for each in status["tasks"]] == ["KILLED"]

@@ -99,7 +99,7 @@ WAITS = {
 ENDPOINTS = [
     {"task": "train/task-0", "name": "http", "address": "10.0.0.1", "port": 80, "metadata": {"a.b c": "x y"}}
 ]
-TASKS = [{**WELL, "attempt": 0}, {**WAITS, "attempt": None}]
+TASKS: list[dict[str, object]] = [{**WELL, "attempt": 0}, {**WAITS, "attempt": None}]
 
 
 def operator(**states: str) -> Decide:

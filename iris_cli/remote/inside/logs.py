@@ -11,23 +11,6 @@ from iris_cli.remote.inside.values import LONGEST_LOG_PIECE
 FARTHEST = 4 << 20  # bytes to go back for the last lines of a log
 
 
-def log_of(task: Json, attempt: float | None) -> Json:
-    """The log of a task, without lines, as `iris logs --json` has it."""
-    last = task.get("attempt")
-    return {
-        "task": task["id"],
-        "rank": int(task["id"].rpartition("-")[2]),
-        "state": task["state"],
-        "attempt": attempt if attempt is not None and last is not None else last,
-        "worker": task.get("worker"),
-        "answered": True,
-        "kept": False,
-        "pulled": False,
-        "note": task.get("why", "") if last is None else "has written nothing",
-        "lines": [],
-    }
-
-
 def log_pieces(mail: Mail, asked: Json, offset: int) -> Iterator[tuple[int, bytes, int]]:
     """The pieces of a log from an offset: the offset of each, its bytes, and the size of the log."""
     while True:

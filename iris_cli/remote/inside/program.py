@@ -13,8 +13,9 @@ import signal
 import sys
 from typing import Any, List, NoReturn, Sequence, Tuple
 
-from iris_cli.remote.inside.logs import log_lines, log_of
+from iris_cli.remote.inside.logs import log_lines
 from iris_cli.remote.inside.mail import Failure, Json, Mail, remove, result_of
+from iris_cli.remote.inside.output import Output, log_of, status_document
 from iris_cli.remote.inside.packing import pack, packed_path
 from iris_cli.remote.inside.values import MOST_BYTES, OPTIONS
 
@@ -27,42 +28,6 @@ This is the iris of a task. launch takes the options of a job; all commands take
 WORST_FIRST = {"FAILED": 1, "UNSCHEDULABLE": 9, "KILLED": 8}
 
 Said = List[Tuple[str, str]]  # options and their values
-
-
-class Output:
-    """Results go to stdout, messages to stderr."""
-
-    as_json = quiet = False
-
-    def document(self, content: Json) -> None:
-        sys.stdout.write(json.dumps({"schema_version": 1, **content}) + "\n")
-
-    def line(self, *words: str) -> None:
-        sys.stdout.write("  ".join(visible(word) for word in words if word) + "\n")
-
-    def warning(self, text: str) -> None:
-        sys.stdout.flush()
-        sys.stderr.write(visible(text) + "\n")
-
-    def message(self, text: str) -> None:
-        if not self.quiet:
-            self.warning(text)
-
-    def failure(self, error: Failure) -> int:
-        if self.as_json:
-            fields = {"message": error.message, "hint": error.hint, "exit_code": error.code}
-            sys.stderr.write(json.dumps({"schema_version": 1, "error": fields}) + "\n")
-        else:
-            self.warning(f"error: {error.message}")
-            if error.hint:
-                self.warning(f"hint: {error.hint}")
-        return error.code
-
-
-def visible(text: str) -> str:
-    """The text as one line, its control characters shown by their numbers."""
-    signs = text.replace("\n", "⏎").replace("\t", " ").replace("\r", "\\x0d")
-    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in signs)
 
 
 def split(
@@ -159,7 +124,7 @@ class Commands:
             raise Failure("status takes one job")
         answer = self.mail.ask("status", {"job": jobs[0] if jobs else None})
         if self.output.as_json:
-            self.output.document(answer)
+            self.output.document(status_document(answer))
             return 0
         for each in (answer["job"], *answer["tasks"]):
             display = each.get("display", each["state"])
@@ -197,8 +162,9 @@ class Commands:
 
     def _show_ended(self, found: list[Json], *, timed_out: bool) -> None:
         if self.output.as_json:
-            rows = ({"job": each["id"], "state": each["state"], "reason": each["why"]} for each in found)
-            self.output.document({"jobs": list(rows), "timed_out": timed_out})
+            keys = {"job": "id", "state": "state", "display": "display", "reason": "why"}
+            jobs = [{name: each[key] for name, key in keys.items() if key in each} for each in found]
+            self.output.document({"jobs": jobs, "timed_out": timed_out})
             return
         for each in found:
             text = ": ".join(filter(None, (each["id"], each["state"], each["why"])))
@@ -210,16 +176,16 @@ class Commands:
     def cancel(self, words: list[str]) -> int:
         jobs, last = self._jobs(split(words, ["--reason"]), "cancel")
         reason = last.get("--reason", "")
-        done = {job: self.mail.ask("cancel", {"job": job, "reason": reason})["cancelled"] for job in jobs}
-        cancelled = [job for job in jobs if done[job]]
-        over = [job for job in jobs if not done[job]]
+        answers = {job: self.mail.ask("cancel", {"job": job, "reason": reason}) for job in jobs}
+        cancelled = [job for job in jobs if answers[job]["cancelled"]]
+        over = {job: answers[job].get("state") for job in jobs if job not in cancelled}
         if self.output.as_json:
-            self.output.document({"cancelled": cancelled, "over": dict.fromkeys(over)})
+            self.output.document({"cancelled": cancelled, "over": over})
             return 0
         for job in cancelled if not self.output.quiet else ():
             self.output.line(f"cancelled {job}")
-        for job in over:
-            self.output.message(f"{job} was over already")
+        for job, state in over.items():
+            self.output.message(f"{job} was over already" + (f": {state}" if state else ""))
         return 0
 
     def _jobs(self, found: tuple[list[str], Said], purpose: str = "") -> tuple[list[str], dict[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from iris_cli.core.ids import AttemptId, JobId, TaskId, WorkerId
-from iris_cli.core.requests import EndpointPart, JobAnswer, JobPart, TaskPart
+from iris_cli.core.requests import CancelAnswer, EndpointPart, JobAnswer, JobPart, TaskPart
 from iris_cli.journal.archive import Segment
 from iris_cli.journal.compact import Compacted
 from iris_cli.journal.position import Position
@@ -141,7 +141,11 @@ PICTURES = {
     "cancel-inside": Picture(
         line="iris cancel train/eval train/other",
         show=lambda output: inside.show_cancelled(
-            output, {JobId("train/eval"): True, JobId("train/other"): False}
+            output,
+            {
+                JobId(job): CancelAnswer(job, cancelled=state == "KILLED", state=state)
+                for job, state in {"train/eval": "KILLED", "train/other": "SUCCEEDED"}.items()
+            },
         ),
     ),
 }

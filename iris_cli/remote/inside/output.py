@@ -1,0 +1,86 @@
+"""What the commands print, as text and as JSON. A part of the program of tasks."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime, timedelta
+
+from iris_cli.remote.inside.mail import Failure, Json
+
+
+class Output:
+    """Results go to stdout, messages to stderr."""
+
+    as_json = quiet = False
+
+    def document(self, content: Json) -> None:
+        sys.stdout.write(json.dumps({"schema_version": 1, **content}) + "\n")
+
+    def line(self, *words: str) -> None:
+        sys.stdout.write("  ".join(visible(word) for word in words if word) + "\n")
+
+    def warning(self, text: str) -> None:
+        sys.stdout.flush()
+        sys.stderr.write(visible(text) + "\n")
+
+    def message(self, text: str) -> None:
+        if not self.quiet:
+            self.warning(text)
+
+    def failure(self, error: Failure) -> int:
+        if self.as_json:
+            fields = {"message": error.message, "hint": error.hint, "exit_code": error.code}
+            sys.stderr.write(json.dumps({"schema_version": 1, "error": fields}) + "\n")
+        else:
+            self.warning(f"error: {error.message}")
+            if error.hint:
+                self.warning(f"hint: {error.hint}")
+        return error.code
+
+
+def visible(text: str) -> str:
+    """The text as one line, its control characters shown by their numbers."""
+    signs = text.replace("\n", "⏎").replace("\t", " ").replace("\r", "\\x0d")
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in signs)
+
+
+def status_document(answer: Json) -> Json:
+    """An answer in the shape of `iris status JOB --json`."""
+    tasks = [row(each) for each in answer["tasks"]]
+    endpoints = {"endpoints": answer["endpoints"]} if "endpoints" in answer else {}
+    return {**row(answer["job"]), **endpoints, "tasks": tasks}
+
+
+def row(part: Json) -> Json:
+    """A job or a task of an answer, its times as text."""
+    found = {"display": part["state"], **part}
+    if "duration" in found:
+        found["duration_seconds"] = found.pop("duration")
+    return {key: time_text(value) if key.endswith("_at") else value for key, value in found.items()}
+
+
+def time_text(at: float | None) -> str | None:
+    """ISO 8601 in UTC; None for a time that no correct clock could have reported."""
+    try:
+        found = datetime(1970, 1, 1) + timedelta(milliseconds=round(at * 1000)) if at is not None else None
+    except OverflowError:
+        return None
+    return None if found is None else f"{found.isoformat(timespec='milliseconds')}Z"
+
+
+def log_of(task: Json, attempt: float | None) -> Json:
+    """The log of a task, without lines, as `iris logs --json` has it."""
+    last = task.get("attempt")
+    return {
+        "task": task["id"],
+        "rank": int(task["id"].rpartition("-")[2]),
+        "state": task["state"],
+        "attempt": attempt if attempt is not None and last is not None else last,
+        "worker": task.get("worker"),
+        "answered": True,
+        "kept": False,
+        "pulled": False,
+        "note": task.get("why", "") if last is None else "has written nothing",
+        "lines": [],
+    }
