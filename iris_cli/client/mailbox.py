@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,12 @@ from iris_cli.core.requests import (
 from iris_cli.core.units import format_duration
 from iris_cli.errors import IrisError, NotWritableError, UnreachableError, UsageError
 from iris_cli.randomness import SYSTEM_RANDOMNESS
-from iris_cli.remote.inside.mail import write_durably
+from iris_cli.remote.inside.mail import MailFiles, OtherRequestError
 
 CHANGING = (Submit, Cancel, RegisterEndpoint, RemoveEndpoint)
 """Requests that do something; the others only want to know."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5  # seconds between two looks for an answer
-_MOST_ANSWER = 16 << 20  # bytes: a job may have thousands of tasks
 
 _ids = threading.Lock()
 _last = 0
@@ -54,8 +52,7 @@ class Mailbox:
 
     def __init__(self, task_dir: Path, clock: Clock = SYSTEM_CLOCK) -> None:
         self.clock = clock
-        self._out = task_dir / "outbox"
-        self._in = task_dir / "inbox"
+        self._files = MailFiles(os.fspath(task_dir))
 
     def ask(
         self, request: Request, timeout: float | None, request_id: str | None = None
@@ -84,26 +81,15 @@ class Mailbox:
         """
         raw = write_request(request)
         name = new_request_id() if request_id is None else _checked(request_id)
-        if request_id is not None and self._is_there(name, raw):
-            return name
         try:
-            write_durably(os.fspath(self._out), name, raw)
-        except OSError as error:
-            raise _unwritable(self._out, error) from error
-        return name
-
-    def _is_there(self, name: RequestId, raw: bytes) -> bool:
-        if (self._in / name).exists():
-            return True
-        try:
-            waiting = (self._out / name).read_bytes()
-        except OSError:
-            return False
-        if waiting != raw:
+            self._files.write(name, raw)
+        except OtherRequestError as error:
             raise UsageError(
                 f"request id {name} is that of another request", hint="choose an id for each request"
-            )
-        return True
+            ) from error
+        except OSError as error:
+            raise _unwritable(self._files.outbox, error) from error
+        return name
 
     def wait(self, name: RequestId, timeout: float | None) -> Answer | None:
         """The answer, or None after so many seconds. Raises IrisError for one that can't be read."""
@@ -128,20 +114,14 @@ class Mailbox:
     def look(self, name: RequestId) -> Answer | None:
         """The answer if there is one."""
         try:
-            with (self._in / name).open("rb") as file:
-                return read_answer(file.read(_MOST_ANSWER))
-        except FileNotFoundError:
-            return None
+            raw = self._files.answer(name)
         except OSError as error:
-            raise IrisError(f"{self._in / name} can't be read: {error.strerror}") from error
+            raise IrisError(f"{self._files.inbox}/{name} can't be read: {error.strerror}") from error
+        return None if raw is None else read_answer(raw)
 
     def drop(self, name: RequestId, *, keep_answer: bool = False) -> None:
-        """Clear away what has been read, or a question that nobody wants to know the answer of any more."""
-        with suppress(OSError):
-            (self._out / name).unlink()
-        if not keep_answer:
-            with suppress(OSError):
-                (self._in / name).unlink()
+        """Delete a request that nobody waits for, and its answer."""
+        self._files.drop(name, keep_answer=keep_answer)
 
 
 def new_request_id() -> RequestId:
@@ -177,7 +157,7 @@ def unanswered(timeout: float | None, name: str = "") -> UnansweredError:
     )
 
 
-def _unwritable(directory: Path, error: OSError) -> IrisError:
+def _unwritable(directory: str, error: OSError) -> IrisError:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return UsageError(
             f"{directory} is no outbox of a task", hint="iris sets IRIS_TASK_DIR; leave it as it is"

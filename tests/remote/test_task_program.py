@@ -256,8 +256,11 @@ def test_a_refusal_has_its_exit_code_and_its_hint(task: Task) -> None:
     assert err == "error: no job 'ä\\x1b[2J'\nhint: try \"b\"\n"
 
 
+NOTHING = b'{"v":1,"ok":true,"result":{}}'
+
+
 def test_an_answer_that_cannot_be_read_is_an_error(task: Task) -> None:
-    for raw in (b"", b"{", b'{"v":1,"ok":tru', b'{"v":1,"ok":true,"result":{"job":"a', b"[[["):
+    for raw in (b"", b"{", b'{"v":1,"ok":tru', b'{"v":1,"ok":true,"result":{"job":"a', b"[[[", NOTHING):
         (task.directory / "inbox/again").write_bytes(raw)
         code, out, err = task.iris("launch", "--request-id", "again", "--", "true")
         assert (code, out) == (1, ""), raw

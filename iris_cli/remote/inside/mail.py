@@ -13,6 +13,7 @@ from iris_cli.remote.inside.values import FORMAT, MOST_BYTES
 
 READING = ("status", "wait", "logs")
 PATIENCE = 300.0  # seconds
+MOST_ANSWER = 16 << 20  # bytes: a job may have thousands of tasks
 Json = Dict[str, Any]
 
 
@@ -24,46 +25,83 @@ class Failure(Exception):  # noqa: N818 - its message is what `iris` prints
         self.message, self.hint, self.code = message, hint, code
 
 
-def write_durably(directory: str, name: str, raw: bytes) -> None:
-    """Write a file that is complete, and on the disk, as soon as it has its name. Raises OSError."""
-    # Readers skip names that begin with a dot.
-    draft = os.path.join(directory, f".{name}.{os.getpid()}.{threading.get_ident()}")
-    try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(draft, os.path.join(directory, name))
-        descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError:
-        remove(draft)
-        raise
-
-
 def remove(path: str) -> None:
     """Delete a file, if it can be deleted."""
     with suppress(OSError):
         os.unlink(path)
 
 
-class Mail:
+class OtherRequestError(Exception):
+    """The outbox has another request of this name."""
+
+
+class MailFiles:
+    """The files of outbox/ and inbox/ of a task, by the name of the request."""
+
+    def __init__(self, task_dir: str) -> None:
+        self.outbox, self.inbox = os.path.join(task_dir, "outbox"), os.path.join(task_dir, "inbox")
+
+    def write(self, name: str, raw: bytes) -> None:
+        """Write a request: complete, and on the disk, as soon as it has its name. One that was answered stays as it is.
+
+        Raises OSError, OtherRequestError.
+        """
+        if os.path.exists(os.path.join(self.inbox, name)):
+            return
+        path = os.path.join(self.outbox, name)
+        with suppress(FileNotFoundError), open(path, "rb") as file:
+            if file.read() != raw:
+                raise OtherRequestError
+            return
+        # Readers skip names that begin with a dot.
+        draft = os.path.join(self.outbox, f".{name}.{os.getpid()}.{threading.get_ident()}")
+        try:
+            with open(
+                os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb"
+            ) as file:
+                file.write(raw)
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(draft, path)
+            descriptor = os.open(self.outbox, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            remove(draft)
+            raise
+
+    def answer(self, name: str) -> bytes | None:
+        """The text of an answer, at most 16 MiB of it; None if there is none. Raises OSError."""
+        try:
+            with open(os.path.join(self.inbox, name), "rb") as file:
+                return file.read(MOST_ANSWER)
+        except FileNotFoundError:
+            return None
+
+    def drop(self, name: str, *, keep_answer: bool = False) -> None:
+        """Delete a request that nobody waits for, and its answer."""
+        remove(os.path.join(self.outbox, name))
+        if not keep_answer:
+            remove(os.path.join(self.inbox, name))
+
+
+class Mail(MailFiles):
     """The mail of this task."""
 
     def __init__(self) -> None:
         self.task_dir = os.environ.get("IRIS_TASK_DIR", "")
-        self.outbox, self.inbox = (os.path.join(self.task_dir, name) for name in ("outbox", "inbox"))
+        super().__init__(self.task_dir)
         if not (self.task_dir and os.path.isdir(self.outbox) and os.path.isdir(self.inbox)):
             raise Failure("IRIS_TASK_DIR names no directory of a task", "this iris only works inside a task")
 
     def ask(self, op: str, fields: Json, name: str | None = None) -> Json:
         """The result of a request. A `name` makes it repeatable: its answer stays in the inbox."""
-        asked = self.put(op, fields, name)
+        asked = name or new_name()
         answer = None
         try:
+            self.put(asked, op, fields)
             (answer,) = self.wait([asked], PATIENCE)
         finally:
             # A request that changes something may still be carried out: it stays in the outbox.
@@ -75,41 +113,24 @@ class Mail:
             raise Failure("no answer for 5m: does nobody poll this cluster?", hint, 7)
         return result_of(answer)
 
-    def put(self, op: str, fields: Json, name: str | None = None) -> str:
-        """Write a request, without the fields that are None, and return its name.
-
-        A named one that is in the outbox, or was answered, is not written again.
-        """
+    def put(self, name: str, op: str, fields: Json) -> None:
+        """Write a request without the fields that are None."""
         request = {"v": FORMAT, "op": op, **{key: each for key, each in fields.items() if each is not None}}
         raw = json.dumps(request, separators=(",", ":")).encode() + b"\n"
+        if len(raw) > MOST_BYTES:
+            problem = f"the request takes {len(raw)} bytes, more than {MOST_BYTES}"
+            raise Failure(problem, "put the data into a file")
         try:
             json.dumps(request, ensure_ascii=False).encode()
+            self.write(name, raw)
         except UnicodeEncodeError as error:
             raise Failure("an argument is not UTF-8 text") from error
-        if len(raw) > MOST_BYTES:
+        except OtherRequestError as error:
             raise Failure(
-                f"the request takes {len(raw)} bytes, more than {MOST_BYTES}", "put the data into a file"
-            )
-        if name is not None and self._is_there(name, raw):
-            return name
-        name = name or f"{time.time_ns():020d}-{os.urandom(8).hex()}"
-        try:
-            write_durably(self.outbox, name, raw)
+                f"request id {name} is that of another request", "choose an id for each request"
+            ) from error
         except OSError as error:
             raise self.unwritable(error) from error
-        return name
-
-    def _is_there(self, name: str, raw: bytes) -> bool:
-        if os.path.exists(os.path.join(self.inbox, name)):
-            return True
-        try:
-            with open(os.path.join(self.outbox, name), "rb") as file:
-                waiting = file.read()
-        except OSError:
-            return False
-        if waiting != raw:
-            raise Failure(f"request id {name} is that of another request", "choose an id for each request")
-        return True
 
     def unwritable(self, error: OSError) -> Failure:
         return Failure(f"can't write to {self.outbox}: {error.strerror}", f"df -h {self.outbox}", 10)
@@ -130,20 +151,20 @@ class Mail:
 
     def _look(self, name: str) -> Json | None:
         try:
-            with open(os.path.join(self.inbox, name), "rb") as file:
-                answer: Json = json.loads(file.read())
+            raw = self.answer(name)
+            answer: Json | None = None if raw is None else json.loads(raw)
+            if answer is None:
+                return None
             if answer["v"] == FORMAT and isinstance(answer["result" if answer["ok"] else "error"], dict):
                 return answer
-        except FileNotFoundError:
-            return None
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             pass  # as any other text that is no answer
         raise Failure("the answer to a request can't be read", "", 1)
 
-    def drop(self, name: str, *, keep_answer: bool = False) -> None:
-        remove(os.path.join(self.outbox, name))
-        if not keep_answer:
-            remove(os.path.join(self.inbox, name))
+
+def new_name() -> str:
+    """A name that no other request has. Requests are carried out in the order of their names."""
+    return f"{time.time_ns():020d}-{os.urandom(8).hex()}"
 
 
 def result_of(answer: Json) -> Json:

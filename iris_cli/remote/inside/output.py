@@ -54,7 +54,7 @@ def status_document(answer: Json) -> Json:
 
 def row(part: Json) -> Json:
     """A job or a task of an answer, its times as text."""
-    found = {"display": part["state"], **part}
+    found = {"display": part["state"], "why": "", **part}
     if "duration" in found:
         found["duration_seconds"] = found.pop("duration")
     return {key: time_text(value) if key.endswith("_at") else value for key, value in found.items()}

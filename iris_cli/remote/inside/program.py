@@ -14,7 +14,7 @@ import sys
 from typing import Any, List, NoReturn, Sequence, Tuple
 
 from iris_cli.remote.inside.logs import log_lines
-from iris_cli.remote.inside.mail import Failure, Json, Mail, remove, result_of
+from iris_cli.remote.inside.mail import Failure, Json, Mail, new_name, remove, result_of
 from iris_cli.remote.inside.output import Output, log_of, status_document
 from iris_cli.remote.inside.packing import pack, packed_path
 from iris_cli.remote.inside.values import MOST_BYTES, OPTIONS
@@ -128,7 +128,7 @@ class Commands:
             return 0
         for each in (answer["job"], *answer["tasks"]):
             display = each.get("display", each["state"])
-            self.output.line(each["id"], display, each.get("worker") or "", each["why"])
+            self.output.line(each["id"], display, each.get("worker") or "", each.get("why", ""))
         for each in answer.get("endpoints", ()):
             self.output.line(each["task"], each["name"], f"{each['address']}:{each['port']}")
         return 0
@@ -142,8 +142,10 @@ class Commands:
             if f"{os.environ.get('IRIS_JOB_ID', '')}/".startswith(f"{job}/"):
                 problem = f"{job} can't be over before this task is, which is part of it"
                 raise Failure(problem, "wait for child jobs")
-        names = [self.mail.put("wait", {"job": job}) for job in jobs]
+        names = [new_name() for _ in jobs]
         try:
+            for name, job in zip(names, jobs):
+                self.mail.put(name, "wait", {"job": job})
             answers = self.mail.wait(names, timeout)
         except KeyboardInterrupt:
             self.output.message(f"stopped waiting; {' '.join(jobs)} goes on")
@@ -163,11 +165,12 @@ class Commands:
     def _show_ended(self, found: list[Json], *, timed_out: bool) -> None:
         if self.output.as_json:
             keys = {"job": "id", "state": "state", "display": "display", "reason": "why"}
-            jobs = [{name: each[key] for name, key in keys.items() if key in each} for each in found]
+            rows = [{"why": "", **each} for each in found]
+            jobs = [{name: row[key] for name, key in keys.items() if key in row} for row in rows]
             self.output.document({"jobs": jobs, "timed_out": timed_out})
             return
         for each in found:
-            text = ": ".join(filter(None, (each["id"], each["state"], each["why"])))
+            text = ": ".join(filter(None, (each["id"], each["state"], each.get("why"))))
             if not self.output.quiet:
                 self.output.line(text)
             elif each["state"] != "SUCCEEDED":
@@ -320,6 +323,9 @@ def main(words: list[str]) -> int:
         return run(output, [each for each in words if each not in GLOBAL], rest)
     except Failure as error:
         return output.failure(error)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        hint = "are iris inside the task and on the operator's machine of the same version?"
+        return output.failure(Failure("the answer to a request can't be understood", hint, 1))
     except KeyboardInterrupt:
         return output.failure(Failure("interrupted", "", 130))
 
