@@ -16,6 +16,7 @@ from iris_cli.ops.job_status import job_status
 from iris_cli.ops.replies import job_answer
 from iris_cli.remote.inside import output as program
 from iris_cli.render.as_json import document, json_text
+from iris_cli.render.clean import clean_line
 from iris_cli.render.inside import status_document
 from tests.ops.asking import EVAL, running
 from tests.support.fake_runner import S, Site
@@ -82,3 +83,8 @@ def test_the_program_of_tasks_prints_the_same_document(site: Site) -> None:
 def test_a_time_that_no_clock_could_have_reported_is_null() -> None:
     assert program.time_text(1e20) is None
     assert program.time_text(1_800_000_000.1236) == "2027-01-15T08:00:00.124Z"
+
+
+def test_the_program_of_tasks_shows_every_character_as_iris_does() -> None:
+    signs = list(map(chr, (*range(0x3100), *range(0xD7F0, 0x10FFFF, 97), 0xFEFF, 0x10FFFF)))
+    assert [program.visible(sign) for sign in signs] == [clean_line(sign) for sign in signs]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from datetime import datetime, timedelta
+from unicodedata import category
 
 from iris_cli.remote.inside.mail import Failure, Json
 
@@ -42,7 +43,9 @@ class Output:
 def visible(text: str) -> str:
     """The text as one line, its control characters shown by their numbers."""
     signs = text.replace("\n", "⏎").replace("\t", " ").replace("\r", "\\x0d")
-    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in signs)
+    return "".join(
+        sign if sign.isprintable() or category(sign) in ("Zs", "Cn") else ascii(sign)[1:-1] for sign in signs
+    )
 
 
 def status_document(answer: Json) -> Json:
@@ -54,7 +57,7 @@ def status_document(answer: Json) -> Json:
 
 def row(part: Json) -> Json:
     """A job or a task of an answer, its times as text."""
-    found = {"display": part["state"], "why": "", **part}
+    found = {"id": part["id"], "state": part["state"], "display": part["state"], "why": "", **part}
     if "duration" in found:
         found["duration_seconds"] = found.pop("duration")
     return {key: time_text(value) if key.endswith("_at") else value for key, value in found.items()}
