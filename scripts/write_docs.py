@@ -158,6 +158,8 @@ def api() -> Iterator[str]:
     yield from ("", "## The client", "", "`iris_cli.client`; [the page about it](client.md) has examples.")
     for kind in (client.IrisClient, client.Job):
         yield from _methods(kind)
+    for kind in (client.AsyncIrisClient, client.AsyncJob):
+        yield from ("", f"### `iris_cli.client.{kind.__name__}`", "", _first_paragraph(kind))
     yield from ("", "### `iris_cli.client.get_job_info`", "", _first_paragraph(client.get_job_info))
     yield from ("", "### `JobFields`", "", _first_paragraph(JobFields), "")
     yield from (f"- `{name}`: `{hint.__forward_arg__}`" for name, hint in JobFields.__annotations__.items())

@@ -75,7 +75,7 @@ def wait_for(iris: Context, jobs: Sequence[str], timeout: float | None) -> int:
 
     names = list(dict.fromkeys(map(parse_job_id, jobs)))
     try:
-        said = iris.outbox.wait_all(names, timeout)
+        said = iris.outbox.answers_to_waits(names, timeout)
     except KeyboardInterrupt:
         iris.output.message(f"stopped waiting; {' '.join(names)} goes on")
         return ExitCode.INTERRUPTED

@@ -1,5 +1,6 @@
 """The Python client: what a program asks of iris, beside an operator's state directory or inside a task."""
 
+from iris_cli.client.async_client import AsyncIrisClient, AsyncJob
 from iris_cli.client.iris_client import IrisClient, Job, WaitTimeoutError
 from iris_cli.client.job_info import JobInfo, get_job_info
 from iris_cli.client.mailbox import UnansweredError
@@ -10,6 +11,8 @@ from iris_cli.core.task import TaskState
 from iris_cli.errors import IrisError
 
 __all__ = [
+    "AsyncIrisClient",
+    "AsyncJob",
     "Constraint",
     "ConstraintOp",
     "Endpoint",

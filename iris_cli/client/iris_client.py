@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Unpack
@@ -12,7 +12,7 @@ from typing import Unpack
 from msgspec.structs import replace
 
 from iris_cli.client.fields import Constraints, JobFields, job_request
-from iris_cli.client.port import ANSWER_TIMEOUT, BOTH, Backend, LogQuery, Sink
+from iris_cli.client.port import ANSWER_TIMEOUT, BOTH, Backend, HasId, LogQuery, Sink
 from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
 from iris_cli.core.ids import JobId, parse_job_id, parse_task_id
 from iris_cli.core.job import JobState
@@ -87,13 +87,13 @@ class IrisClient:
         """A job by its id; whether it is there shows when something is asked of it. Raises UsageError."""
         return Job(self, parse_job_id(job_id))
 
-    def status(self, job: str | Job) -> JobStatus:
+    def status(self, job: str | HasId) -> JobStatus:
         """How a job and its tasks stand. Raises NotFoundError."""
         return self._backend.status(_id(job))
 
     def wait(
         self,
-        job: str | Job,
+        job: str | HasId,
         timeout: float | None = None,
         stream_logs_from: int | str | Sequence[int] | None = None,
         on_line: Sink | None = None,
@@ -106,7 +106,23 @@ class IrisClient:
             raise WaitTimeoutError(f"{job_id} goes on after {timeout:g} s", hint="wait longer, or cancel it")
         return state
 
-    def list_tasks(self, job: str | Job) -> list[TaskStatus]:
+    def wait_all(self, jobs: Iterable[str | HasId], timeout: float | None = None) -> list[JobState]:
+        """Wait until all jobs have ended, and return their states in the same order.
+
+        Raises WaitTimeoutError after `timeout` seconds; the jobs go on. See also `Job.wait`.
+        """
+        ids = list(map(_id, jobs))
+        unique = list(dict.fromkeys(ids))
+        found = dict(zip(unique, self._backend.wait_all(unique, timeout) if ids else [], strict=True))
+        states = [state for job in ids if (state := found[job]) is not None]
+        if len(states) < len(ids):
+            left = " ".join(job for job, state in found.items() if state is None)
+            raise WaitTimeoutError(
+                f"not ended after {timeout or 0:g} s: {left}", hint="wait longer, or cancel them"
+            )
+        return states
+
+    def list_tasks(self, job: str | HasId) -> list[TaskStatus]:
         """The tasks of a job, by index. Raises NotFoundError."""
         return list(self.status(job).tasks)
 
@@ -131,17 +147,41 @@ class IrisClient:
         `tail` lines of each of the `streams` (`"out"`, `"err"`), None for all; `attempt` is its number, None the
         last one. Raises NotFoundError, UnreachableError, UsageError.
         """
-        wanted = parse_task_id(str(task))
+        return self._logs(str(parse_task_id(str(task))), tail, attempt, streams)
+
+    def logs(
+        self,
+        job: str | HasId,
+        *,
+        tail: int | None = None,
+        attempt: int | None = None,
+        streams: Sequence[str] = BOTH,
+    ) -> list[LogLine]:
+        """What all tasks of a job have written so far, one task after the other: see `task_logs`."""
+        return self._logs(_id(job), tail, attempt, streams)
+
+    def _logs(
+        self, what: str, tail: int | None, attempt: int | None, streams: Sequence[str]
+    ) -> list[LogLine]:
         chosen = (streams,) if isinstance(streams, str) else tuple(streams)
         if not chosen or not set(chosen) <= set(BOTH):
             raise UsageError(f"streams are of {', '.join(BOTH)}, not {streams!r:.80}")
-        return self._backend.logs(str(wanted), LogQuery(tail=tail, attempt=attempt, streams=chosen))
+        return self._backend.logs(what, LogQuery(tail=tail, attempt=attempt, streams=chosen))
 
-    def cancel(self, job: str | Job, reason: str = "") -> bool:
+    def pull(self, job: str | HasId, directory: str | os.PathLike[str] = ".") -> Path:
+        """Fetch the files that the tasks of a job have put into IRIS_OUTPUT_DIR.
+
+        Return `directory/JOB`, which has the files as `task-N/attempt-M/...`. Files that were fetched before are not
+        fetched again. Not available inside a task. Raises UnreachableError if a worker does not answer, and
+        IrisError if a file can't be fetched; the other files are fetched in both cases.
+        """
+        return self._backend.pull(_id(job), Path(directory))
+
+    def cancel(self, job: str | HasId, reason: str = "") -> bool:
         """End a job and its children. False if it was over already. Raises NotFoundError."""
         return self._backend.cancel(_id(job), reason)
 
-    def endpoints(self, job: str | Job | None = None) -> list[Endpoint]:
+    def endpoints(self, job: str | HasId | None = None) -> list[Endpoint]:
         """Where the tasks of a job listen; inside a task None is its own job. Raises NotFoundError."""
         return list(self._backend.endpoints(None if job is None else _id(job)))
 
@@ -202,6 +242,16 @@ class Job:
         """Its tasks, by index."""
         return self._client.list_tasks(self.id)
 
+    def logs(
+        self, *, tail: int | None = None, attempt: int | None = None, streams: Sequence[str] = BOTH
+    ) -> list[LogLine]:
+        """What its tasks have written so far: see `IrisClient.logs`."""
+        return self._client.logs(self.id, tail=tail, attempt=attempt, streams=streams)
+
+    def pull(self, directory: str | os.PathLike[str] = ".") -> Path:
+        """Fetch the files of its tasks, and return their directory: see `IrisClient.pull`."""
+        return self._client.pull(self.id, directory)
+
     def cancel(self, reason: str = "") -> bool:
         """End it and its children. False if it was over already."""
         return self._client.cancel(self.id, reason)
@@ -240,8 +290,8 @@ def _backend(
     return open_directory(place)
 
 
-def _id(job: str | Job) -> JobId:
-    return job.id if isinstance(job, Job) else parse_job_id(job)
+def _id(job: str | HasId) -> JobId:
+    return parse_job_id(job) if isinstance(job, str) else job.id
 
 
 def _ranks(job: JobId, chosen: int | str | Sequence[int] | None) -> tuple[int, ...] | None:

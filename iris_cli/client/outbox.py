@@ -32,7 +32,7 @@ from iris_cli.core.requests import (
     check_end_can_come,
 )
 from iris_cli.core.task import TaskState
-from iris_cli.errors import IrisError, NotFoundError
+from iris_cli.errors import IrisError, NotFoundError, UsageError
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -69,7 +69,13 @@ class Outbox:
         """Raises UsageError for the job of this task, and those above it."""
         check_end_can_come(JobId(os.environ.get("IRIS_JOB_ID", "")), JobId(job))
 
-    def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[Mapping[str, Any] | None]:
+    def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[JobState | None]:
+        found = self.answers_to_waits(jobs, timeout)
+        return [None if each is None else job_status(each).state for each in found]
+
+    def answers_to_waits(
+        self, jobs: Sequence[JobId], timeout: float | None
+    ) -> list[Mapping[str, Any] | None]:
         """For each job how it ended, as an answer to `Status`; None for those that go on after `timeout` seconds."""
         for job in jobs:
             self.check_end_can_come(job)
@@ -132,7 +138,16 @@ class Outbox:
             for each in followed:
                 each.forget()
 
+    def pull(self, job: JobId, directory: Path) -> Path:  # noqa: ARG002 - the interface
+        raise UsageError(
+            "files are pulled to the operator's machine, not into a task",
+            hint="write them to storage that both tasks can read",
+        )
+
     def logs(self, what: str, query: LogQuery) -> list[LogLine]:
+        if "/task-" not in what:
+            tasks = (each for each in self.status(what).tasks if each.attempt is not None)
+            return [line for each in tasks for line in self.logs(each.id, query)]
         task = parse_task_id(what)
         attempt = query.attempt
         if attempt is None:

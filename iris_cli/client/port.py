@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
@@ -18,6 +19,13 @@ BOTH = ("out", "err")
 """The streams of a task."""
 
 Sink = Callable[[LogLine], None]
+
+
+class HasId(Protocol):
+    """A `Job` or an `AsyncJob`."""
+
+    @property
+    def id(self) -> JobId: ...
 
 
 class LogQuery(Struct, frozen=True, kw_only=True):
@@ -49,6 +57,17 @@ class Backend(Protocol):
         """Until it is over; None if `timeout` seconds were first. What the ranks in `follow` write goes to the sink.
 
         No ranks at all are every one; None follows nobody.
+        """
+        ...
+
+    def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[JobState | None]:
+        """How each job ended, None for those that have not ended after `timeout` seconds."""
+        ...
+
+    def pull(self, job: JobId, directory: Path) -> Path:
+        """Fetch the files of a job to `directory/JOB`, which is returned.
+
+        Raises UnreachableError if a worker does not answer.
         """
         ...
 

@@ -6,13 +6,14 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from iris_cli.client.port import LogQuery, Sink
 from iris_cli.client.records import Endpoint, JobStatus, LogLine, TaskStatus
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobRequest, JobState
-from iris_cli.errors import UnreachableError, UsageError
+from iris_cli.errors import IrisError, UnreachableError, UsageError
 from iris_cli.ops.workplace import Workplace
 
 if TYPE_CHECKING:
@@ -99,6 +100,25 @@ class StateDirectory:
         left = None if timeout is None else max(0.0, until - clock.monotonic())
         waited = wait_for(session, [job_id], timeout=left)
         return None if waited.open else waited.states[job_id]
+
+    def wait_all(self, jobs: Sequence[JobId], timeout: float | None) -> list[JobState | None]:
+        from iris_cli.ops.names import find_jobs
+        from iris_cli.ops.wait import wait_for
+
+        session = self._session("wait")
+        found = find_jobs(session.view(), [*jobs])
+        states = wait_for(session, found, timeout=timeout).states
+        return [states[job] if states[job].terminal else None for job in found]
+
+    def pull(self, job: JobId, directory: Path) -> Path:
+        from iris_cli.ops.pull import pull
+
+        pulled = pull(self._session("pull"), job, directory)
+        for each in pulled.attempts:
+            if each.problems:
+                kind = UnreachableError if each.silent else IrisError
+                raise kind(f"{each.attempt}: {'; '.join(each.problems)}", hint=f"iris pull {job}")
+        return pulled.directory
 
     def _follow(self, session: Session, job: JobId, query: LogQuery, until: float, sink: Sink) -> None:
         from iris_cli.ops.follow import Follower

@@ -194,13 +194,18 @@ def test_an_answer_of_another_version_is_an_error_with_a_hint(answer: dict[str, 
     assert "version" in raised.value.hint
 
 
+def test_files_cannot_be_pulled_into_a_task(task_dir: Path) -> None:
+    with pytest.raises(UsageError, match="operator's machine"):
+        client_of(task_dir).job("train/eval").pull()
+
+
 def test_one_refusal_ends_the_wait_for_many(task_dir: Path) -> None:
     def decide(request: Request) -> Answer | None:
         assert isinstance(request, Wait)
         return Refusal(kind="not_found", message="no job") if request.job == "train/b" else None
 
     with OperatorThread(task_dir, decide), pytest.raises(NotFoundError):
-        Outbox(task_dir, PATIENCE).wait_all([JobId("train/a"), JobId("train/b")], None)
+        Outbox(task_dir, PATIENCE).answers_to_waits([JobId("train/a"), JobId("train/b")], None)
     assert waiting(task_dir) == []
 
 

@@ -203,6 +203,30 @@ def test_the_time_to_wait_is_over_and_the_job_goes_on(follow: str | None, world:
     assert world.lab.cluster.job_state(JobId("train")) is JobState.RUNNING
 
 
+def test_waiting_for_several_jobs_returns_their_states_in_order(tmp_path: Path) -> None:
+    lab = Lab().worker("w", cpu=8).job("good").job("bad").schedule()
+    world = World(lab.reports("good/* exited 0").reports("bad/* exited 3"), tmp_path / "state")
+    client = client_of(world)
+    bad, good = JobState.FAILED, JobState.SUCCEEDED
+    with world.scheduler():
+        assert client.wait_all(["bad", client.job("good"), "bad"]) == [bad, good, bad]
+    assert client.wait_all([]) == []
+
+
+def test_a_wait_for_several_jobs_that_times_out_names_the_open_ones(world: World) -> None:
+    with world.scheduler(), pytest.raises(WaitTimeoutError, match=r"not ended after 7\.5 s: train"):
+        client_of(world).wait_all(["train"], timeout=7.5)
+    with pytest.raises(NotFoundError):
+        client_of(world).wait_all(["train", "nowhere"])
+
+
+def test_logs_of_a_job_are_those_of_its_tasks(world: World) -> None:
+    world.says("train/task-0", "one\ntwo\n")
+    world.says("train/task-1", "three\n")
+    found = client_of(world).job("train").logs(tail=1)
+    assert [(line.task, line.text) for line in found] == [("train/task-0", "two"), ("train/task-1", "three")]
+
+
 def test_logs_of_a_task_are_its_lines(world: World) -> None:
     world.says("train/task-0", "one\ntwo\n")
     world.says("train/task-0", "trouble\n", "err")

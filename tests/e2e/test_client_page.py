@@ -40,18 +40,19 @@ def ended(desk: Desk, job: str) -> Callable[[], bool]:
 def test_the_examples_print_what_the_page_says(slice_of_four: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(slice_of_four.directory))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    (_, outside, printed), (_, cross, crossed), (_, nightly, said) = EXAMPLES
+    (_, outside, printed), (_, parts, pulled), (_, cross, crossed), (_, nightly, said) = EXAMPLES
     site, desk = slice_of_four, Desk(slice_of_four)
-    done = subprocess.run(
-        [sys.executable, "-c", outside],
-        cwd=site.directory,
-        env={**os.environ, "PYTHONPATH": paths()},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert (done.stdout, done.stderr) == (printed, "")
+    for program, words in ((outside, printed), (parts, pulled)):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=site.directory,
+            env={**os.environ, "PYTHONPATH": paths()},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert (done.stdout, done.stderr) == (words, "")
     desk.launch("cross", sys.executable, "-c", cross, env={"PYTHONPATH": paths()})
     desk.launch("nightly", "sh", "-c", nightly)
     for job, words in (("cross", crossed), ("nightly", said)):
