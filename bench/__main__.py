@@ -20,6 +20,7 @@ from bench import (
     scheduler,
     ssh_fan_out,
     ssh_one_host,
+    worker_side,
 )
 from bench.result import Row
 from bench.scale import FULL, TINY, Scale
@@ -43,6 +44,7 @@ GROUPS: tuple[tuple[frozenset[int], Group], ...] = (
     (frozenset({13}), log_follow.rows),
     (frozenset({14}), commands.memory_rows),
     (frozenset({15}), commands.submit_rows),
+    (frozenset({16}), worker_side.rows),
 )
 """Which targets each group measures."""
 

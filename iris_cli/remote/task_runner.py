@@ -119,7 +119,8 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         is lacking (which the answer says) nothing is done for those who need it: see `ship`.
         """
         tokens = [request.token for request in requests]
-        steps = [prepare_line(request) for request in requests]
+        # Polls and probes tell the time: on a worker it costs a process.
+        steps = ["untimed=1", *(prepare_line(request) for request in requests)]
         if go:
             steps += go_lines(tokens)
         workspaces = list(dict.fromkeys(request.workspace for request in requests if request.workspace))
@@ -303,7 +304,7 @@ class TaskRunner(OperatorCalls, CacheCalls, StackCalls):
         """A call that is only for that host since that boot; it tells which of the workspaces are lacking."""
         tokens = unique(tokens)
         call = [
-            "mask=$(umask)",
+            "session_mask",
             self._open(target),
             f"if expect {quote(boot_id)} {quote(incarnation)}; then",
             *steps,

@@ -27,7 +27,7 @@ _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
         "probe": ("host", "fence", "group", "report", "logind", "commands", "probe"),
         "prepare": ("launch", "report", "commands"),
-        "go": ("launch", "report"),
+        "go": (*_PROCESSES, "fence", "report", "launch"),
         "prepare_with": ("launch", "report", "commands", "workspace"),
         "ship": (*_PROCESSES, "fence", "report", "launch", "commands", "trees", "ship"),
         "poll": (*_PROCESSES, "report", "outbox"),
@@ -45,23 +45,37 @@ _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
 )
 _LASTING: Mapping[str, Sequence[str]] = MappingProxyType(
     {  # what is left to run on the worker when the call is over: it travels as text, too
-        "prepare": (*_PROCESSES, "fence", "devices", "run"),
-        "go": (*_PROCESSES, "fence", "devices", "run"),
-        "prepare_with": (*_PROCESSES, "fence", "devices", "run", "trees", "copies"),
+        "prepare": (*_PROCESSES, "fence", "devices"),
+        "prepare_with": (*_PROCESSES, "fence", "devices"),
         "stop": (*_PROCESSES, "fence", "stop"),
         "unwedge": (*_PROCESSES, "fence", "stop", "devices", "evict"),
     }
 )
 
+_WRAPPER: Mapping[str, Sequence[str]] = MappingProxyType(
+    {"prepare": ("run",), "prepare_with": ("run", "trees", "copies")}
+)
+"""What only the processes of an attempt run, behind that: the call itself writes it, and need not read it."""
+
 _FED = frozenset({"ship"})
 """Calls that take something from their stdin once they run."""
+
+_LONE = frozenset({"stop", *_FED})
+"""Calls that are read by the shell alone: a fence has to do without another process where none can be started."""
+
+_READ_AT_ONCE = (
+    'if [ -n "${BASH_VERSION-}" ] && command -v cat >/dev/null 2>&1; then'
+    ' call_text=$(cat); eval "$call_text"; exit; fi'
+)
+"""bash reads its stdin byte by byte, which takes half of the time of a call. Cut off, it doesn't end in a brace."""
 
 
 def worker_script(call: str, body: Sequence[str], paths: HostPaths) -> bytes:
     """The script of a call. Cut off anywhere, even before its last byte, it does nothing.
 
-    It is one brace group, which a shell runs when it has read all of it. Whatever is started in it reads
-    nothing of the script. One that is fed has a newline behind it: its shell can't wait for the end of its stdin.
+    It is one brace group, which a shell runs when it has read all of it; bash has a line before it. Whatever is
+    started in it reads nothing of the script. One that is fed has a newline behind it: its shell can't wait for the
+    end of its stdin.
     Raises ValueError for text that can't be encoded.
     """
     end = [b""] if call in _FED else []
@@ -73,9 +87,11 @@ def _library(call: str, paths: HostPaths) -> bytes:
     """What all scripts of a call begin with: a fan-out sends hundreds of them."""
     library = _head(paths) + _shell(*_LASTING.get(call, ()))
     lines = [
+        *([] if call in _LONE else [_READ_AT_ONCE]),
         "{",
         "exec 3<&0 </dev/null" if call in _FED else "exec </dev/null",
         f"library={quote(library)}",
+        f"wrapper_text={quote(_shell(*_WRAPPER.get(call, ())))}",
         'eval "$library"',
         _shell(*_PARTS[call]).rstrip("\n"),
     ]

@@ -21,7 +21,7 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.ssh
 
 PAST_ANY_BACK_OFF = 601.0
-A_TOKEN = "[0-9a-f]" * 32
+A_TOKEN = "[0-9a-f]" * 32 + "*"
 
 
 @pytest.fixture

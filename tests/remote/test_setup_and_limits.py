@@ -121,7 +121,6 @@ def test_what_a_dead_caller_left_half_prepared_is_not_prepared_and_can_be_finish
     if moment in ("half written", "committed"):
         nonce = (directory / "run").read_text().split()[1]
         staged = directory / f"n.{nonce}"
-        staged.mkdir(mode=0o700)
         for name in ("cmd", "env", "setup"):
             (directory / name).rename(staged / name)
         if moment == "half written":

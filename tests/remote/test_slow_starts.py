@@ -84,7 +84,7 @@ def test_a_start_that_waits_longer_than_a_launch_may_take_is_alive_all_the_while
     tools_sh.write_text(f'#!{shell}\ncase "$*" in *"/run lease "*) exit 0 ;; esac\nexec {shell} "$@"\n')
     tools_sh.chmod(0o755)
     token = host.launch("true", lease=600.0)
-    (first,) = host.attempt_dir(token).glob("launch.*")
+    (first,) = host.attempt_dir(token).glob("launch.[0-9]*")
     assert host.state(token) is RemoteState.LAUNCHING
     until(lambda: not first.exists())
     (report,) = host.poll(token)

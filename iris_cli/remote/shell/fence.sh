@@ -45,8 +45,15 @@ refuse() {
     cancel "$1" || return
     [ ! -e "$1/pid" ] || return
     [ ! -e "$1/setup.pid" ] || [ -e "$1/ready" ] || return
-    rm -f "$1/env" "$1"/n.*/env
+    remove_secrets "$1"
     mv "$1/x.pending" "$1/x.$2" 2>/dev/null && return
     for name in "$1"/x.*; do [ -e "$name" ] && return; done
     ln "$spare" "$1/x.$2" 2>/dev/null
+}
+
+# remove_secrets DIRECTORY: of an attempt that will not start, or has.
+remove_secrets() {
+    for name in "$1/env" "$1"/n.*/env; do
+        [ ! -e "$name" ] || { rm -f "$1/env" "$1"/n.*/env && return; }
+    done
 }

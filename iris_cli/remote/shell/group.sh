@@ -20,18 +20,20 @@ our_group() {
 can_group() { our_group && [ -w "$our_group" ] && [ -w "$our_group/cgroup.procs" ]; }
 
 # make_group -> $group, of the attempt in the working directory; empty if there is none. Its name is written
-# down first: whoever finds a process in it knows where to look.
+# down first: whoever finds a process in it knows where to look. We know it, whatever the task makes of that.
 make_group() {
-    group=
+    group= own_group=
     can_group && printf '%s\n' "$our_group/iris-$token" 2>/dev/null >group || return 0
     mkdir "$our_group/iris-$token" 2>/dev/null
     group_of . "$token"
+    own_group=$group
 }
 
 # group_of DIRECTORY TOKEN -> $group: the attempt's, if a file there names it; otherwise $group stays. A name
 # that isn't ours is none.
 group_of() {
     named=
+    case $own_group in *"/iris-$2") group=$own_group && return ;; esac
     [ -f "$1/group" ] && read -r named 2>/dev/null <"$1/group"
     case $named in
     *..*) ;;
@@ -43,22 +45,26 @@ group_of() {
 # enter_group: this process, and what it starts from now on.
 enter_group() { [ -z "$group" ] || printf 0 2>/dev/null >"$group/cgroup.procs"; }
 
-# is_populated: whether something lives in $group. The kernel says so in one instant: a chain of processes,
-# each of which forks and ends, may hide from any number of looks.
+# is_populated -> $populated: 1 if processes live in $group, 0 if not, empty if unknown. The kernel answers
+# for one instant: a chain of processes, each of which forks and ends, may hide from any number of looks.
 is_populated() {
+    populated=
     [ -n "$group" ] && [ -r "$group/cgroup.events" ] || return
-    while read -r event; do
-        [ "$event" != "populated 1" ] || return 0
+    while read -r word rest; do
+        [ "$word" != populated ] || populated=$rest
     done 2>/dev/null <"$group/cgroup.events"
-    return 1
+    [ "$populated" = 1 ]
 }
 
 # kill_group: all of $group at once, where the kernel can do that.
 kill_group() { [ ! -e "$group/cgroup.kill" ] || printf 1 2>/dev/null >"$group/cgroup.kill"; }
 
-# remove_group GROUP: it is empty, and so are those in it.
+# remove_group GROUP [DIRECTORY...]: it is empty, and so are those in it; and these directories, if they are.
 remove_group() {
-    [ -d "$1" ] || return 0
-    for below in "$1"/*/; do remove_group "${below%/}"; done
-    rmdir "$1" 2>/dev/null
+    if [ -d "$1" ]; then
+        for below in "$1"/*/; do remove_group "${below%/}"; done
+    elif [ $# = 1 ]; then
+        return 0
+    fi
+    rmdir "$@" 2>/dev/null
 }

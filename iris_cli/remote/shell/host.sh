@@ -11,8 +11,8 @@
 # /proc/self/mounts /tmp/libtpu_lockfile. What is looked at before it is set must not come from the session's
 # environment:
 
-search_works= boot_time= defaults= started= no_room= watchdog= kills_before= cautions= terse=
-renewing= group= alive_at= alone= asking= held= proven= nonce= lacks=
+boot_time= defaults= started= no_room= watchdog= kills_before= cautions= terse= untimed=
+renewing= group= alive_at= alone= asking= held= proven= nonce= lacks= own_group=
 spare=../spare
 
 # nap: a short pause, a whole second where `sleep` knows no fractions.
@@ -104,49 +104,89 @@ if [ -r "$iris_proc/self/stat" ]; then
     # self_pid -> $self: this shell, also where $$ is its parent's number (in a subshell).
     self_pid() { read -r self _ <"$iris_proc/self/stat"; }
 
-    # processes: every process of the host in lines for `look`, and a last line if all could be listed.
-    processes() {
-        printf '%s\n' "$iris_proc"/[0-9]*/stat | LC_ALL=C xargs grep -sH '' 2>/dev/null
-        case $? in 0 | 123) printf 'complete\n' ;; esac
+    # processes: the paths of the `stat` files of all processes, in lines for `look`, and a last line.
+    processes() { printf '%s\n' "$iris_proc"/[0-9]*/stat complete; }
+
+    # search PATTERNS KIND... -> $paths: the files <proc>/<pid>/KIND that match one of PATTERNS (one a line).
+    # Costs one process. False if the search failed: grep must find its own environment, which is the last
+    # file, by a variable behind a NUL. The files are listed before grep starts.
+    search() {
+        mark=$$_$nonce${token}_
+        patterns="IRIS_SEARCH=$mark$1"
+        shift
+        for kind; do
+            shift
+            set -- "$@" "$iris_proc"/[0-9]*/"$kind"
+        done
+        set -- "$@" "$iris_proc/self/environ"
+        paths=$(searching grep -ls "$patterns" "$@")
+        # More files than one command line can hold.
+        is_searched || paths=$(printf '%s\n' "$@" | searching xargs grep -ls "$patterns")
+        is_searched && paths=${paths%"$iris_proc/self/environ"}
     }
 
-    # marked TOKEN: prints the processes with the attempt's marker in their environment, or in its control
-    # group, as paths. False if the search itself failed: then nothing is known.
+    searching() { exec env -i A=1 "PATH=$PATH" LC_ALL=C "IRIS_SEARCH=$mark" "$@" 2>/dev/null; }
+
+    is_searched() { case $paths in *"$iris_proc/self/environ") ;; *) return 1 ;; esac }
+
+    # can_search: true if grep on this host can search an environment.
+    can_search() { search '' environ; }
+
+    # mark_of TOKEN: add to $patterns the marker in an environment and the name of the control group.
+    mark_of() {
+        patterns="$patterns
+IRIS_ATTEMPT_TOKEN=$1
+/iris-$1"
+    }
+
+    # marked TOKEN -> $paths: the files that show the attempt's marker or control group. False if unknown.
     marked() {
-        printf '%s\n' "$iris_proc"/[0-9]*/environ "$iris_proc"/[0-9]*/cgroup |
-            LC_ALL=C xargs grep -ls -e "IRIS_ATTEMPT_TOKEN=$1" -e "/iris-$1" 2>/dev/null
-        case $? in 0 | 1 | 123) ;; *) return 1 ;; esac
+        patterns=
+        mark_of "$1"
+        search "$patterns" environ cgroup
     }
 
-    # processes_of TOKENS -> $found: the live processes of these attempts, by marker and control group, for
-    # the price of one process. False if that is not known: `grep` must find its own environment, too.
-    processes_of() {
-        found= complete= mark=$$.$nonce
-        patterns="-e IRIS_SEARCH=$mark"
-        for candidate; do patterns="$patterns -e IRIS_ATTEMPT_TOKEN=$candidate -e /iris-$candidate"; done
+    # is_quiet TOKEN LEADERS SEEN SELF: true if LEADERS and SELF (see `look`) are sure to be all that is left:
+    # no other process has the marker, is a child of a leader or in its session, and none of SEEN lives.
+    is_quiet() {
+        patterns= known=" $4 "
+        mark_of "$1"
+        for process in $2; do
+            # In `stat` its number is that of a parent, a session, or any other field.
+            number=" ${process%%:*} "
+            known=$known$number
+            patterns="$patterns
+$number"
+        done
+        for process in $3; do
+            case " $2 " in *" $process "*) continue ;; esac
+            ! is_alive "${process%%:*}" "${process#*:}" || return
+        done
+        # For the group that this process made itself, the kernel says if it is empty.
+        kinds='environ cgroup stat'
+        [ ! -r "$own_group/cgroup.events" ] || kinds='environ stat'
         # shellcheck disable=SC2086
-        paths=$(IRIS_SEARCH=$mark LC_ALL=C grep -ls $patterns "$iris_proc"/[0-9]*/environ \
-            "$iris_proc"/[0-9]*/cgroup "$iris_proc/self/environ" 2>/dev/null)
+        search "$patterns" $kinds || return
+        for path in $paths; do
+            path=${path%/*}
+            case $known in *" ${path##*/} "*) ;; *) return 1 ;; esac
+        done
+    }
+
+    # processes_of TOKENS -> $found: the live processes of these attempts, by marker and control group. False
+    # if the search failed.
+    processes_of() {
+        found= patterns=
+        for candidate; do mark_of "$candidate"; done
+        search "$patterns" environ cgroup || return
         for candidate in $paths; do
             candidate=${candidate%/*}
-            case $candidate in
-            */self) complete=1 ;;
-            *) ! start_of "${candidate##*/}" || found="$found ${candidate##*/}" ;;
-            esac
+            ! start_of "${candidate##*/}" || found="$found ${candidate##*/}"
         done
-        [ -n "$complete" ]
     }
 
-    # can_search: whether grep here finds a variable in the middle of an environment, behind a NUL.
-    can_search() {
-        [ -n "$search_works" ] && return
-        # shellcheck disable=SC2016
-        env -i A=1 IRIS_SEARCH=works "PATH=$PATH" \
-            sh -c 'grep -ls IRIS_SEARCH=works "$0/$$/environ"' "$iris_proc" >/dev/null 2>&1 || return 1
-        search_works=1
-    }
-
-    encode() { if command -v base64 >/dev/null 2>&1; then base64; else openssl base64; fi; }
+    # encode: in a process of its own, as in a pipe, and so without another one.
+    encode() { if command -v base64 >/dev/null 2>&1; then exec base64; else exec openssl base64; fi; }
 
 else
 
@@ -189,13 +229,15 @@ else
 
     # Best effort: here a process that left its group is found by its parents, or where ps shows environments.
     marked() {
-        { LC_ALL=C ps -A -E -ww -o pid= -o command= || LC_ALL=C ps axeww -o pid= -o command=; } 2>/dev/null |
-            awk -v marker="IRIS_ATTEMPT_TOKEN=$1" 'index($0, " " marker) { print "/" $1 "/" }'
+        paths=$({ LC_ALL=C ps -A -E -ww -o pid= -o command= || LC_ALL=C ps axeww -o pid= -o command=; } \
+            2>/dev/null | awk -v marker="IRIS_ATTEMPT_TOKEN=$1" 'index($0, " " marker) { print "/" $1 "/" }')
     }
+
+    is_quiet() { return 1; }
 
     processes_of() {
         found=
-        for candidate; do found=$found$(marked "$candidate") || return; done
+        for candidate; do marked "$candidate" && found=$found$paths || return; done
     }
 
     can_search() { :; }

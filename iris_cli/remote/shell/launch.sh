@@ -6,10 +6,20 @@
 #   2. mkdir <token>/n.<nonce>   everything is written there, where no other call writes.
 #   3. ln n.<nonce>/run run      THE step: one winner, ever, and `run` is complete. Nothing counted before.
 #   4. mv n.<nonce>/* .          of the winner, whose nonce is in `run`. Anybody may do it, each file moves
-#                                once: so `env` can't come back after the wrapper has removed it.
+#                                once: so `env` can't come back after the wrapper has removed it. Where there
+#                                is nothing to wait for, `ready` is the last of them: PREPARED.
 #   5. the set-up, or            Its runner takes `setup.pid` (see run.sh). It waits for devices, too.
 #      mv ready.pending ready    once: PREPARED. Nothing else says so.
-# A call that finds a step done goes on with the next one.
+# A call that finds a step done goes on with the next one. The wrapper removes what is left of n.<nonce>.
+
+# session_mask -> $mask: the umask of the session. Costs no process where the kernel shows it.
+session_mask() {
+    mask=
+    while [ -z "$mask" ] && read -r word rest; do
+        [ "$word" != Umask: ] || mask=$rest
+    done 2>/dev/null <"$iris_proc/self/status"
+    case $mask in '' | *[!0-7]*) mask=$(umask) ;; esac
+}
 
 # prepare TOKEN CMD ENV SETUP SETTINGS: texts of the files, and of the settings in `run`.
 prepare() {
@@ -17,7 +27,7 @@ prepare() {
         no_room "$1"
         return
     fi
-    if ! make_directory "$1"; then
+    if ! make_directories "$1"; then
         if [ ! -d "$1" ]; then
             [ -e "$1" ] || no_room "$1"
             return
@@ -29,35 +39,38 @@ prepare() {
             return
         fi
     fi
+    eval "$5"
+    [ -e "$1/run" ] || write_attempt "$@"
     if [ ! -e "$1/run" ]; then
-        (write_attempt "$@")
-        if [ ! -e "$1/run" ]; then
-            refuse "$1" nostart.disk
-            return
-        fi
+        refuse "$1" nostart.disk
+        return
     fi
     move_in "$1"
     if [ ! -e "$1/cmd" ] || [ ! -e "$1/setup" ]; then
         refuse "$1" nostart.disk # even a rename may need room
-        return
-    fi
-    eval "$5"
-    if [ -s "$1/setup" ] || ! lacking || [ -n "$lacking" ]; then
+    elif [ -e "$1/ready" ]; then
+        :
+    elif [ -s "$1/setup" ] || ! lacking || [ -n "$lacking" ]; then
         start "$1" setup # what is lacking may be let go: that is waited for there
     else
         mv "$1/ready.pending" "$1/ready" 2>/dev/null
     fi
     # A stop that came meanwhile has looked for secrets already.
-    [ ! -e "$1/cancel" ] || rm -f "$1/env" "$1"/n.*/env
+    [ ! -e "$1/cancel" ] || remove_secrets "$1"
 }
 
-# make_directory TOKEN: the first one by way of `env`, which tells whether it knows the option that `start`
-# likes to use. Where it doesn't, or the directory is there, the second command says so.
-make_directory() {
-    if [ -z "$defaults" ] && env --default-signal=INT,QUIT mkdir "$1" 2>/dev/null; then
+# make_directories TOKEN: of a new attempt. False unless all of them are new. The first ones by way of `env`,
+# which tells whether it knows the option that `start` likes to use.
+make_directories() {
+    [ ! -e "$1" ] || return
+    set -- "$1" "$1/n.$nonce" "$1/work" "$1/output" "$1/outbox" "$1/inbox" "$1/endpoints"
+    if [ -z "$defaults" ] && env --default-signal=INT,QUIT mkdir "$@" 2>/dev/null; then
         defaults='env --default-signal=INT,QUIT'
+    elif mkdir "$@" 2>/dev/null; then
+        : "${defaults:=env}"
     else
-        mkdir "$1" 2>/dev/null
+        rmdir "$2" 2>/dev/null # somebody else may have made the first one at this moment
+        return 1
     fi
 }
 
@@ -68,41 +81,42 @@ no_room() {
     [ ! -f "$1" ] || no_room="$no_room $1"
 }
 
-# write_attempt TOKEN ...: steps 2 and 3. In a subshell.
+# write_attempt TOKEN ...: steps 2 and 3.
 write_attempt() {
-    cd "$1" || exit 1
-    new=n.$nonce
+    new=$1/n.$nonce
     # Those that are there already are as good as new ones.
-    mkdir "$new" work output outbox inbox endpoints 2>/dev/null
-    [ -d "$new" ] && [ -d work ] || exit 1
-    for name in x launch begin end timeout setup-timeout ready told; do
-        make_pending "$name" "$name.pending" || exit 1
+    [ -d "$new" ] && [ -d "$1/endpoints" ] ||
+        mkdir "$new" "$1/work" "$1/output" "$1/outbox" "$1/inbox" "$1/endpoints" 2>/dev/null
+    [ -d "$new" ] && [ -d "$1/work" ] || return
+    for name in x launch begin end timeout setup-timeout told; do
+        make_pending "$1/$name" pending || return
     done
-    make_pending stop stop.idle || exit 1
-    printf '' >>out && printf '' >>err && printf '' >>signal || exit 1
+    make_pending "$1/stop" idle || return
+    for name in out err signal; do printf '' >>"$1/$name" || return; done
+    case $4$exclusive$ports in
+    0) printf '' >"$new/ready" || return ;;
+    *) make_pending "$1/ready" pending || return ;;
+    esac
     written=
     printf '%s' "$2" >"$new/cmd" && printf '%s' "$3" >"$new/env" && printf '%s' "$4" >"$new/setup" &&
         printf '# %s %s\n%s\nmask=%s\n%s\nrun_main "$@"\n' \
-            "$nonce" "$boot" "$library" "$mask" "$5" >"$new/run" && written=1
-    [ -n "$written" ] && ln "$new/run" run 2>/dev/null && return
-    rm -f "$new/cmd" "$new/env" "$new/setup" "$new/run"
+            "$nonce" "$boot" "$library$wrapper_text" "$mask" "$5" >"$new/run" && written=1
+    [ -n "$written" ] && ln "$new/run" "$1/run" 2>/dev/null && return
+    rm -f "$new/cmd" "$new/env" "$new/setup" "$new/ready" "$new/run"
     rmdir "$new"
 }
 
-# make_pending KIND FILE: unless it has been made, and maybe renamed, before.
+# make_pending FILE WORD: FILE.WORD, unless it has been made, and maybe renamed, before.
 make_pending() {
     for name in "$1" "$1".*; do [ ! -e "$name" ] || return 0; done
-    printf '' >>"$2"
+    printf '' >>"$1.$2"
 }
 
 # move_in TOKEN: step 4.
 move_in() {
     read -r _ new _ <"$1/run" || return
     new=$1/n.$new
-    [ -d "$new" ] || return
-    mv "$new/cmd" "$new/env" "$new/setup" "$1" 2>/dev/null
-    rm -f "$new/run"
-    rmdir "$new" 2>/dev/null
+    [ ! -d "$new" ] || mv "$new/cmd" "$new/env" "$new/setup" "$new/ready" "$1" 2>/dev/null
 }
 
 # go TOKEN: only what is PREPARED, in this boot, and not cancelled. The wrapper itself makes sure that it is
@@ -137,10 +151,13 @@ start() {
 await_starts() {
     now
     until_when=$((now + 200))
-    for each in $started; do
-        while [ -e "$each/begin.pending" ] && [ -e "$each/x.pending" ] && [ "$now" -lt "$until_when" ]; do
-            nap 0.02
-            now
+    for pause in 0.02 0.03 0.05 0.1 0.2 0.4 0.4 0.4 0.4; do
+        awaited=
+        for each in $started; do
+            [ ! -e "$each/begin.pending" ] || [ ! -e "$each/x.pending" ] || awaited=1
         done
+        [ -n "$awaited" ] && [ "$now" -lt "$until_when" ] || return 0
+        nap "$pause"
+        now
     done
 }

@@ -1,5 +1,5 @@
 # The answer: a frame of short lines, whose number is in its last one.
-#   H <clock, seconds> <uptime>
+#   H <clock, seconds> <uptime>                                      the clock is 0 where it isn't told
 #   A <token> <STATE> <code> <cause> <began> <ended> <bytes>         `-` where there is none
 #   T <base64>                                                       belongs to the line before
 #   M <token>                                                        has ended, and left requests
@@ -30,7 +30,7 @@ read_incarnation() {
 }
 
 begin_frame() {
-    if [ -n "$alone" ]; then boot_clock; else wall_clock; fi
+    if [ -n "$untimed" ]; then clock=0; elif [ -n "$alone" ]; then boot_clock; else wall_clock; fi
     trap - EXIT # whatever ends this shell from here on, there is only one answer
     printf 'IRIS1 %s BEGIN %s %s\n' "$nonce" "$boot" "$incarnation"
     now

@@ -27,7 +27,7 @@ run_main() {
 run_start() {
     now
     alive_at=$now
-    mv launch.pending "launch.$now" 2>/dev/null
+    printf '' 2>/dev/null >"launch.$now" || mv launch.pending "launch.$now" 2>/dev/null
     if ! mkdir go 2>/dev/null; then
         [ -d go ] || refuse . nostart.disk
         return
@@ -39,7 +39,7 @@ run_start() {
     have_devices 300 || { give_up "$lacking" && return; }
     sign
     . ./env
-    rm -f env n.*/env
+    rm -f env n.*/env n.*/run
     . ./cmd
     sign
     watch_lease || { give_up && return; }
@@ -60,7 +60,7 @@ run_start() {
     } 2>"$shell_report"
     unwatch
     end_lease || return
-    ended_with "$code" timeout
+    ended_with "$code" timeout "$time_limit"
     sweep
     record "$end"
     is_stopped && return
@@ -109,12 +109,12 @@ run_setup() {
     set_up
     code=$?
     unwatch
-    if [ "$code" = 0 ] && [ -e stop.idle ] && in_time setup-timeout; then
+    if [ "$code" = 0 ] && [ -e stop.idle ] && in_time setup-timeout "$setup_limit"; then
         sweep
         have_devices "$device_wait" || { unready "$lacking" && return; }
         be_ready && return
     fi
-    ended_with "$code" setup-timeout
+    ended_with "$code" setup-timeout "$setup_limit"
     sweep
     if [ -e cancel ]; then record cancelled; else record nostart.setup; fi
 }
@@ -145,15 +145,15 @@ write_pid() {
         printf '%s %s %s\n' $$ "$start" "$boot" 2>/dev/null >"$1"
 }
 
-# ended_with CODE LIMIT -> $end, the name of the exit record. A stop takes stop.idle, and the watchdog
-# LIMIT.pending, before the first signal: so what they ended is told apart from what ended by itself.
+# ended_with CODE LIMIT HUNDREDTHS -> $end, the name of the exit record. A stop takes stop.idle, and the
+# watchdog LIMIT.pending, before the first signal: so what they ended is told apart from what ended by itself.
 ended_with() {
     end=$1
     now
     note end "$now.$1"
     if is_stopped; then
         end=cancelled
-    elif ! in_time "$2"; then
+    elif ! in_time "$2" "$3"; then
         end=$1.timeout
     elif [ "$1" = 137 ]; then
         oom_kills
@@ -166,8 +166,8 @@ ended_with() {
 # tell: 137 is also the exit of a shell whose last program was killed.
 is_by_signal() { [ "$1" -gt 128 ] && [ -s "$shell_report" ]; }
 
-# in_time LIMIT: whether what just ended was faster than its watchdog.
-in_time() { [ -e "$1.off" ] || mv "$1.pending" "$1.off" 2>/dev/null || [ ! -e "$1" ]; }
+# in_time LIMIT HUNDREDTHS: whether what just ended was faster than its watchdog. HUNDREDTHS 0: it has none.
+in_time() { [ "$2" = 0 ] || [ -e "$1.off" ] || mv "$1.pending" "$1.off" 2>/dev/null || [ ! -e "$1" ]; }
 
 # give_up CAUSE: it can't start; without a cause not even the first steps succeed. A stop ends the commands of
 # the wrapper, too.
@@ -177,8 +177,8 @@ give_up() {
 
 # record NAME: the end of the attempt, once. Needs no disk space, and never fails.
 record() {
-    rm -f env n.*/env
-    remove_group "$group"
+    remove_secrets .
+    remove_group "$group" n.*
     # BEFORE the record: who reads that must know what it is worth.
     [ -z "$signalled" ] || mv told.pending told 2>/dev/null
     mv x.pending "x.$1" 2>/dev/null
@@ -191,16 +191,11 @@ record() {
 # can't be ended the attempt goes on: its end would release what that holds. A stop does the same, so it is
 # left to that.
 sweep() {
-    ! is_stopped || return 0
-    until (
-        self_pid
+    until is_stopped || {
         now
         kill_at=$((now + grace))
-        end_all "$token" keep "$self"
-    ); do
-        ! is_stopped || return 0
-        nap
-    done
+        end_all "$token" keep $$
+    }; do nap; done
 }
 
 when_to_kill() { :; }
@@ -315,7 +310,7 @@ run_lease() {
     until end_all "$token" last $$; do :; done
     remove_group "$group"
     now
-    rm -f env n.*/env
+    remove_secrets .
     note end "$now.-"
     mv x.pending x.cancelled.lease 2>/dev/null
 }

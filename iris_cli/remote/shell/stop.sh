@@ -102,7 +102,7 @@ stopper() {
     kill_at=$((stop_since + stop_grace))
     names .
     if end_all "$token" last $$; then
-        rm -f env n.*/env
+        remove_secrets .
         remove_group "$group"
         # An end that was recorded while the task lived is none.
         [ -z "$x" ] || [ -z "$pressed" ] || drop x x.pending
@@ -170,7 +170,8 @@ fence_alone() {
     # BEFORE anything is looked for: a wrapper that makes `go` from here on will find `cancel`. That none has
     # made it, another name says too: what somebody did to one of them must not make us believe it.
     printf '' 2>/dev/null >"$1/cancel"
-    [ -e "$1/cancel" ] && [ ! -e "$1/go" ] && [ -e "$1/launch.pending" ] && is_unmarked "$1" || return
+    for name in "$1/go" "$1"/launch.[0-9]*; do [ ! -e "$name" ] || return 1; done
+    [ -e "$1/cancel" ] && [ -e "$1/launch.pending" ] && is_unmarked "$1" || return 1
     for secret in "$1/env" "$1"/n.*/env; do
         if [ -f "$secret" ] && [ ! -L "$secret" ]; then printf '' 2>/dev/null >"$secret"; fi
     done

@@ -11,16 +11,20 @@
 # children. False if that can't be told, as when the table doesn't even show SELF.
 look() {
     found=
-    can_search && marks=$(marked "$1") || return 1
-    # shellcheck disable=SC2086
-    marks=$(set -f && printf '%s ' $marks)
+    if is_quiet "$@"; then
+        for process in $2; do [ "${process%%:*}" = "$4" ] || found="$found $process"; done
+        return 0
+    fi
+    marked "$1" || return 1
+    marks=
+    for path in $paths; do marks="$marks $path"; done
     found=$(processes | LC_ALL=C awk -v marks="$marks" -v leaders="$2" -v seen="$3" -v self="$4" '
         /^\// {
-            pid = text = $0
-            sub(/\/stat:.*/, "", pid)
+            pid = $0
+            sub(/\/stat$/, "", pid)
             sub(/.*\//, "", pid)
-            sub(/^[^:]*\/stat:/, "", text)
-            stat[pid] = stat[pid] " " text
+            while ((getline text < $0) > 0) stat[pid] = stat[pid] " " text
+            close($0)
             next
         }
         $1 == "complete" { complete = 1; next }
@@ -116,11 +120,16 @@ end_all() {
                 quiet=$((quiet + 1))
                 [ "$2" = last ] && [ -n "$leaders" ] && quiet=0
             fi
-            [ "$quiet" -ge 2 ] && ! is_populated && return 0
+            # One look and the word of the kernel are as good as two, but not for a fence.
+            if [ "$quiet" -gt 0 ] && ! is_populated; then
+                case $quiet$2$populated$own_group in 1keep0?*) return 0 ;; esac
+                [ "$quiet" -lt 2 ] || return 0
+            fi
         fi
         press "$2" || return 1
         round=$((round + 1))
-        if [ "$round" -le 10 ]; then nap 0.03; else nap 0.2; fi
+        # Where nothing was left from the start, the second look needs no pause.
+        if [ "$round$quiet" = 11 ]; then continue; elif [ "$round" -le 10 ]; then nap 0.03; else nap 0.2; fi
     done
 }
 

@@ -1,0 +1,69 @@
+"""What a task costs its worker in processes. Each takes about a millisecond of processor time there."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from iris_cli.core.observations import RemoteState
+from tests.remote.conftest import MakeHost, ProbedHost
+from tests.support.local_transport import SHELLS
+from tests.support.process_count import ProcessCount, skip_unless_processes_can_be_counted
+from tests.support.worker_host import WorkerHost, marked
+
+MOST = 15
+"""Without pauses and searches, of which a slow machine needs more: each search but four follows a pause."""
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_task_from_its_launch_to_its_reported_end_takes_few_processes(
+    make_host: MakeHost, tmp_path: Path, shell: str
+) -> None:
+    skip_unless_processes_can_be_counted()
+    (tmp_path / "count").mkdir()
+    count = ProcessCount(shell, tmp_path / "count")
+    host = make_host(tools=count.tools)
+    host.probe()
+    count.clear()
+    token = host.launch("true")
+    (report,) = host.poll(token)
+    assert (report.state, report.exit_code) == (RemoteState.EXITED, 0)
+    pauses, searches = count.programs("sleep"), count.programs("grep")
+    assert 1 < searches <= 4 + pauses
+    assert 8 < count.forks - pauses - searches <= MOST
+
+
+@pytest.mark.two_shells
+def test_a_host_with_more_processes_than_a_command_line_can_hold_is_searched_in_parts(
+    probed_host: ProbedHost, host_shell: str
+) -> None:
+    host = probed_host(host_shell)
+    env = shutil.which("env")
+    (host.tools / "env").unlink(missing_ok=True)
+    (host.tools / "env").write_text(f'#!{shutil.which("dash")}\n[ $# -lt 30 ] || exit 126\nexec {env} "$@"\n')
+    (host.tools / "env").chmod(0o755)
+    assert host.ended("sh", "-c", "exit 3").exit_code == 3
+    token = host.running("sh", "-c", "setsid sleep 1000 & sleep 1000")
+    assert host.stopped(token, grace=0).state is RemoteState.STOPPED
+    assert not marked(token)
+
+
+def test_a_process_that_only_names_the_number_of_a_wrapper_is_left_alone(
+    dash_host: WorkerHost, tmp_path: Path
+) -> None:
+    """A number in its environment is no marker, and makes no child of it."""
+    host = dash_host
+    gate = tmp_path / "gate"
+    token = host.running("sh", "-c", 'while [ ! -e "$0" ]; do :; done', str(gate))
+    number = f" {host.wrapper(token)} "
+    bystander = subprocess.Popen(["sleep", "1000"], env={"PATH": "/bin:/usr/bin", "NUMBERS": number * 3})
+    try:
+        gate.touch()
+        assert host.wait(token).exit_code == 0
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()

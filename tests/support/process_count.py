@@ -1,0 +1,74 @@
+"""A `sh` that is traced: how many processes the calls to a worker start there, the detached ones included."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.local_transport import tools_of
+from tests.support.waiting import PATIENCE
+
+SHIM = """#!{dash}
+[ "$*" = -s ] || exec {shell} "$@"
+exec strace -f -q -e trace=execve -e signal=none -o {directory}/$$.trace {shell} "$@"
+"""
+
+
+class ProcessCount:
+    """Tools for the front of PATH. A call returns when all that it has started has ended."""
+
+    def __init__(self, shell: str, directory: Path) -> None:
+        self.directory = directory
+        self.tools = tools_of(shell, directory / "tools")
+        path = shutil.which(shell)
+        shim = SHIM.format(
+            dash=shutil.which("dash"),
+            directory=directory,
+            shell=f"{path} sh" if shell == "busybox" else path,
+        )
+        (self.tools / "sh").unlink()
+        (self.tools / "sh").write_text(shim)
+        (self.tools / "sh").chmod(0o755)
+
+    def clear(self) -> None:
+        """Count from here on."""
+        for trace in self.directory.glob("*.trace"):
+            trace.unlink()
+
+    @property
+    def forks(self) -> int:
+        """The processes that these calls have started, without the shells of the calls."""
+        return sum(len(re.findall(r"^\d+ +\+\+\+ ", text, re.MULTILINE)) - 1 for text in self._texts())
+
+    def programs(self, name: str) -> int:
+        """How many of them were that program. A line may be cut in two by another process."""
+        called: dict[str, str] = {}
+        found = []
+        for line in "".join(self._texts()).splitlines():
+            pid, _, rest = line.partition(" ")
+            if match := re.match(r' *execve\("[^"]*?([^"/]*)"', rest):
+                called[pid] = match[1]
+            if "execve" in rest and rest.endswith(" = 0"):
+                found.append(called[pid])
+        return found.count(name)
+
+    def _texts(self) -> list[str]:
+        return [trace.read_text(errors="replace") for trace in self.directory.glob("*.trace")]
+
+
+def skip_unless_processes_can_be_counted() -> None:
+    """Skip the test where strace is missing or may not be used."""
+    if not can_count():
+        pytest.skip("strace can't trace here")
+
+
+def can_count() -> bool:
+    """Whether there is an strace that works."""
+    if shutil.which("strace") is None:
+        return False
+    words = ["strace", "-f", "-q", "-e", "trace=execve", "-o", "/dev/null", "true"]
+    return subprocess.run(words, capture_output=True, check=False, timeout=PATIENCE).returncode == 0
