@@ -46,14 +46,14 @@ _PARTS: Mapping[str, Sequence[str]] = MappingProxyType(
 _LASTING: Mapping[str, Sequence[str]] = MappingProxyType(
     {  # what is left to run on the worker when the call is over: it travels as text, too
         "prepare": (*_PROCESSES, "fence", "devices"),
-        "prepare_with": (*_PROCESSES, "fence", "devices"),
+        "prepare_with": (*_PROCESSES, "fence", "devices", "trees"),
         "stop": (*_PROCESSES, "fence", "stop"),
         "unwedge": (*_PROCESSES, "fence", "stop", "devices", "evict"),
     }
 )
 
 _WRAPPER: Mapping[str, Sequence[str]] = MappingProxyType(
-    {"prepare": ("run",), "prepare_with": ("run", "trees", "copies")}
+    {"prepare": ("run",), "prepare_with": ("run", "copies")}
 )
 """What only the processes of an attempt run, behind that: the call itself writes it, and need not read it."""
 
