@@ -101,7 +101,7 @@ def test_a_slow_second_launch_leaves_no_secret_behind_and_starts_nothing(
 
 
 def test_a_launch_that_was_overtaken_by_a_tombstone_finds_it(make_host: MakeHost, tmp_path: Path) -> None:
-    gate = Gate(tmp_path / "gate", "before", "mkdir", "????????????????????????????????*")
+    gate = Gate(tmp_path / "gate", "before", "mkdir", "[0-9a-f]" * 32 + "*")
     slow, host = make_host(tools=gate.tools), make_host()
     host.probe()
     slow.probe()
@@ -190,7 +190,7 @@ def test_a_look_that_cannot_see_itself_sees_nothing(host: WorkerHost) -> None:
     assert (
         run_library(host, f'look {"f" * 32} "" "" 99999999 && echo "found:$found" || echo blind') == "blind"
     )
-    broken = "processes() { printf 'complete\\n'; }"
+    broken = "is_quiet() { return 1; }; processes() { printf 'complete\\n'; }"
     assert run_library(host, f'{broken}; self_pid; look {"f" * 32} "" "" "$self" || echo blind') == "blind"
-    cut = "marked() { return 1; }"
+    cut = "search() { return 1; }"
     assert run_library(host, f'{cut}; self_pid; look {"f" * 32} "" "" "$self" || echo blind') == "blind"

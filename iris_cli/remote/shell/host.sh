@@ -152,12 +152,14 @@ IRIS_ATTEMPT_TOKEN=$1
         patterns= known=" $4 "
         mark_of "$1"
         for process in $2; do
+            is_alive "${process%%:*}" "${process#*:}" || return
             # In `stat` its number is that of a parent, a session, or any other field.
             number=" ${process%%:*} "
             known=$known$number
             patterns="$patterns
 $number"
         done
+        start_of "$4" || return
         for process in $3; do
             case " $2 " in *" $process "*) continue ;; esac
             ! is_alive "${process%%:*}" "${process#*:}" || return
