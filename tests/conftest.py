@@ -59,6 +59,8 @@ pytest_plugins = ["tests.support.operator", "tests.support.sshd", "tests.support
 _LONG = frozenset({"bench", "e2e", "faults", "remote", "simulation"})
 """Directories of tests with real servers and processes, or that take seconds each."""
 
+_TOGETHER = 8
+
 
 def pytest_collection(session: pytest.Session) -> None:
     """Import the test modules, each process from another one on.
@@ -81,10 +83,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     odd = [item.nodeid for item in items if " at 0x" in item.nodeid or len(item.nodeid) > 1_000]
     if odd:
         raise pytest.UsageError(f"no name for a test, and another one in each process: {odd[0]:.300}")
-    if hasattr(
-        config, "workerinput"
-    ):  # in parallel what takes long comes first: at the end nobody waits for it
-        items.sort(key=lambda item: not _is_long(item))
+    if hasattr(config, "workerinput"):
+        items[:] = _mixed(items)
+
+
+def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The tests in the order in which they are given out to processes.
+
+    Those with servers and processes mostly wait, the others compute: in turns, neither leaves the processors idle. They
+    stay together a few at a time, for what a module has started serves all its tests. The last ones are short: at the
+    end nobody waits for a long one.
+    """
+    waiting = [item for item in items if _is_long(item)]
+    places = {item.nodeid: 0.9 * (n - n % _TOGETHER) / len(waiting) for n, item in enumerate(waiting)}
+    computing = [item for item in items if item.nodeid not in places]
+    places.update((item.nodeid, n / len(computing)) for n, item in enumerate(computing))
+    return sorted(items, key=lambda item: places[item.nodeid])
 
 
 def _is_long(item: pytest.Item) -> bool:
