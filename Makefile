@@ -34,7 +34,7 @@ demo: $(VENV)/.installed
 
 demo-autoscale: $(VENV)/.installed
 	@$(BIN)/python -m pip install --quiet --editable ".[gcp]"
-	@$(BIN)/iris demo --autoscale
+	@$(BIN)/python -m tests.support.tpu_emulator.demo
 
 test: $(VENV)/.tested
 	@sh scripts/install-test-tools.sh

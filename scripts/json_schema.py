@@ -110,7 +110,7 @@ DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
     "iris log compact": (log_health.CompactedDocument,),
     "iris log export": (Row,),
     "iris gc": (gc.GarbageDocument,),
-    "iris demo": (demo_tour.TourDocument, demo_tour.AutoscaleTourDocument, demo_tour.EndedDocument),
+    "iris demo": (demo_tour.TourDocument, demo_tour.EndedDocument),
     "error": (failures.ErrorDocument,),
 }
 """The types of the documents of each command; `error` is that of all commands that fail."""

@@ -13,7 +13,7 @@ import typer
 from iris_cli.cli.commands import Commands
 from iris_cli.cli.context import Context
 from iris_cli.cli.demo_tour import EndedDocument, Tour, TourDocument
-from iris_cli.errors import ExitCode, UsageError
+from iris_cli.errors import ExitCode
 from iris_cli.ops.demo_home import demo_home
 from iris_cli.ops.local_cluster import LocalCluster, LocalSlice
 from iris_cli.ops.loop.automatic import SWITCH
@@ -75,7 +75,6 @@ _EXAMPLES = """
 iris demo  # a minute, and nothing is left
 iris demo --keep  # leaves the cluster running
 iris demo --stop
-iris demo --autoscale  # slices on demand, on an emulator
 """
 
 
@@ -90,24 +89,13 @@ def demo(
     directory: Annotated[
         Path | None, typer.Option("--dir", metavar="DIR", help="Where the cluster lives.", show_default=False)
     ] = None,
-    autoscale: Annotated[
-        bool,
-        typer.Option("--autoscale", help="Slices on demand instead, on an emulator of Google's TPU API."),
-    ] = False,
 ) -> int:
     """Take a tour on a cluster of local SSH hosts.
 
     Needs no account and no root.
     """
     iris: Context = context.obj
-    elsewhere = _forget_other_clusters()
-    if autoscale:
-        if keep or stop or directory is not None:
-            raise UsageError("--autoscale leaves nothing to keep, or to stop, and has a directory of its own")
-        from iris_cli.cli.demo_autoscale import show
-
-        os.environ[SWITCH] = "off"  # that tour runs the cycles itself
-        return show(iris)
+    elsewhere = forget_other_clusters()
     if stop:
         kept = LocalCluster((directory or Path(_KEPT)).absolute())
         kept.check()  # BEFORE jobs are ended: they may be anybody's
@@ -145,7 +133,7 @@ def _show(iris: Context, root: Path, *, keep: bool, elsewhere: bool) -> None:
         _invite(iris, cluster, elsewhere)
 
 
-def _forget_other_clusters() -> bool:
+def forget_other_clusters() -> bool:
     """A demo has a log of its own, also where the environment says whose is meant; whether it does.
 
     To that other log its machines and slices would be gone: the demo's have never heard of them.

@@ -6,13 +6,10 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 from msgspec import Struct
 
-from iris_cli.cli import cycles
 from iris_cli.cli.context import Context
 from iris_cli.core.cluster import Cluster
 from iris_cli.errors import IrisError
@@ -20,7 +17,6 @@ from iris_cli.ops.loop.start import end, order, running_loop
 
 _PATIENCE = 60.0  # seconds for the loop to notice that nothing is left: the machine may be busy
 _GLANCE = 0.1
-CRON = ("schedule", "--once", "--autoscale")
 
 
 class TourStep(Struct, frozen=True):
@@ -36,14 +32,6 @@ class TourDocument(Struct, frozen=True):
     steps: Sequence[TourStep]
 
 
-class AutoscaleTourDocument(Struct, frozen=True):
-    """The result of `iris demo --autoscale`: slices that were created, and those that were not deleted."""
-
-    steps: Sequence[TourStep]
-    made: Sequence[str]
-    left: Sequence[str]
-
-
 class EndedDocument(Struct, frozen=True):
     """The result of `iris demo --stop`: the number of hosts that were stopped."""
 
@@ -56,9 +44,8 @@ class Tour:
     def __init__(self, iris: Context, config: Path) -> None:
         self.iris = iris
         self.config = config
-        self._cron = Context(config_path=config)
+        self._own = Context(config_path=config)
         self.steps: list[TourStep] = []
-        self._said: list[str] = []
         self.took = 0.0
         """Seconds that the last command of `run` took."""
 
@@ -81,24 +68,9 @@ class Tour:
             output.line(f"$ iris {shlex.join(command)}")
         output.flush()
 
-    def cycle(self) -> None:
-        """Do what `iris schedule --once --autoscale` does, and say what it did not say the last time."""
-        heard = StringIO()
-        with redirect_stdout(heard), redirect_stderr(heard):
-            cycles.schedule(self._cron, once=True, scale=True)
-        lines = heard.getvalue().splitlines()
-        if lines:
-            self.steps.append(TourStep(("iris", *CRON), heard.getvalue()))
-        if not self.iris.output.as_json:
-            for line in lines:
-                if line not in self._said:
-                    self.iris.output.line(line)
-            self.iris.output.flush()
-        self._said = lines
-
     def run(self, command: tuple[str, ...], *, capture: bool) -> subprocess.CompletedProcess[str]:
         """Run a command of iris, whatever becomes of it."""
-        began = self._cron.clock.monotonic()
+        began = self._own.clock.monotonic()
         done = subprocess.run(  # noqa: S603 - our own interpreter and module
             [sys.executable, "-m", "iris_cli", "--config", str(self.config), *command],
             stdin=subprocess.DEVNULL,
@@ -107,7 +79,7 @@ class Tour:
             text=True,
             check=False,
         )
-        self.took = self._cron.clock.monotonic() - began
+        self.took = self._own.clock.monotonic() - began
         return done
 
     @property
@@ -117,7 +89,7 @@ class Tour:
 
     def wait_for_the_loop(self) -> None:
         """Wait until the background loop has ended; it does so by itself once no job is open."""
-        clock, state = self._cron.clock, self._cron.state
+        clock, state = self._own.clock, self._own.state
         until = clock.monotonic() + _PATIENCE
         while running_loop(state) is not None and clock.monotonic() < until:
             clock.sleep(_GLANCE)
@@ -127,9 +99,9 @@ class Tour:
         try:
             self._end_jobs()
         finally:
-            if self.config.is_file() and running_loop(self._cron.state) is not None:
-                order(self._cron.state, self._cron.clock, stopped=True, command="iris demo")
-                end(self._cron.state, self._cron.clock)
+            if self.config.is_file() and running_loop(self._own.state) is not None:
+                order(self._own.state, self._own.clock, stopped=True, command="iris demo")
+                end(self._own.state, self._own.clock)
 
     def _end_jobs(self) -> None:
         """Stop what still runs: hosts leave their tasks behind."""

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from iris_cli.core.cloud import CloudSlice, CloudState
 from iris_cli.core.scale_group import GcpOptions, Provider, ScaleGroup
 from iris_cli.core.slice import Slice, SliceState
-from iris_cli.tpu_emulator.cloud import Cloud
-from iris_cli.tpu_emulator.server import start
 from tests.support.scale import scale_group
+from tests.support.tpu_emulator.cloud import Cloud
+from tests.support.tpu_emulator.server import start
 
 if TYPE_CHECKING:
     from iris_cli.capacity.gcp.provider import GcpProvider

@@ -10,8 +10,8 @@ import pytest
 
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.job import JobState
-from iris_cli.tpu_emulator.settings import Fault
 from tests.support.cloud_site import CENTRAL, WEST, CloudSite, cloud_site
+from tests.support.tpu_emulator.settings import Fault
 from tests.support.waiting import until
 
 

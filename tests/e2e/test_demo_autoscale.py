@@ -1,14 +1,23 @@
-"""`iris demo --autoscale` shows slices on demand, and leaves nothing behind."""
+"""`make demo-autoscale` shows slices on demand, and leaves nothing behind."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_demo import mentioning
-from tests.e2e.test_demo import run as iris
+from tests.e2e.test_demo import mentioning, run
+
+ROOT = Path(__file__).parents[2]
+
+
+def demo(directory: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    start = (sys.executable, "-m", "tests.support.tpu_emulator.demo")
+    paths = ":".join(filter(None, (env.get("PYTHONPATH"), str(ROOT))))
+    return run(directory=directory, env={**env, "PYTHONPATH": paths}, start=start)
 
 
 def test_the_demo_makes_loses_replaces_and_gives_back_slices_and_leaves_nothing(tmp_path: Path) -> None:
@@ -19,7 +28,7 @@ def test_the_demo_makes_loses_replaces_and_gives_back_slices_and_leaves_nothing(
         "HTTP_PROXY": "http://127.0.0.1:9",
         "no_proxy": "",
     }
-    ran = iris("demo", "--autoscale", directory=tmp_path, env=outside)
+    ran = demo(tmp_path, outside)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     words = ran.stdout.splitlines()
     steps = [
@@ -45,16 +54,7 @@ def test_the_demo_makes_loses_replaces_and_gives_back_slices_and_leaves_nothing(
 def test_without_the_extra_it_says_what_to_type(tmp_path: Path) -> None:
     """As it is where nobody installed Google's client: the name leads nowhere."""
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['google.cloud'] = None\n")
-    ran = iris(
-        "demo", "--autoscale", directory=tmp_path, env={"PYTHONPATH": f"{tmp_path}:{':'.join(sys.path)}"}
-    )
+    ran = demo(tmp_path, {"PYTHONPATH": f"{tmp_path}:{':'.join(sys.path)}"})
     assert (ran.returncode, ran.stdout) == (1, "")
     wanted = 'error: this demo needs Google\'s client for TPUs: pip install "iris-cli[gcp]"'
     assert ran.stderr.splitlines() == [wanted]
-
-
-@pytest.mark.parametrize("option", ["--keep", "--stop", "--dir=x"])
-def test_there_is_nothing_of_it_to_keep_or_to_stop(option: str, tmp_path: Path) -> None:
-    ran = iris("demo", "--autoscale", option, directory=tmp_path)
-    assert ran.returncode == 2
-    assert "--autoscale leaves nothing to keep" in ran.stderr

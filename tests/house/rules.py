@@ -23,11 +23,8 @@ _BELOW = {
     "config": frozenset({"core"}),
     "ops": frozenset({"core", "journal", "remote", "capacity", "config", "inhabitants"}),
     "client": frozenset({"core", "journal", "remote", "capacity", "config", "ops"}),
-    "tpu_emulator": frozenset({"core", "capacity", "inhabitants"}),
     "render": frozenset({"core", "journal", "remote", "capacity", "config", "ops"}),
-    "cli": frozenset(
-        {"core", "journal", "remote", "capacity", "config", "ops", "client", "render", "tpu_emulator"}
-    ),
+    "cli": frozenset({"core", "journal", "remote", "capacity", "config", "ops", "client", "render"}),
     "__main__": frozenset({"cli"}),
     "errors": frozenset[str](),
     "clock": frozenset[str](),
@@ -62,9 +59,6 @@ _PORTS = {
     "iris_cli.remote.inside.mail": frozenset({"time", "os.urandom"}),
     # It converts a given time to text, and reads no clock.
     "iris_cli.journal.timestamps": frozenset({"time.gmtime"}),
-    # Generators with a seed: the faults of the emulator can be repeated.
-    "iris_cli.tpu_emulator.cloud": frozenset({"random.Random"}),
-    "iris_cli.tpu_emulator.server": frozenset({"random.Random"}),
 }
 _CLOCKS_AND_DICE = frozenset({"time", "random", "secrets", "uuid"})
 _READINGS = frozenset({"now", "today", "utcnow"})  # of datetime and date
@@ -251,11 +245,8 @@ def empty_names(module: Module) -> Iterator[str]:
 
 
 def raw_keys(module: Module) -> Iterator[str]:
-    """Well-known attribute keys as literals: a typing error in one of them places jobs wrongly, in silence.
-
-    The emulator's words are those of Google's API, one of which happens to be spelled alike.
-    """
-    if module.layer not in ("", "tpu_emulator") and module.name != _KEYS_HOME:
+    """Well-known attribute keys as literals: a typing error in one of them places jobs wrongly, in silence."""
+    if module.layer and module.name != _KEYS_HOME:
         words = {
             id(line.value)
             for node in module.nodes

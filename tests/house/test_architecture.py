@@ -20,7 +20,6 @@ RULES: list[tuple[Rule, str, str]] = [
     (rules.imports_upwards, "iris_cli.core.task", "import iris_cli.clock"),
     (rules.imports_upwards, "iris_cli.journal.store", "def f():\n    from iris_cli import remote"),
     (rules.imports_upwards, "iris_cli.ops.cycle", "import iris_cli.render.tables"),
-    (rules.imports_upwards, "iris_cli.ops.cycle", "import iris_cli.tpu_emulator.server"),
     (rules.imports_upwards, "iris_cli.render.tables", "from iris_cli.cli.app import main"),
     (rules.imports_upwards, "iris_cli.core.task", "from ..ops import cycle"),
     (rules.imports_upwards, "iris_cli.attic", "x = 1"),

@@ -18,11 +18,11 @@ import pytest
 from iris_cli.core.ids import JobId
 from iris_cli.ops import autoscale
 from iris_cli.remote.local_keys import make_key
-from iris_cli.tpu_emulator.cloud import Cloud
-from iris_cli.tpu_emulator.machines import LocalMachines
-from iris_cli.tpu_emulator.server import Emulator, start
 from tests.support.desk import Desk
 from tests.support.site import Site
+from tests.support.tpu_emulator.cloud import Cloud
+from tests.support.tpu_emulator.machines import LocalMachines
+from tests.support.tpu_emulator.server import Emulator, start
 from tests.support.waiting import until
 
 ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from iris_cli.tpu_emulator.server import Emulator
+from tests.support.tpu_emulator.server import Emulator
 from tests.support.waiting import PATIENCE
 
 ZONE = "projects/p/locations/us-west4-a"

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from iris_cli.tpu_emulator.cloud import Cloud
-from iris_cli.tpu_emulator.server import Emulator, start
 from tests.support.google_tpu import GoogleTpu
+from tests.support.tpu_emulator.cloud import Cloud
+from tests.support.tpu_emulator.server import Emulator, start
 
 
 class StandingClock:

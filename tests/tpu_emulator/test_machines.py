@@ -15,9 +15,9 @@ import paramiko
 import pytest
 
 from iris_cli.remote.local_keys import make_key
-from iris_cli.tpu_emulator.cloud import Cloud
-from iris_cli.tpu_emulator.machines import LocalMachines
-from iris_cli.tpu_emulator.records import Node, Place
+from tests.support.tpu_emulator.cloud import Cloud
+from tests.support.tpu_emulator.machines import LocalMachines
+from tests.support.tpu_emulator.records import Node, Place
 from tests.tpu_emulator.conftest import wait_until
 
 PLACE = Place("p", "us-west4-a")
@@ -123,9 +123,9 @@ def test_servers_and_what_runs_there_end_with_the_emulator_however_that_ends(tmp
         "metadata": {"ssh-keys": f"me:ssh-ed25519 {key} me"},
     }
     script = (
-        "import sys, time; from pathlib import Path; from iris_cli.tpu_emulator.cloud import Cloud\n"
-        "from iris_cli.tpu_emulator.machines import LocalMachines\n"
-        "from iris_cli.tpu_emulator.records import Place\n"
+        "import sys, time; from pathlib import Path; from tests.support.tpu_emulator.cloud import Cloud\n"
+        "from tests.support.tpu_emulator.machines import LocalMachines\n"
+        "from tests.support.tpu_emulator.records import Place\n"
         f"cloud = Cloud(machines=LocalMachines(Path({str(tmp_path / 'machines')!r})))\n"
         f"cloud.create_node(Place('p', 'z'), 'a', {spec!r})\n"
         "while not (node := cloud.node('projects/p/locations/z/nodes/a')).machines: time.sleep(0.05)\n"

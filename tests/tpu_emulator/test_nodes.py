@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from iris_cli.tpu_emulator.cloud import Cloud
-from iris_cli.tpu_emulator.records import Place
-from iris_cli.tpu_emulator.settings import Settings
 from tests.support.google_tpu import ZONE, GoogleTpu
+from tests.support.tpu_emulator.cloud import Cloud
+from tests.support.tpu_emulator.records import Place
+from tests.support.tpu_emulator.settings import Settings
 from tests.tpu_emulator.conftest import StandingClock
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from iris_cli.tpu_emulator.cloud import Cloud
 from tests.support.google_tpu import GoogleTpu
+from tests.support.tpu_emulator.cloud import Cloud
 from tests.tpu_emulator.conftest import StandingClock
 
 SPOT: dict[str, Any] = {"spot": {}}

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from iris_cli.tpu_emulator.cloud import Cloud
-from iris_cli.tpu_emulator.server import Emulator
-from iris_cli.tpu_emulator.settings import Fault
 from tests.support.google_tpu import GoogleTpu
+from tests.support.tpu_emulator.cloud import Cloud
+from tests.support.tpu_emulator.server import Emulator
+from tests.support.tpu_emulator.settings import Fault
 from tests.tpu_emulator.conftest import StandingClock, wait_until
 
 
@@ -171,7 +171,7 @@ def test_who_knows_its_port_alone_gets_nothing(emulator: Emulator, method: str, 
 
 def test_as_a_process_of_its_own_it_ends_with_its_stdin() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "iris_cli.tpu_emulator"],
+        [sys.executable, "-m", "tests.support.tpu_emulator"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

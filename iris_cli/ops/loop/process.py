@@ -25,8 +25,8 @@ from iris_cli.ops.workplace import Workplace
 
 _NICE = 10
 _NEVER_NEEDED = (
-    *("iris_cli.__main__", "iris_cli.client", "iris_cli.tpu_emulator"),
-    *("iris_cli.cli.demo", "iris_cli.capacity.gcp", "iris_cli.render.watch", "iris_cli.render.report"),
+    *("iris_cli.__main__", "iris_cli.client", "iris_cli.cli.demo"),
+    *("iris_cli.capacity.gcp", "iris_cli.render.watch", "iris_cli.render.report"),
 )
 _LIBRARIES = ("paramiko", "cryptography.hazmat.primitives.asymmetric.ed25519", "yaml", "urllib.request")
 

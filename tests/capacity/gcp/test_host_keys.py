@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from iris_cli.core.cloud import CloudState
 from iris_cli.core.slice import SliceHost
-from iris_cli.tpu_emulator.records import Machine
-from iris_cli.tpu_emulator.settings import Fault
 from tests.capacity.gcp_place import GcpPlace, asked, grow_old, in_the_log, seen_as
+from tests.support.tpu_emulator.records import Machine
+from tests.support.tpu_emulator.settings import Fault
 
 pytest.importorskip("google.cloud.tpu_v2")
 

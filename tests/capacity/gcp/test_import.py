@@ -9,11 +9,11 @@ import pytest
 
 from iris_cli.cli.app import run
 from iris_cli.config.load import load_cluster_config
-from iris_cli.tpu_emulator import shapes
-from iris_cli.tpu_emulator.records import Node
-from iris_cli.tpu_emulator.settings import Fault
 from tests.capacity.gcp_place import ZONE, GcpPlace
 from tests.support.desk import Interrupted
+from tests.support.tpu_emulator import shapes
+from tests.support.tpu_emulator.records import Node
+from tests.support.tpu_emulator.settings import Fault
 
 
 @pytest.fixture(autouse=True)

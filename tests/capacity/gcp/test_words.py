@@ -250,7 +250,7 @@ def test_an_answer_that_is_no_answer_of_googles_is_none(
     place: GcpPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a proxy gives it."""
-    from iris_cli.tpu_emulator import server
+    from tests.support.tpu_emulator import server
 
     def shout(handler: Any, code: int, said: dict[str, Any]) -> None:
         handler.send_response(200)

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from iris_cli.core.topology import Topology, canonical_type, lookup, type_of
 from iris_cli.errors import UsageError
-from iris_cli.tpu_emulator.refusals import ApiError
+from tests.support.tpu_emulator.refusals import ApiError
 
 _FAMILIES = {2: "V2", 3: "V3", 7: "V4", 9: "V5LITEPOD", 10: "V5P", 11: "V6E"}
 

@@ -1,4 +1,4 @@
-"""The emulator as a process of its own: `python -m iris_cli.tpu_emulator`.
+"""The emulator as a process of its own: `python -m tests.support.tpu_emulator`.
 
 Reads its settings as one JSON object from the first line of stdin (a line may be empty), says where it serves as
 another, and ends when stdin ends. `machines` in the settings is a directory: then nodes are SSH hosts of this machine,
@@ -12,10 +12,10 @@ import os
 import sys
 from pathlib import Path
 
-from iris_cli.tpu_emulator.cloud import Cloud
-from iris_cli.tpu_emulator.machines import LocalMachines
-from iris_cli.tpu_emulator.server import start
-from iris_cli.tpu_emulator.settings import Settings
+from tests.support.tpu_emulator.cloud import Cloud
+from tests.support.tpu_emulator.machines import LocalMachines
+from tests.support.tpu_emulator.server import start
+from tests.support.tpu_emulator.settings import Settings
 
 
 def main() -> None:

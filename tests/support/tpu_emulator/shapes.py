@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from iris_cli.tpu_emulator.records import Node, Operation, QueuedResource
+from tests.support.tpu_emulator.records import Node, Operation, QueuedResource
 
 _TYPES = "type.googleapis.com/google.cloud.tpu.v2."
 OPERATION = f"{_TYPES}OperationMetadata"

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from iris_cli.core.topology import known_types
-from iris_cli.tpu_emulator import queued, shapes
-from iris_cli.tpu_emulator.cloud import Cloud
-from iris_cli.tpu_emulator.records import Node, Place
-from iris_cli.tpu_emulator.refusals import ApiError
-from iris_cli.tpu_emulator.settings import Fault
+from tests.support.tpu_emulator import queued, shapes
+from tests.support.tpu_emulator.cloud import Cloud
+from tests.support.tpu_emulator.records import Node, Place
+from tests.support.tpu_emulator.refusals import ApiError
+from tests.support.tpu_emulator.settings import Fault
 
 
 class Call(NamedTuple):

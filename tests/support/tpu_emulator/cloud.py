@@ -10,13 +10,13 @@ from random import Random
 from typing import Any, TypeVar
 
 from iris_cli.clock import Clock, SystemClock
-from iris_cli.tpu_emulator import shapes
-from iris_cli.tpu_emulator.books import Books, Entry
-from iris_cli.tpu_emulator.machines import Machines, PaperMachines
-from iris_cli.tpu_emulator.queued import move_request
-from iris_cli.tpu_emulator.records import Node, Operation, Place, QueuedResource, kind_of
-from iris_cli.tpu_emulator.refusals import ApiError, already_exists, no_capacity, not_found, over_quota
-from iris_cli.tpu_emulator.settings import Fault, Settings
+from tests.support.tpu_emulator import shapes
+from tests.support.tpu_emulator.books import Books, Entry
+from tests.support.tpu_emulator.machines import Machines, PaperMachines
+from tests.support.tpu_emulator.queued import move_request
+from tests.support.tpu_emulator.records import Node, Operation, Place, QueuedResource, kind_of
+from tests.support.tpu_emulator.refusals import ApiError, already_exists, no_capacity, not_found, over_quota
+from tests.support.tpu_emulator.settings import Fault, Settings
 
 T = TypeVar("T", Node, QueuedResource, Operation)
 _NODE_ID = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -230,7 +230,7 @@ class Cloud:
         node.machines, node.state, node.health = machines, "READY", self.settings.health
         self.books.entries[node.uid].ready_at = now
         if node.spot and self.settings.lifetime > 0:
-            fate = Random(f"{self.settings.seed} {node.uid}")  # noqa: S311 - no secret: a story that can be told again
+            fate = Random(f"{self.settings.seed} {node.uid}")
             node.preempted_at = now + fate.expovariate(1 / self.settings.lifetime)
         for each in node.operations:
             if each.verb == "create":

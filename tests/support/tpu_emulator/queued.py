@@ -8,12 +8,12 @@ from datetime import datetime
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from iris_cli.tpu_emulator import shapes
-from iris_cli.tpu_emulator.records import Operation, Place, QueuedResource, kind_of
-from iris_cli.tpu_emulator.refusals import ApiError, already_exists, not_found
+from tests.support.tpu_emulator import shapes
+from tests.support.tpu_emulator.records import Operation, Place, QueuedResource, kind_of
+from tests.support.tpu_emulator.refusals import ApiError, already_exists, not_found
 
 if TYPE_CHECKING:
-    from iris_cli.tpu_emulator.cloud import Cloud
+    from tests.support.tpu_emulator.cloud import Cloud
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.~+%-]+")
 _IDLE = ("ACCEPTED", "WAITING_FOR_RESOURCES", "FAILED", "SUSPENDED")  # what `force` isn't needed for

@@ -1,20 +1,31 @@
-"""`iris demo --autoscale`: slices on demand, made, preempted, replaced and given back, without an account."""
+"""`make demo-autoscale`: slices on demand, made, preempted, replaced and given back, without an account."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 
+from iris_cli.cli import cycles
 from iris_cli.cli.context import Context
-from iris_cli.cli.demo_tour import CRON, AutoscaleTourDocument, Tour
+from iris_cli.cli.demo import forget_other_clusters
+from iris_cli.cli.demo_tour import Tour
 from iris_cli.clock import SystemClock
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
-from iris_cli.errors import ExitCode, IrisError
+from iris_cli.errors import IrisError
 from iris_cli.ops.demo_home import demo_home
+from iris_cli.ops.loop.automatic import SWITCH
+from iris_cli.remote.local_keys import make_key
+from tests.support.tpu_emulator.cloud import Cloud
+from tests.support.tpu_emulator.machines import LocalMachines
+from tests.support.tpu_emulator.server import start
+from tests.support.tpu_emulator.settings import Settings
 
 _ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"
 _CLUSTER = """\
@@ -40,13 +51,38 @@ _PATIENCE = 600.0
 """Seconds for one act. It takes a few; a machine may be busy."""
 
 
-def show(iris: Context) -> int:
-    """Run the demo; nothing of it is left behind. Raises IrisError where Google's client is not installed."""
+class CronTour(Tour):
+    """A tour that runs cron's line itself."""
+
+    def __init__(self, config: Path) -> None:
+        super().__init__(Context(), config)
+        self._said: list[str] = []
+
+    def cycle(self) -> None:
+        """Do what `iris schedule --once --autoscale` does, and say what it did not say the last time."""
+        heard = StringIO()
+        with redirect_stdout(heard), redirect_stderr(heard):
+            cycles.schedule(Context(config_path=self.config), once=True, scale=True)
+        lines = heard.getvalue().splitlines()
+        for line in lines:
+            if line not in self._said:
+                self.iris.output.line(line)
+        self.iris.output.flush()
+        self._said = lines
+
+
+def main() -> int:
+    """Run the demo; nothing of it is left behind."""
     if not _client_is_there():
-        raise IrisError('this demo needs Google\'s client for TPUs: pip install "iris-cli[gcp]"')
+        sys.stderr.write('error: this demo needs Google\'s client for TPUs: pip install "iris-cli[gcp]"\n')
+        return 1
+    forget_other_clusters()
+    os.environ[SWITCH] = "off"
     with demo_home() as root:
-        _play(iris, root)
-    return ExitCode.OK
+        left = _play(root)
+    if left:
+        sys.stderr.write(f"error: the demo left slices behind: {', '.join(left)}\n")
+    return int(bool(left))
 
 
 def _client_is_there() -> bool:
@@ -56,13 +92,8 @@ def _client_is_there() -> bool:
         return False
 
 
-def _play(iris: Context, root: Path) -> None:
-    from iris_cli.remote.local_keys import make_key
-    from iris_cli.tpu_emulator.cloud import Cloud
-    from iris_cli.tpu_emulator.machines import LocalMachines
-    from iris_cli.tpu_emulator.server import start
-    from iris_cli.tpu_emulator.settings import Settings
-
+def _play(root: Path) -> list[str]:
+    """Run the acts; the slices that were not deleted."""
     make_key(root / "id_ed25519")
     config = root / "cluster.yaml"
     config.write_text(_CLUSTER, encoding="utf-8")
@@ -70,7 +101,7 @@ def _play(iris: Context, root: Path) -> None:
     with start(cloud) as emulator:
         # For this process and its commands; no proxy of the user's knows this machine.
         os.environ.update({_ENDPOINT: emulator.url, "no_proxy": "127.0.0.1"})
-        tour = Tour(iris, config)
+        tour = CronTour(config)
         try:
             _up(tour)
             _preempted(tour, cloud.preempt)
@@ -80,13 +111,10 @@ def _play(iris: Context, root: Path) -> None:
         made = [each.name for each in cloud.books.made()]
         left = [each.name for each in cloud.books.left()]
     tour.announce(f"The cloud's own books: made {', '.join(made)}; left: {', '.join(left) or 'none'}.")
-    if iris.output.as_json:
-        iris.output.document(AutoscaleTourDocument(tour.steps, made, left))
-    if left:
-        raise IrisError("the demo left slices behind", hint="please report this")
+    return left
 
 
-def _up(tour: Tour) -> None:
+def _up(tour: CronTour) -> None:
     launch = ("launch", "--no-schedule", "--name")
     tour.step(
         "There is no machine, but two scale groups in two regions. A gang of two VMs for the one,",
@@ -105,7 +133,7 @@ def _up(tour: Tour) -> None:
     tour.step("", ("status",))
 
 
-def _preempted(tour: Tour, preempt: Callable[[str], None]) -> None:
+def _preempted(tour: CronTour, preempt: Callable[[str], None]) -> None:
     live = tour.cluster.live_of(JobId("train"))
     [name] = {attempt.worker.rpartition("-")[0] for _, attempt in live}
     preempt(name)
@@ -117,7 +145,7 @@ def _preempted(tour: Tour, preempt: Callable[[str], None]) -> None:
     tour.step("", ("logs", "train"))
 
 
-def _down(tour: Tour) -> None:
+def _down(tour: CronTour) -> None:
     _until(
         tour,
         "Nobody needs slices any more. After idle_timeout, 3 s here, they go:",
@@ -126,9 +154,9 @@ def _down(tour: Tour) -> None:
     tour.step("", ("status",))
 
 
-def _until(tour: Tour, words: str, happened: Callable[[Cluster], bool]) -> None:
+def _until(tour: CronTour, words: str, happened: Callable[[Cluster], bool]) -> None:
     """Run cron's line until something has happened."""
-    tour.announce(words, CRON)
+    tour.announce(words, ("schedule", "--once", "--autoscale"))
     clock = SystemClock()
     deadline = clock.monotonic() + _PATIENCE
     while not happened(tour.cluster):
@@ -140,3 +168,7 @@ def _until(tour: Tour, words: str, happened: Callable[[Cluster], bool]) -> None:
 
 def _is(now: Cluster, job: str, state: JobState) -> bool:
     return now.job_state(JobId(job)) is state
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from iris_cli.capacity.local_hosts import answer, begin, tell, vm_metadata
 from iris_cli.inhabitants import end_inhabitants, remove_tree
-from iris_cli.tpu_emulator.records import Machine, Node
+from tests.support.tpu_emulator.records import Machine, Node
 
 _MARKER = ".iris-tpu-emulator"
 _TPU_PORT = 8470  # what the service says of every VM; no SSH server listens there

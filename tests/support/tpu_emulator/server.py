@@ -17,12 +17,12 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from iris_cli.randomness import SYSTEM_RANDOMNESS
-from iris_cli.tpu_emulator.books import Call
-from iris_cli.tpu_emulator.cloud import Cloud
-from iris_cli.tpu_emulator.refusals import ApiError
-from iris_cli.tpu_emulator.routes import answer
-from iris_cli.tpu_emulator.settings import Fault
-from iris_cli.tpu_emulator.shapes import numbered
+from tests.support.tpu_emulator.books import Call
+from tests.support.tpu_emulator.cloud import Cloud
+from tests.support.tpu_emulator.refusals import ApiError
+from tests.support.tpu_emulator.routes import answer
+from tests.support.tpu_emulator.settings import Fault
+from tests.support.tpu_emulator.shapes import numbered
 
 _LOOPBACK = "127.0.0.1"
 
@@ -152,7 +152,7 @@ def _fault(cloud: Cloud, method: str, path: str) -> Fault | None:
                 left = [fault.again()] if fault.times > 1 else []
                 cloud.faults[index : index + 1] = left
                 return fault
-        dice = Random(f"{cloud.settings.seed} call {len(cloud.books.calls)}")  # noqa: S311 - no secret
+        dice = Random(f"{cloud.settings.seed} call {len(cloud.books.calls)}")
         if dice.random() < cloud.settings.unreliable:
             return Fault(kind=dice.choice(("error", "lost")))
     return None
