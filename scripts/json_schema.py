@@ -68,7 +68,7 @@ DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
         log_lines.LineDocument,
         requests.Submitted,
     ),
-    "iris status": (ClusterStatus, JobStatus, inside.JobStatusInside),
+    "iris status": (ClusterStatus, JobStatus, requests.JobAnswer),
     "iris schedule": (cycles.CycleDocument, plans.PlanDocument),
     "iris autoscale": (scaling.PassDocument, scaling.ScalingDocument, scaling.AdoptedDocument),
     "iris watch": (Entry,),
@@ -215,7 +215,9 @@ def _as_printed(
         found = {name: value for name, value in schema["properties"][key].items() if name != "default"}
         if field.name in getattr(kind, "FLATTENED", ()):
             name = found["$ref"].removeprefix("#/$defs/")
-            flat = {**_as_printed(structs[name], raw[name], raw, structs)["properties"], **flat}
+            inner = _as_printed(structs[name], raw[name], raw, structs)
+            flat = {**inner["properties"], **flat}
+            absent |= inner["properties"].keys() - {*inner["required"]}
         elif is_time(field.name) and "number" in json.dumps(found):
             fields[key] = {"title": "time or null" if "null" in json.dumps(found) else "time", **_TIME}
         else:

@@ -7,7 +7,7 @@ for ever: what changes something is done once for each attempt and id, however o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import UNSET, Struct, UnsetType, field
 
@@ -135,7 +135,7 @@ OPS: Mapping[str, type[Request]] = {
 
 
 class JobPart(Struct, frozen=True, kw_only=True):
-    """A job in an answer. Times are seconds since the epoch by the operator's clock.
+    """A job in an answer. Times are seconds since the epoch by the operator's clock; `--json` prints them as text.
 
     An older iris may answer without the fields that have a default. `why` is the cause of the end, or of waiting.
     """
@@ -146,8 +146,8 @@ class JobPart(Struct, frozen=True, kw_only=True):
     reason: str | UnsetType | None = UNSET
     why: str = ""
     replicas: int | UnsetType = UNSET
-    submitted: float | UnsetType = field(default=UNSET, name="submitted_at")
-    ended: float | UnsetType | None = field(default=UNSET, name="ended_at")
+    submitted_at: float | UnsetType = UNSET
+    ended_at: float | UnsetType | None = UNSET
     children: Sequence[str] | UnsetType = UNSET
 
 
@@ -162,9 +162,9 @@ class TaskPart(Struct, frozen=True, kw_only=True):
     exit_code: int | UnsetType | None = UNSET
     reason: str | UnsetType | None = UNSET
     why: str = ""
-    started: float | UnsetType | None = field(default=UNSET, name="started_at")
-    ended: float | UnsetType | None = field(default=UNSET, name="ended_at")
-    duration: float | UnsetType | None = UNSET
+    started_at: float | UnsetType | None = UNSET
+    ended_at: float | UnsetType | None = UNSET
+    duration: float | UnsetType | None = field(default=UNSET, name="duration_seconds")
 
 
 class EndpointPart(Struct, frozen=True, kw_only=True):
@@ -178,8 +178,12 @@ class EndpointPart(Struct, frozen=True, kw_only=True):
 
 
 class JobAnswer(Struct, frozen=True, kw_only=True):
-    """The result of `Status` and `Wait`."""
+    """The result of `iris status` inside a task: the fields of `iris status JOB` that are known there.
 
+    It is the answer to `Status` and `Wait`. An older iris may omit optional fields.
+    """
+
+    FLATTENED: ClassVar = ("job",)
     job: JobPart
     tasks: Sequence[TaskPart]
     endpoints: Sequence[EndpointPart] | UnsetType = UNSET

@@ -79,8 +79,8 @@ def _job(cluster: Cluster, job: Job) -> JobPart:
         reason=job.end.reason.value if job.end else None,
         why=cause_words(cluster, job),
         replicas=job.replicas,
-        submitted=job.submitted_at,
-        ended=job.end.at if job.end else None,
+        submitted_at=job.submitted_at,
+        ended_at=job.end.at if job.end else None,
         children=[str(child.id) for child in cluster.children_of(job.id)],
     )
 
@@ -97,8 +97,8 @@ def _task(task: Task, display: str) -> TaskPart:
         exit_code=end.exit_code if end else None,
         reason=end.reason.value if end else None,
         why=end_words(task.end) if task.end else end_words(end) if end else "",
-        started=attempt.started_at if attempt is not None else None,
-        ended=end.at if end else None,
+        started_at=attempt.started_at if attempt is not None else None,
+        ended_at=end.at if end else None,
         duration=attempt_ran(attempt, end.at) if attempt is not None and end else None,
     )
 

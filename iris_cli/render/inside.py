@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Struct
 
 from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
-from iris_cli.core.requests import CancelAnswer, EndpointPart, JobAnswer, JobPart, TaskPart
+from iris_cli.core.requests import CancelAnswer, JobAnswer, JobPart, TaskPart
 from iris_cli.render.console import Output
 from iris_cli.render.waited import WaitedDocument, WaitedJob
 
@@ -23,79 +23,10 @@ class CancelledInside(Struct, frozen=True):
     over: Mapping[JobId, JobState | None]
 
 
-class TaskInside(Struct, frozen=True, kw_only=True):
-    """A task: the fields of `TaskRow` that are known inside a task. An older iris may omit optional ones."""
-
-    id: str
-    state: str
-    display: str
-    worker: str | None
-    why: str
-    attempt: int | UnsetType | None = UNSET
-    exit_code: int | UnsetType | None = UNSET
-    reason: str | UnsetType | None = UNSET
-    started_at: float | UnsetType | None = UNSET
-    ended_at: float | UnsetType | None = UNSET
-    duration: float | UnsetType | None = field(default=UNSET, name="duration_seconds")
-
-
-class JobStatusInside(Struct, frozen=True, kw_only=True):
-    """The result of `iris status` inside a task: the fields of `iris status JOB` that are known there.
-
-    An older iris may omit optional ones.
-    """
-
-    id: str
-    state: str
-    display: str
-    reason: str | UnsetType | None = UNSET
-    why: str
-    replicas: int | UnsetType = UNSET
-    submitted_at: float | UnsetType = UNSET
-    ended_at: float | UnsetType | None = UNSET
-    children: Sequence[str] | UnsetType = UNSET
-    endpoints: Sequence[EndpointPart] | UnsetType = UNSET
-    tasks: Sequence[TaskInside]
-
-
-def status_document(said: JobAnswer) -> JobStatusInside:
-    """An answer in the shape of `iris status JOB --json`."""
-    job = said.job
-    return JobStatusInside(
-        id=job.id,
-        state=job.state,
-        display=_display(job),
-        reason=job.reason,
-        why=job.why,
-        replicas=job.replicas,
-        submitted_at=job.submitted,
-        ended_at=job.ended,
-        children=job.children,
-        endpoints=said.endpoints,
-        tasks=list(map(_task, said.tasks)),
-    )
-
-
-def _task(task: TaskPart) -> TaskInside:
-    return TaskInside(
-        id=task.id,
-        state=task.state,
-        display=_display(task),
-        worker=task.worker,
-        why=task.why,
-        attempt=task.attempt,
-        exit_code=task.exit_code,
-        reason=task.reason,
-        started_at=task.started,
-        ended_at=task.ended,
-        duration=task.duration,
-    )
-
-
 def show_status(output: Output, said: JobAnswer) -> None:
     """One job, its tasks and where they listen: a line each."""
     if output.as_json:
-        output.document(status_document(said))
+        output.document(said)
         return
     job = said.job
     output.line(_joined(job.id, _display(job), job.why))

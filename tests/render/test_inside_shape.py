@@ -17,7 +17,6 @@ from iris_cli.ops.replies import job_answer
 from iris_cli.remote.inside import output as program
 from iris_cli.render.as_json import document, json_text
 from iris_cli.render.clean import clean_line
-from iris_cli.render.inside import status_document
 from tests.ops.asking import EVAL, running
 from tests.support.fake_runner import S, Site
 
@@ -56,7 +55,7 @@ def part(whole: Any, shape: Any) -> Any:
 @pytest.mark.parametrize("job", ["train", "train/eval"])
 def test_a_status_inside_is_a_part_of_the_status_outside(job: str, site: Site) -> None:
     whole = outside(site, job)
-    shown = json.loads(json_text(status_document(answer(site, job))))
+    shown = json.loads(json_text(answer(site, job)))
     shown["tasks"][0].pop("duration_seconds")  # only attempts that ended have one inside
     assert part(whole, shown) == shown
     assert shown["submitted_at"].endswith("Z")
@@ -68,7 +67,7 @@ def test_an_ended_job_has_its_end_and_its_duration_in_both(site: Site) -> None:
     entry.state, entry.exit_code = S.EXITED, 1
     site.run()
     whole = outside(site, "train")
-    shown = json.loads(json_text(status_document(answer(site, "train"))))
+    shown = json.loads(json_text(answer(site, "train")))
     assert part(whole, shown) == shown
     assert (shown["state"], shown["tasks"][0]["exit_code"]) == ("FAILED", 1)
     assert shown["ended_at"].endswith("Z")
@@ -77,7 +76,7 @@ def test_an_ended_job_has_its_end_and_its_duration_in_both(site: Site) -> None:
 def test_the_program_of_tasks_prints_the_same_document(site: Site) -> None:
     found = answer(site, "train")
     said = json.loads(write_answer(to_builtins(found)))["result"]
-    assert program.status_document(said) == document(status_document(found))
+    assert program.status_document(said) == document(found)
 
 
 def test_a_time_that_no_clock_could_have_reported_is_null() -> None:

@@ -50,26 +50,22 @@ def visible(text: str) -> str:
 
 def status_document(answer: Json) -> Json:
     """An answer in the shape of `iris status JOB --json`."""
-    tasks = [row(each) for each in answer["tasks"]]
-    endpoints = {"endpoints": answer["endpoints"]} if "endpoints" in answer else {}
-    return {**row(answer["job"]), **endpoints, "tasks": tasks}
+    others = {key: each for key, each in answer.items() if key != "job"}
+    return {**row(answer["job"]), **others, "tasks": list(map(row, answer["tasks"]))}
 
 
 def row(part: Json) -> Json:
     """A job or a task of an answer, its times as text."""
-    found = {"id": part["id"], "state": part["state"], "display": part["state"], "why": "", **part}
-    if "duration" in found:
-        found["duration_seconds"] = found.pop("duration")
-    return {key: time_text(value) if key.endswith("_at") else value for key, value in found.items()}
+    return {key: time_text(value) if key.endswith("_at") else value for key, value in part.items()}
 
 
 def time_text(at: float | None) -> str | None:
     """ISO 8601 in UTC; None for a time that no correct clock could have reported."""
     try:
-        found = datetime(1970, 1, 1) + timedelta(milliseconds=round(at * 1000)) if at is not None else None
+        found = datetime(1970, 1, 1) + timedelta(milliseconds=round((at or 0) * 1000))
     except OverflowError:
         return None
-    return None if found is None else f"{found.isoformat(timespec='milliseconds')}Z"
+    return None if at is None else f"{found.isoformat(timespec='milliseconds')}Z"
 
 
 def log_of(task: Json, attempt: float | None) -> Json:
