@@ -18,6 +18,7 @@ from bench import (
     log_follow,
     result,
     scheduler,
+    short_tasks,
     ssh_fan_out,
     ssh_one_host,
     worker_side,
@@ -45,6 +46,7 @@ GROUPS: tuple[tuple[frozenset[int], Group], ...] = (
     (frozenset({14}), commands.memory_rows),
     (frozenset({15}), commands.submit_rows),
     (frozenset({16}), worker_side.rows),
+    (frozenset({17}), short_tasks.rows),
 )
 """Which targets each group measures."""
 

@@ -18,7 +18,7 @@ from iris_cli.ops.loop.running import running
 from iris_cli.ops.session import Session
 from iris_cli.ops.watch import PASSING
 
-_SOONEST, _CYCLE_EVERY = 0.5, 3.0  # seconds from a cycle to the next one
+_FIRST, _SOONEST, _CYCLE_EVERY = 0.2, 0.5, 3.0  # seconds from a cycle to the next one
 _NAMED = 3  # jobs that are named while they are waited for
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0  # seconds between two looks at the log
 
@@ -34,11 +34,12 @@ class Caretaker:
     """Keeps things going for a command that waits: now and then a cycle, otherwise only a look at the log.
 
     The first cycles come soon, for many a job is over at once; later ones less often. After a request of a task they
-    come soon again, for it may send more. `least` is for whoever wants fewer: so many seconds are between any two.
+    come soon again, for it may send more, and so they do as long as they place tasks: short ones leave room for the
+    next. `least`: the fewest seconds between two cycles.
     That the state is locked or can't be written keeps nobody from waiting: `trouble` says so.
     """
 
-    def __init__(self, session: Session, *, schedule: bool = True, least: float = _SOONEST) -> None:
+    def __init__(self, session: Session, *, schedule: bool = True, least: float = 0.0) -> None:
         self.session = session
         self.schedule = schedule
         self.least = least
@@ -75,7 +76,8 @@ class Caretaker:
             self.trouble = None
             self._do(self._run_cycle)
             self._asked = self._was_asked()
-            between = _SOONEST if self._asked else 2 * self._between
+            is_soon = self._is_moving() or self._between == _FIRST
+            between = _SOONEST if is_soon else 2 * self._between or _FIRST
             self._between = max(self.least, min(between, _CYCLE_EVERY))
             self._due = self.session.clock.monotonic() + self._between
         return self.session.view()
@@ -89,11 +91,11 @@ class Caretaker:
     def pause(self, seconds: float) -> None:
         """Wait for that long. What arrives meanwhile is weighed, and what follows from it is sent.
 
-        After a request of a task it waits at most until the next cycle.
+        After a request of a task, or when tasks were placed, it waits at most until the next cycle.
         """
         clock = self.session.clock
         until = clock.monotonic() + seconds
-        if self._asked:
+        if self._is_moving():
             until = min(until, self._due)
         self._do(
             lambda: linger(self.session, self._dispatcher, self._result, schedule=self.schedule, until=until)
@@ -103,6 +105,10 @@ class Caretaker:
             self._asked = True
             self._between = max(self.least, _SOONEST)
             self._due = min(self._due, clock.monotonic() + self._between)
+
+    def _is_moving(self) -> bool:
+        """Whether the last cycle placed tasks, or tasks have sent requests: the next one may find more to do."""
+        return self._asked or bool(self._result.assigned)
 
     def _was_asked(self) -> bool:
         """Whether tasks have sent requests since the last look."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from iris_cli.ops.cycle import CycleResult, run
 from iris_cli.ops.session import Session
 from iris_cli.ops.wait import Waited, wait_for
 from tests.ops.world import World
+from tests.support.fake_runner import Clock, Site
 from tests.support.lab import Lab
 
 S, F, K, U, R = (
@@ -104,9 +106,30 @@ def test_the_first_cycles_come_soon_and_later_ones_less_often(
     monkeypatch.setattr(wait, "run", cycle)
     wait_for(world.session(), [JobId("train")], timeout=60)
     pauses = [after - before for before, after in pairwise(cycles)]
-    assert pauses[0] < 1.0
-    assert pauses[1] < 2.0
-    assert 3.0 <= min(pauses[3:]) <= max(pauses) < 6.0
+    assert pauses[0] < 0.5
+    assert pauses[1] < 1.0
+    assert pauses[2] < 2.0
+    assert 3.0 <= min(pauses[4:]) <= max(pauses) < 6.0
+
+
+def test_cycles_keep_coming_soon_while_short_tasks_leave_room_for_the_next(tmp_path: Path) -> None:
+    site = Site(tmp_path, "w0")
+    host = site.hosts["w0"]
+
+    @dataclass
+    class Passing(Clock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            for name in host.running:
+                host.exits(name)
+
+    site.clock = host_clock = Passing()
+    host.now = host_clock.now
+    site.launch("short", replicas=20, cpu=3.0)
+    began = host_clock.time
+    assert wait_for(site.session(), [JobId("short")]).states == {"short": S}
+    assert len(host.tokens) == 20
+    assert host_clock.time - began < 20 * 1.5
 
 
 def test_whoever_waits_runs_the_cycles_if_nobody_else_does(tmp_path: Path) -> None:
