@@ -61,6 +61,28 @@ def newer_names(text: str) -> set[str]:
     return used & NEWER_THAN_3_8
 
 
+def test_probes_of_many_hosts_may_ask_for_it_at_once() -> None:
+    """In Python 3.11 `ast.parse` is not safe in several threads, if garbage collection lets another one in."""
+    asked = """
+import gc, threading, time
+from iris_cli.remote.inside.rendering import task_program
+gc.callbacks.append(lambda *_: time.sleep(0))
+gc.set_threshold(100)
+start, found = threading.Barrier(8), []
+def ask(depth):
+    if depth:
+        return ask(depth - 1)
+    start.wait()
+    found.append(task_program())
+threads = [threading.Thread(target=ask, args=(8 * number,)) for number in range(8)]
+for each in threads: each.start()
+for each in threads: each.join()
+print(len(found), len(set(found)))
+"""
+    ran = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == ("8 1\n", "")
+
+
 def test_it_imports_the_standard_library_only() -> None:
     assert modules(task_program()) - {"__future__"} <= sys.stdlib_module_names
     assert modules("import yaml\nfrom iris_cli.core import job") == {"yaml", "iris_cli.core"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import threading
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
@@ -25,9 +26,17 @@ from __future__ import annotations
 '''
 
 
-@cache
+_LOCK = threading.Lock()
+
+
 def task_program() -> str:
-    """The text of the program, without a line feed at its end."""
+    """The text of the program, without a line feed at its end. Safe to call from several threads."""
+    with _LOCK:  # `ast.parse` of Python 3.11 fails if another thread is in it, and `cache` lets several in
+        return _rendered()
+
+
+@cache
+def _rendered() -> str:
     return (_LAUNCHER + "".join(f"{each}\n" for each in _statements("program", set()))).rstrip("\n")
 
 
