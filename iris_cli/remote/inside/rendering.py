@@ -16,7 +16,7 @@ _LAUNCHER = f'''\
 #!/bin/sh
 """:"
 for python in {_PYTHONS}; do
-"$python" -I -c "import sys; sys.exit(sys.version_info < (3, 8))" </dev/null >/dev/null 2>&1 &&
+"$python" -I -S -c "import sys; sys.exit(sys.version_info < (3, 8))" </dev/null >/dev/null 2>&1 &&
 exec "$python" -I -S -X utf8 "$0" "$@"
 done
 echo "error: no Python 3.8 or newer in PATH: iris needs it inside a task" >&2
