@@ -91,16 +91,19 @@ class Caretaker:
     def pause(self, seconds: float) -> None:
         """Wait for that long. What arrives meanwhile is weighed, and what follows from it is sent.
 
-        After a request of a task, or when tasks were placed, it waits at most until the next cycle.
+        After a request of a task, or when tasks were placed, it waits at most until the next cycle. When tasks are
+        seen to end it returns at once.
         """
         clock = self.session.clock
         until = clock.monotonic() + seconds
         if self._is_moving():
             until = min(until, self._due)
+        ended = len(self._dispatcher.ended)
         self._do(
             lambda: linger(self.session, self._dispatcher, self._result, schedule=self.schedule, until=until)
         )
-        clock.sleep(max(0.0, until - clock.monotonic()))
+        if len(self._dispatcher.ended) == ended:
+            clock.sleep(max(0.0, until - clock.monotonic()))
         if self._was_asked():
             self._asked = True
             self._between = max(self.least, _SOONEST)

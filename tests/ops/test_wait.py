@@ -18,6 +18,7 @@ from iris_cli.ops.cycle import CycleResult, run
 from iris_cli.ops.session import Session
 from iris_cli.ops.wait import Waited, wait_for
 from tests.ops.world import World
+from tests.support.fake_hosts import Entry, Host
 from tests.support.fake_runner import Clock, Site
 from tests.support.lab import Lab
 
@@ -145,3 +146,19 @@ def test_whoever_waits_runs_the_cycles_if_nobody_else_does(tmp_path: Path) -> No
     session = world.session()
     assert wait_for(session, [JobId("train")], timeout=600).states == {"train": S}
     assert session.view().job_state(JobId("train")) is S
+
+
+def test_an_end_that_a_late_answer_tells_is_seen_without_a_pause(tmp_path: Path) -> None:
+    """As that of a launch, where the task is over before the launch is acknowledged."""
+
+    class Quick(Host):
+        def start(self, entry: Entry) -> None:
+            super().start(entry)
+            self.exits("train")
+
+    site = Site(tmp_path, "w0")
+    site.hosts["w0"] = Quick("w0", site.clock.now)
+    site.launch("train")
+    began = site.clock.time
+    assert wait_for(site.session(), [JobId("train")]).states == {"train": S}
+    assert site.clock.time == began

@@ -6,13 +6,14 @@
 #       made empty beforehand: each is renamed at most once to what it stands for, so that recording the end
 #       of an attempt needs no disk space. A rename has one winner: whoever finds the old name gone has lost.
 #   launch.<t> begin.<t> end.<t>.<code>     uptimes in hundredths of a second; `launch` is that of the last
-#                    sign of life of the wrapper before it began
+#                    sign of life of the wrapper before it began, a new file where there is room for one
 #   go.<t>           when it was first told to start. Not made beforehand: older programs didn't, and where it
 #                    can't be made, that is all that is missed. Of several, the first one counts.
-#   n.<nonce>/       what one `prepare` writes; `run` is a hard link into the one that won (see launch.sh)
+#   n.<nonce>/       what one `prepare` writes; `run` is a hard link into the one that won (see launch.sh);
+#                    removed by the wrapper
 #   run              its first line is `# <nonce> <boot id>`
 #   setup.pid        like `pid`, of the set-up; made by `ln`: it is the set-up's start token too
-#   ready            set up: waits for `go`
+#   ready            set up: waits for `go`. No ready.pending was made where there is nothing to wait for
 #   stop.run.<since>.<grace>.<pid>.<start>, then stop.done or stop.stuck.<since>.<grace>      (see stop.sh)
 #   lease.<t>        when the lease was renewed, which gives it a new name. lease.off: the task ended
 #                    before; lease.out.<t>: it ran out then, and its watchdog stops the attempt (see run.sh)
