@@ -9,10 +9,14 @@ lacks() {
     [ -n "$lacks" ]
 }
 
-# lacks_any -> $lacks: of the commands that every worker needs.
+# lacks_any -> $lacks: of the commands that every worker needs. Looked for once in a call.
 lacks_any() {
+    [ -z "$has_all" ] || return
     encoder=base64
     ! command -v openssl >/dev/null 2>&1 || encoder=openssl
     lacks awk cat chmod cp date dd df du env find grep head id ln ls mkdir mv od readlink rm rmdir sed sleep \
-        sort stat tail touch tr wc xargs "$encoder"
+        sort stat tail touch tr wc xargs "$encoder" && return
+    has_all=1
+    return 1
 }
+has_all=

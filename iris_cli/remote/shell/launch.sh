@@ -151,7 +151,7 @@ start() {
 await_starts() {
     now
     until_when=$((now + 200))
-    for pause in 0.02 0.03 0.05 0.1 0.2 0.4 0.4 0.4 0.4; do
+    for pause in 0.03 0.05 0.1 0.2 0.4 0.4 0.4 0.4; do
         awaited=
         for each in $started; do
             [ ! -e "$each/begin.pending" ] || [ ! -e "$each/x.pending" ] || awaited=1
