@@ -33,8 +33,8 @@ def rows(scale: Scale) -> Iterator[Row]:
         try:
             _iris(cluster.root, "schedule", "--once")
             tasks = scale.of(1000)
-            many = seconds(lambda: _launch(cluster.root, "--replicas", str(tasks), "--cpu", "0.1"), wall)
             one = median(lambda: _launch(cluster.root), repeat=scale.repeat, clock=wall)
+            many = seconds(lambda: _launch(cluster.root, "--replicas", str(tasks), "--cpu", "0.1"), wall)
         finally:
             cluster.close()
     name = f"{tasks} tasks on 8 hosts, s wall a task"
