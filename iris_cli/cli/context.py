@@ -39,10 +39,13 @@ class Context(Workplace, dict=True):
 
     @property
     def no_cycles(self) -> str:
-        """`nobody runs cycles: ` with what to type, '' if there will be cycles after this command."""
+        """Why there will be no cycle, with what to type; '' if there will be cycles after this command."""
+        from iris_cli.journal.access import why_unwritable
         from iris_cli.ops.loop.automatic import starts_by_itself
         from iris_cli.ops.loop.cycles import cycles_of
 
+        if why := why_unwritable(self.state.path):
+            return why
         cycles = cycles_of(self.state, self.clock.now(), self.config.loop)
         if cycles.coming or (self.starts_loop and starts_by_itself(self)):
             return ""

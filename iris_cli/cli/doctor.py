@@ -11,6 +11,7 @@ from iris_cli.errors import IrisError
 if TYPE_CHECKING:
     from iris_cli.config.schema import ClusterConfig
     from iris_cli.ops.cron.checks import Installed
+    from iris_cli.ops.loop.cycles import Cycles
     from iris_cli.ops.session import Session
 
 _EXAMPLES = """
@@ -45,7 +46,17 @@ def doctor(
         ours=this_program(),
         offline=offline,
     )
-    return exit_code(checks.show(iris.output, findings))
+    return exit_code(checks.show(iris.output, findings, lambda: _cycles(iris)))
+
+
+def _cycles(iris: Context) -> "Cycles | None":
+    """Who runs cycles; None where nothing says which cluster is meant."""
+    from iris_cli.ops.loop.cycles import cycles_of
+
+    try:
+        return cycles_of(iris.state, iris.clock.now(), iris.config.loop)
+    except IrisError:
+        return None
 
 
 def _cron(iris: Context) -> "Installed":

@@ -135,8 +135,11 @@ def _run(iris: Context, lock_fd: int | None) -> None:
     from iris_cli.render.loop import LoopLog
 
     process.settle()
-    log_file.take_streams(iris.state.path)
+    log_file.take_streams(iris.state_path_in_use)
     log = LoopLog(iris.clock.now)
+    if not process.await_configuration(iris, log.say):
+        log.say("ended: it was stopped")
+        return
     program = place_of(iris).program
 
     def begin(session: "Session") -> None:

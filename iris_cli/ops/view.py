@@ -155,7 +155,10 @@ def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) 
     cluster = session.view()
     needed = bool(work_left(cluster, session.config, session.state))
     cycles = cycles_of(session.state, now, session.config.loop, needed=needed)
-    coming = cycles.coming or runs_cycles
+    unwritten = list(_unwritten(session, needed=needed))
+    if unwritten:
+        cycles = replace(cycles, next=None)
+    coming = (cycles.coming or runs_cycles) and not unwritten
     return View(
         cluster=cluster,
         now=now,
@@ -164,7 +167,7 @@ def look(session: Session, at: str | None = None, *, runs_cycles: bool = False) 
         cycle=cycle_age(session.state.read_heartbeat(), now),
         cycles=cycles,
         coming=coming,
-        messages=(*session.messages, *_unwritten(session, needed=needed), *_untold(session, coming=coming)),
+        messages=(*session.messages, *unwritten, *_untold(session, coming=coming)),
         log_damage=session.damage,
         state=session.state,
     )

@@ -44,6 +44,7 @@ class Caretaker:
         self.schedule = schedule
         self.least = least
         self.trouble: IrisError | None = None
+        self._told = ""  # of troubles
         self._due = 0.0  # by the monotonic clock
         self._between = 0.0
         self._asked = False  # by a task, in the last cycle or after it
@@ -126,6 +127,9 @@ class Caretaker:
             act()
         except PASSING as error:
             self.trouble = error
+            if error.message != self._told:
+                self._told = error.message
+                self.session.tell(f"no cycle: {error.message}")
 
 
 class Waited(Struct, frozen=True):

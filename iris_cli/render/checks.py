@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 from msgspec import Struct
 
 from iris_cli.ops.findings import Finding, Level
+from iris_cli.ops.loop.cycles import Cycles
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 
@@ -25,18 +26,24 @@ class Check(Struct, frozen=True):
 
 
 class ChecksDocument(Struct, frozen=True):
-    """The result of `iris doctor`. `ok`: nothing failed."""
+    """The result of `iris doctor`. `ok`: nothing failed. `cycles` is null where there is no valid configuration."""
 
     findings: Sequence[Check]
     ok: bool
+    cycles: Cycles | None
 
 
-def show(output: Output, findings: Iterable[Finding]) -> list[Finding]:
-    """Show the findings as they come, equal ones of several subjects as one; returns them all."""
+def show(
+    output: Output, findings: Iterable[Finding], cycles: Callable[[], Cycles | None] = lambda: None
+) -> list[Finding]:
+    """Show the findings as they come, equal ones of several subjects as one; returns them all.
+
+    `cycles` tells, for JSON, who runs them.
+    """
     if output.as_json:
         found = list(findings)
         shown = [Check(each.level, each.subject, each.text, each.fix) for each in found]
-        output.document(ChecksDocument(shown, ok=not _count(found, Level.FAIL)))
+        output.document(ChecksDocument(shown, ok=not _count(found, Level.FAIL), cycles=cycles()))
         return found
     found = []
     told: list[Finding] = []

@@ -12,24 +12,24 @@ from iris_cli.errors import ConfigError
 
 
 class Configuration:
-    """The file at `path`. `load` reads it, and raises ConfigError.
+    """The file at `path`, of which `first` is known. `load` reads it again, and raises ConfigError.
 
-    `first` is what it says now; `invalid` says what is wrong with it later, '' if nothing is. Raises ConfigError.
+    `invalid` says what is wrong with it at the last look, '' if nothing is.
     """
 
-    def __init__(self, path: Path, load: Callable[[], ClusterConfig]) -> None:
+    def __init__(self, path: Path, load: Callable[[], ClusterConfig], first: ClusterConfig) -> None:
         self.invalid = ""
+        self.first = first
         self._path = path
         self._load = load
-        self._seen = self._signature()  # BEFORE it is read: should it change meanwhile, it is read once more
-        self.first = load()
+        self._seen: tuple[int, ...] | None = None  # the first look reads it: it may have changed
 
     def look(self) -> ClusterConfig | None:
         """The configuration if it has changed since the last look and is valid."""
         found = self._signature()
         if found == self._seen:
             return None
-        self._seen = found  # BEFORE it is read, as at first
+        self._seen = found  # BEFORE it is read: should it change meanwhile, it is read once more
         try:
             config = self._load()
         except ConfigError as error:

@@ -81,7 +81,9 @@ def _of_runner(runner: Runner, said: Mapping[str, Any], now: float, here: str) -
     since = max(at or 0.0, runner.since)
     waited = max(0.0, now - since)
     late = waited > max(_MOST_MISSED * interval, _LEAST_PATIENCE)
-    is_loop = runner.kind == LOOP
+    is_said_by_it = (
+        runner.kind == LOOP and said.get("pid", runner.pid) == runner.pid
+    )  # not by the loop before
     return Cycles(
         by=runner.kind,
         pid=runner.pid or None,
@@ -92,8 +94,8 @@ def _of_runner(runner: Runner, said: Mapping[str, Any], now: float, here: str) -
         interval=interval,
         host="" if runner.host in ("", here) else runner.host,
         late=late,
-        troubles=_texts(said.get("troubles")) if is_loop else (),
-        missing=_missing(said.get("missing")) if is_loop else {},
+        troubles=_texts(said.get("troubles")) if is_said_by_it else (),
+        missing=_missing(said.get("missing")) if is_said_by_it else {},
     )
 
 

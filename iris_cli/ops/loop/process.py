@@ -13,12 +13,13 @@ from msgspec import Struct
 
 import iris_cli
 from iris_cli.core.scale_group import Provider
+from iris_cli.errors import ConfigError
 from iris_cli.journal.loop_order import read_loop_order
 from iris_cli.journal.runners import LOOP, HeldRunner
 from iris_cli.ops.loop.configuration import Configuration
 from iris_cli.ops.loop.installed import Installed
 from iris_cli.ops.loop.owner import owner_is_gone
-from iris_cli.ops.loop.run import Leaving, Loop, Turn
+from iris_cli.ops.loop.run import LOOK, Leaving, Loop, Turn
 from iris_cli.ops.loop.start import COMMAND
 from iris_cli.ops.session import Session
 from iris_cli.ops.workplace import Workplace
@@ -55,6 +56,27 @@ def settle() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
+def await_configuration(place: Workplace, say: Callable[[str], None]) -> bool:
+    """Wait until `cluster.yaml` can be read: it may have changed since the loop was started, or under an upgrade.
+
+    False if the state directory went away, or the operator stopped the loop.
+    """
+    state, told = place.state_path_in_use, ""
+    while True:
+        try:
+            place.config  # noqa: B018 - read here, and kept if it is valid
+        except ConfigError as error:
+            problem = f"no cycle: {error.message}"
+        else:
+            return True
+        if problem != told:
+            say(problem)
+            told = problem
+        if not state.is_dir() or read_loop_order(state).stopped:
+            return False
+        place.clock.sleep(LOOK)
+
+
 def serve(
     place: Workplace,
     program: Sequence[str],
@@ -71,11 +93,10 @@ def serve(
     if held is None:
         return None
     load_everything()
-    configuration = Configuration(place.config_file, lambda: _again(place).config)
+    configuration = Configuration(place.config_file, lambda: _again(place).config, place.config)
     if any(each.template.provider is Provider.GCP for each in configuration.first.scale_groups):
         import_module("iris_cli.capacity.gcp.provider")
     session = place.session(COMMAND)
-    session.reconfigure(configuration.first)
     begin(session)
     loop = Loop(
         session=session,

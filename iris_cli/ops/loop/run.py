@@ -102,6 +102,7 @@ class Loop(Struct):
             return Leaving.STOPPED if order.stopped else Leaving.REPLACED
         if self.session.config.loop is Mode.OFF:
             return Leaving.OFF
+        self._follow_configuration()  # BEFORE an upgrade: the next version could not begin with an invalid one
         return Leaving.UPGRADE if not self.configuration.invalid and self.upgraded() else None
 
     def _turn(self, dispatcher: Dispatcher) -> Turn:
@@ -137,13 +138,15 @@ class Loop(Struct):
             autoscale.run(self.session, probe=False)
 
     def _rest(self, dispatcher: Dispatcher, seconds: float) -> Leaving | None:
-        """Wait for the next turn; what arrives meanwhile is weighed. What others write, and requests, bring it forward.
+        """Wait for the next turn; what arrives meanwhile is weighed. What others write brings it forward, and so do
+        requests, and a configuration that becomes valid or invalid.
 
         Returns early with the reason to end, if there is one.
         """
         clock, state = self.session.clock, self.session.state.path
         due = clock.monotonic() + seconds
         size, requests = compaction.size_of_log(state), dispatcher.requests
+        invalid = self.configuration.invalid
         while (now := clock.monotonic()) < due:
             until = min(due, now + LOOK)
             try:
@@ -160,8 +163,9 @@ class Loop(Struct):
             if (leaving := self._leaving()) is not None:
                 return leaving
             found = compaction.size_of_log(state), dispatcher.requests
-            if found != (size, requests):
-                (size, requests), due = found, min(due, clock.monotonic() + SOON)
+            if found != (size, requests) or self.configuration.invalid != invalid:
+                (size, requests), invalid = found, self.configuration.invalid
+                due = min(due, clock.monotonic() + SOON)
         return None
 
     def _work(self) -> str:

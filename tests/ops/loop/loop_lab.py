@@ -92,7 +92,8 @@ class LoopLab:
 
     def load(self) -> ClusterConfig:
         """What the file says now: its text is `valid`, or else a problem."""
-        if (text := self.file.read_text()) != "valid":
+        text = self.file.read_text() if self.file.exists() else "there is no such file"
+        if text != "valid":
             raise ConfigError("cluster.yaml is wrong", problems=(text,))
         config = replace(self.site.session().config, path=self.file, notify=self.notify)
         return self.change(config)
@@ -100,7 +101,7 @@ class LoopLab:
     def loop(self) -> Loop:
         """A loop that holds its lock and has not begun."""
         session = self.site.session()
-        configuration = Configuration(self.file, self.load)
+        configuration = Configuration(self.file, self.load, self.load())
         session.reconfigure(configuration.first)
         session.command = "iris loop"
         self.session = session

@@ -94,6 +94,31 @@ def test_a_loop_that_is_started_by_hand_beside_another_one_leaves(operator: Oper
     assert "another loop runs already" in operator.log
 
 
+def test_one_that_begins_while_the_configuration_is_invalid_waits_until_it_is_mended(
+    operator: Operator,
+) -> None:
+    config = operator.directory / "cluster.yaml"
+    place = operator.place()
+    config.write_text(CONFIG + "loop: of\n")
+    with subprocess.Popen(place.program, cwd=place.directory, env=operator.environ()) as begun:
+        try:
+            until(lambda: "no cycle: " in operator.log)
+            config.write_text(CONFIG)
+            operator.has_run_a_cycle()
+            assert operator.pid() == begun.pid
+        finally:
+            begun.kill()
+
+
+def test_one_that_waits_for_a_valid_configuration_ends_with_its_state_directory(operator: Operator) -> None:
+    (operator.directory / "cluster.yaml").write_text(CONFIG + "loop: of\n")
+    place = operator.place()
+    with subprocess.Popen(place.program, cwd=place.directory, env=operator.environ()) as begun:
+        until(lambda: "no cycle: " in operator.log)
+        shutil.rmtree(operator.directory / "state")
+        assert begun.wait() == 0
+
+
 def test_one_that_was_killed_is_gone_at_once_and_the_next_one_goes_on(operator: Operator) -> None:
     assert operator.spawn()
     os.kill(operator.pid(), signal.SIGKILL)

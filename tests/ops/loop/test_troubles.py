@@ -10,6 +10,7 @@ import pytest
 from iris_cli.core.cluster import Cluster
 from iris_cli.core.ids import JobId
 from iris_cli.core.observations import SilenceKind
+from iris_cli.core.worker import WorkerCondition
 from iris_cli.journal.heartbeat import runners_of
 from iris_cli.journal.runners import LOOP
 from iris_cli.ops.loop.troubles import environment_troubles, missing_here
@@ -47,6 +48,13 @@ def test_a_key_that_is_refused_is_named(
     with socket.socket(socket.AF_UNIX) as agent:
         agent.bind("agent")
         assert troubles(refused, SSH_AUTH_SOCK=str(tmp_path / "agent")) == said
+
+
+def test_a_key_that_this_machine_does_not_have_is_named(refused: Cluster) -> None:
+    for each in refused.workers.values():
+        each.condition, each.reason = WorkerCondition.SUSPECT, "key: no such key file: /home/me/.ssh/gone"
+    said = "w0 can't be reached: no such key file: /home/me/.ssh/gone: iris doctor"
+    assert troubles(refused) == [said]
 
 
 def test_without_a_refusal_nothing_is_said_of_agents(tmp_path: Path) -> None:
