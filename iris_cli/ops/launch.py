@@ -214,12 +214,13 @@ def _slice_size(attributes: Mapping[str, AttributeValue], mates: Mapping[Attribu
 def _check_can_start(request: JobRequest, job: Job) -> None:
     """Raise UsageError if the job lacks a secret or its program: it would wait or fail, whatever is free."""
     if job.secrets:
-        from iris_cli.ops.secret_values import missing_secrets
+        from iris_cli.ops.secret_values import NOT_SET, missing_secrets
 
         missing = missing_secrets(job)
         if missing:
             what = "; ".join(f"secret {name}: {problem}" for name, problem in missing.items())
-            raise UsageError(f"not submitted: {what}", hint=_FORCE)
+            unset = [f"export {name}=...; " for name, problem in missing.items() if problem == NOT_SET]
+            raise UsageError(f"not submitted: {what}", hint=f"{''.join(unset[:1])}{_FORCE}")
     program = job.command[0]
     if (
         "/" in program

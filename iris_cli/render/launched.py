@@ -100,7 +100,7 @@ def show(
 def _where(tasks: Sequence[Task]) -> str:
     """`RUNNING on v5a-[0-3]`; how many of the tasks where some don't run yet, or not any more."""
     running = [task for task in tasks if task.state is TaskState.RUNNING]
-    hosts = fold(task.attempts[-1].worker for task in tasks if _is_placed(task))
+    hosts = fold(task.attempts[-1].worker for task in running or filter(_is_placed, tasks))
     if len(running) == len(tasks):
         return f"RUNNING on {hosts}"
     if not running:
