@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -230,6 +231,19 @@ def test_the_end_of_both_outputs_is_reported_and_stderr_comes_last(host: WorkerH
     assert "out 1999\n" in report.log_tail
     assert 3500 < len(report.log_tail) <= 4096
     assert report.output_bytes == len("".join(f"out {i}\nerr {i}\n" for i in range(2000)))
+
+
+def test_a_text_that_grows_while_it_is_reported_keeps_its_beginning(
+    dash_host: WorkerHost, tmp_path: Path
+) -> None:
+    """As of a wrapper that is still writing why it does not start: here `ls`, which measures, adds to it."""
+    slow = tmp_path / "slow" / "ls"
+    slow.parent.mkdir()
+    add = 'for file; do case $file in */err) [ ! -s "$file" ] || printf more >>"$file" ;; esac; done'
+    slow.write_text(f'#!/bin/sh\n{shutil.which("ls")} "$@"\n{add}\n')
+    slow.chmod(0o755)
+    dash_host.transport.env["PATH"] = f"{slow.parent}:{dash_host.transport.env['PATH']}"
+    assert dash_host.ended("sh", "-c", "echo first >&2").log_tail.startswith("first\nmore")
 
 
 def test_quiet_stderr_leaves_the_room_to_stdout(host: WorkerHost) -> None:

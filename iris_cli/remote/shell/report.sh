@@ -170,6 +170,8 @@ tails() {
     [ "$of_out" -le 1024 ] || of_out=1024
     [ "$of_err" -le $((4096 - of_out)) ] || of_err=$((4096 - of_out))
     of_out=$((4096 - of_err))
+    # What was written since the sizes were taken must not push the beginning of a short text out.
+    [ "$bytes_err" -eq 0 ] || [ "$bytes" -gt 4096 ] || of_err=4096
     is_plain "$1/out" || of_out=0
     is_plain "$1/err" || of_err=0
     [ "$bytes_out" -gt 0 ] || of_out=0
