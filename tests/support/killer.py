@@ -33,6 +33,21 @@ exec {shell} "$@"
 """
 
 
+def tools_with_shim(shell: str, directory: Path, shim: str) -> Path:
+    """Tools for the front of PATH, in which `sh` is this script; where they are."""
+    tools = tools_of(shell, directory / "tools")
+    path = shutil.which(shell)
+    text = shim.format(
+        dash=shutil.which("dash"),
+        directory=directory,
+        shell=f"{path} sh" if shell == "busybox" else path,
+    )
+    (tools / "sh").unlink()
+    (tools / "sh").write_text(text)
+    (tools / "sh").chmod(0o755)
+    return tools
+
+
 class Killer:
     """Tools for the front of PATH. The next process of a kind is killed when it makes its n-th call of that name.
 
@@ -41,16 +56,7 @@ class Killer:
 
     def __init__(self, shell: str, directory: Path) -> None:
         self.directory = directory
-        self.tools = tools_of(shell, directory / "tools")
-        path = shutil.which(shell)
-        shim = SHIM.format(
-            dash=shutil.which("dash"),
-            directory=directory,
-            shell=f"{path} sh" if shell == "busybox" else path,
-        )
-        (self.tools / "sh").unlink()
-        (self.tools / "sh").write_text(shim)
-        (self.tools / "sh").chmod(0o755)
+        self.tools = tools_with_shim(shell, directory, SHIM)
 
     def watch(self, who: str) -> Path:
         """The next process of that kind writes its calls to a file; where that is."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.local_transport import tools_of
+from tests.support.killer import tools_with_shim
 from tests.support.waiting import PATIENCE
 
 SHIM = """#!{dash}
@@ -23,16 +23,7 @@ class ProcessCount:
 
     def __init__(self, shell: str, directory: Path) -> None:
         self.directory = directory
-        self.tools = tools_of(shell, directory / "tools")
-        path = shutil.which(shell)
-        shim = SHIM.format(
-            dash=shutil.which("dash"),
-            directory=directory,
-            shell=f"{path} sh" if shell == "busybox" else path,
-        )
-        (self.tools / "sh").unlink()
-        (self.tools / "sh").write_text(shim)
-        (self.tools / "sh").chmod(0o755)
+        self.tools = tools_with_shim(shell, directory, SHIM)
 
     def clear(self) -> None:
         """Count from here on."""

@@ -157,7 +157,7 @@ class SshTransport:
 
 @cache
 def _settle() -> None:
-    """Look seldom for unreachable circles, and not among what is there by now: a connection that has ended is none.
+    """Collect garbage seldom, and not what was there before: a connection that has ended leaves no reference cycles.
 
     Of the threads that wait for the interpreter's lock, each wakes once in the switch interval to ask for it: with
     hundreds, that was half of the time that the system took.
