@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import errno
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -209,7 +210,14 @@ def test_a_disk_that_refuses_at_any_step_ends_the_command_and_leaves_nothing_hal
 
 
 def fill(disk: Path, *, spare: int) -> Path:
-    """Leave so many bytes of it, by pages. Returns what is to be removed to make room again."""
+    """Leave so many bytes of it, by pages. Returns what is to be removed to make room again.
+
+    A thread of an earlier command may still hold a snapshot open that was removed since: its page would become free
+    later.
+    """
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join()
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as file:
         with suppress(OSError):
