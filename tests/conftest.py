@@ -71,6 +71,7 @@ def pytest_collection(session: pytest.Session) -> None:
     number, count = (os.environ.get(name) for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"))
     if number is None or count is None:
         return
+    gc.disable()  # until all tests are collected
     root = session.config.rootpath
     paths = [path for each in session.config.args for path in sorted(Path(root, each).rglob("test_*.py"))]
     first = len(paths) * int(number.removeprefix("gw")) // int(count)
@@ -85,6 +86,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(f"no name for a test, and another one in each process: {odd[0]:.300}")
     if hasattr(config, "workerinput"):
         items[:] = _mixed(items)
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the collected tests from garbage collection: they are in use until the end.
+
+    They are most of a process's objects. A simulation collects garbage after each seed: twice its processor time.
+    """
+    gc.freeze()
+    gc.enable()
 
 
 def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
