@@ -66,5 +66,7 @@ def cancel(
     session = iris.session("iris cancel")
     result = operation.cancel(session, names, prefix=prefix, wanted=wanted, reason=reason)
     stopped = operation.wait_until_stopped(session, result) if wait else True
-    cancelled.show(iris.output, session.cluster, result, waited=wait, no_cycles=iris.no_cycles)
+    no_cycles = iris.no_cycles() if wait and result.stopping else ""
+    cycles = iris.cycles(session) if iris.output.as_json else None
+    cancelled.show(iris.output, session.cluster, result, waited=wait, no_cycles=no_cycles, cycles=cycles)
     return ExitCode.OK if stopped else ExitCode.UNREACHABLE

@@ -15,6 +15,7 @@ from iris_cli.render.console import Output
 
 if TYPE_CHECKING:
     from iris_cli.client.outbox import Outbox
+    from iris_cli.ops.loop.cycles import Cycles
     from iris_cli.ops.progress import HowFar
     from iris_cli.ops.session import Session
     from iris_cli.remote.ssh import SshTransport
@@ -30,6 +31,7 @@ class Context(Workplace, dict=True):
     output: Output = field(default_factory=Output)
     starts_loop: bool = True
     _sessions: list[Session] = field(default_factory=list)
+    _told_no_cycles: bool = False
 
     def session(self, command: str, transport: SshTransport | None = None) -> Session:
         made = super().session(command, transport)
@@ -37,9 +39,14 @@ class Context(Workplace, dict=True):
             self._sessions.append(made)
         return made
 
-    @property
     def no_cycles(self) -> str:
-        """Why there will be no cycle, with what to type; '' if there will be cycles after this command."""
+        """Return `why_no_cycles` for the command to print: `leave` does not print it again."""
+        why = self.why_no_cycles()
+        self._told_no_cycles = self._told_no_cycles or bool(why)
+        return why
+
+    def why_no_cycles(self) -> str:
+        """Return why no cycle follows this command, with what to type; '' if cycles follow."""
         from iris_cli.journal.access import why_unwritable
         from iris_cli.ops.loop.automatic import starts_by_itself
         from iris_cli.ops.loop.cycles import cycles_of
@@ -51,14 +58,21 @@ class Context(Workplace, dict=True):
             return ""
         return f"nobody runs cycles: {cycles.fix}"
 
+    def cycles(self, session: Session) -> Cycles | None:
+        """Start the background loop if the open jobs need one; return who runs cycles after this command."""
+        from iris_cli.ops.view import look
+
+        self.leave()
+        return look(session).cycles
+
     def leave(self) -> None:
-        """End the command: start the background loop if its jobs need one."""
+        """End the command: see to the cycles that its work needs."""
         sessions, self._sessions = self._sessions, []  # they refer to us: files stay open until neither does
         worked = [each for each in sessions if each.worked]
         if self.starts_loop and worked:
-            from iris_cli.cli.leaving import start_loop
+            from iris_cli.cli.leaving import see_to_cycles
 
-            start_loop(self, worked[-1])
+            see_to_cycles(self, worked[-1], told=self._told_no_cycles)
 
     @cached_property
     def outbox(self) -> Outbox:

@@ -76,9 +76,11 @@ def _submit(
     job_id = submit(session, wanted)
 
     def show(result: CycleResult | None) -> None:
-        no_cycles = "" if stays else iris.no_cycles
-        silent = unanswered(session, job_id, coming=not no_cycles)
-        launched.show(iris.output, session.cluster, job_id, result, silent, no_cycles)
+        is_over = session.cluster.job_state(job_id).terminal
+        no_cycles = "" if stays or is_over or iris.output.as_json else iris.no_cycles()
+        silent = unanswered(session, job_id, coming=stays or not iris.why_no_cycles())
+        cycles = iris.cycles(session) if iris.output.as_json else None
+        launched.show(iris.output, session.cluster, job_id, result, silent, no_cycles, cycles)
 
     # The id is out before anything slow begins: whoever is cut off knows what to look for.
     try:

@@ -1,4 +1,4 @@
-"""The background loop at the end of a command that leaves open jobs."""
+"""The end of a command that leaves open work: the background loop starts, or the command prints why no cycle comes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from iris_cli.cli.context import Context
 from iris_cli.errors import IrisError
+from iris_cli.journal.access import why_unwritable
 
 if TYPE_CHECKING:
     from iris_cli.ops.session import Session
@@ -14,18 +15,29 @@ if TYPE_CHECKING:
 _BY_HAND = "jobs wait until somebody runs: iris watch --schedule, or iris cron install"
 
 
-def start_loop(iris: Context, session: Session) -> None:
-    """Start the loop if it is needed, and print its pid. A failure is one warning, never an error of the command."""
+def see_to_cycles(iris: Context, session: Session, *, told: bool) -> None:
+    """Start the loop if it is needed, and print its pid; print why no cycle comes unless the command has `told` that.
+
+    A failure is one warning, never an error of the command.
+    """
     from iris_cli.ops.loop.automatic import start_if_needed
     from iris_cli.ops.loop.scope import logins_kill
+    from iris_cli.ops.loop.work import work_left
 
     try:
         pid = start_if_needed(iris, session)
         ends = pid is not None and logins_kill(os.environ)
+        is_left = pid is None and not told and work_left(session.view(), session.config, session.state)
     except (OSError, IrisError) as error:
+        if why := why_unwritable(session.state.path):
+            if not told:
+                iris.output.warning(why)
+            return
         words = error.message if isinstance(error, IrisError) else error.strerror or str(error)
         iris.output.warning(f"warning: the background loop could not be started: {words}; {_BY_HAND}")
         return
     if pid is not None:
         until = ", ends when you log out (loginctl enable-linger keeps it)" if ends else ""
         iris.output.message(f"background loop started (pid {pid}){until}: iris loop show")
+    elif is_left and (why := iris.why_no_cycles()):
+        iris.output.message(why)

@@ -158,7 +158,7 @@ def _follow(iris: Context, session: "Session", what: str, query: "Query", *, fol
                 printer.step(step)
     except KeyboardInterrupt:
         goes = f"{what} goes on: iris logs {what} --follow"
-        iris.output.message(f"stopped following; {iris.no_cycles or goes}")
+        iris.output.message(f"stopped following; {iris.no_cycles() or goes}")
         return ExitCode.INTERRUPTED
     return ExitCode.UNREACHABLE if follower.cut_short else ExitCode.OK
 

@@ -69,8 +69,9 @@ def wait_and_tell(
     except KeyboardInterrupt:
         names = " ".join(jobs)
         goes = f"{names} {'goes' if len(jobs) == 1 else 'go'} on: iris wait {names}, or iris cancel {names}"
-        iris.output.message(f"stopped waiting; {iris.no_cycles or goes}")
+        iris.output.message(f"stopped waiting; {iris.no_cycles() or goes}")
         return ExitCode.INTERRUPTED
-    no_cycles = iris.no_cycles if result.open else ""
-    waited.show(iris.output, session.cluster, result, session.state, no_cycles=no_cycles)
+    no_cycles = iris.no_cycles() if result.open else ""
+    cycles = iris.cycles(session) if iris.output.as_json else None
+    waited.show(iris.output, session.cluster, result, session.state, no_cycles=no_cycles, cycles=cycles)
     return result.exit_code

@@ -36,7 +36,4 @@ def watch(
     iris: Context = context.obj
     session = iris.session("iris watch")
     steps = operation.watch(session, interval=interval, schedule=schedule, once=once)
-    code = follow(iris, session, steps, until_idle=until_idle)
-    if session.cluster.open_jobs() and (words := iris.no_cycles):
-        iris.output.warning(words)
-    return code
+    return follow(iris, session, steps, until_idle=until_idle)

@@ -45,9 +45,21 @@ def follow(
                 if until_idle and step.idle:
                     break
     except KeyboardInterrupt:
-        iris.output.message(still_there(session.cluster))
+        then = _who_goes_on(iris, session) if session.cluster.open_jobs() else ""
+        iris.output.message(still_there(session.cluster, then))
         return ExitCode.INTERRUPTED
     return ExitCode.OK
+
+
+def _who_goes_on(iris: Context, session: Session) -> str:
+    """Return who runs cycles now, or that nobody does; '' if this command starts a loop, and prints its pid."""
+    from iris_cli.ops.loop.cycles import cycles_of
+    from iris_cli.ops.loop.wording import cycles_words
+
+    if why := iris.no_cycles():
+        return why
+    cycles = cycles_of(session.state, session.clock.now())
+    return cycles_words(cycles) if cycles.coming else ""
 
 
 def _cluster(session: Session, labels: Sequence[str] = (), states: Sequence[str] = ()) -> Picture:

@@ -11,6 +11,7 @@ from iris_cli.core.ids import AttemptId, JobId, WorkerId
 from iris_cli.core.job import JobState
 from iris_cli.core.units import count
 from iris_cli.ops.cancel import Cancelled
+from iris_cli.ops.loop.cycles import Cycles
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 
@@ -24,19 +25,27 @@ class CancelledDocument(Struct, frozen=True):
     cancelled: Sequence[JobId]
     over: Mapping[JobId, JobState]
     stopping: Mapping[AttemptId, WorkerId]
+    cycles: Cycles | None
 
 
 def show(
-    output: Output, cluster: Cluster, result: Cancelled, *, waited: bool = False, no_cycles: str = ""
+    output: Output,
+    cluster: Cluster,
+    result: Cancelled,
+    *,
+    waited: bool = False,
+    no_cycles: str = "",
+    cycles: Cycles | None = None,
 ) -> None:
     """The cancelled jobs; beside them those that were over before, and what is still being stopped.
 
-    `waited`: what is still being stopped is so in spite of a wait. `no_cycles` says what to type if no cycle follows.
+    `waited`: what is still being stopped is so in spite of a wait. `no_cycles` says what to type if no cycle follows;
+    `cycles` says who runs them, for the document.
     """
     stopping = {attempt: cluster.attempt(attempt).worker for attempt in result.stopping}
     if output.as_json:
         over = {job: cluster.job_state(job) for job in result.over}
-        output.document(CancelledDocument(result.cancelled, over, stopping))
+        output.document(CancelledDocument(result.cancelled, over, stopping, cycles))
         return
     for job in result.cancelled:
         output.done(f"cancelled {job}")

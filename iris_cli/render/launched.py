@@ -14,6 +14,7 @@ from iris_cli.core.lifecycle.display import job_display
 from iris_cli.core.task import Task, TaskState
 from iris_cli.core.units import count
 from iris_cli.ops.launch import being_set_up
+from iris_cli.ops.loop.cycles import Cycles
 from iris_cli.render.console import Output
 from iris_cli.render.fold import fold
 
@@ -45,6 +46,7 @@ class LaunchedDocument(Struct, frozen=True, kw_only=True):
     placed: Mapping[TaskId, WorkerId]
     waiting: Sequence[WaitReason]
     silent: Sequence[UnansweredWorker]
+    cycles: Cycles | None
 
 
 def show(
@@ -54,11 +56,12 @@ def show(
     result: CycleResult | None,
     unanswered: Mapping[WorkerId, str],
     no_cycles: str = "",
+    cycles: Cycles | None = None,
 ) -> None:
     """The job's state after its first cycle: on stdout as JSON, else as a message beside the id.
 
     `unanswered` are the workers that should have started it and did not answer, each with the reason; `no_cycles`
-    says what to type if there will be no cycle after this one.
+    says what to type if there will be no cycle after this one; `cycles` says who runs them, for the document.
     """
     tasks = cluster.tasks_of(job_id)
     waiting = result.plan.reasons(job_id) if result is not None and result.plan is not None else ()
@@ -71,6 +74,7 @@ def show(
                 placed={task.id: task.attempts[-1].worker for task in tasks if task.attempts},
                 waiting=[WaitReason(reason.kind, reason.text) for reason in waiting],
                 silent=[UnansweredWorker(worker, detail) for worker, detail in unanswered.items()],
+                cycles=cycles,
             )
         )
         return

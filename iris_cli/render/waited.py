@@ -12,6 +12,7 @@ from iris_cli.core.ids import JobId
 from iris_cli.core.job import JobState
 from iris_cli.core.lifecycle.display import job_display
 from iris_cli.ops.failure import cause_words
+from iris_cli.ops.loop.cycles import Cycles
 from iris_cli.ops.wait import Waited
 from iris_cli.render.console import Output
 
@@ -29,18 +30,25 @@ class WaitedJob(Struct, frozen=True, kw_only=True):
 
 
 class WaitedDocument(Struct, frozen=True):
-    """The result of `iris wait` and of `--wait`. `timed_out`: some jobs have not ended."""
+    """The result of `iris wait` and of `--wait`. `timed_out`: some jobs have not ended. No `cycles` in a task."""
 
     jobs: Sequence[WaitedJob]
     timed_out: bool
+    cycles: Cycles | UnsetType | None = UNSET
 
 
 def show(
-    output: Output, cluster: Cluster, waited: Waited, files: StateDir | None = None, *, no_cycles: str = ""
+    output: Output,
+    cluster: Cluster,
+    waited: Waited,
+    files: StateDir | None = None,
+    *,
+    no_cycles: str = "",
+    cycles: Cycles | None = None,
 ) -> None:
     """One line for each job, with the cause as `files` may tell it; what is open goes to stderr, with what to type.
 
-    `no_cycles` says what to type if no cycle follows.
+    `no_cycles` says what to type if no cycle follows; `cycles` says who runs them, for the document.
     """
     causes = {job: cause_words(cluster, cluster.jobs[job], files) for job in waited.states}
     displays = {job: job_display(cluster, job) for job in waited.states}
@@ -52,6 +60,7 @@ def show(
                     for job, state in waited.states.items()
                 ],
                 timed_out=bool(waited.open),
+                cycles=cycles,
             )
         )
     else:

@@ -91,7 +91,7 @@ def test_500_tasks_stand_on_one_screen_and_ctrl_c_leaves_it_behind(tmp_path: Pat
         assert screen.scrolled == 0
         left = [line for line in screen.shown if line]
         assert left[0].startswith("lab  40 workers")
-        assert left[-1] == "stopped watching; sweep runs on: iris status, or iris watch again"
+        assert left[-1].startswith("stopped watching; sweep runs on; cycles: cron every 1m, last ")
 
 
 def test_it_follows_the_size_of_its_window(tmp_path: Path) -> None:
@@ -139,7 +139,9 @@ def test_what_is_first_seen_by_the_first_look_is_news_of_the_first_step(
 
     monkeypatch.setattr(watched.Screen, "look", look)
     monkeypatch.setattr(watched.Screen, "show", show)
-    follow(Context(), session, look_on(session, every=2.0))
+    path = tmp_path / "cluster.yaml"
+    path.write_text("cluster: {name: lab}\nworkers: []\n")
+    follow(Context(config_path=path), session, look_on(session, every=2.0))
     assert [entry.text for entry in shown[0].news] == ["job newest submitted: 1 task"]
 
 

@@ -139,13 +139,12 @@ def _in_foreground() -> bool:
     return True
 
 
-def still_there(cluster: Cluster) -> str:
-    """What goes on though nobody looks any more, and how to look again."""
+def still_there(cluster: Cluster, then: str = "") -> str:
+    """What goes on though nobody looks any more, and `then`: who runs cycles; how to look again if omitted."""
     jobs = cluster.open_jobs()
     waiting = [job.id for job in jobs if job.end is None and not cluster.live_of(job.id)]
     running = [job.id for job in jobs if job.id not in waiting]
     parts = [f"{fold(running, 3)} {'runs' if len(running) == 1 else 'run'} on"] if running else []
     parts += [f"{fold(waiting, 3)} {'waits' if len(waiting) == 1 else 'wait'}"] if waiting else []
-    return (
-        f"stopped watching; {', '.join(parts) or 'nothing runs any more'}: iris status, or iris watch again"
-    )
+    rest = f"; {then}" if then else ": iris status, or iris watch again"
+    return f"stopped watching; {', '.join(parts) or 'nothing runs any more'}{rest}"

@@ -1,0 +1,134 @@
+"""A command that leaves work for a cycle says so where nobody runs cycles, and a program is told who runs them."""
+
+from __future__ import annotations
+
+import select
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.json_output import checked
+from tests.support.operator import Operator
+from tests.support.waiting import PATIENCE, until
+
+NOBODY = "nobody runs cycles: iris loop start, or iris cron install"
+
+
+@pytest.fixture
+def ann(operator: Operator) -> Operator:
+    """The operator with an open job, in a shell in which no command starts the loop."""
+    operator.env["IRIS_LOOP"] = "off"
+    assert operator.iris("schedule", "--once").returncode == 0  # registers the worker
+    return operator
+
+
+def said(ann: Operator, line: str, code: int = 0) -> list[str]:
+    """The lines on standard error that say that nobody runs cycles."""
+    ran = ann.iris(*line.split())
+    assert ran.returncode == code, ran
+    return [each for each in ran.stderr.splitlines() if each == NOBODY]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("cancel other", 0),
+        ("worker drain w0", 0),
+        ("worker uncordon w0", 0),
+        ("worker taint w0 slow", 0),
+        ("worker probe", 7),
+        ("launch --name more -- true", 0),
+        ("launch --json --name more -- true", 0),
+        ("cancel other --json", 0),
+    ],
+)
+def test_a_command_that_leaves_work_says_once_that_nobody_runs_cycles(
+    line: str, code: int, ann: Operator
+) -> None:
+    ann.iris("launch", "--no-schedule", "--name", "other", "--", "true")
+    if "uncordon" in line:
+        ann.iris("worker", "drain", "w0")
+    assert said(ann, line, code) == [NOBODY]
+
+
+@pytest.mark.parametrize("line", ["cancel job", "cancel job --json", "status", "--quiet worker drain w0"])
+def test_without_work_and_where_nothing_was_written_it_says_nothing(line: str, ann: Operator) -> None:
+    assert said(ann, line) == []
+
+
+def test_where_cycles_come_it_says_nothing(ann: Operator) -> None:
+    assert ann.spawn()
+    ann.has_run_a_cycle()
+    assert said(ann, "worker drain w0") == []
+
+
+def begin(ann: Operator, line: str) -> subprocess.Popen[str]:
+    """Start a command that runs until it is ended; its output is read where it has a line for each change."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "iris_cli", *line.split()],
+        cwd=ann.directory,
+        env=ann.environ(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def left(ann: Operator, line: str) -> str:
+    """The only line on standard error when a watch is left that has shown a change."""
+    with begin(ann, line) as process:
+        until(lambda: _shows_a_launch(ann, process))
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, told
+    [only] = [each for each in told.splitlines() if "stopped watching" in each or NOBODY in each]
+    return only
+
+
+def _shows_a_launch(ann: Operator, process: subprocess.Popen[str]) -> bool:
+    """Whether the watch has printed something after one more launch: before its first look none is news."""
+    ann.iris("launch", "--no-schedule", "--", "true")
+    assert process.stdout is not None
+    return bool(select.select([process.stdout], [], [], 0)[0])
+
+
+@pytest.mark.parametrize("line", ["status --watch", "watch", "watch --schedule"])
+def test_whoever_stops_watching_is_told_that_nobody_runs_cycles(line: str, ann: Operator) -> None:
+    told = left(ann, line)
+    assert told.startswith("stopped watching; ")
+    assert told.endswith(f"; {NOBODY}")
+
+
+def test_whoever_stops_looking_is_told_who_runs_cycles(ann: Operator) -> None:
+    assert ann.spawn()
+    ann.has_run_a_cycle()
+    told = left(ann, "status --watch")
+    assert f"; cycles: background loop (pid {ann.pid()}), last " in told
+
+
+def cycles_of(ann: Operator, line: str) -> dict[str, object]:
+    ran = ann.iris(*line.split())
+    [document] = checked(" ".join(["iris", line.split()[0]]), ran.stdout)
+    cycles = document["cycles"]
+    assert isinstance(cycles, dict)
+    return cycles
+
+
+@pytest.mark.parametrize("line", ["launch --json --name more -- true", "cancel other --json"])
+def test_a_program_is_told_that_nobody_runs_cycles(line: str, ann: Operator) -> None:
+    ann.iris("launch", "--no-schedule", "--name", "other", "--", "true")
+    cycles = cycles_of(ann, line)
+    assert (cycles["by"], cycles["next"], cycles["needed"]) == (None, None, True)
+    assert cycles["fix"] == "iris loop start, or iris cron install"
+
+
+@pytest.mark.parametrize("line", ["launch --json --name more -- true", "wait job --timeout 0s --json"])
+def test_a_program_is_told_of_the_loop_that_its_command_starts(line: str, ann: Operator) -> None:
+    ann.env["IRIS_LOOP"] = "auto"
+    cycles = cycles_of(ann, line)
+    assert cycles["by"] == "loop"
+    assert cycles["next"] is not None
