@@ -28,12 +28,10 @@ from iris_cli.core.requests import (
 from iris_cli.core.units import format_duration
 from iris_cli.errors import IrisError, NotWritableError, UnreachableError, UsageError
 from iris_cli.randomness import SYSTEM_RANDOMNESS
-from iris_cli.remote.inside.mail import MailFiles, OtherRequestError
+from iris_cli.remote.inside.mail import MailFiles, OtherRequestError, wait_for_answers
 
 CHANGING = (Submit, Cancel, RegisterEndpoint, RemoveEndpoint)
 """Requests that do something; the others only want to know."""
-
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5  # seconds between two looks for an answer
 
 _ids = threading.Lock()
 _last = 0
@@ -97,19 +95,9 @@ class Mailbox:
 
     def wait_all(self, names: Sequence[RequestId], timeout: float | None) -> list[Answer | None]:
         """The answers to several, None for those that have none after so many seconds. One refusal ends the wait."""
-        until = None if timeout is None else self.clock.monotonic() + timeout
-        found: dict[RequestId, Answer] = {}
-        pause = _FIRST_PAUSE
-        while True:
-            left = pause if until is None else until - self.clock.monotonic()
-            for name in names:
-                if name not in found and (answer := self.look(name)) is not None:
-                    found[name] = answer
-            refused = any(isinstance(answer, Refusal) for answer in found.values())
-            if refused or len(found) == len(names) or left <= 0:
-                return [found.get(name) for name in names]
-            self.clock.sleep(min(pause, left))
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
+        return wait_for_answers(
+            names, timeout, self.look, lambda answer: isinstance(answer, Refusal), self.clock
+        )
 
     def look(self, name: RequestId) -> Answer | None:
         """The answer if there is one."""

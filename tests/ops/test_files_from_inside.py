@@ -23,7 +23,7 @@ from iris_cli.ops.each_line import line_of
 from iris_cli.ops.fetching import AT_ONCE, fetch
 from iris_cli.ops.plausible import Fetched
 from iris_cli.ops.session import Session
-from iris_cli.remote.inside.archive import END, padding, tar_header
+from iris_cli.ops.workspace.archive import END, padding, tar_header
 from tests.ops.asking import EVAL, running
 from tests.support.fake_runner import Entry, Host, Site
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from iris_cli.config.lines_file import read_lines
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.job import JobRequest, Priority
 from iris_cli.core.requests import (
@@ -84,6 +85,30 @@ def test_any_text_arrives_byte_for_byte(task: Task) -> None:
         assert found == Submit(
             job=JobRequest(command=("run", *some), setup="x" + some[20], env=variables, labels=labels)
         )
+
+
+@pytest.mark.parametrize(
+    "text", ["a\n", "a\n\nlast", "\ufeffa\r\nä  \\\n", "  indented\n-n\n", "a\rb\n\n", "\n", "a\r"]
+)
+def test_lines_are_those_of_the_whole_iris(task: Task, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(text.encode())
+    found = task.asked("launch", "--each-line", str(file), "--", "true")
+    assert isinstance(found, Submit)
+    assert found.job.each_line == read_lines(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [(b"x" * 70_000, "more than 65536"), (b"a\xff\n", "invalid lines value"), (b"", "has no lines")],
+)
+def test_a_file_without_lines_or_with_too_many_is_refused(
+    task: Task, tmp_path: Path, text: bytes, says: str
+) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(text)
+    code, out, err = task.iris("launch", "--each-line", str(file), "--", "true")
+    assert (code, out, says in err) == (2, "", True), err
 
 
 def test_a_long_argument_arrives_whole(task: Task) -> None:
@@ -168,28 +193,28 @@ def test_what_is_not_utf8_is_refused(task: Task) -> None:
         ("launch --", "no command"),
         ("launch true", "put -- before"),
         ("launch --nmae x -- true", "--nmae"),
-        ("launch --name", "needs a value"),
+        ("launch --name", "--name: expected one argument"),
         ("launch --cpu many -- true", "--cpu"),
-        ("launch --max-retries-failure 01 -- true", "--max-retries-failure"),
+        ("launch --max-retries-failure 1.5 -- true", "--max-retries-failure"),
         ("launch --env NOWHERE -- true", "NOWHERE"),
         ("launch --env 1A=b -- true", "1A"),
         ("launch --label x -- true", "NAME=VALUE"),
-        ("launch --force=yes -- true", "takes no value"),
-        ("launch --workdir /nowhere -- true", "is no directory"),
-        ("launch --workdir / -- true", "more than a workspace"),
-        ("launch --each-line /nowhere -- true", "can't be read"),
+        ("launch --force=yes -- true", "--force: ignored explicit argument"),
+        ("launch --workdir . -- true", "the Python client packs a directory"),
+        ("launch --each-line /nowhere -- true", "No such file or directory: '/nowhere'"),
         ("wait a train", "train can't be over before this task is"),
         ("wait train/eval", "train/eval can't be over before this task is"),
-        ("launch --request-id ../x -- true", "request id"),
-        ("status a b", "one job"),
+        ("launch --request-id ../x -- true", "--request-id"),
+        ("status a b", "b is one word too many"),
         ("status --watch", "--watch"),
         ("wait", "no job"),
-        ("wait a --timeout soon", "not a duration"),
+        ("wait a --timeout soon", "invalid duration value: 'soon'"),
         ("cancel", "no job"),
         ("logs", "no job"),
         ("logs a --follow", "--follow"),
+        ("logs a b", "one word too many"),
         ("logs a --tail many", "--tail"),
-        ("register-endpoint", "no name"),
+        ("register-endpoint", "no name of the endpoint"),
         ("register-endpoint http", "no port"),
         ("register-endpoint http --metadata x", "NAME=VALUE"),
         ("workers", "not for the inside"),

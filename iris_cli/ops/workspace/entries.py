@@ -12,9 +12,9 @@ from msgspec import Struct
 from iris_cli.core.ids import clip
 from iris_cli.core.units import count, format_memory
 from iris_cli.errors import UsageError
+from iris_cli.ops.workspace.archive import END_SIZE, ODDITIES, Entry, entry_of, padded
 from iris_cli.ops.workspace.ignore import IGNORE_FILE
 from iris_cli.ops.workspace.selection import Selection
-from iris_cli.remote.inside.archive import END_SIZE, ODDITIES, Entry, entry_of, padded
 
 _MOST_SHOWN = 5
 

@@ -13,10 +13,10 @@ from iris_cli.core.ids import clip
 from iris_cli.core.job import JobRequest, Workspace
 from iris_cli.errors import UsageError
 from iris_cli.ops.session import Session
+from iris_cli.ops.workspace.archive import END, ChangedError, contents
 from iris_cli.ops.workspace.entries import Listing, list_entries, unreadable
 from iris_cli.ops.workspace.ignore import IGNORE_FILE
 from iris_cli.ops.workspace.selection import select
-from iris_cli.remote.inside.archive import END, ChangedError, contents
 
 _TRIES = 3
 _MOST_WORDS = 5

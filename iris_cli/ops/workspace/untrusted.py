@@ -11,8 +11,7 @@ from collections.abc import Generator, Mapping
 from itertools import pairwise
 
 from iris_cli.core.ids import clip
-from iris_cli.ops.workspace.selection import MOST_FILES
-from iris_cli.remote.inside.archive import (
+from iris_cli.ops.workspace.archive import (
     BLOCK,
     END_SIZE,
     FILE,
@@ -23,6 +22,7 @@ from iris_cli.remote.inside.archive import (
     oddity,
     padded,
 )
+from iris_cli.ops.workspace.selection import MOST_FILES
 
 _LONGEST = 4096  # bytes of a name, or of the target of a link
 _LONGEST_PART = 255  # bytes between two slashes

@@ -7,13 +7,14 @@ import os
 import threading
 import time
 from contextlib import suppress
-from typing import Any, Dict, Sequence
+from typing import Any, Callable, Dict, Sequence
 
 from iris_cli.remote.inside.values import FORMAT, MOST_BYTES
 
 READING = ("status", "wait", "logs")
 PATIENCE = 300.0  # seconds
 MOST_ANSWER = 16 << 20  # bytes: a job may have thousands of tasks
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5  # seconds between two looks for an answer
 Json = Dict[str, Any]
 
 
@@ -23,12 +24,6 @@ class Failure(Exception):  # noqa: N818 - its message is what `iris` prints
     def __init__(self, message: str, hint: str = "", code: int = 2) -> None:
         super().__init__(message)
         self.message, self.hint, self.code = message, hint, code
-
-
-def remove(path: str) -> None:
-    """Delete a file, if it can be deleted."""
-    with suppress(OSError):
-        os.unlink(path)
 
 
 class OtherRequestError(Exception):
@@ -56,18 +51,17 @@ class MailFiles:
         # Readers skip names that begin with a dot.
         draft = os.path.join(self.outbox, f".{name}.{os.getpid()}.{threading.get_ident()}")
         try:
-            with open(
-                os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb"
-            ) as file:
+            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with open(fd, "wb") as file:
                 file.write(raw)
                 file.flush()
-                os.fsync(file.fileno())
+                os.fsync(fd)
             os.rename(draft, path)
-            descriptor = os.open(self.outbox, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(self.outbox, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                os.fsync(descriptor)
+                os.fsync(fd)
             finally:
-                os.close(descriptor)
+                os.close(fd)
         except OSError:
             remove(draft)
             raise
@@ -87,13 +81,44 @@ class MailFiles:
             remove(os.path.join(self.inbox, name))
 
 
+def remove(path: str) -> None:
+    """Delete a file, if it can be deleted."""
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def wait_for_answers(
+    names: Sequence[str],
+    timeout: float | None,
+    look: Callable[[Any], Any],
+    is_refusal: Callable[[Any], bool],
+    clock: Any = time,
+) -> list[Any]:
+    """The answers to requests, None for those without one after so many seconds. A refusal ends the wait.
+
+    `clock` has `monotonic` and `sleep`.
+    """
+    until = None if timeout is None else clock.monotonic() + timeout
+    found: dict[str, Any] = {}
+    pause = FIRST_PAUSE
+    while True:
+        left = pause if until is None else until - clock.monotonic()
+        for name in names:
+            if name not in found and (answer := look(name)) is not None:
+                found[name] = answer
+        if len(found) == len(names) or any(map(is_refusal, found.values())) or left <= 0:
+            return [found.get(name) for name in names]
+        clock.sleep(min(pause, left))
+        pause = min(pause * 1.5, LONGEST_PAUSE)
+
+
 class Mail(MailFiles):
     """The mail of this task."""
 
     def __init__(self) -> None:
-        self.task_dir = os.environ.get("IRIS_TASK_DIR", "")
-        super().__init__(self.task_dir)
-        if not (self.task_dir and os.path.isdir(self.outbox) and os.path.isdir(self.inbox)):
+        task_dir = os.environ.get("IRIS_TASK_DIR", "")
+        super().__init__(task_dir)
+        if not (task_dir and os.path.isdir(self.outbox) and os.path.isdir(self.inbox)):
             raise Failure("IRIS_TASK_DIR names no directory of a task", "this iris only works inside a task")
 
     def ask(self, op: str, fields: Json, name: str | None = None) -> Json:
@@ -116,38 +141,24 @@ class Mail(MailFiles):
     def put(self, name: str, op: str, fields: Json) -> None:
         """Write a request without the fields that are None."""
         request = {"v": FORMAT, "op": op, **{key: each for key, each in fields.items() if each is not None}}
-        raw = json.dumps(request, separators=(",", ":")).encode() + b"\n"
-        if len(raw) > MOST_BYTES:
-            problem = f"the request takes {len(raw)} bytes, more than {MOST_BYTES}"
-            raise Failure(problem, "put the data into a file")
         try:
-            json.dumps(request, ensure_ascii=False).encode()
+            raw = json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+            if len(raw) > MOST_BYTES:
+                problem = f"the request takes {len(raw)} bytes, more than {MOST_BYTES}"
+                raise Failure(problem, "put the data into a file")
             self.write(name, raw)
         except UnicodeEncodeError as error:
             raise Failure("an argument is not UTF-8 text") from error
         except OtherRequestError as error:
-            raise Failure(
-                f"request id {name} is that of another request", "choose an id for each request"
-            ) from error
+            problem = f"request id {name} is that of another request"
+            raise Failure(problem, "choose an id for each request") from error
         except OSError as error:
-            raise self.unwritable(error) from error
-
-    def unwritable(self, error: OSError) -> Failure:
-        return Failure(f"can't write to {self.outbox}: {error.strerror}", f"df -h {self.outbox}", 10)
+            problem = f"can't write to {self.outbox}: {error.strerror}"
+            raise Failure(problem, f"df -h {self.outbox}", 10) from error
 
     def wait(self, names: Sequence[str], timeout: float | None) -> list[Json | None]:
         """The answers to requests, None for those without one after so many seconds. A refusal ends the wait."""
-        until = None if timeout is None else time.monotonic() + timeout
-        found: dict[str, Json | None] = {}
-        pause = 0.02
-        while True:
-            left = pause if until is None else until - time.monotonic()
-            found.update((name, self._look(name)) for name in names if not found.get(name))
-            is_refused = any(answer and not answer["ok"] for answer in found.values())
-            if is_refused or all(found.values()) or left <= 0:
-                return [found[name] for name in names]
-            time.sleep(min(pause, left))
-            pause = min(pause * 1.5, 0.5)
+        return wait_for_answers(names, timeout, self._look, lambda answer: not answer["ok"])
 
     def _look(self, name: str) -> Json | None:
         try:

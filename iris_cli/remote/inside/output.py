@@ -13,7 +13,8 @@ from iris_cli.remote.inside.mail import Failure, Json
 class Output:
     """Results go to stdout, messages to stderr."""
 
-    as_json = quiet = False
+    def __init__(self, as_json: bool, quiet: bool) -> None:
+        self.as_json, self.quiet = as_json, quiet
 
     def document(self, content: Json) -> None:
         sys.stdout.write(json.dumps({"schema_version": 1, **content}) + "\n")
@@ -28,6 +29,21 @@ class Output:
     def message(self, text: str) -> None:
         if not self.quiet:
             self.warning(text)
+
+    def ended(self, found: list[Json], *, timed_out: bool) -> None:
+        """Print jobs as `iris wait` does."""
+        if self.as_json:
+            keys = {"id": "job", "state": "state", "display": "display", "why": "reason"}
+            rows = [{"why": "", **each} for each in found]
+            jobs = [{name: each[key] for key, name in keys.items() if key in each} for each in rows]
+            self.document({"jobs": jobs, "timed_out": timed_out})
+            return
+        for each in found:
+            text = ": ".join(filter(None, (each["id"], each["state"], each.get("why"))))
+            if not self.quiet:
+                self.line(text)
+            elif each["state"] != "SUCCEEDED":
+                self.warning(text)
 
     def failure(self, error: Failure) -> int:
         if self.as_json:
@@ -71,15 +87,8 @@ def time_text(at: float | None) -> str | None:
 def log_of(task: Json, attempt: float | None) -> Json:
     """The log of a task, without lines, as `iris logs --json` has it."""
     last = task.get("attempt")
-    return {
-        "task": task["id"],
-        "rank": int(task["id"].rpartition("-")[2]),
-        "state": task["state"],
-        "attempt": attempt if attempt is not None and last is not None else last,
-        "worker": task.get("worker"),
-        "answered": True,
-        "kept": False,
-        "pulled": False,
-        "note": task.get("why", "") if last is None else "has written nothing",
-        "lines": [],
-    }
+    number = last if attempt is None or last is None else attempt
+    note = task.get("why", "") if last is None else "has written nothing"
+    log = {"task": task["id"], "rank": int(task["id"].rpartition("-")[2]), "state": task["state"]}
+    log.update(attempt=number, worker=task.get("worker"), note=note, lines=[])
+    return {**log, "answered": True, "kept": False, "pulled": False}

@@ -5,19 +5,17 @@
 
 from __future__ import annotations
 
-import json
-import math
+import argparse
+import base64
 import os
 import re
 import signal
 import sys
-from typing import Any, List, NoReturn, Sequence, Tuple
+from typing import Any, Iterator, NoReturn
 
-from iris_cli.remote.inside.logs import log_lines
-from iris_cli.remote.inside.mail import Failure, Json, Mail, new_name, remove, result_of
+from iris_cli.remote.inside.mail import Failure, Json, Mail, new_name, result_of
 from iris_cli.remote.inside.output import Output, log_of, status_document
-from iris_cli.remote.inside.packing import pack, packed_path
-from iris_cli.remote.inside.values import MOST_BYTES, OPTIONS
+from iris_cli.remote.inside.values import LONGEST_LOG_PIECE, MOST_BYTES, OPTIONS
 
 USAGE = """\
 usage: iris launch [OPTIONS] -- COMMAND... | status [JOB] | wait JOB... [--timeout TIME]
@@ -25,103 +23,138 @@ usage: iris launch [OPTIONS] -- COMMAND... | status [JOB] | wait JOB... [--timeo
 | register-endpoint NAME PORT [--metadata NAME=VALUE] [--remove]
 This is the iris of a task. launch takes the options of a job; all commands take --json and --quiet.
 """
+WORDS = {
+    "launch": (1, sys.maxsize, "command to run: iris launch [OPTIONS] -- COMMAND ..."),
+    "status": (0, 1, ""),
+    "wait": (1, sys.maxsize, "job to wait for"),
+    "cancel": (1, sys.maxsize, "job to cancel"),
+    "logs": (1, 1, "job to show logs of"),
+    "register-endpoint": (1, 2, "name of the endpoint"),
+}
+"""The fewest and the most words of each command, and what the first one is."""
+GLOBAL = ("--json", "-q", "--quiet", "--no-color", "-v", "--verbose")
 WORST_FIRST = {"FAILED": 1, "UNSCHEDULABLE": 9, "KILLED": 8}
-
-Said = List[Tuple[str, str]]  # options and their values
-
-
-def split(
-    words: Sequence[str], valued: Sequence[str] = (), flags: Sequence[str] = ()
-) -> tuple[list[str], Said]:
-    """The words of a command that are no options, and its options. Those in `flags` take no value."""
-    others: list[str] = []
-    said: Said = []
-    left = iter(words)
-    for word in left:
-        option, equals, value = word.partition("=")
-        if not word.startswith("-"):
-            others.append(word)
-            continue
-        if not word.startswith("--") and len(word) > 2:
-            option, equals, value = word[:2], "=", word[2:]
-        if option not in valued and option not in flags:
-            raise Failure(f"the iris of a task has no option {option}", "iris --help")
-        if option in flags and equals:
-            raise Failure(f"{option} takes no value")
-        if option in valued and not equals:
-            found = next(left, None)
-            if found is None:
-                raise Failure(f"{option} needs a value")
-            value = found
-        said.append((option, value))
-    return others, said
+FARTHEST = 4 << 20  # bytes to go back for the last lines of a log
 
 
-def named(option: str, value: str) -> tuple[str, str]:
-    name, equals, text = value.partition("=")
+class Parser(argparse.ArgumentParser):
+    """The options of one command. An error is a Failure."""
+
+    def error(self, message: str) -> NoReturn:
+        raise Failure(message, "iris --help")
+
+
+def parser_of(command: str) -> Parser:
+    parser = Parser(prog=f"iris {command}", allow_abbrev=False)
+    add = parser.add_argument
+    if command == "launch":
+        for option, (key, kind) in OPTIONS.items():
+            add(option, dest=f"job {key}", **KINDS.get(kind, {}))
+        for option in ("--wait", "--no-schedule", "--no-inherit-constraints"):
+            add(option, action="store_true")
+        add("--request-id", type=request_id)
+    elif command == "wait":
+        add("--timeout", type=duration)
+    elif command == "cancel":
+        add("--reason", default="")
+    elif command == "logs":
+        add("--tail", "-n", type=count, default=20)
+        add("--stream", choices=("out", "err", "both"), default="both")
+        add("--attempt", type=int)
+    elif command == "register-endpoint":
+        add("--metadata", type=named, action="append", default=[])
+        add("--remove", action="store_true")
+    return parser
+
+
+def named(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
     if not (name and equals):
-        raise Failure(f"{option} {value} is not NAME=VALUE")
-    return name, text
+        raise argparse.ArgumentTypeError(f"{text} is not NAME=VALUE")
+    return name, value
 
 
-def number(option: str, text: str) -> float:
-    try:
-        found = json.loads(re.sub(r"^\.", "0.", text))
-    except ValueError:
-        found = None
-    if type(found) not in (int, float) or not math.isfinite(found):
-        raise Failure(f"{option}: {text!r} is not a number")
-    return float(found) if isinstance(found, float) else found
+def variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
+        raise argparse.ArgumentTypeError(f"{name}: not the name of a variable")
+    if not equals and name not in os.environ:
+        raise argparse.ArgumentTypeError(f"{name} is not set in this task: write {name}=VALUE")
+    return name, value if equals else os.environ[name]
 
 
-def seconds(text: str) -> float:
-    """`90s`, `1h30m`, or a number without a unit. Raises Failure."""
+def request_id(text: str) -> str:
+    if not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not 1 to 64 letters, digits, '.', '_' and '-'")
+    return text
+
+
+def count(text: str) -> int | None:
+    """A number of lines; None for `all`."""
+    if not re.fullmatch("all|[0-9]{1,9}", text):
+        raise ValueError(text)
+    return None if text == "all" else int(text)
+
+
+def duration(text: str) -> float:
+    """Seconds from `90s`, `1h30m`, or a number without a unit."""
     units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
     part = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)"
     text = f"{text}s" if text[-1:].isdigit() else text
     if not re.fullmatch(f"({part})+", text):
-        raise Failure(f"{text!r} is not a duration", "write it like 90s, 10m or 2h")
+        raise ValueError(text)
     return sum(float(many) * units[unit] for many, unit in re.findall(part, text))
 
 
+def lines(path: str) -> list[str]:
+    """The lines of a file, without their ends. Too many make a request that is too long."""
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        text = file.read(MOST_BYTES + 1)
+    if not text:
+        raise argparse.ArgumentTypeError(f"{path} has no lines")
+    return re.split("\r?\n", re.sub("\r?\n?\\Z", "", text))
+
+
+KINDS: dict[str, Json] = {
+    "ON": {"action": "store_const", "const": True},
+    "OFF": {"action": "store_const", "const": False},
+    "CORES": {"type": float},
+    "POSITIVE": {"type": int},
+    "COUNT": {"type": int},
+    "PORTS": {"action": "extend", "type": lambda text: text.split(",")},
+    "VARIABLES": {"action": "append", "type": variable},
+    "LABELS": {"action": "append", "type": named},
+    "GROUP": {"type": lambda text: {"group_by": text}},
+    "LINES": {"type": lines},
+    **{kind: {"action": "append"} for kind in ("CONSTRAINTS", "TAINTS", "JOBS", "SECRETS")},
+}
+"""How argparse reads the options of a kind. The operator's iris reads what stays text."""
+
+
 class Commands:
-    """Each command takes the words after its name, with those after `--` in `rest`, and returns an exit code."""
+    """Each command takes its words and options, and returns an exit code."""
 
-    def __init__(self, output: Output, mail: Mail, rest: list[str]) -> None:
-        self.output, self.mail, self.rest = output, mail, rest
+    def __init__(self, output: Output, mail: Mail) -> None:
+        self.output, self.mail = output, mail
 
-    def launch(self, words: list[str]) -> int:
-        flags = [option for option, (_, kind) in OPTIONS.items() if kind in ("ON", "OFF")]
-        own = ("--wait", "--no-schedule", "--no-inherit-constraints")
-        others, said = split(
-            words, ["--request-id", *(each for each in OPTIONS if each not in flags)], [*own, *flags]
-        )
-        if others:
-            raise Failure(f"{others[0]} is no option", f"put -- before the command: -- {others[0]} ...")
-        if not self.rest:
-            raise Failure("there is no command to run", "iris launch [OPTIONS] -- COMMAND ...")
-        last = dict(said)
-        request_id = last.get("--request-id")
-        if request_id is not None and not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", request_id):
-            hint = "use 1 to 64 letters, digits, '.', '_' and '-'"
-            raise Failure(f"{request_id!r} can't be a request id", hint)
-        job = job_of(said, self.rest)
-        if "workdir" in job:
-            job["workspace"] = pack(job.pop("workdir"), self.mail)
-        answer = self.mail.ask("submit", {"job": job}, request_id)
-        if "workspace" in job:
-            remove(packed_path(self.mail, job["workspace"]["hash"]))
+    def launch(self, command: list[str], said: Any) -> int:
+        fields = {key[4:]: value for key, value in vars(said).items() if key.startswith("job ")}
+        job = {"command": command, **{key: value for key, value in fields.items() if value is not None}}
+        for key in {"env", "labels"}.intersection(job):
+            job[key] = dict(job[key])
+        if said.no_inherit_constraints:
+            if "constraints" in job or "prefer" in job:
+                job["inherit_constraints"] = False
+            job.setdefault("constraints", [])
+        answer = self.mail.ask("submit", {"job": job}, said.request_id)
         if not self.output.as_json:
             self.output.line(answer["job"])
             sys.stdout.flush()
-        elif "--wait" not in last:
+        elif not said.wait:
             self.output.document(answer)
-        return self._wait([answer["job"]], None) if "--wait" in last else 0
+        return self._wait([answer["job"]], None) if said.wait else 0
 
-    def status(self, words: list[str]) -> int:
-        jobs, _ = self._jobs(split(words))
-        if len(jobs) > 1:
-            raise Failure("status takes one job")
+    def status(self, jobs: list[str], _: Any) -> int:
         answer = self.mail.ask("status", {"job": jobs[0] if jobs else None})
         if self.output.as_json:
             self.output.document(status_document(answer))
@@ -133,9 +166,8 @@ class Commands:
             self.output.line(each["task"], each["name"], f"{each['address']}:{each['port']}")
         return 0
 
-    def wait(self, words: list[str]) -> int:
-        jobs, last = self._jobs(split(words, ["--timeout"]), "wait for")
-        return self._wait(jobs, seconds(last["--timeout"]) if "--timeout" in last else None)
+    def wait(self, jobs: list[str], said: Any) -> int:
+        return self._wait(jobs, said.timeout)
 
     def _wait(self, jobs: list[str], timeout: float | None) -> int:
         for job in jobs:
@@ -154,32 +186,16 @@ class Commands:
             for name in names:
                 self.mail.drop(name)
         found = [result_of(answer)["job"] for answer in answers if answer]
-        self._show_ended(found, timed_out=len(found) < len(jobs))
         left = [job for job, answer in zip(jobs, answers) if not answer]
+        self.output.ended(found, timed_out=bool(left))
         if left:
             self.output.warning(f"the time is over and {' '.join(left)} {'go' if left[1:] else 'goes'} on")
             return 1
         states = [each["state"] for each in found]
         return next((code for state, code in WORST_FIRST.items() if state in states), 0)
 
-    def _show_ended(self, found: list[Json], *, timed_out: bool) -> None:
-        if self.output.as_json:
-            keys = {"job": "id", "state": "state", "display": "display", "reason": "why"}
-            rows = [{"why": "", **each} for each in found]
-            jobs = [{name: row[key] for name, key in keys.items() if key in row} for row in rows]
-            self.output.document({"jobs": jobs, "timed_out": timed_out})
-            return
-        for each in found:
-            text = ": ".join(filter(None, (each["id"], each["state"], each.get("why"))))
-            if not self.output.quiet:
-                self.output.line(text)
-            elif each["state"] != "SUCCEEDED":
-                self.output.warning(text)
-
-    def cancel(self, words: list[str]) -> int:
-        jobs, last = self._jobs(split(words, ["--reason"]), "cancel")
-        reason = last.get("--reason", "")
-        answers = {job: self.mail.ask("cancel", {"job": job, "reason": reason}) for job in jobs}
+    def cancel(self, jobs: list[str], said: Any) -> int:
+        answers = {job: self.mail.ask("cancel", {"job": job, "reason": said.reason}) for job in jobs}
         cancelled = [job for job in jobs if answers[job]["cancelled"]]
         over = {job: answers[job].get("state") for job in jobs if job not in cancelled}
         if self.output.as_json:
@@ -191,32 +207,19 @@ class Commands:
             self.output.message(f"{job} was over already" + (f": {state}" if state else ""))
         return 0
 
-    def _jobs(self, found: tuple[list[str], Said], purpose: str = "") -> tuple[list[str], dict[str, str]]:
-        jobs = list(dict.fromkeys([*found[0], *self.rest]))
-        if purpose and not jobs:
-            raise Failure(f"there is no job to {purpose}")
-        return jobs, dict(found[1])
-
-    def logs(self, words: list[str]) -> int:
-        chosen, last = self._jobs(split(words, ["--tail", "-n", "--stream", "--attempt"]))
-        if len(chosen) != 1:
-            raise Failure("logs takes one job or task" if chosen else "there is no job to show logs of")
-        tail, stream = last.get("--tail", last.get("-n", "20")), last.get("--stream", "both")
-        if tail != "all" and not re.fullmatch("[0-9]{1,9}", tail):
-            raise Failure(f"--tail {tail!r} is neither a number of lines nor all")
-        if stream not in ("out", "err", "both"):
-            raise Failure(f"--stream {stream!r} is neither out nor err nor both")
-        attempt = number("--attempt", last["--attempt"]) if "--attempt" in last else None
+    def logs(self, chosen: list[str], said: Any) -> int:
         job, _, index = chosen[0].partition("/task-")
         tasks = self.mail.ask("status", {"job": job})["tasks"]
-        if index:
-            tasks = [each for each in tasks if each["id"] == chosen[0]]
-        logs = [log_of(each, attempt) for each in tasks]
-        for name in ("out", "err") if stream == "both" else (stream,):
+        logs = [log_of(each, said.attempt) for each in tasks if not index or each["id"] == chosen[0]]
+        for stream in ("out", "err") if said.stream == "both" else (said.stream,):
             for log in logs:
                 prefix = f"[{log['rank']}] " if logs[1:] else ""
-                asked = {"task": log["task"], "stream": name, "attempt": log["attempt"]}
-                self._show_log(log, asked, None if tail == "all" else int(tail), prefix)
+                for line in self._log_lines(log, stream, said.tail) if log["attempt"] is not None else ():
+                    log["note"] = ""
+                    if self.output.as_json:
+                        log["lines"].append({"stream": stream, "text": line})
+                    else:
+                        self.output.line(prefix + re.sub("\x1b\\[[0-9;:]*m", "", line).expandtabs())
         if self.output.as_json:
             self.output.document({"tasks": logs})
         for log in logs:
@@ -224,101 +227,57 @@ class Commands:
                 self.output.message(f"{log['task']}: {log['note']}")
         return 0
 
-    def _show_log(self, log: Json, asked: Json, tail: int | None, prefix: str) -> None:
-        for line in log_lines(self.mail, asked, tail) if log["attempt"] is not None else ():
-            log["note"] = ""
-            if self.output.as_json:
-                log["lines"].append({"stream": asked["stream"], "text": line})
-            else:
-                self.output.line(prefix + re.sub("\x1b\\[[0-9;:]*m", "", line).expandtabs())
+    def _log_lines(self, log: Json, stream: str, tail: int | None) -> Iterator[str]:
+        """All lines of a log, or the last `tail` ones."""
+        asked = {"task": log["task"], "stream": stream, "attempt": log["attempt"]}
+        if tail is None:
+            yield from (line or "" for line in self._lines_from(asked, 0))
+            return
+        found = list(self._lines_from(asked, -LONGEST_LOG_PIECE))
+        if found[:1] == [None] and len(found) <= tail:
+            found = list(self._lines_from(asked, -FARTHEST))
+        yield from (line for line in found[-tail:] if tail and line is not None)
 
-    def register_endpoint(self, words: list[str]) -> int:
-        others, said = split(words, ["--metadata"], ["--remove"])
-        others += self.rest
-        usage = "iris register-endpoint NAME PORT"
-        metadata = dict(named(option, value) for option, value in said if option == "--metadata")
-        if not others or others[2:]:
-            raise Failure(
-                f"{others[2]} is one word too many" if others else "the endpoint has no name", usage
-            )
-        if "--remove" in dict(said):
+    def _lines_from(self, asked: Json, offset: int) -> Iterator[str | None]:
+        """The lines of a log from an offset on. None is the part of a line that the offset is in."""
+        rest, in_line = b"", None
+        while True:
+            answer = self.mail.ask("logs", {**asked, "offset": offset})
+            data = base64.b64decode(answer["data"])
+            in_line = answer["offset"] > 0 if in_line is None else in_line
+            offset = answer["offset"] + len(data)
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                yield None if in_line else text_of(line)
+                in_line = False
+            if not data or offset >= answer["size"]:
+                break
+        if rest:
+            yield None if in_line else text_of(rest)
+
+    def register_endpoint(self, others: list[str], said: Any) -> int:
+        if said.remove:
             answer = self.mail.ask("remove_endpoint", {"name": others[0]})
-        elif len(others) < 2:
-            raise Failure("the endpoint has no port", usage)
+        elif not others[1:] or not others[1].isdigit():
+            raise Failure("the endpoint has no port", "iris register-endpoint NAME PORT")
         else:
-            endpoint = {"name": others[0], "port": number("PORT", others[1]), "metadata": metadata}
-            answer = self.mail.ask("register_endpoint", endpoint)
+            fields = {"name": others[0], "port": int(others[1]), "metadata": dict(said.metadata)}
+            answer = self.mail.ask("register_endpoint", fields)
         if self.output.as_json:
             self.output.document(answer)
         return 0
 
 
-def job_of(said: Said, command: list[str]) -> Json:
-    """The fields of a job from the options of `iris launch`."""
-    job: Json = {"command": command}
-    for option, value in said:
-        if option in OPTIONS:
-            set_field(job, option, value)
-    if "--no-inherit-constraints" in dict(said):
-        if "constraints" in job or "prefer" in job:
-            job["inherit_constraints"] = False
-        job.setdefault("constraints", [])
-    return job
-
-
-def set_field(job: Json, option: str, value: str) -> None:
-    """Set one field. What stays text here is read by the iris of the operator."""
-    key, kind = OPTIONS[option]
-    if kind in ("ON", "OFF"):
-        job[key] = kind == "ON"
-    elif kind in ("CORES", "POSITIVE", "COUNT"):
-        job[key] = number(option, value)
-    elif kind in ("CONSTRAINTS", "TAINTS", "JOBS", "SECRETS"):
-        job[key] = [*job.get(key, ()), value]
-    elif kind == "PORTS":
-        job[key] = [*job.get(key, ()), *value.split(",")]
-    elif kind == "VARIABLES":
-        job[key] = {**job.get(key, {}), **variable(value)}
-    elif kind == "LABELS":
-        job[key] = {**job.get(key, {}), **dict([named(option, value)])}
-    elif kind == "GROUP":
-        job[key] = {"group_by": value}
-    elif kind == "LINES":
-        job[key] = lines_of(value)
-    else:
-        job[key] = value
-
-
-def variable(text: str) -> dict[str, str]:
-    name, equals, value = text.partition("=")
-    if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
-        raise Failure(f"--env {name}: not the name of a variable")
-    if not equals and name not in os.environ:
-        raise Failure(f"--env {name}: there is no such variable here", f"write --env {name}=VALUE")
-    return {name: value if equals else os.environ[name]}
-
-
-def lines_of(path: str) -> list[str]:
-    """The lines of a file, without their ends."""
-    try:
-        with open(path, "rb") as file:
-            text = file.read(MOST_BYTES + 1).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Failure(f"--each-line: {path} can't be read: {error}") from error
-    if len(text) > MOST_BYTES:
-        raise Failure(f"--each-line: {path} takes more than {MOST_BYTES} bytes", "split it into several jobs")
-    if not text or "\0" in text:
-        raise Failure(f"--each-line: {path} {'holds a NUL byte' if text else 'has no lines'}")
-    lines = text.split("\n")
-    return [line[:-1] if line.endswith("\r") else line for line in (lines if lines[-1] else lines[:-1])]
+def text_of(line: bytes) -> str:
+    """A line as text; of a progress bar its last state."""
+    return line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]
 
 
 def main(words: list[str]) -> int:
     """Run one command. Global options may stand anywhere before `--`."""
-    output = Output()
     end = words.index("--") if "--" in words else len(words)
     words, rest = words[:end], words[end + 1 :]
-    output.as_json, output.quiet = "--json" in words, "-q" in words or "--quiet" in words
+    output = Output("--json" in words, "-q" in words or "--quiet" in words)
     try:
         return run(output, [each for each in words if each not in GLOBAL], rest)
     except Failure as error:
@@ -326,26 +285,36 @@ def main(words: list[str]) -> int:
     except (KeyError, TypeError, ValueError, AttributeError):
         hint = "are iris inside the task and on the operator's machine of the same version?"
         return output.failure(Failure("the answer to a request can't be understood", hint, 1))
+    except OSError as error:
+        return output.failure(Failure(str(error)))
     except KeyboardInterrupt:
         return output.failure(Failure("interrupted", "", 130))
 
 
-GLOBAL = ("--json", "-q", "--quiet", "--no-color", "-v", "--verbose")
-
-
 def run(output: Output, words: list[str], rest: list[str]) -> int:
-    for word in words:
-        if word.partition("=")[0] in ("--config", "--state-dir", "--lock-timeout"):
-            raise Failure(f"{word} is an option of the operator's iris: this one only works inside its task")
     if not words or words[0] == "help" or "--help" in words or "-h" in words:
         sys.stdout.write(USAGE)
         return 0
-    commands = Commands(output, Mail(), rest)
-    if words[0] not in ("launch", "status", "wait", "cancel", "logs", "register-endpoint"):
-        raise Failure(
-            f"{words[0]} is not for the inside of a task", "iris --help; the operator has the whole iris"
-        )
-    code: int = getattr(commands, words[0].replace("-", "_"))(words[1:])
+    mail, command = Mail(), words[0]
+    if command not in WORDS:
+        hint = "iris --help; the operator has the whole iris"
+        raise Failure(f"{command} is not for the inside of a task", hint)
+    said, others = parser_of(command).parse_known_args(words[1:])
+    for word in others:
+        if word.startswith("-"):
+            packs = "; the Python client packs a directory" if word.startswith("--workdir") else ""
+            raise Failure(f"the iris of a task has no option {word}", f"iris launch --help{packs}")
+        if command == "launch":
+            raise Failure(f"{word} is no option", f"put -- before the command: -- {word} ...")
+    others += rest
+    if command in ("wait", "cancel"):
+        others = list(dict.fromkeys(others))
+    least, most, kind = WORDS[command]
+    if len(others) < least:
+        raise Failure(f"there is no {kind}", "iris --help")
+    if len(others) > most:
+        raise Failure(f"{others[most]} is one word too many", "iris --help")
+    code: int = getattr(Commands(output, mail), command.replace("-", "_"))(others, said)
     return code
 
 

@@ -24,7 +24,7 @@ exit 2
 ":"""
 from __future__ import annotations
 '''
-
+_MODULES = ("mail", "output", "program")  # each imports only those before it
 
 _LOCK = threading.Lock()
 
@@ -37,22 +37,15 @@ def task_program() -> str:
 
 @cache
 def _rendered() -> str:
-    return (_LAUNCHER + "".join(f"{each}\n" for each in _statements("program", set()))).rstrip("\n")
+    literals = (f"{name} = {getattr(values, name)!r}" for name in values.__all__)
+    statements = (each for name in _MODULES for each in _statements(name))
+    return _LAUNCHER + "\n".join([*literals, *statements])
 
 
-def _statements(name: str, done: set[str]) -> Iterator[str]:
-    """The text of each statement of a module, after those of the modules that it imports from this package.
-
-    Imported values become literals. `done` has the modules that came before. Decorators at the top level are lost.
-    """
+def _statements(name: str) -> Iterator[str]:
+    """The text of each statement of a module but docstrings and imports from this package."""
     source = (resources.files("iris_cli.remote.inside") / f"{name}.py").read_text("utf-8")
     for node in ast.parse(source).body:
-        package, _, imported = (node.module or "" if isinstance(node, ast.ImportFrom) else "").rpartition(".")
-        if package != __package__:
-            if imported != "__future__" and not isinstance(node, ast.Expr):
-                yield ast.get_source_segment(source, node) or ""
-        elif imported == "values" and isinstance(node, ast.ImportFrom):
-            yield from (f"{each.name} = {getattr(values, each.name)!r}" for each in node.names)
-        elif imported not in done:
-            done.add(imported)
-            yield from _statements(imported, done)
+        module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+        if not isinstance(node, ast.Expr) and not module.startswith(("__future__", "iris_cli.")):
+            yield ast.get_source_segment(source, node) or ""

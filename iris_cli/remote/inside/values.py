@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from iris_cli.core.job_fields import JOB_FIELDS, Kind
-from iris_cli.core.limits import Limits
 from iris_cli.core.requests import FORMAT, LONGEST_LOG_PIECE, MOST_BYTES
 
-__all__ = ["FORMAT", "LONGEST_LOG_PIECE", "MOST_BYTES", "MOST_WORKSPACE_BYTES", "OPTIONS"]
-
-MOST_WORKSPACE_BYTES = Limits().workspace_size
+__all__ = ["FORMAT", "LONGEST_LOG_PIECE", "MOST_BYTES", "OPTIONS"]
 
 OPTIONS: Mapping[str, tuple[str, str]] = {
     flag: (row.file_key, kind)
     for row in JOB_FIELDS
-    if not row.not_inside or row.kind is Kind.DIRECTORY
+    if not row.not_inside
     for flags in row.flags
     for flag, kind in zip(
         flags.split("/"), ("ON", "OFF") if row.kind is Kind.FLAG else (row.kind.name,), strict=False

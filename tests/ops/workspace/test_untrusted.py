@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from iris_cli.ops.workspace.archive import END, padding, tar_header
 from iris_cli.ops.workspace.pack import list_directory, tar_chunks
 from iris_cli.ops.workspace.untrusted import OddTarError, TarCheck
-from iris_cli.remote.inside.archive import END, padding, tar_header
 from tests.remote.test_ship import HOSTILE
 from tests.support.archives import archive
 

@@ -11,7 +11,8 @@ import errno
 import os
 import re
 import stat
-from typing import Iterator, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 END = bytes(1024)
 END_SIZE = len(END)
