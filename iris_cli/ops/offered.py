@@ -30,8 +30,9 @@ def offers(session: Session, cluster: Cluster) -> list[Offer]:
         for worker_id, host in session.hosts.items()
         if worker_id not in names
     ]
-    groups = [slice_attributes(group) for group in session.config.scale_groups if group.max_slices]
+    groups = [(slice_attributes(group), group.max_slices) for group in session.config.scale_groups]
     return [
         *(Offer(each.all_attributes, None if each.unschedulable else Amounts.idle(each)) for each in probed),
-        *(Offer(attributes, None) for attributes in (*unprobed, *groups)),
+        *(Offer(attributes, None) for attributes in unprobed),
+        *(Offer(attributes, None, most) for attributes, most in groups if most),
     ]

@@ -68,7 +68,7 @@ DOUBTS = [
     ("status --label taem=nlp", "no job has a label 'taem'; did you mean 'team'?"),
     ("status --label team=vison", "no job has team=vison; did you mean 'vision'?"),
     ("launch --dry-run --force -c regoin=us -- true", "did you mean 'region'?"),
-    ("launch --dry-run --group-by regoin --replicas 2 -- true", "did you mean 'region'?"),
+    ("launch --dry-run --force --group-by regoin --replicas 2 -- true", "did you mean 'region'?"),
 ]
 
 

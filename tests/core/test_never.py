@@ -8,7 +8,7 @@ from iris_cli.core.capacity import Amounts
 from iris_cli.core.constraint_syntax import parse_constraint
 from iris_cli.core.constraints import AttributeValue
 from iris_cli.core.ids import JobId
-from iris_cli.core.job import Job
+from iris_cli.core.job import CoschedulingConfig, Job
 from iris_cli.core.lifecycle.never import Offer, check_possible
 from iris_cli.core.resources import Device, Resources
 from iris_cli.errors import UnschedulableError
@@ -17,10 +17,16 @@ GIB = 1 << 30
 
 
 def offer(
-    *, cpu: float = 2, memory: int = 8 * GIB, gpus: int = 0, known: bool = True, **attributes: str
+    *,
+    cpu: float = 2,
+    memory: int = 8 * GIB,
+    gpus: int = 0,
+    known: bool = True,
+    slices: int = 0,
+    **attributes: str | int,
 ) -> Offer:
     found = {key.replace("_", "-"): AttributeValue(value) for key, value in attributes.items()}
-    return Offer(found, Amounts(round(cpu * 1000), memory, gpus, 1) if known else None)
+    return Offer(found, Amounts(round(cpu * 1000), memory, gpus, 1) if known else None, slices)
 
 
 FLEET = [
@@ -113,3 +119,146 @@ def test_a_scale_group_serves_what_its_attributes_allow() -> None:
 
 def test_without_any_worker_a_job_waits_for_the_first() -> None:
     check_possible(job(cpu=64), [])
+
+
+RACKS = [
+    offer(worker_id="a", rack="r1"),
+    offer(worker_id="b", rack="r1"),
+    offer(worker_id="c", rack="r1", cpu=16),
+    offer(worker_id="d", rack="r2", cpu=16),
+    offer(worker_id="e", rack="r2", cpu=16),
+    offer(worker_id="f", zone="z"),
+]
+POOL = offer(
+    known=False,
+    slices=3,
+    scale_group="pool",
+    device_type="tpu",
+    device_variant="v4-16",
+    tpu_vm_count=2,
+    zone="z",
+)
+UNPROBED = offer(known=False, worker_id="new")
+
+
+def vm(number: int, name: str = "s", rack: str = "r0") -> Offer:
+    return offer(
+        worker_id=f"{name}-{number}",
+        tpu_name=name,
+        tpu_vm_count=4,
+        device_type="tpu",
+        device_variant="v4-32",
+        rack=rack,
+    )
+
+
+SLICE = [vm(number) for number in range(4)]
+
+
+def gang(ranks: int, key: str, *constraints: str, cpu: float = 1, slices: int = 1, tpu: str = "") -> Job:
+    return Job(
+        id=JobId("a"),
+        command=("true",),
+        resources=Resources(cpu=cpu, memory=GIB, device=Device("tpu", tpu) if tpu else None),
+        constraints=tuple(map(parse_constraint, constraints)),
+        replicas=ranks * slices,
+        slices=slices,
+        coscheduling=CoschedulingConfig(key),
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fleet", "message", "hint"),
+    [
+        (
+            gang(4, "rack"),
+            RACKS,
+            "no rack group has 4 workers for its ranks (largest: r1 with 3)",
+            "ask for 3 replicas or fewer",
+        ),
+        (
+            gang(3, "rack", cpu=8),
+            RACKS,
+            "no rack group has 3 workers for its ranks (largest: r2 with 2)",
+            "ask for 2 replicas or fewer",
+        ),
+        (
+            gang(4, "rack", slices=2),
+            RACKS,
+            "no rack group has 4 workers for its ranks (largest: r1 with 3)",
+            "ask for 6 replicas or fewer",
+        ),
+        (
+            gang(2, "rack", "worker-id=a"),
+            RACKS,
+            "no rack group has 2 workers that satisfy worker-id=a for its ranks (largest: r1 with 1)",
+            "r1 has 3 without worker-id=a",
+        ),
+        (
+            gang(2, "rack", "zone=z"),
+            RACKS,
+            "no rack group has 2 workers that satisfy zone=z for its ranks (none has rack)",
+            "r1 has 3 without zone=z",
+        ),
+        (gang(2, "rak"), RACKS, "no worker has an attribute rak", "did you mean 'rack'?"),
+        (
+            gang(8, "zone"),
+            [*RACKS, POOL],
+            "no zone group has 8 workers for its ranks (largest: z with 7)",
+            "ask for 7 replicas or fewer",
+        ),
+        (
+            gang(3, "tpu-name"),
+            [*RACKS, POOL],
+            "no tpu-name group has 3 workers for its ranks (largest: a slice of pool with 2)",
+            "ask for 2 replicas or fewer",
+        ),
+        (
+            gang(4, "tpu-name", "worker-id=s-1", tpu="v4-32"),
+            SLICE,
+            "no tpu-name group has 4 workers that satisfy worker-id=s-1 for its ranks (largest: s with 1)",
+            "s has 4 without worker-id=s-1",
+        ),
+        (
+            gang(3, "tpu-name", tpu="auto"),
+            [*SLICE, POOL],
+            "no slice has 3 VMs (there are slices of 2 or 4)",
+            "leave out --replicas, or ask for a multiple of 2 or 4",
+        ),
+        (
+            gang(5, "rack"),
+            [*RACKS, UNPROBED],
+            "no rack group has 5 workers for its ranks (largest: r1 with 4)",
+            "ask for 4 replicas or fewer",
+        ),
+    ],
+)
+def test_a_gang_that_no_group_could_ever_hold_is_refused_with_the_largest(
+    wanted: Job, fleet: list[Offer], message: str, hint: str
+) -> None:
+    with pytest.raises(UnschedulableError) as raised:
+        check_possible(wanted, fleet)
+    assert raised.value.message == f"{message}: not submitted"
+    assert raised.value.hint.startswith(hint)
+    assert raised.value.hint.endswith("--force queues it anyway")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fleet"),
+    [
+        (gang(3, "rack"), RACKS),
+        (gang(2, "rack", "worker-id=a", "~zone=z"), [*RACKS, offer(worker_id="a", rack="r1")]),
+        (gang(2, "rack", slices=9), RACKS),  # too few groups, not too small ones
+        (gang(7, "zone"), [*RACKS, POOL]),
+        (gang(4, "rack"), [*RACKS, UNPROBED]),
+        (gang(4, "rak"), [UNPROBED]),
+        (gang(99, "zone"), [*RACKS, offer(known=False, slices=1, device_type="tpu", zone="z")]),
+        (gang(4, "tpu-name", tpu="v4-32"), SLICE),
+        (gang(4, "tpu-name", tpu="v4-32"), SLICE[:2]),  # the others will be registered
+        (gang(2, "tpu-name", slices=5, tpu="auto"), [*SLICE, POOL]),
+        (gang(4, "tpu-name", "rack=r1", tpu="v4-32"), [vm(each, rack="r1") for each in range(4)]),
+        (gang(9, "rack"), []),
+    ],
+)
+def test_a_gang_that_some_group_could_hold_is_not_refused(wanted: Job, fleet: list[Offer]) -> None:
+    check_possible(wanted, fleet)

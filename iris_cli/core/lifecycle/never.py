@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from iris_cli.core.capacity import Amounts
@@ -10,13 +11,19 @@ from iris_cli.core.constraint_syntax import format_constraint
 from iris_cli.core.constraints import (
     DEVICE_TYPE_ATTRIBUTE_KEY,
     DEVICE_VARIANT_ATTRIBUTE_KEY,
+    SCALE_GROUP_ATTRIBUTE_KEY,
     TAINT_KEY_PREFIX,
+    TPU_NAME_ATTRIBUTE_KEY,
+    TPU_VM_COUNT_ATTRIBUTE_KEY,
     AttributeValue,
     Constraint,
 )
+from iris_cli.core.ids import clip
 from iris_cli.core.job import Job
 from iris_cli.core.lifecycle.near_misses import near_misses
+from iris_cli.core.nearest import did_you_mean
 from iris_cli.core.resources import AUTO, Device, device_compatible
+from iris_cli.core.units import count
 from iris_cli.errors import UnschedulableError
 
 _FORCE = "--force queues it anyway"
@@ -24,17 +31,22 @@ _LISTED = 5
 
 
 class Offer(NamedTuple):
-    """A worker that exists or that a scale group can create. `idle` is None if nobody knows how large it is."""
+    """A worker that exists, or any one of a scale group. `idle` is None if nobody knows how large it is.
+
+    `slices`: the most slices that the scale group may have; 0 for a worker that exists.
+    """
 
     attributes: Mapping[str, AttributeValue]
     idle: Amounts | None
+    slices: int = 0
 
 
 def check_possible(job: Job, offers: Sequence[Offer]) -> None:
     """Raise UnschedulableError if every offer is known and none of them could ever run a task of the job.
 
-    Only facts count that no job and no operator changes for a while: device, attributes and sizes. A worker of
-    unknown size may have any of them.
+    The same for a gang that is larger than any group could ever be; that there are too few groups for its `--slices` is
+    no reason. Only facts count that no job and no operator changes for a while: device, attributes and sizes. A worker
+    of unknown size may have any of them.
     """
     serving = [each for each in offers if _has(job.resources.device, each)]
     if not serving:
@@ -43,12 +55,12 @@ def check_possible(job: Job, offers: Sequence[Offer]) -> None:
     right = [each for each in serving if all(_may_match(constraint, each) for constraint in required)]
     if not right:
         raise _unmatched(required, serving)
-    if any(each.idle is None for each in right):
-        return
-    sizes = [each.idle for each in right if each.idle is not None]
     need = Amounts.needed(job.resources)
-    if not any(size.covers(need) for size in sizes):
-        raise _too_large(need, sizes)
+    fitting = [each for each in right if each.idle is None or each.idle.covers(need)]
+    if not fitting:
+        raise _too_large(need, [each.idle for each in right if each.idle is not None])
+    if job.coscheduling is not None:
+        _check_groups(job, job.coscheduling.group_by, required, fitting, serving)
 
 
 def _has(device: Device | None, offer: Offer) -> bool:
@@ -69,6 +81,105 @@ def _may_change(constraint: Constraint) -> bool:
 def _may_match(constraint: Constraint, offer: Offer) -> bool:
     unknown = offer.idle is None and constraint.key not in offer.attributes
     return unknown or constraint.matches(offer.attributes)
+
+
+def _check_groups(
+    job: Job, key: str, required: Sequence[Constraint], fitting: Sequence[Offer], serving: Sequence[Offer]
+) -> None:
+    """Raise UnschedulableError if no group of `fitting` offers could ever have a worker for each rank of the gang."""
+    ranks = job.replicas // job.slices
+    is_tpu = job.resources.device is not None and job.resources.device.kind == "tpu"
+    if is_tpu and key == TPU_NAME_ATTRIBUTE_KEY:
+        whole = _slice_sizes(serving)
+        if whole and ranks not in whole:
+            raise _no_such_slice(ranks, whole)
+    largest = _largest_group(fitting, serving, key)
+    if largest is None or (is_tpu and key != TPU_NAME_ATTRIBUTE_KEY):
+        return
+    name, size = largest
+    if size >= ranks:
+        return
+    if not name and not required:
+        known = {each for offer in serving for each in offer.attributes}
+        raise UnschedulableError(
+            f"no worker has an attribute {clip(key)}: not submitted",
+            hint="; ".join(filter(None, (did_you_mean(key, known), _FORCE))),
+        )
+    that = " and ".join(map(format_constraint, required[:_LISTED]))
+    who = f"workers that satisfy {that}" if that else "workers"
+    where = f"largest: {name} with {size}" if name else f"none has {key}"
+    without = _largest_group(serving, serving, key)
+    if that and without is not None and without[1] >= ranks:
+        fix = f"{without[0]} has {without[1]} without {that}"
+    elif is_tpu or not size:
+        fix = ""
+    else:
+        fix = f"ask for {count(size * job.slices, 'replica')}{' or fewer' if size * job.slices > 1 else ''}"
+    raise UnschedulableError(
+        f"no {clip(key)} group has {ranks} {who} for its ranks ({where}): not submitted",
+        hint="; ".join(filter(None, (fix, _FORCE))),
+    )
+
+
+def _largest_group(fitting: Sequence[Offer], serving: Sequence[Offer], key: str) -> tuple[str, int] | None:
+    """Return the value of `key` that most fitting workers could ever share, and their number; None if nobody knows.
+
+    A worker that was not probed may join any group; the VMs of a slice that are not registered may all fit.
+    """
+    sizes: Counter[str] = Counter()
+    anywhere = 0
+    for each in fitting:
+        value = each.attributes.get(key)
+        if not each.slices:
+            if value is not None:
+                sizes[str(value)] += 1
+            elif each.idle is None:
+                anywhere += 1
+            continue
+        vms = each.attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY)
+        if vms is None or not isinstance(vms.value, int):
+            return None
+        if value is not None:
+            sizes[str(value)] += vms.value * each.slices
+        elif key == TPU_NAME_ATTRIBUTE_KEY:
+            name = f"a slice of {each.attributes[SCALE_GROUP_ATTRIBUTE_KEY]}"
+            sizes[name] = max(sizes[name], vms.value)
+        else:
+            return None
+    if key == TPU_NAME_ATTRIBUTE_KEY:
+        sizes.update(_not_registered(serving, sizes))
+    if anywhere and not sizes:
+        return None
+    name, size = min(sizes.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
+    return name, size + anywhere
+
+
+def _not_registered(serving: Sequence[Offer], names: Iterable[str]) -> dict[str, int]:
+    """Return how many VMs of the named slices are neither registered nor declared."""
+    there: Counter[str] = Counter()
+    whole: dict[str, int] = {}
+    for each in serving:
+        name, vms = (each.attributes.get(key) for key in (TPU_NAME_ATTRIBUTE_KEY, TPU_VM_COUNT_ATTRIBUTE_KEY))
+        if name is not None:
+            there[str(name)] += 1
+            if vms is not None and isinstance(vms.value, int):
+                whole[str(name)] = vms.value
+    return {name: max(0, whole[name] - there[name]) for name in names if name in whole}
+
+
+def _slice_sizes(serving: Sequence[Offer]) -> set[int]:
+    """Return the numbers of VMs that slices have; none if that of one of them is not known."""
+    sizes = [each.attributes.get(TPU_VM_COUNT_ATTRIBUTE_KEY) for each in serving]
+    known = {each.value for each in sizes if each is not None and isinstance(each.value, int)}
+    return set() if any(each is None for each in sizes) else known
+
+
+def _no_such_slice(ranks: int, sizes: Iterable[int]) -> UnschedulableError:
+    there = " or ".join(map(str, sorted(sizes)))
+    return UnschedulableError(
+        f"no slice has {ranks} VMs (there are slices of {there}): not submitted",
+        hint=f"leave out --replicas, or ask for a multiple of {there}; {_FORCE}",
+    )
 
 
 def _unmatched(required: Sequence[Constraint], serving: Sequence[Offer]) -> UnschedulableError:
