@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import typer
@@ -21,7 +22,8 @@ def told(error: typer.TyperException) -> UsageError:
     if option and hasattr(error, "possibilities"):
         message = f"no such option: {clip(option)}"
         near = nearest(clip(option).strip("-"), _options(context))  # all of them begin with dashes
-        hint = f"did you mean '--{near}'?" if near else hint
+        meant = _meant(option, _options(context)) or ([f"--{near}"] if near else [])
+        hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else hint
         if option == f"--{near}":  # it is one that isn't moved to the front, such as --version
             hint = f"it stands before the command: iris {option}"
     elif message.startswith(_TOO_MANY):
@@ -35,29 +37,48 @@ def told(error: typer.TyperException) -> UsageError:
 
 
 _ELSEWHERE = {
-    "launch": ("run", "sbatch", "srun", "start", "submit", "qsub", "up", "create", "rerun", "resubmit"),
-    "status": ("ls", "ps", "list", "queue", "squeue", "qstat", "jobs", "show", "get", "describe", "info"),
-    "cancel": ("kill", "scancel", "stop", "delete", "del", "rm", "qdel", "down", "abort"),
-    "logs": ("tail", "cat", "attach", "output"),
-    "workers": ("nodes", "sinfo", "hosts", "slices"),
-    "watch": ("top", "monitor"),
-    "history": ("events", "sacct", "audit"),
-    "ssh": ("shell", "login", "connect"),
-    "pull": ("cp", "scp", "download", "fetch", "sync", "rsync"),
-    "doctor": ("check", "diagnose"),
-    "worker drain": ("drain", "cordon"),
-    "worker uncordon": ("uncordon", "resume"),
-    "cluster import": ("import",),
-    "config validate": ("validate", "lint"),
-    "init": ("setup", "configure"),
+    "launch": "run sbatch srun salloc start submit qsub bsub up create apply rerun resubmit",
+    "status": "ls ps list queue squeue qstat bjobs job jobs show get describe info kubectl scontrol",
+    "cancel": "kill scancel stop delete del rm qdel bkill down abort",
+    "logs": "tail cat attach sattach bpeek output",
+    "why": "explain sprio",
+    "workers": "nodes sinfo bhosts hosts slices",
+    "watch": "top monitor",
+    "history": "events sacct bhist audit",
+    "ssh": "shell login connect",
+    "pull": "cp scp download fetch sync rsync",
+    "doctor": "check diagnose",
+    "worker drain": "drain cordon",
+    "worker uncordon": "uncordon resume",
+    "worker taint": "taint",
+    "cluster import": "import",
+    "config validate": "validate lint",
+    "init": "setup configure",
 }
-"""Commands, and the words that other tools have for them: Slurm, PBS, kubectl, docker, SkyPilot."""
+"""Commands, and the words that other tools have for them: Slurm, PBS, LSF, kubectl, docker, SkyPilot."""
+
+_OPTIONS_ELSEWHERE = {
+    "--replicas": "-n --ntasks --tasks -N --nodes --num-nodes",
+    "--slices": "-N --nodes --num-nodes",
+    "--gpu": "-G --gpus --gres --accelerators --gpus-per-task --gpus-per-node",
+    "--cpu": "--cpus-per-task",
+    "--timeout": "-t --time",
+    "--max-retries-failure": "--retries --max-retries --restarts",
+    "--constraint": "-p -C --partition --queue --nodelist --node-selector",
+    "--after": "-d --dependency",
+    "--name": "-J --job-name",
+}
+"""Options, and the names that other tools have for them. For a word of several the command line may mean any."""
 
 
 def no_such_command(path: str, name: str, commands: dict[str, Any]) -> UsageError:
     """Return the error for a name that is no command of the group, with the command that was probably meant."""
     word = name.casefold()
-    meant = next((ours for ours, words in _ELSEWHERE.items() if word in words), "") if path == "iris" else ""
+    meant = (
+        next((ours for ours, words in _ELSEWHERE.items() if word in words.split()), "")
+        if path == "iris"
+        else ""
+    )
     hint = f"did you mean '{meant}'?" if meant else did_you_mean(clip(name), commands)
     return UsageError(f"there is no command `{path} {clip(name)}`", hint=hint or f"{path} --help")
 
@@ -68,6 +89,15 @@ _WORDS = {
     "number range": "number",
 }
 _TOO_MANY = "Got unexpected extra argument"
+
+
+def _meant(option: str, there: Sequence[str]) -> list[str]:
+    """The options of this command that have that name in other tools."""
+    return [
+        ours
+        for ours, words in _OPTIONS_ELSEWHERE.items()
+        if ours.removeprefix("--") in there and option.partition("=")[0] in words.split()
+    ]
 
 
 def _options(context: Any) -> list[str]:

@@ -24,6 +24,18 @@ SLIPS = [
     ("kill train", USAGE, "'cancel'"),
     ("nodes", USAGE, "'workers'"),
     ("drain cpu-0", USAGE, "'worker drain'"),
+    ("apply -f job.yaml", USAGE, "'launch'"),
+    ("bsub -n 4 ./a.sh", USAGE, "'launch'"),
+    ("kubectl get pods", USAGE, "'status'"),
+    ("taint cpu-0 slow", USAGE, "'worker taint'"),
+    ("launch --retries 3 -- true", USAGE, "'--max-retries-failure'"),  # options of other tools
+    ("launch --max-retries 3 -- true", USAGE, "'--max-retries-failure'"),
+    ("launch --nodes=2 -- true", USAGE, "'--replicas' or '--slices'"),
+    ("launch -N2 -- true", USAGE, "'--replicas' or '--slices'"),
+    ("launch --ntasks 8 -- true", USAGE, "'--replicas'"),
+    ("launch -n 8 -- true", USAGE, "'--replicas'"),
+    ("launch --gpus 2 -- true", USAGE, "'--gpu'"),
+    ("launch --gres gpu:2 -- true", USAGE, "'--gpu'"),
     ("worker uncordn v5a-0", USAGE, "'uncordon'"),
     ("cluster imprt x", USAGE, "'import'"),
     ("status --lable x", USAGE, "'--label'"),  # options
@@ -169,3 +181,10 @@ def test_one_of_a_few_words_is_taken_in_any_case() -> None:
     with pytest.raises(UsageError) as caught:
         one_of("\x1b[2Jhihg" + "h" * 500, ["low", "high"])
     assert len(caught.value.message) < 150
+
+
+def test_an_option_of_another_tool_is_not_suggested_where_the_command_has_none_like_it(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(["--config", str(config), "status", "-n", "8"]) == USAGE
+    assert "hint: iris status --help\n" in capsys.readouterr().err
