@@ -47,14 +47,18 @@ class Context(Workplace, dict=True):
 
     def why_no_cycles(self) -> str:
         """Return why no cycle follows this command, with what to type; '' if cycles follow."""
-        from iris_cli.journal.access import why_unwritable
+        from iris_cli.journal.access import why_forbidden, why_unwritable
         from iris_cli.ops.loop.automatic import starts_by_itself
         from iris_cli.ops.loop.cycles import cycles_of
 
         if why := why_unwritable(self.state.path):
             return why
         cycles = cycles_of(self.state, self.clock.now(), self.config.loop)
-        if cycles.coming or (self.starts_loop and starts_by_itself(self)):
+        if cycles.coming:
+            return ""
+        if why := why_forbidden(self.state.path):
+            return f"nobody runs cycles: {why}"
+        if self.starts_loop and starts_by_itself(self):
             return ""
         return f"nobody runs cycles: {cycles.fix}"
 

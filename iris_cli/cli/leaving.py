@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from iris_cli.cli.context import Context
 from iris_cli.errors import IrisError
-from iris_cli.journal.access import why_unwritable
 
 if TYPE_CHECKING:
     from iris_cli.ops.session import Session
@@ -29,7 +28,7 @@ def see_to_cycles(iris: Context, session: Session, *, told: bool) -> None:
         ends = pid is not None and logins_kill(os.environ)
         is_left = pid is None and not told and work_left(session.view(), session.config, session.state)
     except (OSError, IrisError) as error:
-        if why := why_unwritable(session.state.path):
+        if why := iris.why_no_cycles():
             if not told:
                 iris.output.warning(why)
             return

@@ -70,6 +70,17 @@ def why_unwritable(directory: Path) -> str:
     return f"{error.message}, so no cycle can run: {error.hint}"
 
 
+def why_forbidden(directory: Path) -> str:
+    """Return what keeps this user from writing the state, and what to do; '' if nothing does."""
+    try:
+        check_writable(directory)
+    except NotWritableError as error:
+        return f"{error.message}: {error.hint}"
+    except (OSError, NotFoundError):  # there may be none yet
+        return ""
+    return ""
+
+
 def _statuses(directory: Path) -> dict[str, os.stat_result]:
     """The directory, which may be a link, and of the files that make up the state those that exist."""
     top = str(directory)

@@ -72,5 +72,5 @@ def show(
         goes = f"{names} {'goes' if len(waited.open) == 1 else 'go'} on"
         output.warning(f"the time is over and {no_cycles or goes}")
         output.message(f"hint: iris wait {names}, iris why {waited.open[0]}, or iris cancel {names}")
-        if waited.trouble is not None:
+        if waited.trouble is not None and not no_cycles:
             output.warning(f"no cycle could be run: {waited.trouble.message}")
